@@ -1,0 +1,64 @@
+"""The few shapes everything agrees on. Read this first.
+
+    n  pictures in a batch        x  (n, d)            embeddings
+    d  dimensions                 y  (n,)              labels, whole numbers in [0, c)
+    c  classes                    p  (c, d), (c, k, d) proxies, with k sub-proxies per class
+    k  sub-proxies per class      S  (n, c), (n, c, k) similarities of embeddings and proxies
+    m  synthetics                 x^, y^, p^           originals and synthetics together
+
+A loss is a frozen value and a pure function (x, y, p) -> scalar. It owns no parameter; whoever
+learns owns the proxies. Every loss here sees embeddings and proxies only through S, so it splits
+in two, and everything between the two halves (mixing, sharding, blocking) is linear algebra on S.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+
+@runtime_checkable
+class ProxyLoss(Protocol):
+    """A proxy-based loss: `loss(x, y, p) = from_similarity(similarity(x, p), y)`.
+
+    A loss with a term of the proxies alone (SoftTriple's) adds `penalty(p)`, once.
+    """
+
+    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
+        """S, (n, c) or (n, c, k)."""
+        ...
+
+    def logits(self, S: Tensor) -> Tensor:
+        """Scores (n, c) for inference, larger is likelier, no margin."""
+        ...
+
+    def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
+        """The scalar loss."""
+        ...
+
+    def __call__(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor: ...
+
+
+class Objective(Protocol):
+    """What training minimises: a function of the network, pictures, labels and proxies."""
+
+    def __call__(
+        self,
+        net: nn.Module,
+        images: Tensor,
+        y: Tensor,
+        p: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Tensor: ...
+
+
+class Embedder(Protocol):
+    """A network from pictures (n, 3, h, w) to embeddings (n, d)."""
+
+    dim: int
+
+    def __call__(self, images: Tensor) -> Tensor: ...

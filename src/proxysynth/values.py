@@ -1,0 +1,157 @@
+"""Frozen values as configuration: to JSON and back, a stable hash, `--set a.b=c`.
+
+A value is a frozen dataclass whose fields are numbers, strings, booleans, None, tuples of these, or
+other values. It is its own configuration: it prints, compares, hashes, saves, and is called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+KIND = "kind"
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The end of an error message: what the user may have meant, and what there is."""
+    words = sorted(words)
+    close = difflib.get_close_matches(word, words, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}choose one of {', '.join(words)}"
+
+
+def look_up(name: str, table: Mapping[str, Any], what: str) -> Any:
+    """`table[name]`, or one sentence that says what was expected."""
+    if name not in table:
+        raise ValueError(f"unknown {what} {name!r}: {nearest(str(name), table)}")
+    return table[name]
+
+
+def encode(value: Any) -> Any:
+    """A value as plain JSON; a nested value carries the name of its class under "kind"."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {KIND: type(value).__name__, **fields}
+    if isinstance(value, (tuple, list)):
+        return [encode(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): encode(item) for key, item in value.items()}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"a {type(value).__name__} cannot stand in a value: {value!r}")
+
+
+def decode(data: Mapping[str, Any], kinds: Mapping[str, type]) -> Any:
+    """The value that `encode` wrote. `kinds` maps class names to classes: nothing else is made."""
+    fields = dict(data)
+    kind = look_up(fields.pop(KIND, None), kinds, "kind of value")
+    return build(kind, fields, kinds)
+
+
+def build(kind: type, fields: Mapping[str, Any], kinds: Mapping[str, type]) -> Any:
+    """`kind(**fields)` with each field brought to the type that the class declares."""
+    hints = _hints(kind)
+    made = {}
+    for name, item in fields.items():
+        if name not in hints:
+            raise ValueError(f"{kind.__name__} has no field {name!r}: {nearest(name, hints)}")
+        made[name] = _coerce(item, hints[name], f"{kind.__name__}.{name}", kinds)
+    return kind(**made)
+
+
+def digest(value: Any) -> str:
+    """Twelve hexadecimal digits that depend on every field of the value and on nothing else."""
+    text = json.dumps(encode(value), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def assign(value: Any, path: str, text: str, kinds: Mapping[str, type]) -> Any:
+    """A copy of the value with the field at `path` ("loss.scale") set to what `text` spells."""
+    name, _, rest = path.partition(".")
+    hints = _hints(type(value))
+    if name not in hints:
+        raise ValueError(f"{type(value).__name__} has no field {name!r}: {nearest(name, hints)}")
+    if rest:
+        inner = getattr(value, name)
+        if not dataclasses.is_dataclass(inner):
+            raise ValueError(f"{name} is {inner!r} and has no field {rest!r}")
+        made = assign(inner, rest, text, kinds)
+    else:
+        try:
+            spelt = json.loads(text)
+        except json.JSONDecodeError:
+            spelt = text
+        made = _coerce(spelt, hints[name], path, kinds, text)
+    return dataclasses.replace(value, **{name: made})
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {f.name: hints[f.name] for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+
+
+def _coerce(
+    item: Any, hint: Any, where: str, kinds: Mapping[str, type], text: str | None = None
+) -> Any:
+    """`item`, read from JSON, as the declared type; or an error that names the field."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if item is None or (text is not None and text.lower() == "none"):
+            if type(None) in args:
+                return None
+        elif isinstance(item, Mapping):
+            return decode(item, kinds)
+        for arg in args:
+            if arg is not type(None):
+                try:
+                    return _coerce(item, arg, where, kinds, text)
+                except ValueError:
+                    continue
+    elif origin is typing.Literal:
+        if item in args:
+            return item
+    elif origin is tuple:
+        if isinstance(item, str):
+            item = [_spelt(part) for part in item.split(",") if part]
+        if not isinstance(item, (list, tuple)):
+            item = [item]
+        if len(args) == 2 and args[1] is Ellipsis:
+            return tuple(_coerce(part, args[0], where, kinds) for part in item)
+        if len(args) == len(item):
+            return tuple(
+                _coerce(part, arg, where, kinds) for part, arg in zip(item, args, strict=True)
+            )
+    elif isinstance(item, Mapping):
+        return decode(item, kinds)
+    elif hint is Any or (isinstance(hint, type) and type(item) is hint):
+        return item
+    elif hint is float and type(item) is int:
+        return float(item)
+    elif hint is str and text is not None:
+        return text
+    raise ValueError(f"{where} must be {_describe(hint)}, got {text if text is not None else item!r}")
+
+
+def _spelt(part: str) -> Any:
+    try:
+        return json.loads(part)
+    except json.JSONDecodeError:
+        return part.strip()
+
+
+def _describe(hint: Any) -> str:
+    args = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(repr(arg) for arg in args)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_describe(arg) for arg in args)
+    if hint is type(None):
+        return "none"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return names.get(hint, str(hint).replace("typing.", ""))
