@@ -13,7 +13,7 @@ in two, and everything between the two halves (mixing, sharding, blocking) is li
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ class ProxyLoss(Protocol):
 
     A loss with a term of the proxies alone (SoftTriple's) adds `penalty(p)`, once.
     """
+
+    normalized: ClassVar[bool]
+    """Whether similarities are cosines (True) or raw dot products."""
 
     def similarity(self, x: Tensor, p: Tensor) -> Tensor:
         """S, (n, c) or (n, c, k)."""

@@ -1,0 +1,97 @@
+"""Bad input ends here, in one sentence: what was expected, what came, what to do."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def check_positive(owner: object, **fields: float) -> None:
+    """Each named field must be a finite number above zero."""
+    for name, value in fields.items():
+        if not _is_number(value) or not value > 0:
+            raise ValueError(
+                f"{type(owner).__name__}: {name} must be a finite number above 0, got {value!r}"
+            )
+
+
+def check_not_negative(owner: object, **fields: float) -> None:
+    """Each named field must be a finite number of at least zero."""
+    for name, value in fields.items():
+        if not _is_number(value) or value < 0:
+            raise ValueError(
+                f"{type(owner).__name__}: {name} must be a finite number, 0 or more, got {value!r}"
+            )
+
+
+def _is_number(value: object) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def check_batch(x: Tensor, y: Tensor, p: Tensor, subproxies: bool = False) -> Tensor:
+    """Embeddings, labels and proxies that fit together; returns the labels as int64.
+
+    The values themselves (finite, in range) are looked at too, except inside torch.compile, where a
+    look would break the graph.
+    """
+    expected = "(classes, sub-proxies, dimensions)" if subproxies else "(classes, dimensions)"
+    if x.dim() != 2 or not x.is_floating_point():
+        raise ValueError(f"embeddings must be floating point of shape (n, d), got {_show(x)}")
+    if p.dim() != (3 if subproxies else 2) or not p.is_floating_point():
+        raise ValueError(f"proxies must be floating point of shape {expected}, got {_show(p)}")
+    check_labels(y, x.shape[0], p.shape[0])
+    if x.shape[-1] != p.shape[-1]:
+        raise ValueError(
+            f"embeddings have {x.shape[-1]} dimensions and proxies {p.shape[-1]}: make them equal"
+        )
+    if not (x.device == y.device == p.device):
+        raise ValueError(
+            f"embeddings are on {x.device}, labels on {y.device}, proxies on {p.device}: "
+            "move them to one device"
+        )
+    if x.dtype != p.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise ValueError(
+            f"embeddings are {_name(x)} and proxies {_name(p)}: cast one, or use torch.autocast"
+        )
+    if not torch.compiler.is_compiling() and not torch.isfinite(x.detach().sum()):
+        _check_finite(x)
+    return y.long()
+
+
+def check_labels(y: Tensor, n: int, c: int) -> None:
+    """One whole number in [0, c) for each of the n embeddings."""
+    if y.dtype == torch.bool or y.is_floating_point() or y.is_complex():
+        raise ValueError(f"labels must be whole numbers (torch.long), got {_name(y)}")
+    if y.shape != (n,):
+        raise ValueError(f"labels must be one per embedding, of shape ({n},), got {_show(y)}")
+    if n == 0:
+        raise ValueError("the batch is empty: give at least one embedding")
+    if not torch.compiler.is_compiling():
+        low, high = (int(v) for v in y.aminmax())
+        if low < 0 or high >= c:
+            raise ValueError(
+                f"labels must lie in 0..{c - 1} for {c} classes, got {low}..{high}: "
+                "number the classes from 0, or give more proxies"
+            )
+
+
+def _check_finite(x: Tensor) -> None:
+    # The sum of large finite numbers may overflow: only a second, slower look is proof.
+    bad = ~torch.isfinite(x.detach()).all(dim=1)
+    if bad.any():
+        rows = bad.nonzero().flatten().tolist()
+        raise ValueError(
+            f"embeddings must be finite, got NaN or infinity in {len(rows)} of {x.shape[0]} rows "
+            f"(first: row {rows[0]}): lower the learning rate, or look at those inputs"
+        )
+
+
+def _show(t: Tensor) -> str:
+    return f"{_name(t)} of shape {tuple(t.shape)}"
+
+
+def _name(t: Tensor) -> str:
+    return str(t.dtype).removeprefix("torch.")

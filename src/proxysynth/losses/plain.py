@@ -1,0 +1,25 @@
+"""A loss as it stands: check what came, take the similarities, ask the loss."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from proxysynth.interfaces import ProxyLoss
+from proxysynth.losses.checks import check_batch
+
+
+def plain(loss: ProxyLoss, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+    """`from_similarity(similarity(x, p), y)`, plus the penalty on the proxies where there is one."""
+    y = check_batch(x, y, p, subproxies=has_subproxies(loss))
+    value = loss.from_similarity(loss.similarity(x, p), y)
+    return value + penalty(loss, p)
+
+
+def has_subproxies(loss: object) -> bool:
+    """Whether the loss keeps k proxies per class, of shape (c, k, d)."""
+    return hasattr(loss, "k")
+
+
+def penalty(loss: object, p: Tensor) -> Tensor | float:
+    """The loss's term of the proxies alone, where it has one."""
+    return loss.penalty(p) if hasattr(loss, "penalty") else 0.0

@@ -1,0 +1,96 @@
+"""Proxy-NCA, as the paper prints it and as code usually has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from proxysynth.losses.checks import check_positive
+from proxysynth.losses.plain import plain
+from proxysynth.losses.similarity import at_least_float32, cosine
+
+
+@dataclass(frozen=True)
+class ProxyNCA:
+    """Neighbourhood component analysis with proxies.                        [supplement Eq. i]
+
+        L(X, P) = -1/n  sum_x  log  exp(-scale d(x, p+)) / sum_{q != p+} exp(-scale d(x, q))
+        d(a, b) = | a/|a| - b/|b| | = sqrt(2 - 2 s(a, b)),  not squared
+
+    The positive is not in the denominator, so the loss may be negative.
+
+    Args:
+        scale: 1 is the equation as printed; larger is stricter.
+
+    Source: Movshovitz-Attias et al., 2017.
+    """
+
+    normalized: ClassVar[bool] = True
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive(self, scale=self.scale)
+
+    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
+        return cosine(x, p)
+
+    def logits(self, S: Tensor) -> Tensor:
+        S = at_least_float32(S)
+        # The slope of the square root is infinite at zero: stay a rounding error above it.
+        return -self.scale * (2 - 2 * S).clamp_min(4 * torch.finfo(S.dtype).eps).sqrt()
+
+    def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
+        if S.shape[1] < 2:
+            raise ValueError(
+                "Proxy-NCA compares a proxy with those of other classes: give at least 2 classes, "
+                f"got {S.shape[1]}"
+            )
+        own, logits = y[:, None], self.logits(S)
+        others = logits.scatter(1, own, -torch.inf).logsumexp(dim=1)
+        return (others - logits.gather(1, own)[:, 0]).mean()
+
+    def __call__(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        return plain(self, x, y, p)
+
+
+@dataclass(frozen=True)
+class SquaredProxyNCA:
+    """Proxy-NCA with the distance squared and the positive in the denominator.
+
+        L(X, P) = -1/n  sum_x  log  exp(-scale d(x, p+)^2) / sum_q exp(-scale d(x, q)^2)
+
+    On unit vectors d^2 = 2 - 2 s, and the constant cancels: this *is* Norm-softmax at twice the
+    scale, to the last bit of the gradient. Much code called Proxy-NCA, the paper's among it,
+    computes this; it has its own name here so that a table says what was run.
+
+    Args:
+        scale: of the squared distance; `NormSoftmax(2 * scale)` is the same loss.
+    """
+
+    normalized: ClassVar[bool] = True
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive(self, scale=self.scale)
+
+    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
+        return cosine(x, p)
+
+    def logits(self, S: Tensor) -> Tensor:
+        return 2 * self.scale * (at_least_float32(S) - 1)
+
+    def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(self.logits(S), y)
+
+    def __call__(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        return plain(self, x, y, p)

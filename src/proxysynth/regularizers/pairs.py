@@ -1,0 +1,94 @@
+"""Which embeddings are mixed with which, and how much of each: the random part of Proxy Synthesis.
+
+Everything random comes from one draw of torch's generator, which seeds a numpy generator: the same
+state gives the same pairs and coefficients on every device and in every process.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+def numpy_generator(generator: torch.Generator | None) -> np.random.Generator:
+    """A numpy generator seeded by one draw of torch's (of its default one, if None)."""
+    device = generator.device if generator is not None else "cpu"
+    seed = torch.randint(2**63 - 1, (), generator=generator, device=device)
+    return np.random.Generator(np.random.PCG64(int(seed)))
+
+
+def draw_pairs(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """m pairs (i, j) of batch positions with labels[i] != labels[j]; none if there is one class.
+
+    As far as the labels allow, every position is used equally often: the numbers of uses differ by
+    at most one, unless one class fills more than half of the batch. Then each pair has one parent
+    of that class, and its members, like all the others among themselves, are used equally often.
+    """
+    n = len(labels)
+    _, group, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    largest = int(counts.max())
+    if len(counts) == 1 or m == 0:
+        none = np.empty(0, np.int64)
+        return none, none
+    if 2 * largest > n:
+        return _majority_pairs(group == int(counts.argmax()), m, rng)
+    rounds = [_round(group, largest, min(n, m - done), rng) for done in range(0, m, n)]
+    return np.concatenate([r[0] for r in rounds]), np.concatenate([r[1] for r in rounds])
+
+
+def _round(
+    group: Ints, largest: int, take: int, rng: np.random.Generator
+) -> tuple[Ints, Ints]:
+    """Up to n pairs in which each position stands at most once as i and at most once as j."""
+    n = len(group)
+    # Classes one after the other, in random order: a class is a run of at most `largest` places,
+    # so a step of `largest` to n - largest round the circle always leaves the class.
+    order = rng.permutation(n)
+    order = order[np.argsort(rng.random(int(group.max()) + 1)[group[order]], kind="stable")]
+    # With fewer pairs than positions, the step also keeps the firsts and the seconds apart (or,
+    # past one half, lets them cover everything), so that no position is used twice before another
+    # is used once.
+    low = max(largest, min(take, n - take))
+    step = rng.integers(low, n - low + 1)
+    place = rng.integers(n) + np.arange(take)
+    i, j = order[place % n], order[(place + step) % n]
+    # Neighbours on the circle have neighbours as partners, so equal class pairs would be far too
+    # common. Two rounds of random exchanges of partners, where labels permit, undo that.
+    for _ in range(2):
+        shuffled = rng.permutation(take)
+        a, b = shuffled[: take // 2], shuffled[take // 2 : take // 2 * 2]
+        fits = (group[i[a]] != group[j[b]]) & (group[i[b]] != group[j[a]])
+        a, b = a[fits], b[fits]
+        j[a], j[b] = j[b], j[a]
+    return i, j
+
+
+def _majority_pairs(
+    majority: NDArray[np.bool_], m: int, rng: np.random.Generator
+) -> tuple[Ints, Ints]:
+    """Each pair: one of the class that fills most of the batch, one of the others, in any order."""
+    a, b = (_in_turn(side.nonzero()[0], m, rng) for side in (majority, ~majority))
+    first = rng.random(m) < 0.5
+    return np.where(first, a, b), np.where(first, b, a)
+
+
+def _in_turn(members: Ints, m: int, rng: np.random.Generator) -> Ints:
+    turns = [rng.permutation(members) for _ in range(-(-m // len(members)))]
+    return np.concatenate(turns)[:m]
+
+
+def merge_duplicates(labels: Ints, i: Ints, j: Ints) -> tuple[Ints, Ints]:
+    """Pairs of the same ordered classes become one synthetic class.
+
+    Returns `target`, the synthetic class of each pair, and `first`, the pair that stands for each
+    synthetic class: the earliest, in order of appearance.
+    """
+    key = labels[i] * (int(labels.max()) + 1) + labels[j]
+    _, first, target = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[target], first[order]

@@ -1,0 +1,170 @@
+"""Proxy Synthesis: mix embeddings and proxies of a batch into new classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from proxysynth.interfaces import ProxyLoss
+from proxysynth.losses.checks import check_batch, check_not_negative, check_positive
+from proxysynth.losses.plain import has_subproxies, penalty
+from proxysynth.losses.similarity import unit
+from proxysynth.regularizers.fused import fused
+from proxysynth.regularizers.fused_families import family_of
+from proxysynth.regularizers.mixed_similarity import mixed_similarity
+from proxysynth.regularizers.pairs import draw_pairs, merge_duplicates, numpy_generator
+from proxysynth.regularizers.synthesis import Draw, Synthetics, synthesize
+
+Part = Literal["both", "original", "synthetic"]
+
+ABLATIONS = {
+    ("original", "original"): "M1, the plain loss",
+    ("synthetic", "synthetic"): "M2",
+    ("original", "both"): "M3",
+    ("synthetic", "both"): "M4",
+    ("both", "both"): "Proxy Synthesis",
+}
+"""What (embeddings, proxies) may be: each embedding must find its own proxy.          [Table 1]"""
+
+
+@dataclass(frozen=True)
+class ProxySynthesis:
+    """A loss over original and synthetic classes together.                      [Eqs. 4 and 5]
+
+        x~ = lam x + (1 - lam) x'     p~ = lam p + (1 - lam) p'     lam ~ Beta(alpha, alpha)
+        L(X^, P^),   X^ = X and the x~,   P^ = P and the p~
+
+    It is a loss like the one it holds: `ProxySynthesis(loss)(x, y, p)`. The parents of a synthetic
+    are always of different classes; a batch of one class gives the plain loss.
+
+    Args:
+        loss: any loss of this package, or any `(x, y, p) -> scalar`.
+        alpha: of the paper; smaller keeps synthetics nearer to one of their parents.
+        mu: synthetics per embedding of the batch; round(mu n) are made, above 1 too.
+        lam: a fixed coefficient in [0, 1] instead of a drawn one.
+        per_pair: one coefficient for each pair instead of the paper's one for the batch.
+        embeddings, proxies: which take part, "both", "original" or "synthetic".
+        duplicates: "keep" makes a class of every pair, as the paper does; "merge" makes one class
+            of all pairs of the same two classes in the same order, with the first one's coefficient.
+    """
+
+    loss: ProxyLoss
+    alpha: float = 0.4
+    mu: float = 1.0
+    lam: float | None = None
+    per_pair: bool = False
+    embeddings: Part = "both"
+    proxies: Part = "both"
+    duplicates: Literal["keep", "merge"] = "keep"
+
+    def __post_init__(self) -> None:
+        check_positive(self, alpha=self.alpha)
+        check_not_negative(self, mu=self.mu)
+        if isinstance(self.loss, ProxySynthesis) or not callable(self.loss):
+            raise ValueError(f"ProxySynthesis holds a plain loss, got {self.loss!r}")
+        if self.lam is not None and not 0 <= self.lam <= 1:
+            raise ValueError(f"ProxySynthesis: lam must lie in 0..1 (or be None), got {self.lam!r}")
+        if (self.embeddings, self.proxies) not in ABLATIONS:
+            valid = "; ".join(f"{e!r} with {p!r}" for e, p in ABLATIONS)
+            raise ValueError(
+                f"ProxySynthesis: embeddings={self.embeddings!r} with proxies={self.proxies!r} "
+                f"leaves an embedding without its own proxy: choose {valid}"
+            )
+        if self.duplicates not in ("keep", "merge"):
+            raise ValueError(
+                f"ProxySynthesis: duplicates must be 'keep' or 'merge', got {self.duplicates!r}"
+            )
+
+    def __call__(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        y = check_batch(x, y, p, subproxies=has_subproxies(self.loss))
+        draw = self.draw(y, generator)
+        if draw is None:
+            return self.loss(x, y, p, generator=generator)
+        return self.on(draw, x, y, p)
+
+    def on(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+        """The loss for these pairs and coefficients, by the fastest path that serves it."""
+        family = family_of(self.loss)
+        if family is not None and (self.embeddings, self.proxies) == ("both", "both"):
+            return fused(family, x, y, p, draw)
+        if hasattr(self.loss, "similarity") and hasattr(self.loss, "from_similarity"):
+            return self.by_similarity(draw, x, y, p)
+        return self.by_reference(draw, x, y, p)
+
+    def by_reference(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+        """Lay the synthetics beside the originals and ask the loss: obviously right, for any loss."""
+        made = synthesize(x, y, p, draw, self.normalized)
+        before = unit if self.normalized else torch.clone
+        rows, columns, labels = self._kept(y, made.y, p.shape[0])
+        all_x = torch.cat((before(x), made.x))[rows]
+        all_p = torch.cat((before(p), made.p))[columns]
+        if hasattr(self.loss, "similarity") and hasattr(self.loss, "from_similarity"):
+            value = self.loss.from_similarity(self.loss.similarity(all_x, all_p), labels)
+            return value + penalty(self.loss, p)
+        return self.loss(all_x, labels, all_p)
+
+    def by_similarity(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+        """Mix similarities instead of vectors: one product with the proxies."""
+        S = mixed_similarity(self.loss, x, y, p, draw, self.normalized)
+        rows, columns, labels = self._kept(y, p.shape[0] + draw.target, p.shape[0])
+        return self.loss.from_similarity(S[rows][:, columns], labels) + penalty(self.loss, p)
+
+    def synthesize(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> Synthetics:
+        """The synthetics themselves; from the same state of the generator, those a call would use.
+
+        A batch of one class, or mu = 0, has none: every field is empty.
+        """
+        y = check_batch(x, y, p, subproxies=has_subproxies(self.loss))
+        draw = self.draw(y, generator)
+        if draw is None:
+            none = y[:0]
+            draw = Draw(none, none, x.new_zeros(0), none, none)
+        return synthesize(x, y, p, draw, self.normalized)
+
+    @property
+    def normalized(self) -> bool:
+        """Whether vectors are normalised before mixing: so for all but dot-product losses."""
+        return getattr(self.loss, "normalized", True)
+
+    @torch.compiler.disable
+    def draw(self, y: Tensor, generator: torch.Generator | None = None) -> Draw | None:
+        """Pairs and coefficients for a batch with these labels; None if nothing can be mixed."""
+        m = round(self.mu * len(y))
+        if m == 0 or (self.embeddings, self.proxies) == ("original", "original"):
+            return None
+        rng, labels = numpy_generator(generator), y.detach().cpu().numpy()
+        i, j = draw_pairs(labels, m, rng)
+        if len(i) == 0:
+            return None
+        size = m if self.per_pair else None
+        if self.lam is None:
+            lam = np.asarray(rng.beta(self.alpha, self.alpha, size))
+        else:
+            lam = np.full(() if size is None else size, self.lam)
+        target = first = np.arange(m)
+        if self.duplicates == "merge":
+            target, first = merge_duplicates(labels, i, j)
+            lam = lam[first][target] if self.per_pair else lam
+        i_t, j_t, target_t, first_t = (
+            torch.from_numpy(v).to(y.device, non_blocking=True) for v in (i, j, target, first)
+        )
+        return Draw(i_t, j_t, torch.from_numpy(lam).to(y.device), target_t, first_t)
+
+    def _kept(self, y: Tensor, made_y: Tensor, c: int) -> tuple[slice, slice, Tensor]:
+        """Which rows and columns take part, and the labels of those rows among those columns."""
+        ranges = {
+            "both": lambda n: slice(None),
+            "original": lambda n: slice(0, n),
+            "synthetic": lambda n: slice(n, None),
+        }
+        rows, columns = ranges[self.embeddings](len(y)), ranges[self.proxies](c)
+        labels = torch.cat((y, made_y))[rows]
+        return rows, columns, labels - c if self.proxies == "synthetic" else labels

@@ -1,0 +1,100 @@
+"""The synthetics of one batch: what was drawn, and what it makes.                  [Eq. 4]
+
+    x~ = lam x_i + (1 - lam) x_j        p~ = lam p_{y_i} + (1 - lam) p_{y_j},     y_i != y_j
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from proxysynth.losses.similarity import at_least_float32, unit
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which pairs are mixed, with which coefficient, into which synthetic class.
+
+    i, j: (m,) positions in the batch.      lam: a scalar, or (m,) with one coefficient per pair.
+    target: (m,) synthetic class of each pair, in 0..u-1.   first: (u,) the pair that made a class.
+    """
+
+    i: Tensor
+    j: Tensor
+    lam: Tensor
+    target: Tensor
+    first: Tensor
+
+    @property
+    def shares(self) -> tuple[Tensor, Tensor]:
+        """lam and 1 - lam, one per pair, (m,)."""
+        lam = self.lam.expand(len(self.i))
+        return lam, 1 - lam
+
+    @property
+    def class_shares(self) -> tuple[Tensor, Tensor]:
+        """lam and 1 - lam, one per synthetic class, (u,)."""
+        lam = self.shares[0][self.first]
+        return lam, 1 - lam
+
+    def class_parents(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The two classes each synthetic class is made of, (u,) and (u,)."""
+        return y[self.i[self.first]], y[self.j[self.first]]
+
+
+@dataclass(frozen=True)
+class Synthetics:
+    """Synthetic embeddings and proxies, ready to look at.
+
+    x: (m, d).  p: (u, d) or (u, k, d), with u = m unless duplicates are merged.
+    y: (m,), the synthetic class of each embedding, counted on after the c original classes.
+    lam, i, j: as drawn; the parents of x[r] are the batch's embeddings i[r] and j[r].
+    """
+
+    x: Tensor
+    p: Tensor
+    y: Tensor
+    lam: Tensor
+    i: Tensor
+    j: Tensor
+
+
+def floor(dtype: torch.dtype) -> float:
+    """The least length a mix is divided by: opposite parents may cancel to nothing."""
+    return float(torch.finfo(dtype).eps ** 0.5)
+
+
+def mix(a: Tensor, b: Tensor, share_a: Tensor, share_b: Tensor) -> Tensor:
+    """share_a a + share_b b, with one share per leading index, in float32 at least."""
+    shape = (-1,) + (1,) * (a.dim() - 1)
+    a, b = at_least_float32(a), at_least_float32(b)
+    return share_a.to(a.dtype).view(shape) * a + share_b.to(a.dtype).view(shape) * b
+
+
+def length(v: Tensor) -> Tensor:
+    """|v| along the last dimension, not below the floor."""
+    return torch.linalg.vector_norm(v, dim=-1).clamp_min(floor(v.dtype))
+
+
+def synthesize(x: Tensor, y: Tensor, p: Tensor, draw: Draw, normalized: bool) -> Synthetics:
+    """Mix embeddings, and proxies k to k.
+
+    For a cosine loss vectors are normalised before mixing as well as after: unequal lengths would
+    weight the parents by more than lam. A dot-product loss mixes them raw.
+    """
+    before = unit if normalized else _same
+    made_x = mix(before(x[draw.i]), before(x[draw.j]), *draw.shares)
+    a, b = draw.class_parents(y)
+    made_p = mix(before(p[a]), before(p[b]), *draw.class_shares)
+    if normalized:
+        made_x = made_x / length(made_x)[..., None]
+        made_p = made_p / length(made_p)[..., None]
+    return Synthetics(
+        made_x.to(x.dtype), made_p.to(p.dtype), p.shape[0] + draw.target, draw.lam, draw.i, draw.j
+    )
+
+
+def _same(v: Tensor) -> Tensor:
+    return v
