@@ -16,7 +16,8 @@ is linear and shared. With S = x^ . p^ and dL the gradient of L, the classes' gr
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,7 +35,18 @@ LAUNCH = 2**24
 """Logits per block on an accelerator, where starting a kernel costs more than memory does."""
 
 
-@torch.compiler.disable
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def outside_graphs(function: Function) -> Function:
+    """The function as torch.compile should see it: a call between two graphs, never traced.
+
+    The decorator torch has for this costs as much as a small loss on every plain call, so it is
+    put on only while compiling.
+    """
+    return torch.compiler.disable(function) if torch.compiler.is_compiling() else function
+
+
 def fused(family: Family, x: Tensor, y: Tensor, p: Tensor, draw: Draw) -> Tensor:
     """The loss of originals and synthetics together, with exact gradients to x and p.
 
@@ -45,7 +57,7 @@ def fused(family: Family, x: Tensor, y: Tensor, p: Tensor, draw: Draw) -> Tensor
     if torch.is_autocast_enabled(x.device.type):
         low = torch.get_autocast_dtype(x.device.type)
     with torch.autocast(x.device.type, enabled=False):
-        value: Tensor = _Fused.apply(x, p, y, draw, family, low)
+        value: Tensor = outside_graphs(_Fused.apply)(x, p, y, draw, family, low)
     return value
 
 
@@ -64,7 +76,13 @@ class _Fused(torch.autograd.Function):
         if family.normalized:
             L *= family.scale * inverse_p
 
-        rows, columns = _mixes(unit_x, p, inverse_p, y, draw, family.normalized)
+        share = draw.lam.to(unit_x.dtype).expand(len(draw.i))
+        pairs, parents = (draw.i, draw.j), draw.class_parents(y)
+        if family.normalized:
+            rows = Mix.unit(pairs, share, unit_x, None, low)
+            columns = Mix.unit(parents, share[draw.first], p, inverse_p, low)
+        else:
+            rows, columns = Mix.raw(pairs, share), Mix.raw(parents, share[draw.first])
         G = columns.of_columns(L)
         C = rows.of_rows(G)
         own = torch.cat((L.gather(1, y[:, None]), C.gather(1, draw.target[:, None])))[:, 0]
@@ -95,6 +113,7 @@ class _Fused(torch.autograd.Function):
         rows.rows_back(d_C, d_G)
         added = _Added(*columns.columns_back(d_G), blocks)
         shrink = (d_C * C).sum(dim=1)
+        d_cos, along = _columns_length_back(columns, (d_G * G).sum(dim=0), inverse_p)
 
         d_unit_x = torch.zeros_like(unit_x)
         d_p = torch.empty_like(p)
@@ -110,45 +129,42 @@ class _Fused(torch.autograd.Function):
             added.to(d_L, position)
             if family.normalized:
                 shrink += d_T.mul_(T).sum(dim=1)
-                along = (d_L * L_b).sum(dim=0).mul_(-grad).mul_(inverse_p[part] ** 2)
+                along[part] -= (d_L * L_b).sum(dim=0).mul_(inverse_p[part]).mul_(inverse_p[part])
                 d_L *= inverse_p[part] * (family.scale * grad)
                 _product_into(d_p_b, d_L.t(), unit_x, low)
-                d_p_b.addcmul_(p_b, along.to(p.dtype)[:, None])
+                d_p_b.addcmul_(p_b, along[part].mul_(grad).to(p.dtype)[:, None])
             else:
                 d_L *= grad
                 _product_into(d_p_b, d_L.t(), unit_x, low)
             _add_product(d_unit_x, d_L, p_b, low)
 
         if family.normalized:
-            for index, d_row in rows.length_back(shrink * grad):
-                d_unit_x.index_add_(0, index, d_row)
-            d_long = columns.length_back((d_G * G).sum(dim=0).mul_(grad))
-            for (index, d_row), unit in zip(d_long, (columns.unit_a, columns.unit_b), strict=True):
-                d_row -= (d_row * unit).sum(dim=1, keepdim=True) * unit
-                d_p.index_add_(0, index, (d_row * inverse_p[index, None]).to(p.dtype))
-            d_unit_x -= (d_unit_x * unit_x).sum(dim=1, keepdim=True) * unit_x
+            weight = rows.cos_back(shrink).mul_(grad)[:, None]
+            d_unit_x.index_add_(0, rows.index_a, rows.b * weight)
+            d_unit_x.index_add_(0, rows.index_b, rows.a * weight)
+            weight = d_cos.mul_(columns.inverse_a).mul_(columns.inverse_b).mul_(grad)
+            weight = weight.to(p.dtype)[:, None]
+            d_p.index_add_(0, columns.index_a, columns.b * weight)
+            d_p.index_add_(0, columns.index_b, columns.a * weight)
+            # Only what is at right angles to x turns it; this also clears the share of `rows.cos`
+            # that lies along the parents.
+            d_unit_x.addcmul_(unit_x, (d_unit_x * unit_x).sum(dim=1, keepdim=True), value=-1)
             d_unit_x /= length_x
         return d_unit_x.to(x.dtype), d_p, None, None, None, None
 
 
-def _mixes(
-    unit_x: Tensor, p: Tensor, inverse_p: Tensor, y: Tensor, draw: Draw, normalized: bool
-) -> tuple[Mix, Mix]:
-    """How synthetic rows and synthetic columns come from the original ones."""
-    lam = draw.lam.to(unit_x.dtype).expand(len(draw.i))
-    lam_c = lam[draw.first]
-    a, b = draw.class_parents(y)
-    unit_rows = unit_columns = None
-    if normalized:
-        unit_rows = (unit_x.index_select(0, draw.i), unit_x.index_select(0, draw.j))
-        unit_columns = (
-            p.index_select(0, a) * inverse_p[a, None],
-            p.index_select(0, b) * inverse_p[b, None],
-        )
-    return (
-        Mix.make((draw.i, draw.j), (lam, 1 - lam), unit_rows),
-        Mix.make((a, b), (lam_c, 1 - lam_c), unit_columns),
-    )
+def _columns_length_back(
+    columns: Mix, shrink: Tensor, inverse_p: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradient of the parents' cosines, and what it asks of each proxy along itself, (c,)."""
+    if len(columns.cos) == 0:
+        return shrink, shrink
+    d_cos = columns.cos_back(shrink)
+    along = torch.zeros_like(inverse_p)
+    flat = d_cos * columns.cos
+    along.index_add_(0, columns.index_a, flat * columns.inverse_a**2, alpha=-1)
+    along.index_add_(0, columns.index_b, flat * columns.inverse_b**2, alpha=-1)
+    return d_cos, along
 
 
 def _blocks(y: Tensor, n: int, c: int) -> list[Block]:

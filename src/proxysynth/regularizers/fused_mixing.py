@@ -1,4 +1,11 @@
-"""Mixing rows and columns of logits, and the way back: the linear part of the fused path."""
+"""Mixing rows and columns of logits, and the way back: the linear part of the fused path.
+
+For cosines a mix of unit vectors a and b is divided by its length. With cos = a . b,
+
+    |l a + l' b|^2 = (l - l')^2 + 2 l l' (1 + cos)
+
+so one dot product per pair is all that is asked of the vectors themselves.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +14,55 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from proxysynth.regularizers.synthesis import length
+from proxysynth.regularizers.synthesis import floor
 
 
 @dataclass(frozen=True)
 class Mix:
-    """Vectors a and b, mixed as share_a a + share_b b and, for cosines, divided by their length.
+    """Rows (or columns) index_a and index_b of the logits, mixed with these weights.
 
-    `index_a`, `index_b`: the parents' rows (embeddings) or columns (classes) of the logits.
-    `mixed`: the mixed vectors, `long`: their lengths, None when they are not normalised.
+    For cosines: `a`, `b` are the parents' vectors, `inverse_a`, `inverse_b` one over their lengths,
+    `cos` their cosine and `slope` what a change of it does to the logarithm of the mix's length.
     """
 
     index_a: Tensor
     index_b: Tensor
-    share_a: Tensor
-    share_b: Tensor
-    unit_a: Tensor | None
-    unit_b: Tensor | None
-    mixed: Tensor | None
-    long: Tensor | None
     weight_a: Tensor
     weight_b: Tensor
+    a: Tensor
+    b: Tensor
+    inverse_a: Tensor
+    inverse_b: Tensor
+    cos: Tensor
+    slope: Tensor
 
     @staticmethod
-    def make(
+    def raw(indices: tuple[Tensor, Tensor], share: Tensor) -> Mix:
+        """Dot products: vectors are mixed as they are."""
+        none = share[:0]
+        return Mix(*indices, share, 1 - share, none, none, none, none, none, none)
+
+    @staticmethod
+    def unit(
         indices: tuple[Tensor, Tensor],
-        shares: tuple[Tensor, Tensor],
-        units: tuple[Tensor, Tensor] | None,
+        share: Tensor,
+        vectors: Tensor,
+        inverse: Tensor | None,
+        low: torch.dtype,
     ) -> Mix:
-        (a, b), (share_a, share_b) = indices, shares
-        if units is None:
-            return Mix(a, b, share_a, share_b, None, None, None, None, share_a, share_b)
-        mixed = (share_a[:, None] * units[0]).addcmul_(units[1], share_b[:, None])
-        long = length(mixed)
-        return Mix(a, b, share_a, share_b, *units, mixed, long, share_a / long, share_b / long)
+        """Cosines: rows of `vectors`, of length 1 / inverse (None: all 1), are normalised first."""
+        a, b = (vectors.index_select(0, index) for index in indices)
+        cos = (a * b).sum(dim=1, dtype=share.dtype)
+        inverse_a = inverse_b = share[:0]
+        if inverse is not None:
+            inverse_a, inverse_b = (inverse.index_select(0, index) for index in indices)
+            cos.mul_(inverse_a).mul_(inverse_b)
+        other = 1 - share
+        both = share * other
+        square = ((share - other) ** 2).add_(2 * both * (1 + cos))
+        long = square.clamp_min_(0.0).sqrt_().clamp_min_(floor(low))
+        weights = share / long, other / long
+        return Mix(*indices, *weights, a, b, inverse_a, inverse_b, cos, weights[0] * weights[1])
 
     def of_rows(self, M: Tensor) -> Tensor:
         """The synthetic rows of M."""
@@ -62,14 +84,9 @@ class Mix:
         parts = torch.cat((d_made * self.weight_a, d_made * self.weight_b), dim=1)
         return parts, torch.cat((self.index_a, self.index_b))
 
-    def length_back(self, shrink: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """The part of the gradient that goes through the length; rows for a and for b.
+    def cos_back(self, shrink: Tensor) -> Tensor:
+        """The gradient of the parents' cosine, which the mix's length depends on.
 
-        `shrink` is the sum of logit x gradient over a synthetic: logits fall as 1 / length.
+        `shrink` is the sum of logit x gradient over a synthetic: its logits fall as 1 / length.
         """
-        assert self.mixed is not None and self.long is not None
-        d_mixed = self.mixed * (-shrink / (self.long * self.long))[:, None]
-        return (
-            (self.index_a, d_mixed * self.share_a[:, None]),
-            (self.index_b, d_mixed * self.share_b[:, None]),
-        )
+        return shrink.mul_(self.slope).neg_()

@@ -25,12 +25,13 @@ def mixed_similarity(
     loss: ProxyLoss, x: Tensor, y: Tensor, p: Tensor, draw: Draw, normalized: bool
 ) -> Tensor:
     """S^ of originals and synthetics, (n + m, c + u) or (n + m, c + u, k)."""
-    S = at_least_float32(loss.similarity(x, p))
+    S = loss.similarity(x, p)
+    dtype, S = S.dtype, at_least_float32(S)
     a, b = draw.class_parents(y)
     long_x = long_p = None
     if normalized:
-        long_x = length(mix(unit(x[draw.i]), unit(x[draw.j]), *draw.shares))
-        long_p = length(mix(unit(p[a]), unit(p[b]), *draw.class_shares))
+        long_x = length(mix(unit(x[draw.i]), unit(x[draw.j]), *draw.shares), dtype)
+        long_p = length(mix(unit(p[a]), unit(p[b]), *draw.class_shares), dtype)
 
     columns = _mixed(S.transpose(0, 1), a, b, draw.class_shares, long_p).transpose(0, 1)
     wide = torch.cat((S, columns), dim=1)

@@ -28,15 +28,25 @@ def draw_pairs(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, In
     of that class, and its members, like all the others among themselves, are used equally often.
     """
     n = len(labels)
-    _, group, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    group, counts = _groups(labels)
     largest = int(counts.max())
-    if len(counts) == 1 or m == 0:
+    if largest == n or m == 0:
         none = np.empty(0, np.int64)
         return none, none
     if 2 * largest > n:
         return _majority_pairs(group == int(counts.argmax()), m, rng)
     rounds = [_round(group, largest, min(n, m - done), rng) for done in range(0, m, n)]
     return np.concatenate([r[0] for r in rounds]), np.concatenate([r[1] for r in rounds])
+
+
+def _groups(labels: Ints) -> tuple[Ints, Ints]:
+    """Labels as 0, 1, 2, ... and how many of each there are; numpy's `unique`, several times faster."""
+    order = np.argsort(labels, kind="stable")
+    ordered = labels[order]
+    group = np.empty_like(labels)
+    group[order[0]] = 0
+    group[order[1:]] = np.cumsum(ordered[1:] != ordered[:-1])
+    return group, np.bincount(group)
 
 
 def _round(
@@ -47,7 +57,7 @@ def _round(
     # Classes one after the other, in random order: a class is a run of at most `largest` places,
     # so a step of `largest` to n - largest round the circle always leaves the class.
     order = rng.permutation(n)
-    order = order[np.argsort(rng.random(int(group.max()) + 1)[group[order]], kind="stable")]
+    order = order[np.argsort(rng.random(n)[group[order]], kind="stable")]
     # With fewer pairs than positions, the step also keeps the firsts and the seconds apart (or,
     # past one half, lets them cover everything), so that no position is used twice before another
     # is used once.

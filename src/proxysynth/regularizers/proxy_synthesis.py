@@ -13,7 +13,7 @@ from proxysynth.interfaces import ProxyLoss
 from proxysynth.losses.checks import check_batch, check_not_negative, check_positive
 from proxysynth.losses.plain import has_subproxies, penalty
 from proxysynth.losses.similarity import unit
-from proxysynth.regularizers.fused import fused
+from proxysynth.regularizers.fused import fused, outside_graphs
 from proxysynth.regularizers.fused_families import family_of
 from proxysynth.regularizers.mixed_similarity import mixed_similarity
 from proxysynth.regularizers.pairs import draw_pairs, merge_duplicates, numpy_generator
@@ -134,9 +134,11 @@ class ProxySynthesis:
         """Whether vectors are normalised before mixing: so for all but dot-product losses."""
         return getattr(self.loss, "normalized", True)
 
-    @torch.compiler.disable
     def draw(self, y: Tensor, generator: torch.Generator | None = None) -> Draw | None:
         """Pairs and coefficients for a batch with these labels; None if nothing can be mixed."""
+        return outside_graphs(self._draw)(y, generator)
+
+    def _draw(self, y: Tensor, generator: torch.Generator | None) -> Draw | None:
         m = round(self.mu * len(y))
         if m == 0 or (self.embeddings, self.proxies) == ("original", "original"):
             return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from proxysynth.losses.similarity import at_least_float32, unit
+from proxysynth.losses.similarity import EPS, at_least_float32, unit
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Synthetics:
 
 
 def floor(dtype: torch.dtype) -> float:
-    """The least length a mix is divided by: opposite parents may cancel to nothing."""
+    """The least length a mix is divided by: opposite parents may cancel to nothing but rounding."""
     return float(torch.finfo(dtype).eps ** 0.5)
 
 
@@ -73,9 +73,16 @@ def mix(a: Tensor, b: Tensor, share_a: Tensor, share_b: Tensor) -> Tensor:
     return share_a.to(a.dtype).view(shape) * a + share_b.to(a.dtype).view(shape) * b
 
 
-def length(v: Tensor) -> Tensor:
-    """|v| along the last dimension, not below the floor."""
-    return torch.linalg.vector_norm(v, dim=-1).clamp_min(floor(v.dtype))
+def length(v: Tensor, dtype: torch.dtype) -> Tensor:
+    """|v| along the last dimension, not below the floor of what v was computed from."""
+    return torch.linalg.vector_norm(v, dim=-1).clamp_min(floor(dtype))
+
+
+def normalized_mix(v: Tensor, dtype: torch.dtype) -> Tensor:
+    """v / |v|; a mix that has cancelled has no direction, and nothing is to be learnt from it."""
+    long = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
+    made = v / long.clamp_min(EPS)
+    return torch.where(long > floor(dtype), made, made.detach())
 
 
 def synthesize(x: Tensor, y: Tensor, p: Tensor, draw: Draw, normalized: bool) -> Synthetics:
@@ -89,8 +96,7 @@ def synthesize(x: Tensor, y: Tensor, p: Tensor, draw: Draw, normalized: bool) ->
     a, b = draw.class_parents(y)
     made_p = mix(before(p[a]), before(p[b]), *draw.class_shares)
     if normalized:
-        made_x = made_x / length(made_x)[..., None]
-        made_p = made_p / length(made_p)[..., None]
+        made_x, made_p = normalized_mix(made_x, x.dtype), normalized_mix(made_p, p.dtype)
     return Synthetics(
         made_x.to(x.dtype), made_p.to(p.dtype), p.shape[0] + draw.target, draw.lam, draw.i, draw.j
     )

@@ -1,0 +1,207 @@
+"""Proxy Synthesis over a loss module that knows nothing of it.
+
+The module is called as `module(embeddings, labels)` and holds one proxy weight. For the length of a
+call a shallow stand-in carries the weight with synthetic proxies behind it, and one more class per
+synthetic wherever the module counts its classes. The module itself is never touched.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from proxysynth.losses.checks import check_batch
+from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
+from proxysynth.regularizers.synthesis import synthesize
+
+COUNT = "num_classes"
+"""What modules usually call their number of classes."""
+
+
+def synthesize_over(
+    module: nn.Module,
+    *,
+    alpha: float = 0.4,
+    mu: float = 1.0,
+    lam: float | None = None,
+    per_pair: bool = False,
+    duplicates: Literal["keep", "merge"] = "keep",
+    weight: str | None = None,
+    class_dim: int | None = None,
+    class_count: str | None = None,
+    normalize: bool = True,
+) -> SynthesizedOver:
+    """The module, regularised by Proxy Synthesis in training mode, itself in evaluation mode.
+
+    Args:
+        module: called as module(embeddings, labels); holds one weight with a row or a column for
+            each class, or k neighbouring ones.
+        alpha, mu, lam, per_pair, duplicates: as in `ProxySynthesis`.
+        weight: name of the proxy weight, where the module has several matrices ("head.W").
+        class_dim: 0 if classes are rows, 1 if columns, where the shape does not tell.
+        class_count: name of the attribute that counts the classes, where it is not "num_classes".
+        normalize: whether vectors are normalised before mixing; False for dot-product modules.
+    """
+    settings = ProxySynthesis(
+        module, alpha=alpha, mu=mu, lam=lam, per_pair=per_pair, duplicates=duplicates
+    )
+    if class_dim not in (None, 0, 1):
+        raise ValueError(f"class_dim must be 0 (classes are rows) or 1 (columns), got {class_dim!r}")
+    return SynthesizedOver(
+        module, settings, _weight_name(module, weight), class_dim, class_count, normalize
+    )
+
+
+class SynthesizedOver(nn.Module):
+    """What `synthesize_over` returns: the same parameters and the same state dict as the module."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        settings: ProxySynthesis,
+        weight: str,
+        class_dim: int | None,
+        class_count: str | None,
+        normalize: bool,
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.settings = settings
+        self.weight, self.class_dim = weight, class_dim
+        self.class_count, self.normalize = class_count, normalize
+        self.train(module.training)
+        self.register_load_state_dict_pre_hook(_add_prefix)
+
+    def forward(self, embeddings: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not self.training:
+            return self.module(embeddings, labels, *args, **kwargs)
+        rows, class_dim, c = self._proxies(embeddings)
+        k = rows.shape[0] // c
+        proxies = rows.unflatten(0, (c, k)) if k > 1 else rows
+        labels = check_batch(embeddings, labels, proxies, subproxies=k > 1)
+        draw = self.settings.draw(labels)
+        if draw is None:
+            return self.module(embeddings, labels, *args, **kwargs)
+
+        made = synthesize(embeddings, labels, proxies, draw, self.normalize)
+        enlarged = torch.cat((rows, made.p.flatten(0, -2)))
+        stand_in = _stand_in(self.module)
+        _set_weight(stand_in, self.weight, enlarged.t() if class_dim == 1 else enlarged)
+        _count_on(stand_in, self.class_count or COUNT, c, c + made.p.shape[0])
+        return stand_in(
+            torch.cat((embeddings, made.x)), torch.cat((labels, made.y)), *args, **kwargs
+        )
+
+    def _proxies(self, embeddings: Tensor) -> tuple[Tensor, int, int]:
+        """The weight with classes as rows, the dimension they have in it, and their number."""
+        weight = self.module.get_parameter(self.weight)
+        d = embeddings.shape[-1]
+        dims = [dim for dim in (0, 1) if weight.shape[1 - dim] == d]
+        class_dim = self.class_dim
+        if class_dim is None:
+            if len(dims) != 1:
+                raise ValueError(
+                    f"cannot tell which dimension of {self.weight} {tuple(weight.shape)} holds the "
+                    f"classes for embeddings of {d} dimensions: give class_dim=0 (rows) or "
+                    "class_dim=1 (columns)"
+                )
+            class_dim = dims[0]
+        elif class_dim not in dims:
+            raise ValueError(
+                f"with class_dim={class_dim}, {self.weight} {tuple(weight.shape)} would hold proxies "
+                f"of {weight.shape[1 - class_dim]} dimensions, but embeddings have {d}"
+            )
+        rows = weight.t() if class_dim == 1 else weight
+        c = self._count(rows.shape[0])
+        for name, other in self.module.named_parameters():
+            if other.dim() == 1 and other.shape[0] == c and name != self.weight:
+                raise ValueError(
+                    f"{name} holds one number per class, which a synthetic class would lack: "
+                    "use a module without a bias"
+                )
+        return rows, class_dim, c
+
+    def _count(self, rows: int) -> int:
+        """The number of classes: of the attribute that counts them, else one for each row."""
+        name = self.class_count or COUNT
+        counts = {getattr(m, name) for m in self.module.modules() if _counts(m, name)}
+        if not counts and self.class_count is not None:
+            raise ValueError(f"class_count={name!r}: the module has no whole number of that name")
+        c = counts.pop() if len(counts) == 1 else rows
+        if c < 1 or rows % c or counts:
+            raise ValueError(
+                f"{self.weight} has {rows} proxies, which does not fit {name} = {c}: "
+                "name the attribute that counts the classes with class_count="
+            )
+        return int(c)
+
+    # A checkpoint of the module loads here and the other way round: adding the line
+    # `criterion = synthesize_over(criterion)` to a script must not orphan its checkpoints.
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.state_dict(*args, **kwargs)
+
+
+def _add_prefix(self: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    for name in [name for name in state if name.startswith(prefix)]:
+        state[f"{prefix}module.{name.removeprefix(prefix)}"] = state.pop(name)
+
+
+def _weight_name(module: nn.Module, weight: str | None) -> str:
+    shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
+    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
+    listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "no parameters at all"
+    if weight is not None:
+        if weight not in matrices:
+            raise ValueError(f"weight={weight!r} is not a matrix of the module, which has {listed}")
+        return weight
+    if len(matrices) != 1:
+        found = "no matrix" if not matrices else "more than one matrix"
+        raise ValueError(
+            f"expected one proxy weight in {type(module).__name__}, found {found} among {listed}: "
+            "name it with weight= (and class_dim=, where its shape does not tell)"
+        )
+    return matrices[0]
+
+
+def _stand_in(module: nn.Module) -> nn.Module:
+    """A copy that shares every tensor with the module and no dictionary."""
+    made = copy.copy(module)
+    made.__dict__["_parameters"] = dict(module._parameters)
+    made.__dict__["_buffers"] = dict(module._buffers)
+    made.__dict__["_modules"] = {
+        name: None if child is None else _stand_in(child)
+        for name, child in module._modules.items()
+    }
+    return made
+
+
+def _set_weight(stand_in: nn.Module, path: str, tensor: Tensor) -> None:
+    owner_path, _, name = path.rpartition(".")
+    owner = stand_in.get_submodule(owner_path)
+    del owner._parameters[name]
+    object.__setattr__(owner, name, tensor)
+
+
+def _counts(module: nn.Module, name: str) -> bool:
+    value = getattr(module, name, None)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _count_on(stand_in: nn.Module, name: str, old: int, new: int) -> None:
+    """Let every count of the classes, and every list 0, 1, ... of their labels, go on to `new`."""
+    for module in stand_in.modules():
+        if _counts(module, name) and getattr(module, name) == old:
+            object.__setattr__(module, name, new)
+        for held in (module.__dict__, module._buffers):
+            for key, value in list(held.items()):
+                if isinstance(value, Tensor) and _is_label_list(value, old):
+                    held[key] = torch.arange(new, dtype=value.dtype, device=value.device)
+
+
+def _is_label_list(value: Tensor, c: int) -> bool:
+    whole = not value.is_floating_point() and value.dtype != torch.bool
+    return whole and value.shape == (c,) and bool((value == torch.arange(c, device=value.device)).all())
