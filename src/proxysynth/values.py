@@ -93,7 +93,7 @@ def assign(value: Any, path: str, text: str, kinds: Mapping[str, type]) -> Any:
 
 def _hints(kind: type) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
-    return {f.name: hints[f.name] for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
 
 
 def _coerce(
@@ -135,7 +135,9 @@ def _coerce(
         return float(item)
     elif hint is str and text is not None:
         return text
-    raise ValueError(f"{where} must be {_describe(hint)}, got {text if text is not None else item!r}")
+    raise ValueError(
+        f"{where} must be {_describe(hint)}, got {text if text is not None else item!r}"
+    )
 
 
 def _spelt(part: str) -> Any:

@@ -110,12 +110,8 @@ def value(loss, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
     if name == "SquaredProxyNCA":
         return squared_proxy_nca(x, y, p, loss.scale)
     if name == "SoftTriple":
-        made = soft_triple(
-            x, y, p, loss.scale, loss.temperature, loss.margin, loss.scaled_margin
-        )
+        made = soft_triple(x, y, p, loss.scale, loss.temperature, loss.margin, loss.scaled_margin)
         return made + (soft_triple_penalty(p, loss.regularizer) if loss.regularizer else 0.0)
     if name == "ProxyAnchor":
         return proxy_anchor(x, y, p, loss.scale, loss.margin)
     raise AssertionError(f"no oracle for {name}: write one")
-
-

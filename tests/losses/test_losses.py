@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from losses.oracle import value as oracle
 
 import proxysynth as ps
 from batches import EVERY_LOSS, batch, gradients
+from losses.oracle import value as oracle
 
 
 @pytest.mark.parametrize("name", EVERY_LOSS)
@@ -53,7 +53,10 @@ def peers() -> dict:
 
     size = {"num_classes": 5, "embedding_size": 4}
     return {
-        "norm_softmax": (ps.NormSoftmax(20.0), theirs.NormalizedSoftmaxLoss(temperature=0.05, **size)),
+        "norm_softmax": (
+            ps.NormSoftmax(20.0),
+            theirs.NormalizedSoftmaxLoss(temperature=0.05, **size),
+        ),
         "cosface": (ps.CosFace(30.0, m3=0.2), theirs.CosFaceLoss(**size, margin=0.2, scale=30)),
         "arcface": (
             ps.ArcFace(30.0, m2=math.radians(10)),
@@ -64,7 +67,10 @@ def peers() -> dict:
             theirs.SoftTripleLoss(**size, centers_per_class=3),
         ),
         "proxy_anchor": (ps.ProxyAnchor(), theirs.ProxyAnchorLoss(**size)),
-        "squared_proxy_nca": (ps.SquaredProxyNCA(3.0), theirs.ProxyNCALoss(**size, softmax_scale=3)),
+        "squared_proxy_nca": (
+            ps.SquaredProxyNCA(3.0),
+            theirs.ProxyNCALoss(**size, softmax_scale=3),
+        ),
     }
 
 
@@ -130,7 +136,10 @@ def test_soft_triple_penalty_is_apart_and_off_by_default() -> None:
         (lambda: ps.NormSoftmax(scale=math.nan), "scale must be a finite number above 0"),
         (lambda: ps.NormSoftmax(scale="23"), "scale must be a finite number above 0, got '23'"),
         (lambda: ps.CosFace(m3=-0.1), "m3 must be a finite number, 0 or more"),
-        (lambda: ps.ArcFace(m2=28.6), "radians below pi, got 28.6; if it is in degrees, give 0.4992"),
+        (
+            lambda: ps.ArcFace(m2=28.6),
+            "radians below pi, got 28.6; if it is in degrees, give 0.4992",
+        ),
         (lambda: ps.SphereFace(m1=-1.0), "m1 must be a finite number above 0"),
         (lambda: ps.ProxyAnchor(margin=math.inf), "margin must be a finite number"),
         (lambda: ps.SoftTriple(temperature=0.0), "temperature must be a finite number above 0"),

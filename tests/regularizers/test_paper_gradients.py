@@ -11,7 +11,8 @@ from torch import Tensor
 import proxysynth as ps
 from proxysynth.regularizers.synthesis import Draw
 
-LAM, I, J = 0.7, 0, 1  # the synthetic is made of classes I and J
+LAM = 0.7
+I, J = 0, 1  # noqa: E741  the synthetic is made of classes I and J
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ def test_the_synthetic_pair_over_the_embedding(case) -> None:
 def test_the_approximation_of_the_synthetic_pair(lam: float) -> None:
     """Eqs. 15, 16, xix and xx: tau'_i > 0 > tau'_j, and how far the approximation is off.
 
-    Exact is -lam (A + R) / (D + r), the approximation -lam A / D, where R and r are the terms of the
-    proxies other than p_i: they differ by at most lam (|R| + |A| r / D) / (D + r).
+    Exact is -lam (A + R) / (D + r), the approximation -lam A / D, where R and r are the terms
+    of the proxies other than p_i: they differ by at most lam (|R| + |A| r / D) / (D + r).
     """
     p = 6 * torch.eye(5, 8, dtype=torch.float64)  # far apart, as the proof asks
     x = p[:2].clone().requires_grad_()

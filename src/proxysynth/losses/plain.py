@@ -9,7 +9,7 @@ from proxysynth.losses.checks import check_batch
 
 
 def plain(loss: ProxyLoss, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-    """`from_similarity(similarity(x, p), y)`, plus the penalty on the proxies where there is one."""
+    """`from_similarity(similarity(x, p), y)`, and the penalty on the proxies if there is one."""
     y = check_batch(x, y, p, subproxies=has_subproxies(loss))
     value = loss.from_similarity(loss.similarity(x, p), y)
     return value + penalty(loss, p)

@@ -58,10 +58,11 @@ class ProxyHead(nn.Module):
                 f"ProxyHead: num_classes={num_classes}, but {len(classes)} names in classes"
             )
         self.loss = loss
-        self.plain: Any = loss.loss if isinstance(loss, ProxySynthesis) else loss
+        plain: Any = loss.loss if isinstance(loss, ProxySynthesis) else loss
+        self.plain = plain
         self.classes = _distinct([str(name) for name in classes]) if classes is not None else None
         self.trained_with = _told(loss)
-        self._k = self.plain.k if has_subproxies(self.plain) else None
+        self._k = plain.k if has_subproxies(plain) else None
         self.proxies = nn.Parameter(self._fresh(num_classes, dim, generator))
 
     def forward(

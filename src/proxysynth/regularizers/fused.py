@@ -111,7 +111,8 @@ class _Fused(torch.autograd.Function):
         d_C.scatter_(1, target[:, None], state.own_slope[n:, None])
         d_G = (G - shift).exp_()
         rows.rows_back(d_C, d_G)
-        added = _Added(*columns.columns_back(d_G), blocks)
+        parts, index = columns.columns_back(d_G)
+        added = _Additions(parts, index, blocks)
         shrink = (d_C * C).sum(dim=1)
         d_cos, along = _columns_length_back(columns, (d_G * G).sum(dim=0), inverse_p)
 
@@ -153,9 +154,7 @@ class _Fused(torch.autograd.Function):
         return d_unit_x.to(x.dtype), d_p, None, None, None, None
 
 
-def _columns_length_back(
-    columns: Mix, shrink: Tensor, inverse_p: Tensor
-) -> tuple[Tensor, Tensor]:
+def _columns_length_back(columns: Mix, shrink: Tensor, inverse_p: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of the parents' cosines, and what it asks of each proxy along itself, (c,)."""
     if len(columns.cos) == 0:
         return shrink, shrink
@@ -181,7 +180,7 @@ def _blocks(y: Tensor, n: int, c: int) -> list[Block]:
     ]
 
 
-class _Added:
+class _Additions:
     """Columns to add to dL, sorted by the block they fall in."""
 
     def __init__(self, parts: Tensor, index: Tensor, blocks: list[Block]) -> None:
@@ -191,7 +190,9 @@ class _Added:
             self.parts = parts.index_select(1, order)
             stops = torch.tensor([b.stop for b in blocks], device=index.device)
             self.edges = [0, *torch.searchsorted(self.index, stops).tolist()]
-            self.index = self.index - torch.bucketize(self.index, stops, right=True) * blocks[0].stop
+            self.index = (
+                self.index - torch.bucketize(self.index, stops, right=True) * blocks[0].stop
+            )
 
     def to(self, d_L: Tensor, position: int) -> None:
         here = slice(self.edges[position], self.edges[position + 1])

@@ -27,7 +27,7 @@ from proxysynth.losses import (
 
 
 class Block(NamedTuple):
-    """A range of classes, and where in it own logits stand: at (rows, columns); rows None is all."""
+    """A range of classes, and where in it own logits stand: (rows, columns); no rows is all."""
 
     start: int
     stop: int

@@ -40,7 +40,7 @@ def draw_pairs(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, In
 
 
 def _groups(labels: Ints) -> tuple[Ints, Ints]:
-    """Labels as 0, 1, 2, ... and how many of each there are; numpy's `unique`, several times faster."""
+    """Labels as 0, 1, 2, ... and how many of each; as numpy's `unique`, several times faster."""
     order = np.argsort(labels, kind="stable")
     ordered = labels[order]
     group = np.empty_like(labels)
@@ -49,9 +49,7 @@ def _groups(labels: Ints) -> tuple[Ints, Ints]:
     return group, np.bincount(group)
 
 
-def _round(
-    group: Ints, largest: int, take: int, rng: np.random.Generator
-) -> tuple[Ints, Ints]:
+def _round(group: Ints, largest: int, take: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """Up to n pairs in which each position stands at most once as i and at most once as j."""
     n = len(group)
     # Classes one after the other, in random order: a class is a run of at most `largest` places,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from proxysynth.interfaces import ProxyLoss
 from proxysynth.losses.checks import check_batch, check_not_negative, check_positive
 from proxysynth.losses.plain import has_subproxies, penalty
 from proxysynth.losses.similarity import unit
@@ -49,10 +48,10 @@ class ProxySynthesis:
         per_pair: one coefficient for each pair instead of the paper's one for the batch.
         embeddings, proxies: which take part, "both", "original" or "synthetic".
         duplicates: "keep" makes a class of every pair, as the paper does; "merge" makes one class
-            of all pairs of the same two classes in the same order, with the first one's coefficient.
+            of all pairs of the same two classes in the same order, with the first's coefficient.
     """
 
-    loss: ProxyLoss
+    loss: Any
     alpha: float = 0.4
     mu: float = 1.0
     lam: float | None = None
@@ -98,7 +97,7 @@ class ProxySynthesis:
         return self.by_reference(draw, x, y, p)
 
     def by_reference(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-        """Lay the synthetics beside the originals and ask the loss: obviously right, for any loss."""
+        """Lay synthetics beside originals and ask the loss: obviously right, for any loss."""
         made = synthesize(x, y, p, draw, self.normalized)
         before = unit if self.normalized else torch.clone
         rows, columns, labels = self._kept(y, made.y, p.shape[0])

@@ -1,6 +1,6 @@
 """The synthetics of one batch: what was drawn, and what it makes.                  [Eq. 4]
 
-    x~ = lam x_i + (1 - lam) x_j        p~ = lam p_{y_i} + (1 - lam) p_{y_j},     y_i != y_j
+x~ = lam x_i + (1 - lam) x_j        p~ = lam p_{y_i} + (1 - lam) p_{y_j},     y_i != y_j
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ def synthesize_over(
         module, alpha=alpha, mu=mu, lam=lam, per_pair=per_pair, duplicates=duplicates
     )
     if class_dim not in (None, 0, 1):
-        raise ValueError(f"class_dim must be 0 (classes are rows) or 1 (columns), got {class_dim!r}")
+        raise ValueError(
+            f"class_dim must be 0 (classes are rows) or 1 (columns), got {class_dim!r}"
+        )
     return SynthesizedOver(
         module, settings, _weight_name(module, weight), class_dim, class_count, normalize
     )
@@ -111,8 +113,8 @@ class SynthesizedOver(nn.Module):
             class_dim = dims[0]
         elif class_dim not in dims:
             raise ValueError(
-                f"with class_dim={class_dim}, {self.weight} {tuple(weight.shape)} would hold proxies "
-                f"of {weight.shape[1 - class_dim]} dimensions, but embeddings have {d}"
+                f"with class_dim={class_dim}, {self.weight} {tuple(weight.shape)} would hold "
+                f"proxies of {weight.shape[1 - class_dim]} dimensions, but embeddings have {d}"
             )
         rows = weight.t() if class_dim == 1 else weight
         c = self._count(rows.shape[0])
@@ -131,7 +133,7 @@ class SynthesizedOver(nn.Module):
         if not counts and self.class_count is not None:
             raise ValueError(f"class_count={name!r}: the module has no whole number of that name")
         c = counts.pop() if len(counts) == 1 else rows
-        if c < 1 or rows % c or counts:
+        if rows % c or counts:
             raise ValueError(
                 f"{self.weight} has {rows} proxies, which does not fit {name} = {c}: "
                 "name the attribute that counts the classes with class_count="
@@ -153,7 +155,9 @@ def _add_prefix(self: nn.Module, state: dict[str, Any], prefix: str, *_: Any) ->
 def _weight_name(module: nn.Module, weight: str | None) -> str:
     shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
     matrices = [name for name, shape in shapes.items() if len(shape) == 2]
-    listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "no parameters at all"
+    listed = (
+        ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "no parameters at all"
+    )
     if weight is not None:
         if weight not in matrices:
             raise ValueError(f"weight={weight!r} is not a matrix of the module, which has {listed}")
@@ -173,8 +177,7 @@ def _stand_in(module: nn.Module) -> nn.Module:
     made.__dict__["_parameters"] = dict(module._parameters)
     made.__dict__["_buffers"] = dict(module._buffers)
     made.__dict__["_modules"] = {
-        name: None if child is None else _stand_in(child)
-        for name, child in module._modules.items()
+        name: None if child is None else _stand_in(child) for name, child in module._modules.items()
     }
     return made
 
@@ -187,8 +190,9 @@ def _set_weight(stand_in: nn.Module, path: str, tensor: Tensor) -> None:
 
 
 def _counts(module: nn.Module, name: str) -> bool:
+    # Some modules keep a zero under the name for their statistics, and count nothing.
     value = getattr(module, name, None)
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _count_on(stand_in: nn.Module, name: str, old: int, new: int) -> None:
@@ -204,4 +208,8 @@ def _count_on(stand_in: nn.Module, name: str, old: int, new: int) -> None:
 
 def _is_label_list(value: Tensor, c: int) -> bool:
     whole = not value.is_floating_point() and value.dtype != torch.bool
-    return whole and value.shape == (c,) and bool((value == torch.arange(c, device=value.device)).all())
+    return (
+        whole
+        and value.shape == (c,)
+        and bool((value == torch.arange(c, device=value.device)).all())
+    )

@@ -1,0 +1,79 @@
+"""Imports go one way, heavy or optional ones happen only when asked for, files stay small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import proxysynth
+
+ROOT = Path(proxysynth.__file__).parent
+LAYERS = [
+    ("interfaces", "values"),
+    ("losses",),
+    ("regularizers",),
+    ("models", "data", "retrieval"),
+    ("training",),
+    ("protocols",),
+    ("paper", "serving", "bench"),
+    ("cli",),
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def imported(path: Path) -> set[str]:
+    """The top parts of our own package that a file imports, lazily or not."""
+    here = path.relative_to(ROOT).parts
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            parts = [*here[: len(here) - node.level], *(node.module or "").split(".")]
+            found.add(parts[0])
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("proxysynth."):
+            found.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.startswith("proxysynth.")]
+            found |= {name.split(".")[1] for name in names}
+    return found
+
+
+def test_imports_go_one_way() -> None:
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if part in LEVEL:
+            wrong += [f"{path.name}: {part} -> {other}" for other in imported(path)
+                      if other != part and LEVEL.get(other, -1) > LEVEL[part]]  # fmt: skip
+    assert wrong == []
+
+
+def test_retrieval_knows_nothing_of_pictures_or_networks() -> None:
+    for path in (ROOT / "retrieval").rglob("*.py"):
+        assert imported(path) <= {"retrieval", "values", "interfaces"}, path
+
+
+def test_losses_and_regularizers_need_torch_and_numpy_only() -> None:
+    allowed = {"torch", "numpy", "proxysynth", *sys.stdlib_module_names}
+    for folder in ("losses", "regularizers"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and not node.level:
+                    names = [node.module or ""]
+                assert {name.split(".")[0] for name in names} <= allowed, path
+
+
+def test_importing_the_package_is_light() -> None:
+    heavy = ["matplotlib", "torchvision", "timm", "sklearn", "scipy", "faiss", "optuna", "fastapi",
+             "pytorch_metric_learning", "rich", "PIL.ImageFont"]  # fmt: skip
+    code = f"import sys, proxysynth; print([m for m in {heavy!r} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_files_stay_small_and_have_no_grab_bags() -> None:
+    for path in ROOT.rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 300, path
+        assert path.name not in ("utils.py", "common.py", "base.py", "helpers.py"), path

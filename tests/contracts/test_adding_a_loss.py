@@ -1,0 +1,32 @@
+"""A new loss is a file, an oracle, a card and one line of LOSSES: this says when one is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+import proxysynth as ps
+from batches import EVERY_LOSS, batch
+from losses.oracle import value as oracle
+
+CARDS = Path(__file__).parents[2] / "docs" / "losses"
+
+
+@pytest.mark.parametrize("name", ps.LOSSES)
+def test_a_loss_has_everything_it_needs(name: str) -> None:
+    kind = ps.LOSSES[name]
+    loss = kind()
+    assert dataclasses.is_dataclass(loss)
+    assert kind.__dataclass_params__.frozen
+    assert isinstance(loss.normalized, bool)
+    assert getattr(ps, kind.__name__) is kind
+    assert "Eq" in (kind.__doc__ or ""), "the docstring says where it stands in the paper"
+    assert (CARDS / f"{name}.md").is_file(), f"write docs/losses/{name}.md"
+    x, y, p = batch(loss)
+    assert oracle(loss, x, y, p).isfinite()
+    assert loss == EVERY_LOSS[name]
+    assert loss.from_similarity(loss.similarity(x, p), y).shape == ()
+    torch.testing.assert_close(loss(x, y, p), loss(x, y, p, generator=torch.Generator()))

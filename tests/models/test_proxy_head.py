@@ -1,0 +1,112 @@
+"""The head that people put into their own loop."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import proxysynth as ps
+from batches import EVERY_LOSS
+
+
+@pytest.mark.parametrize("name", EVERY_LOSS)
+def test_every_loss_trains_through_the_head(name: str) -> None:
+    loss = ps.ProxySynthesis(EVERY_LOSS[name])
+    head = ps.ProxyHead(loss, num_classes=6, dim=8, generator=torch.Generator().manual_seed(0))
+    x, y = torch.randn(12, 8), torch.arange(12) % 6
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.1)
+    before = head.eval()(x, y).detach()
+    for _ in range(20):
+        optimizer.zero_grad()
+        head.train()(x, y).backward()
+        optimizer.step()
+    assert head.eval()(x, y) < before
+    assert head.logits(x).shape == (12, 6)
+    assert head.predict(x).tolist() == head.logits(x).argmax(1).tolist()
+
+
+def test_proxies_start_as_in_the_papers_code() -> None:
+    """kaiming_uniform with a = sqrt(5): uniform within 1 / sqrt(dim)."""
+    head = ps.ProxyHead(ps.NormSoftmax(), num_classes=500, dim=64)
+    bound = 1 / 8
+    assert head.proxies.abs().max() <= bound
+    assert float(head.proxies.detach().std()) == pytest.approx(bound / 3**0.5, rel=0.02)
+    assert ps.ProxyHead(ps.SoftTriple(k=3), num_classes=5, dim=4).proxies.shape == (5, 3, 4)
+
+
+def test_synthesis_in_training_mode_only() -> None:
+    head = ps.ProxyHead(ps.ProxySynthesis(ps.CosFace()), num_classes=6, dim=8)
+    x, y = torch.randn(12, 8), torch.arange(12) % 6
+    assert head.eval()(x, y) == ps.CosFace()(x, y, head.proxies)
+    assert head.train()(x, y) != ps.CosFace()(x, y, head.proxies)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop])
+def test_new_classes_keep_old_proxies_and_the_optimizers_state(kind) -> None:
+    head = ps.ProxyHead(ps.NormSoftmax(), dim=8, classes=["ant", "bee", "cat"])
+    momentum = {} if kind is torch.optim.Adam else {"momentum": 0.9}
+    optimizer = kind(head.parameters(), lr=0.1, **momentum)
+    x, y = torch.randn(6, 8), torch.arange(6) % 3
+    for _ in range(3):
+        optimizer.zero_grad()
+        head(x, y).backward()
+        optimizer.step()
+    parameter, old = head.proxies, head.proxies.detach().clone()
+    state = {k: v.clone() for k, v in optimizer.state[parameter].items() if torch.is_tensor(v)}
+    head.add_classes(["dog", "eel"], optimizer=optimizer)
+
+    assert head.proxies is parameter
+    assert head.classes == ["ant", "bee", "cat", "dog", "eel"]
+    assert torch.equal(head.proxies[:3], old)
+    assert head.proxies[3:].abs().sum() > 0
+    for key, value in state.items():
+        now = optimizer.state[parameter][key]
+        if value.dim() == 0:
+            assert now == value
+        else:
+            assert torch.equal(now[:3], value)
+            assert not now[3:].any()
+    optimizer.zero_grad()
+    head(torch.randn(5, 8), torch.arange(5)).backward()
+    optimizer.step()
+    assert head.num_classes == 5
+
+
+def test_sub_proxies_grow_too() -> None:
+    head = ps.ProxyHead(ps.SoftTriple(k=2), num_classes=3, dim=4)
+    head.add_classes(2)
+    assert head.proxies.shape == (5, 2, 4)
+
+
+def test_the_state_dict_says_what_was_trained(tmp_path) -> None:
+    head = ps.ProxyHead(ps.ProxySynthesis(ps.ArcFace(m2=0.2)), dim=4, classes=["ant", "bee"])
+    save_file(head.state_dict(), tmp_path / "head.safetensors")
+    other = ps.ProxyHead(ps.ProxySynthesis(ps.ArcFace(m2=0.2)), num_classes=2, dim=4)
+    other.load_state_dict(load_file(tmp_path / "head.safetensors"))
+    assert other.classes == ["ant", "bee"]
+    assert other.trained_with["loss"]["m2"] == 0.2
+    assert torch.equal(other.proxies, head.proxies)
+
+    torch.save(head.state_dict(), tmp_path / "head.pt")
+    wrong = ps.ProxyHead(ps.NormSoftmax(), num_classes=2, dim=4)
+    with pytest.warns(UserWarning, match="trained with .*ArcFace.*now used with .*NormSoftmax"):
+        wrong.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
+
+
+def test_bad_heads_get_one_sentence() -> None:
+    with pytest.raises(ValueError, match="needs num_classes"):
+        ps.ProxyHead(ps.NormSoftmax())
+    with pytest.raises(ValueError, match="num_classes=3, but 2 names"):
+        ps.ProxyHead(ps.NormSoftmax(), 3, 4, classes=["a", "b"])
+    with pytest.raises(ValueError, match="distinct, got 'a' twice"):
+        ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["a", "b", "a"])
+    named = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["a", "b"])
+    with pytest.raises(ValueError, match="keeps names"):
+        named.add_classes(2)
+    with pytest.raises(ValueError, match="distinct, got 'b' twice"):
+        named.add_classes(["b"])
+    with pytest.raises(ValueError, match="no names"):
+        ps.ProxyHead(ps.NormSoftmax(), 2, 4).add_classes(["c"])
+    with pytest.raises(ValueError, match="at least one new class"):
+        ps.ProxyHead(ps.NormSoftmax(), 2, 4).add_classes(0)
