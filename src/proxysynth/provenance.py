@@ -1,0 +1,48 @@
+"""Where a number comes from: the commit, the machine, the versions. Stands beside every result."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+
+from proxysynth import __version__
+
+
+def provenance() -> dict[str, str]:
+    """Facts a reader needs to judge or repeat a measurement."""
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "commit": commit(),
+        "proxysynth": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": f"{cpu()}, {os.cpu_count()} cores",
+    }
+
+
+def commit() -> str:
+    """The commit this package was run from, with a + if files had changed; empty if there is none."""
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"],
+            cwd=here, capture_output=True, text=True, check=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip()
+
+
+def cpu() -> str:
+    """The processor's name as the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
