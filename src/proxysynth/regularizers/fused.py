@@ -76,13 +76,13 @@ class _Fused(torch.autograd.Function):
         if family.normalized:
             L *= family.scale * inverse_p
 
-        share = draw.lam.to(unit_x.dtype).expand(len(draw.i))
+        share, of_class = (s[0].to(unit_x.dtype) for s in (draw.shares, draw.class_shares))
         pairs, parents = (draw.i, draw.j), draw.class_parents(y)
         if family.normalized:
             rows = Mix.unit(pairs, share, unit_x, None, low)
-            columns = Mix.unit(parents, share[draw.first], p, inverse_p, low)
+            columns = Mix.unit(parents, of_class, p, inverse_p, low)
         else:
-            rows, columns = Mix.raw(pairs, share), Mix.raw(parents, share[draw.first])
+            rows, columns = Mix.raw(pairs, share), Mix.raw(parents, of_class)
         G = columns.of_columns(L)
         C = rows.of_rows(G)
         own = torch.cat((L.gather(1, y[:, None]), C.gather(1, draw.target[:, None])))[:, 0]

@@ -28,37 +28,60 @@ def draw_pairs(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, In
     of that class, and its members, like all the others among themselves, are used equally often.
     """
     n = len(labels)
-    group, counts = _groups(labels)
-    largest = int(counts.max())
-    if largest == n or m == 0:
+    if m == 0 or (labels == labels[0]).all():
         none = np.empty(0, np.int64)
         return none, none
-    if 2 * largest > n:
-        return _majority_pairs(group == int(counts.argmax()), m, rng)
-    rounds = [_round(group, largest, min(n, m - done), rng) for done in range(0, m, n)]
+    rounds = []
+    for done in range(0, m, n):
+        drawn = _shuffled(labels, min(n, m - done), rng)
+        if drawn is None:
+            return _grouped(labels, m, rng)
+        rounds.append(drawn)
+    if len(rounds) == 1:
+        return rounds[0]
     return np.concatenate([r[0] for r in rounds]), np.concatenate([r[1] for r in rounds])
 
 
-def _groups(labels: Ints) -> tuple[Ints, Ints]:
-    """Labels as 0, 1, 2, ... and how many of each; as numpy's `unique`, several times faster."""
-    order = np.argsort(labels, kind="stable")
-    ordered = labels[order]
-    group = np.empty_like(labels)
-    group[order[0]] = 0
-    group[order[1:]] = np.cumsum(ordered[1:] != ordered[:-1])
-    return group, np.bincount(group)
+def _shuffled(labels: Ints, take: int, rng: np.random.Generator) -> tuple[Ints, Ints] | None:
+    """Up to n pairs at random, those of equal classes mended by exchanges; None if that fails.
+
+    Each position stands at most once as i and at most once as j.
+    """
+    n = len(labels)
+    order = rng.permutation(n)
+    # With fewer pairs than positions, firsts and seconds are kept apart (or, past one half, cover
+    # everything), so that no position is used twice before another is used once.
+    start = min(take, n - take)
+    i, j = order[:take], rng.permutation(np.concatenate((order[start:], order[:start]))[:take])
+    for _ in range(8):
+        equal = np.flatnonzero(labels[i] == labels[j])
+        if len(equal) == 0:
+            return i, j
+        for here, there in zip(equal, rng.integers(take, size=len(equal)), strict=True):
+            if labels[i[here]] != labels[j[there]] and labels[i[there]] != labels[j[here]]:
+                j[here], j[there] = j[there], j[here]
+    return None
 
 
-def _round(group: Ints, largest: int, take: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Up to n pairs in which each position stands at most once as i and at most once as j."""
+def _grouped(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Pairs for batches of few or uneven classes: by construction, where luck does not do."""
+    n = len(labels)
+    _, group, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    largest = int(counts.max())
+    if 2 * largest > n:
+        return _majority_pairs(group == int(counts.argmax()), m, rng)
+    rounds = [_circle(group, largest, min(n, m - done), rng) for done in range(0, m, n)]
+    return np.concatenate([r[0] for r in rounds]), np.concatenate([r[1] for r in rounds])
+
+
+def _circle(group: Ints, largest: int, take: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Up to n pairs, as `_shuffled` promises them, for any labels of which none has a majority."""
     n = len(group)
     # Classes one after the other, in random order: a class is a run of at most `largest` places,
-    # so a step of `largest` to n - largest round the circle always leaves the class.
+    # so a step of `largest` to n - largest round the circle always leaves the class. The same step
+    # keeps firsts and seconds apart, or lets them cover everything.
     order = rng.permutation(n)
     order = order[np.argsort(rng.random(n)[group[order]], kind="stable")]
-    # With fewer pairs than positions, the step also keeps the firsts and the seconds apart (or,
-    # past one half, lets them cover everything), so that no position is used twice before another
-    # is used once.
     low = max(largest, min(take, n - take))
     step = rng.integers(low, n - low + 1)
     place = rng.integers(n) + np.arange(take)

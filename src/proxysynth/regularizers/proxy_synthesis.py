@@ -150,14 +150,12 @@ class ProxySynthesis:
             lam = np.asarray(rng.beta(self.alpha, self.alpha, size))
         else:
             lam = np.full(() if size is None else size, self.lam)
-        target = first = np.arange(m)
+        target = first = torch.arange(m)
         if self.duplicates == "merge":
-            target, first = merge_duplicates(labels, i, j)
+            target, first = map(torch.from_numpy, merge_duplicates(labels, i, j))
             lam = lam[first][target] if self.per_pair else lam
-        i_t, j_t, target_t, first_t = (
-            torch.from_numpy(v).to(y.device, non_blocking=True) for v in (i, j, target, first)
-        )
-        return Draw(i_t, j_t, torch.from_numpy(lam).to(y.device), target_t, first_t)
+        drawn = (torch.from_numpy(i), torch.from_numpy(j), torch.from_numpy(lam), target, first)
+        return Draw(*(tensor.to(y.device, non_blocking=True) for tensor in drawn))
 
     def _kept(self, y: Tensor, made_y: Tensor, c: int) -> tuple[slice, slice, Tensor]:
         """Which rows and columns take part, and the labels of those rows among those columns."""

@@ -36,12 +36,18 @@ class Draw:
     @property
     def class_shares(self) -> tuple[Tensor, Tensor]:
         """lam and 1 - lam, one per synthetic class, (u,)."""
-        lam = self.shares[0][self.first]
+        lam = self._of_classes(self.shares[0])
         return lam, 1 - lam
 
     def class_parents(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """The two classes each synthetic class is made of, (u,) and (u,)."""
-        return y[self.i[self.first]], y[self.j[self.first]]
+        i, j = self._of_classes(self.i), self._of_classes(self.j)
+        return y.index_select(0, i), y.index_select(0, j)
+
+    def _of_classes(self, of_pairs: Tensor) -> Tensor:
+        # As many classes as pairs: each pair made its own, in order.
+        every = len(self.first) == len(of_pairs)
+        return of_pairs if every else of_pairs.index_select(0, self.first)
 
 
 @dataclass(frozen=True)
