@@ -97,7 +97,10 @@ def table_a(threads: int, quick: bool) -> list[Row]:
             steps["reference_step"] = lambda: NormSoftmax(SCALE)(x, y, p).backward()
         else:
             made = synthesize(x, y, p, draw, True)
-            unit_x, unit_p = torch.cat((F.normalize(x), made.x)), torch.cat((F.normalize(p), made.p))
+            unit_x, unit_p = (
+                torch.cat((F.normalize(x), made.x)),
+                torch.cat((F.normalize(p), made.p)),
+            )
             labels = torch.cat((y, made.y))
             steps["generation"] = lambda ours=ours: synthesize(x, y, p, ours.draw(y), True)  # type: ignore[misc]
             steps["reference_step"] = lambda ours=ours: ours.by_reference(  # type: ignore[misc]
