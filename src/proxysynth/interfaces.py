@@ -20,8 +20,20 @@ from torch import Tensor, nn
 
 
 @runtime_checkable
-class ProxyLoss(Protocol):
-    """A proxy-based loss: `loss(x, y, p) = from_similarity(similarity(x, p), y)`.
+class Loss(Protocol):
+    """A pure function of embeddings, labels and proxies: a plain loss or a regularised one.
+
+    What is random in it comes from `generator`, or from torch's own if there is none.
+    """
+
+    def __call__(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor: ...
+
+
+@runtime_checkable
+class ProxyLoss(Loss, Protocol):
+    """A plain proxy-based loss: `loss(x, y, p) = from_similarity(similarity(x, p), y)`.
 
     A loss with a term of the proxies alone (SoftTriple's) adds `penalty(p)`, once.
     """
@@ -40,10 +52,6 @@ class ProxyLoss(Protocol):
     def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
         """The scalar loss."""
         ...
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor: ...
 
 
 class Objective(Protocol):

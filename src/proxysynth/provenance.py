@@ -26,7 +26,7 @@ def provenance() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit this package was run from, with a + if files had changed; empty if there is none."""
+    """The commit this package was run from, with a + if files had changed; or nothing."""
     here = Path(__file__).parent
     try:
         found = subprocess.run(

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ METHODS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 
 def run(quick: bool = False) -> list[Row]:
-    """A row per method and number of classes: peak extra megabytes of one step, gradients included."""
+    """A row per method and size: peak extra megabytes of one step, gradients included."""
     rows: list[Row] = []
     sizes = (2_000,) if quick else CLASSES
     for c in sizes:
@@ -78,10 +79,8 @@ def peak() -> float:
 
 def forget_peak() -> float:
     """Start the high-water mark anew at the present size, where the system can; return it."""
-    try:
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass
     return peak()
 
 

@@ -85,7 +85,7 @@ def step_rows(c: int, threads: int, quick: bool) -> list[Row]:
 
 
 def table_a(threads: int, quick: bool) -> list[Row]:
-    """The paper's Table A at its size: time over mu, generation and loss apart for the reference."""
+    """The paper's Table A at its size: time over mu, the reference's two halves apart."""
     x, y, p = batch(98)
     rows = []
     for mu in MUS:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from proxysynth.interfaces import ProxyLoss
+from proxysynth.interfaces import Loss
 from proxysynth.losses.plain import has_subproxies
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.values import encode
@@ -39,7 +39,7 @@ class ProxyHead(nn.Module):
 
     def __init__(
         self,
-        loss: ProxyLoss,
+        loss: Loss,
         num_classes: int | None = None,
         dim: int = 512,
         classes: Sequence[str] | None = None,
@@ -141,7 +141,7 @@ class ProxyHead(nn.Module):
         return f"{self.loss}, num_classes={self.num_classes}, dim={self.proxies.shape[-1]}"
 
 
-def _told(loss: ProxyLoss) -> Any:
+def _told(loss: Loss) -> Any:
     """The loss as JSON; a loss that is not one of our values, as it prints."""
     return encode(loss) if dataclasses.is_dataclass(loss) else repr(loss)
 

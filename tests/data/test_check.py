@@ -1,0 +1,119 @@
+import pickle
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from proxysynth.data import (
+    BadPictures,
+    ClassSplit,
+    Listing,
+    PictureCache,
+    check_pictures,
+    check_splits,
+    open_folder,
+)
+from proxysynth.data import picture_cache as cache_module
+
+SIX = {"ants": 3, "bees": 3, "cats": 3, "dogs": 3, "elks": 1, "foxes": 2}
+RULE = ClassSplit(unseen_classes=("cats", "dogs", "elks"))
+
+
+@pytest.fixture
+def root(make_folder):
+    return make_folder(SIX)
+
+
+def spoil(root):
+    (root / "ants" / "1.png").write_bytes(b"")
+    whole = (root / "cats" / "2.png").read_bytes()
+    (root / "cats" / "2.png").write_bytes(whole[: len(whole) // 2])
+    (root / "elks" / "0.png").write_bytes(b"<html>not found</html>")
+
+
+def test_good_pictures_pass_unchanged(root):
+    splits = open_folder(root, RULE)
+    assert check_splits(splits) is splits
+    assert check_pictures(splits.train) is splits.train
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_bad_ones_are_all_named_with_the_reason(root, workers):
+    spoil(root)
+    with pytest.raises(BadPictures) as caught:
+        check_splits(open_folder(root, RULE), workers=workers)
+    text = str(caught.value)
+    assert text.startswith("3 of 15 pictures cannot be read")
+    for name, reason in (("ants/1.png", "empty"), ("cats/2.png", "truncated"), ("elks", "HTML")):
+        assert name in text
+        assert reason in text
+    assert "--skip-bad" in text
+    assert "\n" not in text
+    assert len(caught.value.pictures) == 3
+    assert str(pickle.loads(pickle.dumps(caught.value))) == text
+
+
+def test_they_are_skipped_when_asked(root):
+    spoil(root)
+    splits = check_splits(open_folder(root, RULE), skip_bad=True)
+    assert len(splits.train) == 7
+    assert splits.query.classes == ("cats", "dogs"), "elks has no picture left"
+    assert splits.query.labels.tolist() == [0, 0, 1, 1, 1]
+    assert splits.notes[-1].startswith("3 of 15 pictures cannot be read and are skipped")
+
+
+def test_query_and_gallery_keep_one_table(make_folder):
+    root = make_folder(
+        {"train/a": 2, "train/b": 2, "query/c": 1, "query/d": 2, "gallery/c": 1, "gallery/d": 2}
+    )
+    (root / "query" / "c" / "0.png").write_bytes(b"")
+    splits = check_splits(open_folder(root), skip_bad=True)
+    assert splits.query.classes == splits.gallery.classes == ("c", "d")
+    assert splits.query.labels.tolist() == [1, 1]
+
+
+def test_nothing_left_is_an_error_even_when_skipping(make_folder):
+    root = make_folder({"a": 2, "b": 2, "c": 2, "d": 2})
+    for name in "cd":
+        (root / name / "0.png").write_bytes(b"")
+    with pytest.raises(ValueError, match="none of the 2 test pictures"):
+        check_splits(open_folder(root, ClassSplit(unseen_classes=("c", "d"))), skip_bad=True)
+
+
+def test_many_bad_ones_are_counted_not_all_printed(make_folder):
+    root = make_folder({"a": 14, "b": 2, "c": 2, "d": 2})
+    for path in (root / "a").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(BadPictures, match="and 4 more; repair or remove them"):
+        check_splits(open_folder(root))
+
+
+def test_progress_counts_over_all_listings(root):
+    steps = []
+    check_splits(open_folder(root, RULE), progress=lambda done, total: steps.append((done, total)))
+    assert steps == [(i, 15) for i in range(1, 16)]
+
+
+def test_a_cache_is_filled_on_the_way(root, tmp_path, monkeypatch):
+    cache = PictureCache(16, folder=tmp_path / "cache")
+    splits = check_splits(open_folder(root, RULE), cache=cache, workers=2)
+    monkeypatch.setattr(cache_module, "shrunken", None)  # whoever decodes again fails
+    for listing in (splits.train, splits.query):
+        for i in range(len(listing)):
+            assert min(cache.picture(listing.path(i)).shape[:2]) == 16
+
+
+def test_a_truncated_large_jpeg_is_found_though_decoded_small(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (900, 900, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "a.jpg")
+    whole = (tmp_path / "a.jpg").read_bytes()
+    (tmp_path / "a.jpg").write_bytes(whole[: len(whole) * 9 // 10])
+    listing = Listing(("a.jpg",), np.array([0]), ("a",), root=tmp_path)
+    with pytest.raises(BadPictures, match="truncated"):
+        check_pictures(listing)
+
+
+def test_pixels_in_memory_need_no_check():
+    pixels = np.zeros((2, 4, 4), np.uint8)
+    listing = Listing(("x", "y"), np.array([0, 1]), ("a", "b"), pixels=pixels)
+    assert check_pictures(listing) is listing

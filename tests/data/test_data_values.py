@@ -1,0 +1,39 @@
+"""What a Run holds of the data is a value: it prints, saves, reads back and takes `--set`."""
+
+import pytest
+
+from proxysynth.data import (
+    PIXELS,
+    AsIs,
+    CenterCrop,
+    ClassSplit,
+    MPerClass,
+    Pixels,
+    RandomResizedCrop,
+    Shuffled,
+)
+from proxysynth.values import assign, decode, digest, encode
+
+VALUES = [
+    AsIs(),
+    RandomResizedCrop(96, scale=(0.2, 0.9)),
+    CenterCrop(110, 96),
+    ClassSplit(unseen_classes=("a", "b")),
+    Shuffled(seed=3, drop_last=True),
+    MPerClass(m=2),
+    *PIXELS.values(),
+]
+KINDS = {type(value).__name__: type(value) for value in VALUES}
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_round_trip(value):
+    assert decode(encode(value), KINDS) == value
+    assert digest(decode(encode(value), KINDS)) == digest(value)
+
+
+def test_fields_can_be_set():
+    assert assign(RandomResizedCrop(), "scale", "0.2,0.8", KINDS).scale == (0.2, 0.8)
+    assert assign(ClassSplit(), "unseen_classes", "a,b", KINDS).unseen_classes == ("a", "b")
+    assert assign(ClassSplit(), "order", "sorted", KINDS).order == "sorted"
+    assert isinstance(assign(PIXELS["grey"], "unit", "1", KINDS), Pixels)

@@ -1,0 +1,72 @@
+import pytest
+
+from proxysynth.data import BENCHMARKS, open_data
+
+FOUR = {"ants": 2, "bees": 2, "cats": 2, "dogs": 2}
+
+
+def test_glyphs_by_name():
+    splits = open_data("glyphs", train_classes=3, test_classes=2)
+    assert len(splits.train) == 48
+    assert splits.name == "glyphs"
+
+
+def test_a_folder(make_folder):
+    root = make_folder(FOUR)
+    assert len(open_data(root).train) == 4
+    assert open_data(str(root), unseen_classes=["ants", "bees"]).query.classes == ("ants", "bees")
+    assert open_data(root, order="sorted").query.classes == ("cats", "dogs")
+
+
+def test_a_folder_with_parts(make_folder):
+    root = make_folder({"old/ants": 2, "old/bees": 2, "new/cats": 2, "new/dogs": 2})
+    assert open_data(root, train="old", test="new").train.classes == ("ants", "bees")
+    with pytest.raises(ValueError, match=r"either folders \(train, test\) or a rule"):
+        open_data(root, train="old", test="new", seed=1)
+
+
+def test_a_csv(make_folder, tmp_path):
+    root = make_folder(FOUR)
+    lines = [
+        "path,label",
+        *(f"{p.parent.name}/{p.name},{p.parent.name}" for p in root.rglob("*.png")),
+    ]
+    (tmp_path / "all.csv").write_text("\n".join(lines))
+    splits = open_data(tmp_path / "all.csv", root=root, unseen_classes=("ants", "dogs"))
+    assert splits.query.classes == ("ants", "dogs")
+
+
+def test_a_benchmark(monkeypatch):
+    made = object()
+    monkeypatch.setitem(BENCHMARKS, "birds", lambda root, **options: (made, root, options))
+    assert open_data("birds:/some/where", boxes=True) == (made, "/some/where", {"boxes": True})
+    with pytest.raises(ValueError, match="no benchmark is called 'bird': did you mean 'birds'"):
+        open_data("bird:/some/where")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("glyph", "did you mean 'glyphs'"),
+        ("no/such/folder", "check the path"),
+        ("cub200:/data", "no benchmark is called 'cub200'"),
+        ("C:\\pictures", "no folder or CSV"),
+    ],
+)
+def test_what_is_not_there(spec, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        open_data(spec)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_another_kind(tmp_path):
+    (tmp_path / "photo.jpg").write_bytes(b"x")
+    with pytest.raises(ValueError, match="got the file"):
+        open_data(tmp_path / "photo.jpg")
+
+
+def test_a_misspelt_option_gets_a_hint(make_folder):
+    with pytest.raises(ValueError, match="no option 'train_class': did you mean 'train_classes'"):
+        open_data("glyphs", train_class=3)
+    with pytest.raises(ValueError, match="a folder has no option 'unseen_clases': did you mean"):
+        open_data(make_folder(FOUR), unseen_clases=("ants",))

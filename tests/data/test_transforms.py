@@ -1,0 +1,178 @@
+import math
+import random
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import stats
+
+from proxysynth.data import AsIs, CenterCrop, RandomResizedCrop
+from proxysynth.data.transforms import TRIES, resized, uniforms
+
+
+def noise(width, height, seed=0):
+    made = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    return Image.fromarray(made)
+
+
+def slow_crop(width, height, scale, ratio, draw):
+    """The definition, written again with another source of randomness."""
+    for _ in range(10):
+        area = width * height * draw.uniform(*scale)
+        aspect = math.exp(draw.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return draw.randint(0, width - w), draw.randint(0, height - h), w, h
+    raise AssertionError("no part fits")
+
+
+@pytest.mark.parametrize(("width", "height"), [(500, 375), (300, 300), (200, 300)])
+def test_crops_are_distributed_as_defined(width, height):
+    crop = RandomResizedCrop(scale=(0.08, 1.0))
+    draw = random.Random(1)
+    ours, theirs = [], []
+    for i in range(4000):
+        left, top, right, bottom = crop.box(width, height, uniforms(5, 0, i, crop.draws))
+        assert 0 <= left < right <= width
+        assert 0 <= top < bottom <= height
+        w, h = right - left, bottom - top
+        centre = left / max(1, width - w), top / max(1, height - h)
+        ours.append((w * h, w / h, *centre))
+        left, top, w, h = slow_crop(width, height, crop.scale, crop.ratio, draw)
+        theirs.append((w * h, w / h, left / max(1, width - w), top / max(1, height - h)))
+    for mine, other in zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True):
+        assert stats.ks_2samp(mine, other).pvalue > 1e-3
+
+
+def test_area_is_uniform_and_ratio_log_uniform_where_all_fit():
+    crop = RandomResizedCrop(scale=(0.1, 0.4))
+    boxes = [crop.box(4000, 4000, uniforms(0, 1, i, crop.draws)) for i in range(4000)]
+    sides = np.array([(right - left, bottom - top) for left, top, right, bottom in boxes])
+    area = sides.prod(axis=1) / 4000**2
+    assert stats.kstest(area, stats.uniform(0.1, 0.3).cdf).pvalue > 1e-3
+    spread = math.log(16 / 9)
+    ratio = np.log(sides[:, 0] / sides[:, 1])
+    assert stats.kstest(ratio, stats.uniform(-spread / 2, spread).cdf).pvalue > 1e-3
+
+
+def test_the_crop_is_the_part_resized():
+    image = noise(80, 60)
+    crop = RandomResizedCrop(32, flip=0.0)
+    for i in range(20):
+        u = uniforms(0, 0, i, crop.draws)
+        part = image.crop(crop.box(80, 60, u)).resize((32, 32), Image.Resampling.BILINEAR)
+        assert np.array_equal(crop(image, u), np.asarray(part))
+
+
+def test_half_are_mirrored():
+    image = noise(80, 60)
+    flipped = 0
+    for i in range(400):
+        u = uniforms(0, 0, i, RandomResizedCrop.draws)
+        straight = RandomResizedCrop(8, flip=0.0)(image, u)
+        mirrored = RandomResizedCrop(8, flip=1.0)(image, u)
+        assert np.array_equal(straight[:, ::-1], mirrored)
+        flipped += np.array_equal(RandomResizedCrop(8)(image, u), mirrored)
+    assert stats.binomtest(flipped, 400, 0.5).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "box"),
+    [
+        (1000, 10, (493, 0, 506, 10)),  # wide: 10 high, 13 = round(10 * 4/3) wide
+        (10, 1000, (0, 493, 10, 506)),
+        (1, 1, (0, 0, 1, 1)),
+        (1, 5000, (0, 2499, 1, 2500)),
+    ],
+)
+def test_when_no_part_fits_the_centre_is_taken(width, height, box):
+    crop = RandomResizedCrop(16, scale=(1.0, 1.0))
+    u = uniforms(0, 0, 0, crop.draws)
+    assert crop.box(width, height, u) == box
+    assert crop(noise(width, height), u).shape == (16, 16, 3)
+
+
+def test_random_numbers_depend_on_seed_epoch_and_picture_only():
+    one = uniforms(1, 2, 3, 23)
+    assert one == uniforms(1, 2, 3, 23)
+    assert one[:5] == uniforms(1, 2, 3, 5)
+    others = [uniforms(9, 2, 3, 23), uniforms(1, 9, 3, 23), uniforms(1, 2, 9, 23)]
+    everything = [*one, *(x for other in others for x in other)]
+    assert len(set(everything)) == 4 * 23
+    assert len(uniforms(-1, 0, 0, 2 * TRIES + 3)) == RandomResizedCrop.draws
+    assert all(0 <= x < 1 for x in everything)
+
+
+def test_random_numbers_are_the_same_in_every_session():
+    assert uniforms(0, 0, 0, 1) == pytest.approx([0.011546754286331562], abs=1e-15)
+
+
+def slow_resize(pixels, width, height):
+    """Bilinear with averaging: a triangle as wide as the source pixels that one pixel covers."""
+
+    def weights(source, target):
+        scale = source / target
+        reach = max(scale, 1.0)
+        rows = np.zeros((target, source))
+        for i in range(target):
+            centre = (i + 0.5) * scale
+            for j in range(source):
+                rows[i, j] = max(0.0, 1 - abs(j + 0.5 - centre) / reach)
+            rows[i] /= rows[i].sum()
+        return rows
+
+    down, across = weights(pixels.shape[0], height), weights(pixels.shape[1], width)
+    return np.einsum("ij,jkc,lk->ilc", down, pixels.astype(np.float64), across)
+
+
+@pytest.mark.parametrize(("width", "height"), [(50, 37), (37, 50), (20, 31), (28, 28), (31, 28)])
+def test_evaluation_resizes_the_short_side_and_takes_the_middle(width, height):
+    image = noise(width, height)
+    made = CenterCrop(resize=28, size=24)(image)
+    new = (28 * width // min(width, height), 28 * height // min(width, height))
+    full = slow_resize(np.asarray(image), *new)
+    left, top = round((new[0] - 24) / 2), round((new[1] - 24) / 2)
+    expected = full[top : top + 24, left : left + 24]
+    assert made.shape == (24, 24, 3)
+    assert np.abs(made - expected).max() <= 1.0
+
+
+def test_a_picture_of_the_right_size_keeps_its_pixels():
+    image = noise(30, 26)
+    made = CenterCrop(resize=26, size=20)(image)
+    assert np.array_equal(made, np.asarray(image)[3:23, 5:25])
+
+
+def test_resized_follows_the_usual_rule():
+    assert resized(noise(500, 375), 256).size == (341, 256)
+    assert resized(noise(375, 500), 256).size == (256, 341)
+    assert resized(noise(7, 7), 3).size == (3, 3)
+
+
+def test_a_very_long_picture_does_not_fill_the_memory():
+    made = CenterCrop(256, 224)(Image.new("RGB", (1, 60_000), "red"))
+    assert made.shape == (224, 224, 3)
+    assert (made == (255, 0, 0)).all()
+
+
+def test_grey_pictures_stay_grey():
+    grey = noise(40, 30).convert("L")
+    assert CenterCrop(16, 12)(grey).shape == (12, 12)
+    assert RandomResizedCrop(12)(grey, uniforms(0, 0, 0, 23)).shape == (12, 12)
+    assert np.array_equal(AsIs()(grey), np.asarray(grey))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: RandomResizedCrop(0), "at least 1 pixel"),
+        (lambda: RandomResizedCrop(scale=(0.0, 1.0)), "fractions of the area"),
+        (lambda: RandomResizedCrop(scale=(0.5, 1.5)), "fractions of the area"),
+        (lambda: RandomResizedCrop(ratio=(2.0, 1.0)), "rising numbers"),
+        (lambda: RandomResizedCrop(flip=2.0), r"\[0, 1\]"),
+        (lambda: CenterCrop(resize=200, size=224), "at most the resized side"),
+    ],
+)
+def test_faults_are_named(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
