@@ -1,0 +1,159 @@
+"""BN-Inception, the paper's backbone, with the names of the published port from Caffe.
+
+Inception with batch norm (Ioffe and Szegedy, 2015). Input: BGR, 0 to 255 minus 104/117/128. The
+classifier is left out: the embedding layer of `Embedder` stands in its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from proxysynth.models.initialise import initialise
+from proxysynth.models.weights import Published
+
+PUBLISHED = Published(
+    files=("bn_inception-52deb4733.pth", "bn_inception-239d2248.pth"),
+    where="http://data.lip6.fr/cadene/pretrainedmodels, "
+    "see github.com/Cadene/pretrained-models.pytorch",
+    classifier=("last_linear.", "fc."),
+)
+
+
+@dataclass(frozen=True)
+class Inception:
+    """Channels of the branches of one module; (a, b) narrows to a, then filters to b.
+
+    Without `single` and `project` the module halves the resolution: its filters stride, and its
+    pooled input goes on as it is.
+    """
+
+    three: tuple[int, int]
+    double: tuple[int, int]
+    single: int = 0
+    project: int = 0
+    pool: str = "average"
+
+    @property
+    def reduces(self) -> bool:
+        return self.single == 0
+
+    def channels(self, channels_in: int) -> int:
+        rest = channels_in if self.reduces else self.single + self.project
+        return self.three[1] + self.double[1] + rest
+
+
+MODULES = {
+    "3a": Inception(single=64, three=(64, 64), double=(64, 96), project=32),
+    "3b": Inception(single=64, three=(64, 96), double=(64, 96), project=64),
+    "3c": Inception(three=(128, 160), double=(64, 96), pool="max"),
+    "4a": Inception(single=224, three=(64, 96), double=(96, 128), project=128),
+    "4b": Inception(single=192, three=(96, 128), double=(96, 128), project=128),
+    "4c": Inception(single=160, three=(128, 160), double=(128, 160), project=128),
+    "4d": Inception(single=96, three=(128, 192), double=(160, 192), project=128),
+    "4e": Inception(three=(128, 192), double=(192, 256), pool="max"),
+    "5a": Inception(single=352, three=(192, 320), double=(160, 224), project=128),
+    "5b": Inception(single=352, three=(192, 320), double=(192, 224), project=128, pool="max"),
+}
+
+
+class BNInception(nn.Module):
+    """Pictures (n, 3, h, w) to feature maps (n, 1024, h / 32, w / 32).
+
+    The layers lie flat in the module, as `inception_3a_1x1` and `inception_3a_1x1_bn`: these are
+    the keys of the published state dict. The port gives its norms a momentum of 0.9, which in
+    torch forgets all but the last batch; ours keep torch's 0.1.
+    """
+
+    stages = ("stem", "inception_3", "inception_4", "inception_5")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_channels = 3
+        self._add("conv1_7x7_s2", 3, 64, kernel=7, stride=2)
+        self._add("conv2_3x3_reduce", 64, 64, kernel=1)
+        self._add("conv2_3x3", 64, 192, kernel=3)
+        channels = 192
+        for name, module in MODULES.items():
+            self._add_inception(f"inception_{name}_", module, channels)
+            channels = module.channels(channels)
+        self.channels = channels
+        initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inception_5(self.inception_4(self.inception_3(self.stem(images))))
+
+    def stem(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(self._apply_layer("conv1_7x7_s2", x), 3, 2, ceil_mode=True)
+        x = self._apply_layer("conv2_3x3", self._apply_layer("conv2_3x3_reduce", x))
+        return F.max_pool2d(x, 3, 2, ceil_mode=True)
+
+    def inception_3(self, x: Tensor) -> Tensor:
+        return self._run("3", x)
+
+    def inception_4(self, x: Tensor) -> Tensor:
+        return self._run("4", x)
+
+    def inception_5(self, x: Tensor) -> Tensor:
+        return self._run("5", x)
+
+    def _add(
+        self, name: str, channels_in: int, channels_out: int, kernel: int, stride: int = 1
+    ) -> None:
+        conv = nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2)
+        self.add_module(name, conv)
+        self.add_module(f"{name}_bn", nn.BatchNorm2d(channels_out))
+
+    def _add_inception(self, prefix: str, module: Inception, channels: int) -> None:
+        stride = 2 if module.reduces else 1
+        if not module.reduces:
+            self._add(f"{prefix}1x1", channels, module.single, kernel=1)
+        narrow, wide = module.three
+        self._add(f"{prefix}3x3_reduce", channels, narrow, kernel=1)
+        self._add(f"{prefix}3x3", narrow, wide, kernel=3, stride=stride)
+        narrow, wide = module.double
+        self._add(f"{prefix}double_3x3_reduce", channels, narrow, kernel=1)
+        self._add(f"{prefix}double_3x3_1", narrow, wide, kernel=3)
+        self._add(f"{prefix}double_3x3_2", wide, wide, kernel=3, stride=stride)
+        if not module.reduces:
+            self._add(f"{prefix}pool_proj", channels, module.project, kernel=1)
+
+    def _apply_layer(self, name: str, x: Tensor) -> Tensor:
+        norm = getattr(self, f"{name}_bn")
+        return F.relu(norm(getattr(self, name)(x)), inplace=True)
+
+    def _run(self, group: str, x: Tensor) -> Tensor:
+        for name, module in MODULES.items():
+            if name.startswith(group):
+                x = self._inception(f"inception_{name}_", module, x)
+        return x
+
+    def _inception(self, prefix: str, module: Inception, x: Tensor) -> Tensor:
+        three = double = x
+        for layer in ("3x3_reduce", "3x3"):
+            three = self._apply_layer(prefix + layer, three)
+        for layer in ("double_3x3_reduce", "double_3x3_1", "double_3x3_2"):
+            double = self._apply_layer(prefix + layer, double)
+        if module.reduces:
+            return torch.cat([three, double, _halve(x)], dim=1)
+        single = self._apply_layer(f"{prefix}1x1", x)
+        if module.pool == "max":
+            pooled = F.max_pool2d(x, 3, stride=1, padding=1)
+        else:
+            pooled = F.avg_pool2d(x, 3, stride=1, padding=1)
+        return torch.cat(
+            [single, three, double, self._apply_layer(f"{prefix}pool_proj", pooled)], 1
+        )
+
+
+def _halve(x: Tensor) -> Tensor:
+    """The maximum of 3 x 3 at every second pixel, to the size that the strided filters give.
+
+    Padding an odd side makes the two agree where the published network, which never pads, would
+    stop; even sides, as from 224 pixels, are not touched by it.
+    """
+    odd = (x.shape[2] % 2, x.shape[3] % 2)
+    return F.max_pool2d(x, 3, stride=2, padding=odd, ceil_mode=True)

