@@ -12,6 +12,8 @@ EVERY_LOSS = {
     "squared_proxy_nca": ps.SquaredProxyNCA(scale=3.0),
     "margins": ps.MarginSoftmax(scale=11.0, m1=1.1, m2=0.2, m3=0.05),
     "proxy_nca_scaled": ps.ProxyNCA(scale=5.0),
+    "norm_softmax_steep": ps.NormSoftmax(scale=100.0),
+    "proxy_anchor_steep": ps.ProxyAnchor(scale=64.0, margin=0.2),
     "soft_triple_as_its_paper": ps.SoftTriple(margin=0.0, scaled_margin=0.05, k=3, regularizer=0.2),
 }
 

@@ -71,6 +71,14 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def spelt_field(kind: type, name: str, text: str, kinds: Mapping[str, type]) -> Any:
+    """What `text` spells as the field `name` of a class of values; `name` may not have dots."""
+    hints = _hints(kind)
+    if name not in hints:
+        raise ValueError(f"{kind.__name__} has no field {name!r}: {nearest(name, hints)}")
+    return _coerce(_spelt(text), hints[name], name, kinds, text)
+
+
 def assign(value: Any, path: str, text: str, kinds: Mapping[str, type]) -> Any:
     """A copy of the value with the field at `path` ("loss.scale") set to what `text` spells."""
     name, _, rest = path.partition(".")
@@ -83,11 +91,7 @@ def assign(value: Any, path: str, text: str, kinds: Mapping[str, type]) -> Any:
             raise ValueError(f"{name} is {inner!r} and has no field {rest!r}")
         made = assign(inner, rest, text, kinds)
     else:
-        try:
-            spelt = json.loads(text)
-        except json.JSONDecodeError:
-            spelt = text
-        made = _coerce(spelt, hints[name], path, kinds, text)
+        made = _coerce(_spelt(text), hints[name], path, kinds, text)
     return dataclasses.replace(value, **{name: made})
 
 

@@ -48,7 +48,7 @@ def test_the_fused_path_agrees_across_blocks_of_classes(name: str, monkeypatch) 
     x, y, p = batch(loss.loss, n=20, c=1000, d=5)
     y = torch.tensor([0, 255, 256, 511, 512, 767, 768, 999, 300, 301, *range(0, 1000, 100)])
     draw = loss.draw(y, torch.Generator().manual_seed(3))
-    assert len(fused_module._blocks(y, 20, 1000)) == 4
+    assert len(fused_module._blocks(y, y, 20, 1000)) == 4
     expected = gradients(loss.by_reference(draw, x, y, p), x, p)
     for a, b in zip(gradients(loss.on(draw, x, y, p), x, p), expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)

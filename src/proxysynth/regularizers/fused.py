@@ -4,12 +4,14 @@ One n x c product forward, two backward, no c x d copy: neither normalised nor s
 are ever laid beside the originals. All quantities are logits, scale x similarity:
 
     L   (n, c)  originals x originals: the product, columns divided by |p|
-    T   (m, c)  synthetic rows: rows i and j of L mixed, in blocks of classes, never whole
+    T   (m, c)  synthetic rows: rows i and j of L mixed
     G   (n, u)  synthetic columns: columns y_i and y_j of L mixed
     C   (m, u)  synthetic rows of G
 
-A *family* (softmax along rows, Proxy-anchor along columns) turns them into a loss; everything else
-is linear and shared. With S = x^ . p^ and dL the gradient of L, the classes' gradient is
+The classes are gone through in blocks that fit the cache, since most of the work besides the
+products is passing over these numbers. A *family* (softmax along rows, Proxy-anchor along columns)
+turns them into a loss; everything else is linear and shared. With S = x^ . p^ and dL the gradient
+of L, the gradient of a proxy is
 
     d p_c = scale / |p_c|  sum_r dL_rc x^_r   -   (sum_r dL_rc L_rc) p_c / |p_c|^2
 """
@@ -17,14 +19,14 @@ is linear and shared. With S = x^ . p^ and dL the gradient of L, the classes' gr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from proxysynth.losses.similarity import EPS, at_least_float32
-from proxysynth.regularizers.fused_families import Block, Family
+from proxysynth.regularizers.fused_families import Family, Own
 from proxysynth.regularizers.fused_mixing import Mix
 from proxysynth.regularizers.synthesis import Draw
 
@@ -66,80 +68,93 @@ class _Fused(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, p: Tensor, y: Tensor, draw: Draw, family: Family, low: torch.dtype
     ) -> Tensor:
+        (n, _), c, u = x.shape, len(p), len(draw.first)
         unit_x, length_x, inverse_p = at_least_float32(x), x, x
         if family.normalized:
             length_x = torch.linalg.vector_norm(unit_x, dim=1, keepdim=True).clamp_min_(EPS)
             unit_x = unit_x / length_x
-            inverse_p = torch.linalg.vector_norm(p, dim=1, dtype=unit_x.dtype).clamp_min_(EPS)
-            inverse_p = inverse_p.reciprocal_()
-        L = _product(unit_x, p.t(), low)
-        if family.normalized:
-            L *= family.scale * inverse_p
-
+            inverse_p = unit_x.new_empty(c)
         share, of_class = (s[0].to(unit_x.dtype) for s in (draw.shares, draw.class_shares))
         pairs, parents = (draw.i, draw.j), draw.class_parents(y)
         if family.normalized:
-            rows = Mix.unit(pairs, share, unit_x, None, low)
-            columns = Mix.unit(parents, of_class, p, inverse_p, low)
+            rows = Mix.unit(pairs, share, unit_x, None, low, draw.in_order)
         else:
-            rows, columns = Mix.raw(pairs, share), Mix.raw(parents, of_class)
-        G = columns.of_columns(L)
-        C = rows.of_rows(G)
-        own = torch.cat((L.gather(1, y[:, None]), C.gather(1, draw.target[:, None])))[:, 0]
+            rows = Mix.raw(pairs, share, draw.in_order)
 
-        blocks = _blocks(y, *L.shape)
-        parts = ((b, L[:, b.start : b.stop]) for b in blocks)
-        state = family.reduce(
-            ((b, L_b, rows.of_rows(L_b)) for b, L_b in parts),
-            (Block(0, G.shape[1], None, draw.target), G, C),
-            own,
-        )
-        ctx.save_for_backward(x, p, L, G, C, unit_x, length_x, inverse_p)
-        ctx.rest = (rows, columns, blocks, draw.target, state, family, low)
-        return state.value
+        L = unit_x.new_empty(n, c + u)
+        blocks, pieces = _blocks(y, draw.target, n, c), []
+        for block in blocks:
+            p_b, L_b = p[block.part], L[:, block.part]
+            _product_into(L_b, unit_x, p_b.t(), low)
+            if family.normalized:
+                inverse = torch.linalg.vector_norm(p_b, dim=1, dtype=unit_x.dtype).clamp_min_(EPS)
+                inverse_p[block.part] = inverse.reciprocal_()
+                L_b *= inverse.mul_(family.scale)
+            if block.part.stop == c:
+                if family.normalized:
+                    columns = Mix.unit(parents, of_class, p, inverse_p, low)
+                else:
+                    columns = Mix.raw(parents, of_class)
+                L[:, c:] = columns.of_columns(L)
+            L_b = L[:, block.whole]
+            T = rows.of_rows(L_b)
+            pieces.append(family.piece(L_b, T, block.own, block.own_synthetic, c + u))
+
+        target = draw.target + (c - blocks[-1].part.start)
+        own = torch.cat((L.gather(1, y[:, None]), T.gather(1, target[:, None])))[:, 0]
+        outcome = family.outcome(pieces, own, torch.cat((y, c + draw.target)), c + u)
+        ctx.save_for_backward(x, p, L, own, unit_x, length_x, inverse_p)
+        ctx.rest = (rows, columns, blocks, pieces, target, outcome, family, low)
+        return outcome.value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, p, L, G, C, unit_x, length_x, inverse_p = ctx.saved_tensors
-        rows, columns, blocks, target, state, family, low = ctx.rest
-        grad, n = grads[0], len(L)
+        x, p, L, own, unit_x, length_x, inverse_p = ctx.saved_tensors
+        rows, columns, blocks, pieces, target, outcome, family, low = ctx.rest
+        grad, n, c = grads[0], len(L), len(p)
+        own_slope, own_slope_s = outcome.own_slope[:n], outcome.own_slope[n:]
 
-        # Synthetic columns first: they end as additions to the parents' columns of dL.
-        shift, shift_s = state.shifts(None)
-        d_C = (C - shift_s).exp_()
-        d_C.scatter_(1, target[:, None], state.own_slope[n:, None])
-        d_G = (G - shift).exp_()
-        rows.rows_back(d_C, d_G)
-        parts, index = columns.columns_back(d_G)
-        added = _Additions(parts, index, blocks)
-        shrink = (d_C * C).sum(dim=1)
-        d_cos, along = _columns_length_back(columns, (d_G * G).sum(dim=0), inverse_p)
-
-        d_unit_x = torch.zeros_like(unit_x)
-        d_p = torch.empty_like(p)
-        for position, block in enumerate(blocks):
-            part = slice(block.start, block.stop)
-            L_b, p_b, d_p_b = L[:, part], p[part], d_p[part]
-            shift, shift_s = state.shifts(part)
-            d_L = (L_b - shift).exp_()
-            block.set_own(d_L, state.own_slope[:n])
-            T = rows.of_rows(L_b)
-            d_T = (T - shift_s).exp_()
-            rows.rows_back(d_T, d_L)
+        d_unit_x, d_p = torch.zeros_like(unit_x), torch.empty_like(p)
+        # The last block first: its synthetic columns end as additions to their parents' columns.
+        for position in reversed(range(len(blocks))):
+            block, piece = blocks[position], pieces[position]
+            if outcome.factors is not None:
+                factor = outcome.factors[position]
+                d_L = piece.originals * factor[:n, None]
+                rows.rows_back(piece.synthetics, factor[n:], d_L)
+            else:
+                d_L = piece.originals.clone()
+                rows.rows_back(piece.synthetics, None, d_L)
+                d_L *= piece.factor
+            block.own.add(d_L, own_slope)
+            if block.own_synthetic is not None:
+                rows.own_back(own_slope_s, target, d_L)
+                d_G, d_L = d_L[:, -len(columns.index_a) :], d_L[:, : -len(columns.index_a)]
+                parts, index = columns.columns_back(d_G)
+                added = _Additions(parts, index, blocks)
+                d_cos, along = _columns_length_back(columns, d_G * L[:, c:], inverse_p)
             added.to(d_L, position)
+            L_b, p_b, d_p_b = L[:, block.part], p[block.part], d_p[block.part]
             if family.normalized:
-                shrink += d_T.mul_(T).sum(dim=1)
-                along[part] -= (d_L * L_b).sum(dim=0).mul_(inverse_p[part]).mul_(inverse_p[part])
-                d_L *= inverse_p[part] * (family.scale * grad)
+                inverse = inverse_p[block.part]
+                turned = (d_L * L_b).sum(dim=0).mul_(inverse).mul_(inverse)
+                d_L *= inverse * (family.scale * grad)
                 _product_into(d_p_b, d_L.t(), unit_x, low)
-                d_p_b.addcmul_(p_b, along[part].mul_(grad).to(p.dtype)[:, None])
+                turned = along[block.part].sub_(turned).mul_(grad)
+                d_p_b.addcmul_(p_b, turned.to(p.dtype)[:, None])
             else:
                 d_L *= grad
                 _product_into(d_p_b, d_L.t(), unit_x, low)
             _add_product(d_unit_x, d_L, p_b, low)
 
         if family.normalized:
+            shrink = own_slope_s * own[n:]
+            for position, piece in enumerate(pieces):
+                if outcome.factors is not None:
+                    shrink.addcmul_(piece.shrink, outcome.factors[position][n:])
+                else:
+                    shrink += piece.shrink
             weight = rows.cos_back(shrink).mul_(grad)[:, None]
             d_unit_x.index_add_(0, rows.index_a, rows.b * weight)
             d_unit_x.index_add_(0, rows.index_b, rows.a * weight)
@@ -154,11 +169,13 @@ class _Fused(torch.autograd.Function):
         return d_unit_x.to(x.dtype), d_p, None, None, None, None
 
 
-def _columns_length_back(columns: Mix, shrink: Tensor, inverse_p: Tensor) -> tuple[Tensor, Tensor]:
+def _columns_length_back(
+    columns: Mix, answered: Tensor, inverse_p: Tensor
+) -> tuple[Tensor, Tensor]:
     """The gradient of the parents' cosines, and what it asks of each proxy along itself, (c,)."""
     if len(columns.cos) == 0:
-        return shrink, shrink
-    d_cos = columns.cos_back(shrink)
+        return answered, answered
+    d_cos = columns.cos_back(answered.sum(dim=0))
     along = torch.zeros_like(inverse_p)
     flat = d_cos * columns.cos
     along.index_add_(0, columns.index_a, flat * columns.inverse_a**2, alpha=-1)
@@ -166,18 +183,36 @@ def _columns_length_back(columns: Mix, shrink: Tensor, inverse_p: Tensor) -> tup
     return d_cos, along
 
 
-def _blocks(y: Tensor, n: int, c: int) -> list[Block]:
-    """The classes in ranges of equal size, each with the places of its own logits."""
+class Block(NamedTuple):
+    """A range of classes, and where own logits stand in it; the last has the synthetic ones too.
+
+    part: the original classes.     whole: with the synthetic classes behind the last of them.
+    """
+
+    part: slice
+    whole: slice
+    own: Own
+    own_synthetic: Own | None
+
+
+def _blocks(y: Tensor, target: Tensor, n: int, c: int) -> list[Block]:
+    """The classes in ranges of equal size."""
     size = max(256, (CACHE if y.device.type == "cpu" else LAUNCH) // n)
     if c <= size + size // 2:
-        return [Block(0, c, None, y)]
+        return [Block(slice(0, c), slice(None), Own(None, y), Own(None, c + target))]
     starts = list(range(0, c, size))
     ordered, order = y.sort()
     edges = torch.searchsorted(ordered, torch.tensor([*starts, c], device=y.device)).tolist()
-    return [
-        Block(start, min(start + size, c), order[low:high], ordered[low:high] - start)
-        for start, low, high in zip(starts, edges, edges[1:], strict=False)
-    ]
+    blocks = []
+    for start, low, high in zip(starts, edges, edges[1:], strict=False):
+        part = slice(start, min(start + size, c))
+        own = Own(order[low:high], ordered[low:high] - start)
+        if part.stop < c:
+            blocks.append(Block(part, part, own, None))
+        else:
+            synthetic = Own(None, target + (c - start))
+            blocks.append(Block(part, slice(start, None), own, synthetic))
+    return blocks
 
 
 class _Additions:
@@ -188,19 +223,15 @@ class _Additions:
         if len(blocks) > 1:
             self.index, order = index.sort()
             self.parts = parts.index_select(1, order)
-            stops = torch.tensor([b.stop for b in blocks], device=index.device)
+            stops = torch.tensor([b.part.stop for b in blocks], device=index.device)
             self.edges = [0, *torch.searchsorted(self.index, stops).tolist()]
             self.index = (
-                self.index - torch.bucketize(self.index, stops, right=True) * blocks[0].stop
+                self.index - torch.bucketize(self.index, stops, right=True) * blocks[0].part.stop
             )
 
     def to(self, d_L: Tensor, position: int) -> None:
         here = slice(self.edges[position], self.edges[position + 1])
         d_L.index_add_(1, self.index[here], self.parts[:, here])
-
-
-def _product(a: Tensor, b: Tensor, low: torch.dtype) -> Tensor:
-    return a @ b if a.dtype == low else (a.to(low) @ b.to(low)).to(a.dtype)
 
 
 def _product_into(out: Tensor, a: Tensor, b: Tensor, low: torch.dtype) -> None:

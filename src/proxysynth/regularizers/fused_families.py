@@ -1,22 +1,20 @@
 """The two families of the fused path: softmax along rows, Proxy-anchor along columns.
 
-Both are told of four blocks of logits (see `fused`): L and T over the original classes, in parts,
-G and C over the synthetic ones. Entries where an embedding meets its own proxy are left out of the
-sums; those *own* logits come apart. What is kept for the way back is a `State`: a negative's
-gradient is exp(logit - shift), the shift being of its row or of its column.
+A family is shown the logits (see `fused`) a block of classes at a time: M of the original rows,
+N of the synthetic ones. Entries where an embedding meets its own proxy are left out of the sums; those
+*own* logits come apart. Each block leaves its exponentials behind: a negative's gradient is its
+exponential times a factor of its row or of its column.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from proxysynth.interfaces import ProxyLoss
 from proxysynth.losses import (
     MarginSoftmax,
     NormSoftmax,
@@ -25,45 +23,54 @@ from proxysynth.losses import (
     SquaredProxyNCA,
 )
 
+BOUND = 40.0
+"""Cosines times a scale up to this need no shift: exp(80) is a float32, and so is exp(-80)."""
 
-class Block(NamedTuple):
-    """A range of classes, and where in it own logits stand: (rows, columns); no rows is all."""
 
-    start: int
-    stop: int
+class Own(NamedTuple):
+    """Where in a block own logits stand: at (rows, columns); no rows is every row in order."""
+
     rows: Tensor | None
     columns: Tensor
 
-    def set_own(self, M: Tensor, values: Tensor | float) -> None:
-        """Writes the entries where an embedding meets its own proxy; one value, or one per row."""
-        if self.rows is not None:
-            M[self.rows, self.columns] = values if isinstance(values, float) else values[self.rows]
-        elif isinstance(values, float):
-            M.scatter_(1, self.columns[:, None], values)
+    def clear(self, M: Tensor) -> None:
+        if self.rows is None:
+            M.scatter_(1, self.columns[:, None], 0.0)
         else:
-            M.scatter_(1, self.columns[:, None], values[:, None])
+            M[self.rows, self.columns] = 0.0
+
+    def add(self, M: Tensor, values: Tensor) -> None:
+        if self.rows is None:
+            M.scatter_add_(1, self.columns[:, None], values[:, None])
+        else:
+            M.index_put_((self.rows, self.columns), values[self.rows], accumulate=True)
 
 
-Pieces = Iterable[tuple[Block, Tensor, Tensor]]
+class Piece(NamedTuple):
+    """What a block leaves behind.
+
+    originals, synthetics: exponentials of the rows' logits, less `tops` where there are any.
+    sums: of the exponentials of each row (n + m,), or the log-sum-exp of each column.
+    tops: the largest logit of each row (n + m,); None where logits are bounded.
+    factor: of the columns, for a family along columns.
+    shrink: (m,) the sum of exponential (x factor of the column) x logit along each synthetic row:
+        what the length of the mixed embedding answers for.
+    """
+
+    originals: Tensor
+    synthetics: Tensor
+    sums: Tensor
+    tops: Tensor | None
+    factor: Tensor | None
+    shrink: Tensor
 
 
-class State(NamedTuple):
-    """The loss, and shifts of shape (rows, 1) or (1, columns), whichever the family has."""
+class Outcome(NamedTuple):
+    """The loss, the slope of the own logits, and the factors of the rows, for each block."""
 
     value: Tensor
     own_slope: Tensor
-    originals: Tensor | None = None
-    synthetics: Tensor | None = None
-    columns: Tensor | None = None
-    synthetic_columns: Tensor | None = None
-
-    def shifts(self, part: slice | None) -> tuple[Tensor, Tensor]:
-        """For original and for synthetic rows, over these classes (None: the synthetic ones)."""
-        if self.originals is not None and self.synthetics is not None:
-            return self.originals, self.synthetics
-        column = self.synthetic_columns if part is None else self.columns[:, part]  # type: ignore[index]
-        assert column is not None
-        return column, column
+    factors: list[Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,16 +81,28 @@ class Rows:
     normalized: bool = True
     margin: MarginSoftmax | None = None
 
-    def reduce(self, pieces: Pieces, last: tuple[Block, Tensor, Tensor], own: Tensor) -> State:
-        originals, synthetics = [], []
-        for block, L, T in pieces:
-            originals.append(_log_sum(L, block))
-            synthetics.append(_log_sum(T))
-        block, G, C = last
-        originals.append(_log_sum(G))
-        synthetics.append(_log_sum(C, block))
-        others = torch.cat((_joined(originals), _joined(synthetics)))
+    def piece(self, M: Tensor, N: Tensor, own_M: Own, own_N: Own | None, classes: int) -> Piece:
+        tops = None
+        if self.normalized and self.scale <= BOUND:
+            E_M, E_N = M.exp(), N.exp()
+        else:
+            top_M, top_N = M.amax(dim=1, keepdim=True), N.amax(dim=1, keepdim=True)
+            E_M, E_N = (M - top_M).exp_(), (N - top_N).exp_()
+            tops = torch.cat((top_M, top_N))[:, 0]
+        own_M.clear(E_M)
+        if own_N is not None:
+            own_N.clear(E_N)
+        sums = torch.cat((E_M.sum(dim=1), E_N.sum(dim=1)))
+        shrink = (E_N * N).sum(dim=1) if self.normalized else sums
+        return Piece(E_M, E_N, sums, tops, None, shrink)
 
+    def outcome(self, pieces: list[Piece], own: Tensor, y: Tensor, classes: int) -> Outcome:
+        tops = [piece.tops for piece in pieces if piece.tops is not None]
+        if tops:
+            logs = [piece.sums.log() + top for piece, top in zip(pieces, tops, strict=True)]
+            others = torch.stack(logs).logsumexp(dim=0)
+        else:
+            others = sum((piece.sums for piece in pieces[1:]), pieces[0].sums).log()
         hard, slope = own, None
         if self.margin is not None:
             s = own / self.scale
@@ -92,9 +111,11 @@ class Rows:
         own_slope = torch.exp(hard - total).sub_(1.0).div_(len(own))
         if slope is not None:
             own_slope *= slope
-        shift = (total + math.log(len(own)))[:, None]
-        n = len(G)
-        return State((total - hard).mean(), own_slope, shift[:n], shift[n:])
+        if tops:
+            factors = [torch.exp(top - total).div_(len(own)) for top in tops]
+        else:
+            factors = [torch.exp(-total).div_(len(own))] * len(pieces)
+        return Outcome((total - hard).mean(), own_slope, factors)
 
 
 @dataclass(frozen=True)
@@ -105,33 +126,37 @@ class Columns:
     margin: float
     normalized: bool = True
 
-    def reduce(self, pieces: Pieces, last: tuple[Block, Tensor, Tensor], own: Tensor) -> State:
+    def piece(self, M: Tensor, N: Tensor, own_M: Own, own_N: Own | None, classes: int) -> Piece:
         ahead = self.scale * self.margin
-        labels, totals = [], []
-        for block, L, T in pieces:
-            totals.append(_log_one_plus_sum(L, T, ahead, block, None))
-            labels.append(block)
-        block, G, C = last
-        totals.append(_log_one_plus_sum(G, C, ahead, None, block))
-        push = torch.cat(totals)
+        if self.scale <= BOUND:
+            E_M, E_N, total = M.exp(), N.exp(), M.new_tensor(math.exp(-ahead))
+        else:
+            top = torch.maximum(M.amax(dim=0), N.amax(dim=0)).clamp_min_(-ahead)
+            E_M, E_N, total = (M - top).exp_(), (N - top).exp_(), torch.exp(-ahead - top)
+        own_M.clear(E_M)
+        if own_N is not None:
+            own_N.clear(E_N)
+        total = (total + E_M.sum(dim=0)).add_(E_N.sum(dim=0))
+        factor = (total * classes).reciprocal_()
+        sums = total.log_().add_(ahead)
+        if self.scale > BOUND:
+            sums += top
+        return Piece(E_M, E_N, sums, None, factor, (E_N * N) @ factor)
 
-        c = labels[-1].stop
-        y = torch.empty(len(own), dtype=torch.long, device=own.device)
-        for b in labels:
-            y[slice(len(G)) if b.rows is None else b.rows] = b.columns + b.start
-        y[len(G) :] = block.columns + c
-        pull = ahead - own
-        total, present = _log_one_plus_own(pull, y, len(push))
+    def outcome(self, pieces: list[Piece], own: Tensor, y: Tensor, classes: int) -> Outcome:
+        push = torch.cat([piece.sums for piece in pieces]).mean()
+        pull = self.scale * self.margin - own
+        top = pull.new_zeros(classes).scatter_reduce_(0, y, pull, "amax")
+        total = torch.exp(-top).scatter_add_(0, y, torch.exp(pull - top[y])).log_().add_(top)
+        present = pull.new_zeros(classes).scatter_(0, y, 1.0).sum()
         own_slope = torch.exp(pull - total[y]).div_(present).neg_()
-        shift = (push + (math.log(len(push)) - ahead))[None]
-        value = total.sum() / present + push.mean()
-        return State(value, own_slope, columns=shift[:, :c], synthetic_columns=shift[:, c:])
+        return Outcome(total.sum() / present + push, own_slope)
 
 
 Family = Rows | Columns
 
 
-def family_of(loss: ProxyLoss) -> Family | None:
+def family_of(loss: object) -> Family | None:
     """How the fused path computes this loss; None if it does not serve it."""
     if type(loss) is Softmax:
         return Rows(1.0, normalized=False)
@@ -144,38 +169,3 @@ def family_of(loss: ProxyLoss) -> Family | None:
     if type(loss) is ProxyAnchor:
         return Columns(loss.scale, loss.margin)
     return None
-
-
-def _log_sum(M: Tensor, own: Block | None = None) -> Tensor:
-    """log sum exp of each row, own entries left out."""
-    top = M.amax(dim=1, keepdim=True)
-    E = (M - top).exp_()
-    if own is not None:
-        own.set_own(E, 0.0)
-    return E.sum(dim=1).log_().add_(top[:, 0])
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return torch.logaddexp(*parts) if len(parts) == 2 else torch.stack(parts).logsumexp(dim=0)
-
-
-def _log_one_plus_sum(
-    M: Tensor, N: Tensor, ahead: float, own_M: Block | None, own_N: Block | None
-) -> Tensor:
-    """log(1 + sum of exp(logit + ahead)) of each column of M over N, own entries left out."""
-    top = torch.maximum(M.amax(dim=0), N.amax(dim=0)).clamp_min_(-ahead)
-    total = torch.exp(-ahead - top)
-    for part, own in ((M, own_M), (N, own_N)):
-        E = (part - top).exp_()
-        if own is not None:
-            own.set_own(E, 0.0)
-        total += E.sum(dim=0)
-    return total.log_().add_(top).add_(ahead)
-
-
-def _log_one_plus_own(pull: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """log(1 + sum of exp(pull) over each class's embeddings), and how many classes have any."""
-    top = pull.new_zeros(classes).scatter_reduce_(0, y, pull, "amax")
-    total = torch.exp(-top).scatter_add_(0, y, torch.exp(pull - top[y]))
-    present = pull.new_zeros(classes).scatter_(0, y, 1.0).sum()
-    return total.log_().add_(top), present

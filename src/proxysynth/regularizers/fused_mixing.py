@@ -23,6 +23,7 @@ class Mix:
 
     For cosines: `a`, `b` are the parents' vectors, `inverse_a`, `inverse_b` one over their lengths,
     `cos` their cosine and `slope` what a change of it does to the logarithm of the mix's length.
+    `in_order`: index_a is 0, 1, 2, ... to the last, which needs no gathering.
     """
 
     index_a: Tensor
@@ -35,12 +36,13 @@ class Mix:
     inverse_b: Tensor
     cos: Tensor
     slope: Tensor
+    in_order: bool = False
 
     @staticmethod
-    def raw(indices: tuple[Tensor, Tensor], share: Tensor) -> Mix:
+    def raw(indices: tuple[Tensor, Tensor], share: Tensor, in_order: bool = False) -> Mix:
         """Dot products: vectors are mixed as they are."""
         none = share[:0]
-        return Mix(*indices, share, 1 - share, none, none, none, none, none, none)
+        return Mix(*indices, share, 1 - share, none, none, none, none, none, none, in_order)
 
     @staticmethod
     def unit(
@@ -49,9 +51,11 @@ class Mix:
         vectors: Tensor,
         inverse: Tensor | None,
         low: torch.dtype,
+        in_order: bool = False,
     ) -> Mix:
         """Cosines: rows of `vectors`, of length 1 / inverse (None: all 1), are normalised first."""
-        a, b = (vectors.index_select(0, index) for index in indices)
+        a = vectors if in_order else vectors.index_select(0, indices[0])
+        b = vectors.index_select(0, indices[1])
         cos = (a * b).sum(dim=1, dtype=share.dtype)
         inverse_a = inverse_b = share[:0]
         if inverse is not None:
@@ -62,17 +66,32 @@ class Mix:
         square = ((share - other) ** 2).add_(2 * both * (1 + cos))
         long = square.clamp_min_(0.0).sqrt_().clamp_min_(floor(low))
         weights = share / long, other / long
-        return Mix(*indices, *weights, a, b, inverse_a, inverse_b, cos, weights[0] * weights[1])
+        slope = weights[0] * weights[1]
+        return Mix(*indices, *weights, a, b, inverse_a, inverse_b, cos, slope, in_order)
 
     def of_rows(self, M: Tensor) -> Tensor:
         """The synthetic rows of M."""
-        made = M.index_select(0, self.index_a).mul_(self.weight_a[:, None])
+        if self.in_order:
+            made = M * self.weight_a[:, None]
+        else:
+            made = M.index_select(0, self.index_a).mul_(self.weight_a[:, None])
         return made.addcmul_(M.index_select(0, self.index_b), self.weight_b[:, None])
 
-    def rows_back(self, d_made: Tensor, d_M: Tensor) -> None:
-        """Adds to d_M what the gradient of `of_rows(M)` gives it."""
-        d_M.index_add_(0, self.index_a, d_made * self.weight_a[:, None])
-        d_M.index_add_(0, self.index_b, d_made * self.weight_b[:, None])
+    def rows_back(self, d_made: Tensor, factor: Tensor | None, d_M: Tensor) -> None:
+        """Adds to d_M what the gradient of `of_rows(M)`, d_made x factor of its row, gives it."""
+        a, b = self.weight_a, self.weight_b
+        if factor is not None:
+            a, b = a * factor, b * factor
+        if self.in_order:
+            d_M.addcmul_(d_made, a[:, None])
+        else:
+            d_M.index_add_(0, self.index_a, d_made * a[:, None])
+        d_M.index_add_(0, self.index_b, d_made * b[:, None])
+
+    def own_back(self, d_own: Tensor, columns: Tensor, d_M: Tensor) -> None:
+        """The same for single entries of the made rows: row k's at columns[k]."""
+        d_M.index_put_((self.index_a, columns), d_own * self.weight_a, accumulate=True)
+        d_M.index_put_((self.index_b, columns), d_own * self.weight_b, accumulate=True)
 
     def of_columns(self, M: Tensor) -> Tensor:
         """The synthetic columns of M."""

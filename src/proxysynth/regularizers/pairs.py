@@ -48,11 +48,13 @@ def _shuffled(labels: Ints, take: int, rng: np.random.Generator) -> tuple[Ints, 
     Each position stands at most once as i and at most once as j.
     """
     n = len(labels)
-    order = rng.permutation(n)
-    # With fewer pairs than positions, firsts and seconds are kept apart (or, past one half, cover
-    # everything), so that no position is used twice before another is used once.
-    start = min(take, n - take)
-    i, j = order[:take], rng.permutation(np.concatenate((order[start:], order[:start]))[:take])
+    if take == n:
+        i, j = np.arange(n), rng.permutation(n)
+    else:
+        # Firsts and seconds are kept apart (or, past one half, cover everything), so that no
+        # position is used twice before another is used once.
+        order, start = rng.permutation(n), min(take, n - take)
+        i, j = order[:take], rng.permutation(np.concatenate((order[start:], order[:start]))[:take])
     for _ in range(8):
         equal = np.flatnonzero(labels[i] == labels[j])
         if len(equal) == 0:

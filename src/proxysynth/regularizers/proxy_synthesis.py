@@ -154,8 +154,12 @@ class ProxySynthesis:
         if self.duplicates == "merge":
             target, first = map(torch.from_numpy, merge_duplicates(labels, i, j))
             lam = lam[first][target] if self.per_pair else lam
-        drawn = (torch.from_numpy(i), torch.from_numpy(j), torch.from_numpy(lam), target, first)
-        return Draw(*(tensor.to(y.device, non_blocking=True) for tensor in drawn))
+        in_order = m == len(labels) and bool((i[1:] > i[:-1]).all())
+        i_, j_, lam_, target, first = (
+            tensor.to(y.device, non_blocking=True)
+            for tensor in (*map(torch.from_numpy, (i, j, lam)), target, first)
+        )
+        return Draw(i_, j_, lam_, target, first, in_order)
 
     def _kept(self, y: Tensor, made_y: Tensor, c: int) -> tuple[slice, slice, Tensor]:
         """Which rows and columns take part, and the labels of those rows among those columns."""
