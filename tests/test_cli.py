@@ -68,3 +68,94 @@ def test_bench_quick_as_tables(capsys) -> None:
     assert code == 0
     assert "fused" in out
     assert "extra mb" in out
+
+
+SMALL = ["--set", "split.train_classes=6", "--set", "split.test_classes=6", "--set", "dim=16"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two small runs that differ in the seed."""
+    folder = tmp_path_factory.mktemp("cli")
+    for seed in ("0", "1"):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", "--epochs", "1", "--seed", seed, "--out", str(folder / seed), *SMALL])
+        assert ended.value.code == 0
+    return folder
+
+
+def test_train_leaves_what_the_contract_names(trained) -> None:
+    names = {path.name for path in (trained / "0").iterdir()}
+    assert {"run.json", "metrics.jsonl", "checkpoint", "result.json", "report.html"} <= names
+
+
+def test_a_finished_run_prints_its_result_again(trained, capsys) -> None:
+    code, out, err = run(
+        capsys, "train", "--epochs", "1", "--out", str(trained / "0"), *SMALL, "--json"
+    )
+    assert code == 0
+    assert "epoch 1/1" not in err
+    told = json.loads(out)
+    assert (
+        told["metrics"]["recall@1"]
+        == json.loads((trained / "0/result.json").read_text())["metrics"]["recall@1"]
+    )
+    code, out, _ = run(capsys, "train", "--resume", "--out", str(trained / "0"), "--json")
+    assert code == 0
+    assert json.loads(out)["metrics"] == told["metrics"]
+
+
+def test_another_run_is_refused(trained, capsys) -> None:
+    code, out, err = run(capsys, "train", "--epochs", "2", "--out", str(trained / "0"), *SMALL)
+    assert code == 2
+    assert "holds another run" in err
+    assert err.count("\n") == 1
+    assert out == ""
+
+
+def test_eval_gives_the_runs_own_metrics(trained, capsys) -> None:
+    code, out, _ = run(capsys, "eval", str(trained / "0"), "--json")
+    assert code == 0
+    told = json.loads(out)
+    own = json.loads((trained / "0/result.json").read_text())["metrics"]
+    assert told["metrics"] == pytest.approx(own)
+    code, out, _ = run(capsys, "eval", str(trained / "0"), "--ks", "1,3", "--nmi")
+    assert code == 0
+    assert "Recall@3" in out
+    assert "NMI" in out
+
+
+def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:
+    runs = [str(trained / "0"), str(trained / "1")]
+    code, out, _ = run(capsys, "compare", *runs, "-o", str(tmp_path / "page.html"))
+    assert code == 0
+    assert "Recall@1" in out
+    assert "<html" in (tmp_path / "page.html").read_text()
+    code, out, _ = run(capsys, "compare", *runs, "--json")
+    assert json.loads(out)
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["train", "no/such/folder"], "there is no folder or CSV"),
+        (["train", "--loss", "arcfase"], "unknown loss 'arcfase': did you mean 'arcface'?"),
+        (["train", "--regularizer", "mixup"], "unknown regularizer 'mixup'"),
+        (["train", "--set", "lrr=1"], "Run has no field 'lrr': did you mean 'lr'?"),
+        (["train", "--set", "loss.scale=-1"], "scale must be a finite number above 0"),
+        (["train", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
+        (["train", "--device", "gpu"], "the device 'gpu' cannot be used here"),
+        (["train", "--resume"], "name it with --out"),
+        (["eval", "no/such/run"], "holds no run"),
+        (["eval"], "the following arguments are required: RUN"),
+        (["compare", "no/such/run", "nor/this"], "no/such/run"),
+    ],
+)
+def test_usage_errors_of_the_other_verbs(capsys, argv, expected, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *argv)
+    assert code == 2
+    assert expected in err
+    assert err.count("\n") == 1
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []

@@ -14,12 +14,14 @@ from proxysynth.losses import (
     SquaredProxyNCA,
 )
 from proxysynth.models.proxy_head import ProxyHead
-from proxysynth.regularizers import ProxySynthesis, synthesize_over
+from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, synthesize_over
+from proxysynth.retrieval import evaluate
 
 __version__ = "0.1.0"
 
 __all__ = [
     "LOSSES",
+    "REGULARIZERS",
     "ArcFace",
     "CosFace",
     "MarginSoftmax",
@@ -33,5 +35,16 @@ __all__ = [
     "SphereFace",
     "SquaredProxyNCA",
     "__version__",
+    "evaluate",
+    "load",
     "synthesize_over",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Pictures and networks are loaded with the first run, not with the first loss.
+    if name == "load":
+        from proxysynth.training.load import load
+
+        return load
+    raise AttributeError(f"module 'proxysynth' has no attribute {name!r}")

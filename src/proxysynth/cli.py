@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from proxysynth import __version__
-from proxysynth.values import nearest
 
-USAGE, FAILED = 2, 1
+USAGE, FAILED, INTERRUPTED = 2, 1, 130
 
 
 class UsageError(ValueError):
@@ -32,6 +32,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed, 2 asked for wrongly."""
+    warnings.showwarning = _warn  # type: ignore[assignment]
     try:
         args = parser().parse_args(argv)
         result = args.verb(args)
@@ -40,11 +41,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (ValueError, OSError, RuntimeError) as error:
         _end(error, FAILED)
     except KeyboardInterrupt:
-        _end("interrupted", 130)
-    else:
-        if result is not None and args.json:
-            print(json.dumps(result), flush=True)
-        sys.exit(0)
+        _end("interrupted; the same command goes on", INTERRUPTED)
+    if result is not None and args.json:
+        print(json.dumps(result), flush=True)
+    sys.exit(0)
 
 
 def _end(message: object, code: int) -> NoReturn:
@@ -52,48 +52,82 @@ def _end(message: object, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def _warn(message: object, *_: object, **__: object) -> None:
+    print(f"proxysynth: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
 def parser() -> argparse.ArgumentParser:
     top = Parser(prog="proxysynth", description="Deep metric learning for unseen classes.")
     top.add_argument("--version", action="version", version=f"proxysynth {__version__}")
-    verbs = top.add_subparsers(metavar="VERB", parser_class=Parser)
     top.set_defaults(verb=lambda args: top.print_help(sys.stderr), json=False)
-    _bench_parser(verbs)
+    verbs = top.add_subparsers(metavar="VERB", parser_class=Parser)
+
+    train = _verb(verbs, "train", train_verb, "train, evaluate and leave a folder with a report")
+    train.add_argument("data", nargs="?", metavar="DATA", help="glyphs, a folder, a CSV, NAME:ROOT")
+    train.add_argument("--loss", help="norm_softmax unless said otherwise")
+    train.add_argument("--regularizer", help="proxy_synthesis unless said otherwise; or none")
+    train.add_argument("--backbone", help="by data: conv4, efficientnet_lite0; MODULE:FUNCTION")
+    train.add_argument("--from-scratch", action="store_true", help="random weights to start with")
+    train.add_argument("--epochs", type=int, metavar="N")
+    train.add_argument("--seed", type=int, metavar="N")
+    train.add_argument("--skip-bad", action="store_true", help="leave out unreadable pictures")
+    train.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="settings")
+    train.add_argument("--out", type=Path, metavar="DIR", help="runs/... unless said otherwise")
+    train.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    train.add_argument("--tensorboard", action="store_true")
+    _machine(train)
+
+    evaluate = _verb(verbs, "eval", eval_verb, "a trained run's metrics, on other data too")
+    evaluate.add_argument("run", type=Path, metavar="RUN")
+    evaluate.add_argument("data", nargs="?", metavar="DATA", help="unless given, the run's own")
+    evaluate.add_argument("--protocol", choices=["conventional"], default="conventional")
+    evaluate.add_argument("--ks", metavar="K,K,...", help="of Recall@k")
+    evaluate.add_argument("--nmi", action="store_true", help="cluster the embeddings too")
+    _machine(evaluate)
+
+    compare = _verb(verbs, "compare", compare_verb, "runs side by side")
+    compare.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    compare.add_argument("-o", "--out", type=Path, metavar="FILE", help="also write an HTML page")
+
+    bench = _verb(verbs, "bench", bench_verb, "measure speed and memory against peers")
+    bench.add_argument("names", nargs="*", default=["all"], metavar="NAME", help="all, or some of")
+    bench.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
+    bench.add_argument("--save", type=Path, metavar="DIR", help="write CSV files there")
     return top
 
 
-def _bench_parser(verbs: Any) -> None:
-    from proxysynth.bench import BENCHES
-
-    told = "; ".join(f"{name}: {what}" for name, what in BENCHES.items())
-    bench = verbs.add_parser("bench", help="measure speed and memory against peers", epilog=told)
-    bench.add_argument("names", nargs="*", default=["all"], metavar="NAME")
-    bench.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
-    bench.add_argument("--save", type=Path, metavar="DIR", help="write CSV files there")
-    bench.add_argument("--json", action="store_true")
-    bench.set_defaults(verb=run_bench)
+def _verb(verbs: Any, name: str, function: Any, what: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = verbs.add_parser(name, help=what, description=what)
+    made.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    made.set_defaults(verb=function)
+    return made
 
 
-def run_bench(args: argparse.Namespace) -> dict[str, Any]:
-    """`proxysynth bench`: tables on standard output, or JSON."""
-    from rich.console import Console
+def _machine(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--device", help="cuda, mps or cpu; the best there is unless given")
+    verb.add_argument("--workers", type=int, metavar="N", help="threads that decode pictures")
+    verb.add_argument("--threads", type=int, metavar="N", help="of torch on the CPU")
 
-    from proxysynth.bench import BENCHES, measure
-    from proxysynth.bench.show import save, show
-    from proxysynth.provenance import provenance
 
-    names = list(BENCHES) if "all" in args.names else args.names
-    for name in names:
-        if name not in BENCHES:
-            raise UsageError(f"unknown bench {name!r}: {nearest(name, [*BENCHES, 'all'])}")
-    told = Console(stderr=True)
-    rows = []
-    for name in names:
-        with told.status(f"bench {name}: {BENCHES[name]}; leave the machine alone meanwhile"):
-            made = measure(name, quick=args.quick)
-        rows += made
-        if not args.json:
-            show(made, Console())
-        if args.save is not None:
-            for path in save(made, args.save):
-                told.print(f"wrote {path}")
-    return {"rows": rows, **provenance()}
+def train_verb(args: argparse.Namespace) -> dict[str, Any]:
+    from proxysynth.commands.train import run_train
+
+    return run_train(args)
+
+
+def eval_verb(args: argparse.Namespace) -> dict[str, Any]:
+    from proxysynth.commands.evaluate import run_eval
+
+    return run_eval(args)
+
+
+def compare_verb(args: argparse.Namespace) -> dict[str, Any]:
+    from proxysynth.commands.compare import run_compare
+
+    return run_compare(args)
+
+
+def bench_verb(args: argparse.Namespace) -> dict[str, Any]:
+    from proxysynth.commands.bench import run_bench
+
+    return run_bench(args)

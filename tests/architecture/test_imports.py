@@ -17,8 +17,8 @@ LAYERS = [
     ("models", "data", "retrieval"),
     ("training",),
     ("protocols",),
-    ("paper", "serving", "bench"),
-    ("cli",),
+    ("paper", "serving", "bench", "report"),
+    ("commands", "cli"),
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -1,0 +1,31 @@
+"""Metrics as a table in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+NAMES = {"r_precision": "R-precision", "map@r": "MAP@R", "precision@1": "P@1", "nmi": "NMI"}
+COUNTS = ("queries", "queries_without_positive")
+
+
+def show_measures(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
+    """A row for each set of metrics, in per cent."""
+    # Precision@1 is Recall@1 under another name: said once.
+    first = next(iter(rows.values()))
+    hidden = (*COUNTS, "precision@1") if "recall@1" in first else COUNTS
+    keys = [key for key in first if key not in hidden]
+    table = Table(title=title, box=box.SIMPLE, title_justify="left", title_style="bold")
+    table.add_column("")
+    for key in keys:
+        table.add_column(NAMES.get(key, key.capitalize()), justify="right")
+    for name, metrics in rows.items():
+        table.add_row(name, *(_percent(metrics.get(key)) for key in keys))
+    console.print(table)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f}"

@@ -1,0 +1,74 @@
+"""How measures and amounts are named and printed for people."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+
+NAMES = {
+    "precision@1": "P@1",
+    "r_precision": "R-precision",
+    "map@r": "MAP@R",
+    "nmi": "NMI",
+}
+COUNTS = frozenset({"queries", "queries_without_positive"})
+
+
+def measures(*results: Mapping[str, object]) -> list[str]:
+    """The measures among the results: Recall@k by k, R-precision, MAP@R, others. P@1 stands in only
+    where Recall@1, which is the same, does not."""
+    keys = [
+        key
+        for key in dict.fromkeys(key for result in results for key in result)
+        if key not in COUNTS
+        and any(isinstance(result.get(key), (int, float)) for result in results)
+    ]
+    if "recall@1" in keys:
+        keys = [key for key in keys if key != "precision@1"]
+    known = ["precision@1", "r_precision", "map@r", "nmi"]
+    rank = {key: place for place, key in enumerate(known)}
+    return sorted(keys, key=lambda key: (_k(key) is None, _k(key) or rank.get(key, len(known))))
+
+
+def name(measure: str) -> str:
+    """recall@1 -> Recall@1."""
+    return NAMES.get(measure, measure[:1].upper() + measure[1:])
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """0.9583 -> 95.8; a dash for what was not measured."""
+    return "–" if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f}"
+
+
+def points(value: float | None, digits: int = 1) -> str:
+    """A difference of two fractions in percentage points, with its sign: 0.012 -> +1.2."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    shown = f"{100 * value:+.{digits}f}".replace("-", "−")
+    return shown.lstrip("+−") if float(shown.replace("−", "-")) == 0 else shown
+
+
+def count(n: int, singular: str, plural: str | None = None) -> str:
+    """1 picture, 1,600 pictures."""
+    return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """75 -> 1 min 15 s."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def listed(words: Iterable[str]) -> str:
+    """a, b and c."""
+    words = list(words)
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _k(measure: str) -> int | None:
+    found = re.fullmatch(r"recall@(\d+)", measure)
+    return int(found[1]) if found else None

@@ -1,0 +1,95 @@
+"""A comparison in the terminal."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .comparison import Comparison
+from .numbers import count, name, percent, points
+from .result_section import tone
+from .verdict import between, no_difference, short, verdicts, with_spread
+
+COLORS = {"better": "green", "worse": "red", None: "dim"}
+
+
+def render_terminal(comparison: Comparison, console: Console) -> None:
+    """Tables of metrics, of groups of seeds, of settings; then what only one of them knows."""
+    console.print(_runs(comparison))
+    if any(len(group.runs) > 1 for group in comparison.groups):
+        console.print(_groups(comparison))
+        if comparison.contrasts:
+            console.print(_contrasts(comparison))
+    if comparison.settings:
+        console.print(_settings(comparison))
+    else:
+        console.print(f"Settings: {no_difference(comparison)}\n", markup=False)
+    for item in comparison.disagreements:
+        console.print(
+            f"Nearest neighbour right in {item.first} only: {item.only_first:,}; in {item.second} "
+            f"only: {item.only_second:,}; in both: {item.both:,}; in neither: {item.neither:,}.",
+            markup=False,
+        )
+    for sentence in (*verdicts(comparison), *comparison.remarks):
+        console.print(sentence, markup=False)
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, box=box.SIMPLE, title_justify="left", title_style="bold")
+
+
+def _runs(comparison: Comparison) -> Table:
+    table = _table("Runs, per cent, with the difference to the first")
+    table.add_column("")
+    table.add_column("run", overflow="fold")
+    table.add_column("seed", justify="right")
+    for key in comparison.measures:
+        table.add_column(name(key), justify="right")
+    for run in comparison.runs:
+        cells = []
+        for key in comparison.measures:
+            cell = percent(run.metrics.get(key), 2)
+            change = comparison.difference(run, key)
+            if change is not None:
+                cell += f"\n[{COLORS[tone(change)]}]{points(change, 2)}[/]"
+            cells.append(cell)
+        table.add_row(comparison.letter_of(run), escape(run.name), str(run.run.seed), *cells)
+    return table
+
+
+def _groups(comparison: Comparison) -> Table:
+    table = _table("Groups of seeds, mean ± standard deviation")
+    table.add_column("")
+    table.add_column("group", overflow="fold")
+    table.add_column("seeds", justify="right")
+    for key in comparison.measures:
+        table.add_column(name(key), justify="right")
+    for group in comparison.groups:
+        cells = [with_spread(group.spread(key)) for key in comparison.measures]
+        table.add_row(group.letter, escape(group.name), str(len(group.runs)), *cells)
+    return table
+
+
+def _contrasts(comparison: Comparison) -> Table:
+    table = _table(f"Against {comparison.groups[0].letter}, in points")
+    for title in ("", "measure"):
+        table.add_column(title)
+    for title in ("difference", "95 % interval"):
+        table.add_column(title, justify="right")
+    table.add_column("")
+    for item in comparison.contrasts:
+        shown = f"[{COLORS[tone(item.difference)]}]{points(item.difference, 2)}[/]"
+        table.add_row(item.letter, name(item.measure), shown, between(item), short(item))
+    return table
+
+
+def _settings(comparison: Comparison) -> Table:
+    table = _table(f"{count(len(comparison.settings), 'setting')} in which they differ")
+    table.add_column("setting")
+    for group in comparison.groups:
+        table.add_column(group.letter, overflow="fold")
+    for path, values in comparison.settings.items():
+        table.add_row(path, *(escape(value) for value in values))
+    return table

@@ -1,0 +1,101 @@
+"""The queries that are shown, against neighbours found by sorting."""
+
+import numpy as np
+import pytest
+
+from proxysynth.report.disagreement import disagreement
+from proxysynth.report.examples import Embedded, choose, look_up
+
+
+def by_sorting(data, query, k):
+    """Cosines in float64, sorted; the query itself left out by its index."""
+    gallery, labels = data.there()
+    x, g = data.query[query].astype(float), gallery.astype(float)
+    cosine = g @ x / np.linalg.norm(g, axis=1) / np.linalg.norm(x)
+    order = [
+        i for i in np.argsort(-cosine, kind="stable") if data.gallery is not None or i != query
+    ]
+    return [(i, labels[i] == data.labels[query], cosine[i]) for i in order[:k]]
+
+
+@pytest.fixture(params=["own", "apart"])
+def data(request):
+    draw = np.random.default_rng(3)
+    labels = np.repeat(np.arange(6), 5)
+    centre = draw.normal(size=(6, 8))
+    x = (centre[labels] + draw.normal(size=(30, 8))).astype(np.float32)
+    if request.param == "own":
+        return Embedded(x, labels)
+    g = (centre[labels] + draw.normal(size=(30, 8))).astype(np.float32)
+    return Embedded(x, labels, g[:25], labels[:25])
+
+
+def test_neighbours_are_the_nearest_and_marked(data):
+    for example in look_up(data, range(30), k=4):
+        want = by_sorting(data, example.query, 4)
+        assert [n.index for n in example.neighbours] == [i for i, _, _ in want]
+        assert [n.right for n in example.neighbours] == [bool(r) for _, r, _ in want]
+        assert [n.similarity for n in example.neighbours] == pytest.approx(
+            [s for _, _, s in want], abs=1e-5
+        )
+        assert example.label == data.labels[example.query]
+
+
+def test_a_duplicate_is_found_but_never_the_query_itself():
+    x = np.ones((4, 2), np.float32)
+    data = Embedded(x, np.array([0, 0, 1, 1]))
+    for example in look_up(data, range(4), k=3):
+        assert example.query not in [n.index for n in example.neighbours]
+        assert len(example.neighbours) == 3
+
+
+def test_half_right_and_half_wrong(data):
+    right, wrong = choose(data, each=3)
+    assert len(right) == len(wrong) == 3
+    assert all(example.neighbours[0].label == example.label for example in right)
+    assert all(example.neighbours[0].label != example.label for example in wrong)
+    assert choose(data, each=3) == (right, wrong)
+    assert choose(data, each=3, seed=1) != (right, wrong)
+
+
+def test_where_all_are_right_there_is_no_wrong_one():
+    x = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
+    right, wrong = choose(Embedded(x, np.repeat(np.arange(3), 4)), each=5)
+    assert len(right) == 5
+    assert wrong == []
+
+
+def test_a_query_without_another_of_its_class_is_not_shown():
+    x = np.eye(5, dtype=np.float32)
+    right, wrong = choose(Embedded(x, np.array([0, 0, 0, 1, 2])), each=5)
+    assert {example.query for example in right + wrong} == {0, 1, 2}
+
+
+def test_disagreement_counts_every_query_once(data):
+    draw = np.random.default_rng(9)
+    moved = data.query + draw.normal(size=data.query.shape).astype(np.float32)
+    other = Embedded(moved, data.labels, data.gallery, data.gallery_labels)
+    found = disagreement("a", data, "b", other, shown=2)
+    queries = data.answerable().tolist()
+    pairs = [
+        tuple(bool(by_sorting(which, query, 1)[0][1]) for which in (data, other))
+        for query in queries
+    ]
+    assert found.both == pairs.count((True, True))
+    assert found.neither == pairs.count((False, False))
+    assert found.only_first == pairs.count((True, False))
+    assert found.only_second == pairs.count((False, True))
+    assert found.queries == len(queries)
+    assert found.only_first + found.only_second > 0
+    for shown, winner in ((found.first_right, 0), (found.second_right, 1)):
+        assert len(shown) <= 2
+        for pair in shown:
+            assert pair[winner].right
+            assert not pair[1 - winner].right
+            assert pair[0].query == pair[1].query
+
+
+def test_other_pictures_cannot_be_compared(data):
+    other = Embedded(data.query, data.labels[::-1].copy())
+    with pytest.raises(ValueError, match="other pictures"):
+        disagreement("a", data, "b", other)

@@ -1,0 +1,274 @@
+"""The page of a run: every section, nothing from outside, borders that tell the truth."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+import proxysynth as ps
+from proxysynth.report import make_report, read_finished, write_report
+from proxysynth.report.markup import page, tag
+from proxysynth.report.page_file import write_page
+from proxysynth.report.result_section import made_worse, training_changed
+from proxysynth.training.defaults import default_run
+from proxysynth.training.split import Split
+from proxysynth.values import encode
+from report.made_up_runs import Page, make_pictures, make_run, unseen
+
+SECTIONS = [
+    "Before and after training",
+    "Training",
+    "Queries and what they retrieve",
+    "Similarity of pairs",
+    "Settings",
+    "Repeat it",
+    "Where it comes from",
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, pictures):
+    return make_run(tmp_path_factory.mktemp("runs") / "birds <1>", pictures, lr=0.5)
+
+
+@pytest.fixture(scope="module")
+def report(run):
+    path = write_report(run)
+    assert path == run / "report.html"
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def titles(page_text):
+    return [re.sub("<.*?>", "", t) for t in re.findall(r"<h2>(.*?)</h2>", page_text)]
+
+
+def test_it_asks_no_one_and_runs_nothing(report):
+    report.assert_self_contained()
+    report.assert_ids_are_unique()
+
+
+def test_names_cannot_become_markup(report, run):
+    assert "birds <1>" in report.text
+    assert unseen()[0] in report.text
+    assert all(given.get("src", "data:").startswith("data:") for _, given in report.tags)
+    raw = (run / "report.html").read_text()
+    assert '<img src="http' not in raw
+    assert "R&amp;D" in raw
+
+
+def test_sections_stand_in_order(report, run):
+    assert titles((run / "report.html").read_text()) == SECTIONS
+
+
+def test_the_result_comes_first_with_its_protocol(report, run):
+    metrics = read_finished(run).metrics
+    text = report.text
+    head = text[: text.index("Before and after")]
+    assert f"Recall@1 {100 * metrics['recall@1']:.1f} %" in head
+    assert f"MAP@R {100 * metrics['map@r']:.1f} %" in head
+    assert "Each of 12 pictures of 3 classes, none of them seen in training" in head
+    assert "Training used 8 pictures of 2 other classes of pets & <birds>" in head
+    assert "Reported is epoch 3, the last one" in head
+    assert "NormSoftmax with ProxySynthesis" in head
+
+
+def test_borders_match_labels(report):
+    assert len(report.rows) > 2
+    firsts = []
+    for query, neighbours in report.rows:
+        assert len(neighbours) == 8
+        assert all((kind == "right") == (label == query) for kind, label in neighbours)
+        firsts.append(neighbours[0][0])
+    half = firsts.index("wrong")
+    assert firsts == ["right"] * half + ["wrong"] * (len(firsts) - half)
+    marks = report.text.count("✓"), report.text.count("✗")
+    kinds = [kind for _, neighbours in report.rows for kind, _ in neighbours]
+    assert marks == (kinds.count("right") + 1, kinds.count("wrong") + 1)  # one in the explanation
+
+
+def test_every_picture_is_inside(report):
+    shots = [g for name, g in report.tags if name == "div" and g.get("class") == "face"]
+    images = [given for name, given in report.tags if name == "img"]
+    assert len(images) == len(shots) == 9 * len(report.rows)
+    assert all(given["src"].startswith("data:image/jpeg;base64,") for given in images)
+
+
+def test_settings_repeat_and_provenance(report, run):
+    text = report.text
+    settings = text[text.index("Those that differ") : text.index("at their defaults")]
+    assert "lr 0.5" in settings
+    assert "batch_size" not in settings
+    assert f"{'proxysynth train'} '{read_finished(run).run.data}'" in text
+    assert "--set lr=0.5" in text
+    for fact in ("abc123", "2.13.0", "a machine", "1 min 15 s", "cpu (1 thread)"):
+        assert fact in text[text.index("Where it comes from") :]
+    assert read_finished(run).data.fingerprint in text
+
+
+def test_pairs_say_how_many_they_are(report):
+    # 3 classes of 4: 3 x 6 pairs of one class, 66 - 18 of two
+    assert "all 18 pairs of the same class and all 48 pairs of different classes" in report.text
+
+
+def test_a_report_is_the_same_every_time(run):
+    assert write_report(run).read_bytes() == write_report(run).read_bytes()
+    assert not [p.name for p in run.iterdir() if "unfinished" in p.name]
+
+
+def test_worse_than_untrained_is_said_plainly(tmp_path, pictures):
+    better = {"recall@1": 0.99, "r_precision": 0.99, "map@r": 0.99}
+    page = Page(write_report(make_run(tmp_path / "r", pictures, untrained=better)).read_text())
+    assert "Training made it worse: it lowered Recall@1 from 99.0 to" in page.text
+    assert ("p", {"class": "note bad"}) in page.tags
+
+
+def test_the_sentence_about_training():
+    before = {"recall@1": 0.5, "map@r": 0.2}
+    assert training_changed({"recall@1": 0.6, "map@r": 0.3}, before) == (
+        "Training raised Recall@1 from 50.0 to 60.0 and MAP@R from 20.0 to 30.0."
+    )
+    mixed = {"recall@1": 0.6, "map@r": 0.1}
+    assert training_changed(mixed, before) == (
+        "Training made a part of it worse: it lowered MAP@R from 20.0 to 10.0, and raised "
+        "Recall@1 from 50.0 to 60.0."
+    )
+    assert made_worse(mixed, before) == ["map@r"]
+    assert "changed nothing" in training_changed(before, before)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("last", "the last one"),
+        ("best", "the best by MAP@R on classes held out of the seen ones"),
+        (
+            "best_on_test",
+            "the best by MAP@R on the test classes themselves, as much of the literature",
+        ),
+    ],
+)
+def test_it_says_how_the_epoch_was_chosen(tmp_path, pictures, rule, words):
+    folder = make_run(tmp_path / "r", pictures, report_epoch=rule, epoch=2)
+    text = Page(write_report(folder).read_text()).text
+    assert f"Reported is epoch 2, {words}" in text
+
+
+def test_moved_data_leaves_a_report_without_pictures(tmp_path):
+    root = make_pictures(tmp_path / "data")
+    folder = make_run(tmp_path / "r", root)
+    shutil.move(root, tmp_path / "elsewhere")
+    page = Page(write_report(folder).read_text())
+    assert not any(name == "img" for name, _ in page.tags)
+    assert "The pictures cannot be shown: there is no folder" in page.text
+    for query, neighbours in page.rows:
+        assert all((kind == "right") == (label == query) for kind, label in neighbours)
+
+
+def test_a_lost_picture_costs_only_itself(tmp_path):
+    root = make_pictures(tmp_path / "data")
+    folder = make_run(tmp_path / "r", root)
+    (root / "owl" / "0.png").unlink()
+    (root / "owl" / "1.png").write_bytes(b"no picture")
+    page = Page(write_report(folder).read_text())
+    images = [name for name, _ in page.tags if name == "img"]
+    assert 0 < len(images) < 9 * len(page.rows)
+
+
+def test_query_and_gallery_apart(tmp_path):
+    root = tmp_path / "data"
+    make_pictures(root / "train", ("cat", "dog"))
+    make_pictures(root / "query", ("owl", "fox"), each=3)
+    make_pictures(root / "gallery", ("fox", "owl", "cat"), each=4)
+    folder = make_run(tmp_path / "r", root, range(0, 60, 10), split=Split())
+    page = Page(write_report(folder).read_text())
+    assert "Each of 6 queries is looked up in a gallery of 12 pictures" in page.text
+    assert "1 of them also trained on" in page.text
+    assert "all 24 pairs of the same class and all 48 pairs of different classes" in page.text
+    for query, neighbours in page.rows:
+        assert all((kind == "right") == (label == query) for kind, label in neighbours)
+
+
+def test_all_right_says_that_none_is_wrong(tmp_path, pictures):
+    folder = make_run(
+        tmp_path / "r", pictures, [0, 1, 2, 3, 120, 121, 122, 123, 240, 241, 242, 243]
+    )
+    assert "No query's nearest neighbour is wrong." in Page(write_report(folder).read_text()).text
+
+
+def test_one_evaluation_and_validation_curves(tmp_path, pictures):
+    one = [{"epoch": 3, "step": 3, "loss": 1.0, "recall@1": 0.5, "map@r": 0.4,
+            "validation": {"recall@1": 0.6, "map@r": 0.45}}]  # fmt: skip
+    folder = make_run(tmp_path / "r", pictures, history=one, report_epoch="best")
+    page = Page(write_report(folder).read_text())
+    assert "MAP@R held out" in page.text
+    page.assert_ids_are_unique()
+
+
+def test_a_loss_without_a_command_is_repeated_from_python(tmp_path, pictures):
+    folder = make_run(tmp_path / "r", pictures, loss=ps.SquaredProxyNCA())
+    text = Page(write_report(folder).read_text()).text
+    assert "from proxysynth.training import read_run, train" in text
+
+
+def test_json_is_plain(run):
+    told = json.loads(json.dumps(make_report(read_finished(run)).to_json(), allow_nan=False))
+    assert told["metrics"]["recall@1"] == read_finished(run).metrics["recall@1"]
+    assert told["settings"]["lr"] == 0.5
+    own, usual = told["settings"], encode(default_run(told["settings"]["data"]))
+    fields = [path.partition(".")[0] for path in told["settings_changed"]]
+    assert fields == [name for name in own if own[name] != usual[name]]
+    assert "lr" in fields
+    assert told["worse_than_untrained"] == []
+    assert told["data"]["query_pictures"] == 12
+    assert told["command"].startswith("proxysynth train ")
+
+
+def test_a_folder_that_is_no_run(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"holds no run: give a folder that proxysynth trained"
+    ) as e:
+        write_report(tmp_path)
+    assert "\n" not in str(e.value)
+    with pytest.raises(ValueError, match="holds no run"):
+        write_report(tmp_path / "nowhere")
+
+
+def test_an_unfinished_run(tmp_path, pictures):
+    history = [{"epoch": 1, "step": 3, "loss": 1.0, "recall@1": 0.5}]
+    folder = make_run(tmp_path / "r", pictures, history=history, finished=False)
+    with pytest.raises(ValueError, match=r"is not finished \(epoch 1 of 3\): give its") as e:
+        write_report(folder)
+    assert "\n" not in str(e.value)
+    assert not (folder / "report.html").exists()
+
+
+def test_names_that_are_no_text(tmp_path, pictures):
+    path = write_page(tmp_path / "page.html", page("caf\udce9", tag("p", "caf\udce9")))
+    assert "caf?" in path.read_text(encoding="utf-8")
+
+
+def test_a_place_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        OSError, match="cannot write .*: not a directory; nothing else was"
+    ) as error:
+        write_page(tmp_path / "file" / "page.html", page("x"))
+    assert "\n" not in str(error.value)
+
+
+def test_embeddings_that_are_gone(tmp_path, pictures):
+    folder = make_run(tmp_path / "r", pictures)
+    (folder / "embeddings.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(ValueError, match="embeddings.safetensors cannot be read") as error:
+        write_report(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_files_of_another_version(tmp_path, pictures):
+    folder = make_run(tmp_path / "r", pictures)
+    told = json.loads((folder / "result.json").read_text())
+    del told["data"]["test_fingerprint"]
+    (folder / "result.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match="lack 'test_fingerprint'"):
+        write_report(folder)

@@ -1,0 +1,78 @@
+"""Student's t against scipy and against tables."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from proxysynth.report.student import (
+    incomplete_beta,
+    paired_interval,
+    t_quantile,
+    unpaired_interval,
+)
+
+
+@pytest.mark.parametrize(("freedom", "table"), [(1, 12.706), (2, 4.303), (4, 2.776), (30, 2.042)])
+def test_the_printed_table(freedom, table):
+    assert t_quantile(0.95, freedom) == pytest.approx(table, abs=5e-4)
+
+
+@given(st.floats(0.5, 400), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_quantiles_are_those_of_scipy(freedom, level):
+    want = stats.t.ppf((1 + level) / 2, freedom)
+    assert t_quantile(level, freedom) == pytest.approx(want, rel=1e-8)
+
+
+@given(st.floats(1e-6, 1 - 1e-6), st.floats(0.5, 200), st.floats(0.5, 5))
+def test_the_incomplete_beta_function_is_that_of_scipy(x, a, b):
+    assert incomplete_beta(x, a, b) == pytest.approx(stats.beta.cdf(x, a, b), abs=1e-10)
+
+
+def test_the_incomplete_beta_function_near_its_ends():
+    assert (incomplete_beta(0, 2, 3), incomplete_beta(1, 2, 3)) == (0, 1)
+    x = 1 - 2**-53  # here scipy is off: I_x(1/2, 1/2) = 2/pi arcsin sqrt(x)
+    assert incomplete_beta(x, 0.5, 0.5) == pytest.approx(1 - 2 / math.pi * 2**-26.5, abs=1e-15)
+
+
+values = st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=2, max_size=8)
+
+
+@pytest.mark.filterwarnings("ignore:Precision loss")  # scipy's, where one list does not vary
+@given(values, values)
+def test_welch_is_that_of_scipy(a, b):
+    low, high = unpaired_interval(a, b)
+    if len(set(a)) == len(set(b)) == 1:  # nothing varies: scipy has no answer
+        assert low == high
+        return
+    want = stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+    assert (low, high) == pytest.approx((want.low, want.high), rel=1e-6, abs=1e-9)
+
+
+def test_pairs_by_hand():
+    # differences 5, 3, 4: mean 4, deviation 1; t of 2 degrees is 4.3027
+    low, high = paired_interval([90, 92, 94], [95, 95, 98])
+    half = 4.302653 / math.sqrt(3)
+    assert (low, high) == pytest.approx((4 - half, 4 + half), abs=1e-5)
+
+
+def test_values_that_do_not_vary_have_an_interval_of_no_width():
+    assert unpaired_interval([1.0, 1.0], [3.0, 3.0]) == (2.0, 2.0)
+    assert paired_interval([1.0, 2.0], [3.0, 4.0]) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: paired_interval([1, 2], [1, 2, 3]),
+        lambda: paired_interval([1], [2]),
+        lambda: unpaired_interval([1], [2, 3]),
+        lambda: t_quantile(1.0, 3),
+        lambda: t_quantile(0.95, 0),
+    ],
+)
+def test_too_little_is_an_error(call):
+    with pytest.raises(ValueError, match="got"):
+        call()
