@@ -159,3 +159,17 @@ def test_usage_errors_of_the_other_verbs(capsys, argv, expected, tmp_path, monke
     assert err.count("\n") == 1
     assert out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_data_list_and_check(capsys, tmp_path) -> None:
+    code, out, _ = run(capsys, "data", "list", "--json")
+    assert code == 0
+    assert {row["name"] for row in json.loads(out)["benchmarks"]} >= {"cub200", "sop", "cifar10"}
+    code, out, _ = run(capsys, "data", "list")
+    assert "5,864 / 5,924" in out
+    code, _, err = run(capsys, "data", "check", "cub200", str(tmp_path))
+    assert code == 1
+    assert err.count("\n") == 1
+    code, _, err = run(capsys, "data", "check", "cub20", str(tmp_path))
+    assert code == 2
+    assert "did you mean 'cub200'?" in err

@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed, 2 asked for wrongly."""
-    warnings.showwarning = _warn  # type: ignore[assignment]
+    warnings.showwarning = _warn
     try:
         args = parser().parse_args(argv)
         result = args.verb(args)
@@ -89,6 +89,20 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     compare.add_argument("-o", "--out", type=Path, metavar="FILE", help="also write an HTML page")
 
+    data = verbs.add_parser("data", help="the benchmarks: list, check, prepare")
+    data.set_defaults(verb=lambda args: data.print_help(sys.stderr), json=False)
+    kinds = data.add_subparsers(metavar="VERB", parser_class=Parser)
+    _verb(kinds, "list", data_list_verb, "what each needs, where it is published, its licence")
+    check = _verb(kinds, "check", data_check_verb, "count a copy's pictures and read every file")
+    prepare = _verb(kinds, "prepare", data_prepare_verb, "write a shrunken copy for fast training")
+    for verb in (check, prepare):
+        verb.add_argument("name", metavar="NAME")
+        verb.add_argument("root", type=Path, metavar="ROOT")
+        verb.add_argument("--allow-incomplete", action="store_true", help="accept what is there")
+        verb.add_argument("--workers", type=int, metavar="N", help="threads that read pictures")
+    prepare.add_argument("-o", "--out", type=Path, metavar="DIR", help="ROOT-SIDE unless given")
+    prepare.add_argument("--side", type=int, default=256, metavar="N", help="of the short side")
+
     bench = _verb(verbs, "bench", bench_verb, "measure speed and memory against peers")
     bench.add_argument("names", nargs="*", default=["all"], metavar="NAME", help="all, or some of")
     bench.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
@@ -131,3 +145,21 @@ def bench_verb(args: argparse.Namespace) -> dict[str, Any]:
     from proxysynth.commands.bench import run_bench
 
     return run_bench(args)
+
+
+def data_list_verb(args: argparse.Namespace) -> dict[str, Any]:
+    from proxysynth.commands.data import list_data
+
+    return list_data(args)
+
+
+def data_check_verb(args: argparse.Namespace) -> dict[str, Any]:
+    from proxysynth.commands.data import check_data
+
+    return check_data(args)
+
+
+def data_prepare_verb(args: argparse.Namespace) -> dict[str, Any]:
+    from proxysynth.commands.data import prepare_data
+
+    return prepare_data(args)

@@ -8,6 +8,7 @@ from proxysynth.data import (
     CenterCrop,
     ClassSplit,
     MPerClass,
+    PadCrop,
     Pixels,
     RandomResizedCrop,
     Shuffled,
@@ -17,6 +18,8 @@ from proxysynth.values import assign, decode, digest, encode
 VALUES = [
     AsIs(),
     RandomResizedCrop(96, scale=(0.2, 0.9)),
+    RandomResizedCrop(227, resize=256),
+    PadCrop(64, pad=2, flip=0.0),
     CenterCrop(110, 96),
     ClassSplit(unseen_classes=("a", "b")),
     Shuffled(seed=3, drop_last=True),

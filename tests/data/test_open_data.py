@@ -39,7 +39,11 @@ def test_a_csv(make_folder, tmp_path):
 def test_a_benchmark(monkeypatch):
     made = object()
     monkeypatch.setitem(BENCHMARKS, "birds", lambda root, **options: (made, root, options))
-    assert open_data("birds:/some/where", boxes=True) == (made, "/some/where", {"boxes": True})
+    assert open_data("birds:/some/where", incomplete=True) == (
+        made,
+        "/some/where",
+        {"incomplete": True},
+    )
     with pytest.raises(ValueError, match="no benchmark is called 'bird': did you mean 'birds'"):
         open_data("bird:/some/where")
 
@@ -49,7 +53,8 @@ def test_a_benchmark(monkeypatch):
     [
         ("glyph", "did you mean 'glyphs'"),
         ("no/such/folder", "check the path"),
-        ("cub200:/data", "no benchmark is called 'cub200'"),
+        ("cub20:/data", "no benchmark is called 'cub20': did you mean 'cub200'"),
+        ("cub200", "write cub200:ROOT"),
         ("C:\\pictures", "no folder or CSV"),
     ],
 )

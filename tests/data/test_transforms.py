@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from scipy import stats
 
-from proxysynth.data import AsIs, CenterCrop, RandomResizedCrop
+from proxysynth.data import AsIs, CenterCrop, PadCrop, RandomResizedCrop
 from proxysynth.data.transforms import TRIES, resized, uniforms
 
 
@@ -176,3 +176,34 @@ def test_grey_pictures_stay_grey():
 def test_faults_are_named(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_pad_crop_is_a_part_of_the_padded_picture():
+    image = noise(32, 32)
+    crop = PadCrop(32, pad=4, flip=0.0)
+    padded = np.pad(np.asarray(image), ((4, 4), (4, 4), (0, 0)))
+    places = []
+    for i in range(2000):
+        u = uniforms(0, 0, i, crop.draws)
+        left, top = int(u[0] * 9), int(u[1] * 9)
+        places.append(9 * top + left)
+        if i < 200:
+            made = crop(image, u)
+            assert np.array_equal(made, padded[top : top + 32, left : left + 32])
+            assert np.array_equal(PadCrop(32, pad=4, flip=1.0)(image, u), made[:, ::-1])
+    counts = np.bincount(places, minlength=81)
+    assert len(counts) == 81
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_pad_crop_of_other_sizes():
+    grey = Image.fromarray(np.arange(80, dtype=np.uint8).reshape(8, 10))
+    assert PadCrop(6, pad=0, flip=0.0)(grey, (0.0, 0.999, 0.5)).tolist() == (
+        np.arange(80).reshape(8, 10)[2:, :6].tolist()
+    )
+    assert PadCrop(10, pad=1)(grey, (0.5, 0.5, 0.9)).shape == (10, 10)
+    with pytest.raises(ValueError, match="smaller than the crop of 12"):
+        PadCrop(12, pad=1)(grey, (0.5, 0.5, 0.9))
+    for wrong in ({"size": 0}, {"pad": -1}, {"flip": 2.0}):
+        with pytest.raises(ValueError):
+            PadCrop(**wrong)

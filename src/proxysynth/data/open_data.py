@@ -6,10 +6,12 @@ import dataclasses
 import inspect
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from proxysynth.values import nearest
 
+from .benchmarks import CATALOGUE, open_benchmark
 from .class_split import ClassSplit
 from .folder import open_folder, parts_of_folder
 from .glyphs import glyphs
@@ -17,8 +19,11 @@ from .splits import Splits
 from .table import open_table
 
 # name -> function (root, **options) -> Splits, for benchmarks with a layout of their own.
-BENCHMARKS: dict[str, Callable[..., Splits]] = {}
+BENCHMARKS: dict[str, Callable[..., Splits]] = {
+    name: partial(open_benchmark, name) for name in CATALOGUE
+}
 
+BENCHMARK_OPTIONS = ("incomplete",)
 PART_OPTIONS = ("train", "test", "query", "gallery", "validation")
 RULE_OPTIONS = tuple(field.name for field in dataclasses.fields(ClassSplit))
 
@@ -30,14 +35,14 @@ def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
     a folder        unseen_fraction, seed, order, unseen_classes, seen_classes (see ClassSplit),
                     or train, test, query, gallery, validation: sub-folders
     a CSV           the same rule for classes, and root
-    "name:ROOT"     the options of that benchmark
+    "name:ROOT"     incomplete: take what is there of a benchmark that is not all there
     """
     text = os.fspath(spec)
     name, colon, root = text.partition(":")
     if text == "glyphs":
         return glyphs(**_known(options, tuple(inspect.signature(glyphs).parameters), text))
     if colon and name in BENCHMARKS:
-        return BENCHMARKS[name](root, **options)
+        return BENCHMARKS[name](root, **_known(options, BENCHMARK_OPTIONS, name))
     place = os.path.expanduser(text)
     if os.path.isdir(place):
         return _folder(text, _known(options, (*RULE_OPTIONS, *PART_OPTIONS), "a folder"))
@@ -77,6 +82,8 @@ def _unknown(text: str, is_file: bool) -> str:
     names = ["glyphs", *(f"{name}:ROOT" for name in BENCHMARKS)]
     if is_file:
         return f"data must be a folder, a CSV or one of {', '.join(names)}, got the file {text}"
+    if text in BENCHMARKS:
+        return f"{text} needs the folder of its files: write {text}:ROOT"
     name, colon, _ = text.partition(":")
     if colon and len(name) > 1 and name.isidentifier():
         known = nearest(name, BENCHMARKS) if BENCHMARKS else "use a folder or glyphs"

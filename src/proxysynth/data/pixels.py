@@ -86,5 +86,10 @@ PIXELS = {
     "imagenet": Pixels("RGB", 255.0, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "efficientnet_lite": Pixels("RGB", 1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)),
     "caffe_bgr": Pixels("BGR", 1.0, (104.0, 117.0, 128.0), (1.0, 1.0, 1.0)),
+    # For training from nothing, as the paper's classification does: the sets' own mean and spread,
+    # or bytes brought to [-1, 1].
+    "cifar10": Pixels("RGB", 1.0, (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)),
+    "cifar100": Pixels("RGB", 1.0, (129.3, 124.1, 112.4), (68.2, 65.4, 70.4)),
+    "centred": Pixels("RGB", 1.0, (127.5, 127.5, 127.5), (127.5, 127.5, 127.5)),
     "grey": Pixels("L", 255.0, (0.88,), (0.3,)),  # the mean and spread of the glyphs
 }

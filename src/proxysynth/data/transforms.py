@@ -62,12 +62,14 @@ class RandomResizedCrop:
         scale: least and most of the area.
         ratio: least and most of width over height.
         flip: how often the result is mirrored, left to right.
+        resize: what the short side is brought to first; None takes the part of the picture itself.
     """
 
     size: int = 224
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
+    resize: int | None = None
 
     draws: ClassVar[int] = 2 * TRIES + 3
 
@@ -80,6 +82,8 @@ class RandomResizedCrop:
             raise ValueError(f"ratio must be two rising numbers above 0, got {self.ratio}")
         if not 0 <= self.flip <= 1:
             raise ValueError(f"flip must lie in [0, 1], got {self.flip}")
+        if self.resize is not None and self.resize < 1:
+            raise ValueError(f"resize must be at least 1 pixel or None, got {self.resize}")
 
     def box(self, width: int, height: int, u: Sequence[float]) -> tuple[int, int, int, int]:
         """left, top, right, bottom of the part, in whole pixels."""
@@ -98,10 +102,51 @@ class RandomResizedCrop:
         return left, top, left + w, top + h
 
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
+        if self.resize is not None:
+            image = resized(_shortened(image), self.resize)
         # Not resize(box=...), which lets pixels from outside the part shine in at its border.
         part = image.crop(self.box(image.width, image.height, u))
         made = np.asarray(part.resize((self.size, self.size), Image.Resampling.BILINEAR))
         return made[:, ::-1] if u[2 * TRIES + 2] < self.flip else made
+
+
+@dataclass(frozen=True)
+class PadCrop:
+    """Training on small pictures: a border of zeros, a random square of `size`, perhaps mirrored.
+
+    Args:
+        size: side of the result in pixels; the picture with its border must be as large.
+        pad: width of the border in pixels.
+        flip: how often the result is mirrored, left to right.
+    """
+
+    size: int = 32
+    pad: int = 4
+    flip: float = 0.5
+
+    draws: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.pad < 0:
+            raise ValueError(
+                f"the crop must have at least 1 pixel and the border at least 0, got size "
+                f"{self.size} and pad {self.pad}"
+            )
+        if not 0 <= self.flip <= 1:
+            raise ValueError(f"flip must lie in [0, 1], got {self.flip}")
+
+    def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
+        room = image.width + 2 * self.pad - self.size, image.height + 2 * self.pad - self.size
+        if min(room) < 0:
+            raise ValueError(
+                f"a picture of {image.width} x {image.height} with a border of {self.pad} is "
+                f"smaller than the crop of {self.size}: crop less or take larger pictures"
+            )
+        left = int(u[0] * (room[0] + 1)) - self.pad
+        top = int(u[1] * (room[1] + 1)) - self.pad
+        # What lies outside of the picture is filled with zeros.
+        made = np.asarray(image.crop((left, top, left + self.size, top + self.size)))
+        return made[:, ::-1] if u[2] < self.flip else made
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from proxysynth.losses.similarity import EPS, at_least_float32
 from proxysynth.regularizers.fused_families import Family, Own
-from proxysynth.regularizers.fused_mixing import Mix
+from proxysynth.regularizers.fused_mixing import Mix, Share
 from proxysynth.regularizers.synthesis import Draw
 
 CACHE = 2**18
@@ -74,12 +74,12 @@ class _Fused(torch.autograd.Function):
             length_x = torch.linalg.vector_norm(unit_x, dim=1, keepdim=True).clamp_min_(EPS)
             unit_x = unit_x / length_x
             inverse_p = unit_x.new_empty(c)
-        share, of_class = (s[0].to(unit_x.dtype) for s in (draw.shares, draw.class_shares))
+        share, of_class = _shares(draw, unit_x.dtype)
         pairs, parents = (draw.i, draw.j), draw.class_parents(y)
         if family.normalized:
             rows = Mix.unit(pairs, share, unit_x, None, low, draw.in_order)
         else:
-            rows = Mix.raw(pairs, share, draw.in_order)
+            rows = Mix.raw(pairs, share, unit_x, draw.in_order)
 
         L = unit_x.new_empty(n, c + u)
         blocks, pieces = _blocks(y, draw.target, n, c), []
@@ -94,7 +94,7 @@ class _Fused(torch.autograd.Function):
                 if family.normalized:
                     columns = Mix.unit(parents, of_class, p, inverse_p, low)
                 else:
-                    columns = Mix.raw(parents, of_class)
+                    columns = Mix.raw(parents, of_class, unit_x)
                 L[:, c:] = columns.of_columns(L)
             L_b = L[:, block.whole]
             T = rows.of_rows(L_b)
@@ -133,7 +133,9 @@ class _Fused(torch.autograd.Function):
                 d_G, d_L = d_L[:, -len(columns.index_a) :], d_L[:, : -len(columns.index_a)]
                 parts, index = columns.columns_back(d_G)
                 added = _Additions(parts, index, blocks)
-                d_cos, along = _columns_length_back(columns, d_G * L[:, c:], inverse_p)
+                if columns.vectors is not None:
+                    d_cos = columns.vectors.cos_back((d_G * L[:, c:]).sum(dim=0))
+                    along = _along(columns, d_cos, inverse_p)
             added.to(d_L, position)
             L_b, p_b, d_p_b = L[:, block.part], p[block.part], d_p[block.part]
             if family.normalized:
@@ -155,13 +157,14 @@ class _Fused(torch.autograd.Function):
                     shrink.addcmul_(piece.shrink, outcome.factors[position][n:])
                 else:
                     shrink += piece.shrink
-            weight = rows.cos_back(shrink).mul_(grad)[:, None]
-            d_unit_x.index_add_(0, rows.index_a, rows.b * weight)
-            d_unit_x.index_add_(0, rows.index_b, rows.a * weight)
-            weight = d_cos.mul_(columns.inverse_a).mul_(columns.inverse_b).mul_(grad)
+            mixed, mixed_p = rows.vectors, columns.vectors
+            weight = mixed.cos_back(shrink).mul_(grad)[:, None]
+            d_unit_x.index_add_(0, rows.index_a, mixed.b * weight)
+            d_unit_x.index_add_(0, rows.index_b, mixed.a * weight)
+            weight = d_cos.mul_(mixed_p.inverse_a).mul_(mixed_p.inverse_b).mul_(grad)
             weight = weight.to(p.dtype)[:, None]
-            d_p.index_add_(0, columns.index_a, columns.b * weight)
-            d_p.index_add_(0, columns.index_b, columns.a * weight)
+            d_p.index_add_(0, columns.index_a, mixed_p.b * weight)
+            d_p.index_add_(0, columns.index_b, mixed_p.a * weight)
             # Only what is at right angles to x turns it; this also clears the share of `rows.cos`
             # that lies along the parents.
             d_unit_x.addcmul_(unit_x, (d_unit_x * unit_x).sum(dim=1, keepdim=True), value=-1)
@@ -169,18 +172,25 @@ class _Fused(torch.autograd.Function):
         return d_unit_x.to(x.dtype), d_p, None, None, None, None
 
 
-def _columns_length_back(
-    columns: Mix, answered: Tensor, inverse_p: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The gradient of the parents' cosines, and what it asks of each proxy along itself, (c,)."""
-    if len(columns.cos) == 0:
-        return answered, answered
-    d_cos = columns.cos_back(answered.sum(dim=0))
-    along = torch.zeros_like(inverse_p)
-    flat = d_cos * columns.cos
-    along.index_add_(0, columns.index_a, flat * columns.inverse_a**2, alpha=-1)
-    along.index_add_(0, columns.index_b, flat * columns.inverse_b**2, alpha=-1)
-    return d_cos, along
+def _shares(draw: Draw, dtype: torch.dtype) -> tuple[Share, Share]:
+    """lam of each pair and of each synthetic class: plain numbers, where that costs no waiting."""
+    if draw.lam.dim() == 0 and draw.lam.device.type == "cpu":
+        return float(draw.lam), float(draw.lam)
+    return draw.shares[0].to(dtype), draw.class_shares[0].to(dtype)
+
+
+def _along(columns: Mix, d_cos: Tensor, inverse_p: Tensor) -> Tensor:
+    """What the gradient of their cosines asks of the parents along themselves, (c,)."""
+    along, vectors = torch.zeros_like(inverse_p), columns.vectors
+    assert vectors is not None
+    asked = d_cos * vectors.cos
+    for index, inverse in (
+        (columns.index_a, vectors.inverse_a),
+        (columns.index_b, vectors.inverse_b),
+    ):
+        assert inverse is not None
+        along.index_add_(0, index, (asked * inverse).mul_(inverse), alpha=-1)
+    return along
 
 
 class Block(NamedTuple):

@@ -1,9 +1,9 @@
 """The two families of the fused path: softmax along rows, Proxy-anchor along columns.
 
 A family is shown the logits (see `fused`) a block of classes at a time: M of the original rows,
-N of the synthetic ones. Entries where an embedding meets its own proxy are left out of the sums; those
-*own* logits come apart. Each block leaves its exponentials behind: a negative's gradient is its
-exponential times a factor of its row or of its column.
+N of the synthetic ones. Entries where an embedding meets its own proxy are left out of the sums;
+those *own* logits come apart. Each block leaves its exponentials behind: a negative's gradient is
+its exponential times a factor of its row or of its column.
 """
 
 from __future__ import annotations

@@ -16,38 +16,60 @@ from torch import Tensor
 
 from proxysynth.regularizers.synthesis import floor
 
+Share = Tensor | float
+"""lam: one number for all mixes, or one for each."""
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The parents of normalised mixes, and what their lengths need on the way back.
+
+    `a`, `b`: the parents' vectors; `inverse_a`, `inverse_b`: one over their lengths, None if 1.
+    `cos`: their cosines. `slope`: what a change of it does to the logarithm of the mix's length.
+    """
+
+    a: Tensor
+    b: Tensor
+    inverse_a: Tensor | None
+    inverse_b: Tensor | None
+    cos: Tensor
+    slope: Tensor
+
+    def cos_back(self, shrink: Tensor) -> Tensor:
+        """The gradient of the parents' cosine, which the mix's length depends on.
+
+        `shrink` is the sum of logit x gradient over a synthetic: its logits fall as 1 / length.
+        """
+        return shrink.mul_(self.slope).neg_()
+
 
 @dataclass(frozen=True)
 class Mix:
     """Rows (or columns) index_a and index_b of the logits, mixed with these weights.
 
-    For cosines: `a`, `b` are the parents' vectors, `inverse_a`, `inverse_b` one over their lengths,
-    `cos` their cosine and `slope` what a change of it does to the logarithm of the mix's length.
     `in_order`: index_a is 0, 1, 2, ... to the last, which needs no gathering.
+    `vectors`: of cosines; None where vectors are mixed as they are.
     """
 
     index_a: Tensor
     index_b: Tensor
     weight_a: Tensor
     weight_b: Tensor
-    a: Tensor
-    b: Tensor
-    inverse_a: Tensor
-    inverse_b: Tensor
-    cos: Tensor
-    slope: Tensor
+    vectors: Vectors | None = None
     in_order: bool = False
 
     @staticmethod
-    def raw(indices: tuple[Tensor, Tensor], share: Tensor, in_order: bool = False) -> Mix:
+    def raw(
+        indices: tuple[Tensor, Tensor], share: Share, like: Tensor, in_order: bool = False
+    ) -> Mix:
         """Dot products: vectors are mixed as they are."""
-        none = share[:0]
-        return Mix(*indices, share, 1 - share, none, none, none, none, none, none, in_order)
+        weight = like.new_ones(len(indices[0])) * share
+        return Mix(*indices, weight, 1 - weight, None, in_order)
 
     @staticmethod
     def unit(
         indices: tuple[Tensor, Tensor],
-        share: Tensor,
+        share: Share,
         vectors: Tensor,
         inverse: Tensor | None,
         low: torch.dtype,
@@ -56,18 +78,18 @@ class Mix:
         """Cosines: rows of `vectors`, of length 1 / inverse (None: all 1), are normalised first."""
         a = vectors if in_order else vectors.index_select(0, indices[0])
         b = vectors.index_select(0, indices[1])
-        cos = (a * b).sum(dim=1, dtype=share.dtype)
-        inverse_a = inverse_b = share[:0]
-        if inverse is not None:
+        inverse_a = inverse_b = None
+        if inverse is None:
+            cos = (a * b).sum(dim=1)
+        else:
             inverse_a, inverse_b = (inverse.index_select(0, index) for index in indices)
-            cos.mul_(inverse_a).mul_(inverse_b)
+            cos = (a * b).sum(dim=1, dtype=inverse.dtype).mul_(inverse_a).mul_(inverse_b)
         other = 1 - share
-        both = share * other
-        square = ((share - other) ** 2).add_(2 * both * (1 + cos))
-        long = square.clamp_min_(0.0).sqrt_().clamp_min_(floor(low))
-        weights = share / long, other / long
-        slope = weights[0] * weights[1]
-        return Mix(*indices, *weights, a, b, inverse_a, inverse_b, cos, slope, in_order)
+        square = (cos + 1).mul_(2 * share * other).add_((share - other) ** 2)
+        one_over = square.clamp_min_(floor(low) ** 2).rsqrt_()
+        slope = (one_over * one_over).mul_(share * other)
+        held = Vectors(a, b, inverse_a, inverse_b, cos, slope)
+        return Mix(*indices, one_over * share, one_over * other, held, in_order)
 
     def of_rows(self, M: Tensor) -> Tensor:
         """The synthetic rows of M."""
@@ -102,10 +124,3 @@ class Mix:
         """The gradient of `of_columns(M)` as columns to add to d_M, and which ones they are."""
         parts = torch.cat((d_made * self.weight_a, d_made * self.weight_b), dim=1)
         return parts, torch.cat((self.index_a, self.index_b))
-
-    def cos_back(self, shrink: Tensor) -> Tensor:
-        """The gradient of the parents' cosine, which the mix's length depends on.
-
-        `shrink` is the sum of logit x gradient over a synthetic: its logits fall as 1 / length.
-        """
-        return shrink.mul_(self.slope).neg_()

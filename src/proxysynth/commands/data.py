@@ -1,0 +1,105 @@
+"""`proxysynth data list`, `check` and `prepare`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from proxysynth.commands.usage import understanding
+from proxysynth.data import (
+    CATALOGUE,
+    catalogue,
+    check_benchmark,
+    default_workers,
+    prepare_benchmark,
+)
+from proxysynth.training.bars import Bars
+from proxysynth.values import encode, look_up
+
+
+def list_data(args: argparse.Namespace) -> dict[str, Any]:
+    """What each benchmark needs, where it is published, its licence and size."""
+    rows = catalogue()
+    if not args.json:
+        console = Console()
+        table = Table(box=box.SIMPLE)
+        for column in ("name", "pictures", "classes", "size", "needs", "licence"):
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            pictures, classes = (
+                " / ".join(f"{count:,}" for count in row[key].values())
+                for key in ("pictures", "classes")
+            )
+            needs = ", ".join(row["needs"])
+            table.add_row(row["name"], pictures, classes, row["size"], needs, row["licence"])
+        console.print(table)
+        for row in rows:
+            console.print(f"{row['name']}: {row['published']}", markup=False, soft_wrap=True)
+            if row["note"]:
+                console.print(f"    {row['note']}", markup=False, soft_wrap=True)
+    return {"benchmarks": rows}
+
+
+def check_data(args: argparse.Namespace) -> dict[str, Any]:
+    """Count the pictures of a copy and read every file; a copy that is not accepted fails."""
+    with understanding():
+        look_up(args.name, CATALOGUE, "benchmark")
+    with _bar("reading") as progress:
+        checked = check_benchmark(
+            args.name, args.root, args.allow_incomplete, _workers(args), progress
+        )
+    if not args.json:
+        Console().print(checked.describe(), markup=False, soft_wrap=True)
+    if not checked.accepted:
+        raise RuntimeError(
+            f"{checked.title} in {checked.root} is not complete: get the missing files, or accept "
+            "it with --allow-incomplete"
+        )
+    told: dict[str, Any] = encode(checked)
+    return {**told, "complete": checked.complete}
+
+
+def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
+    """Write a shrunken copy that the same loader reads."""
+    with understanding():
+        look_up(args.name, CATALOGUE, "benchmark")
+    out = args.out or args.root.with_name(f"{args.root.name}-{args.side}")
+    with _bar("shrinking") as progress:
+        made = prepare_benchmark(
+            args.name, args.root, out, args.side, args.allow_incomplete, _workers(args), progress
+        )
+    if not args.json:
+        Console().print(
+            f"{made.written:,} pictures written to {made.root}, {made.kept:,} were there already.",
+            markup=False,
+            soft_wrap=True,
+        )
+    told: dict[str, Any] = encode(made)
+    return told
+
+
+def _workers(args: argparse.Namespace) -> int:
+    return default_workers() if args.workers is None else int(args.workers)
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for work that tells how many of how many are done; it begins with the first word."""
+    with ExitStack() as open_bar:
+        ticks: list[Callable[[int, str], None]] = []
+        reached = 0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal reached
+            if not ticks:
+                ticks.append(open_bar.enter_context(Bars().task(name, total)))
+            ticks[0](done - reached, "")
+            reached = done
+
+        yield progress

@@ -1,0 +1,79 @@
+"""The conventional protocol: retrieve pictures of classes that were never trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proxysynth.data import PIXELS, Listing, Loader, PictureCache, Splits
+from proxysynth.training.embed import Tested, measure, usual_ks
+from proxysynth.training.load import Trained
+from proxysynth.training.prepare import evaluation_transform, make_cache, open_splits, usable
+from proxysynth.training.progress import Progress, Silent
+from proxysynth.training.resources import Resources
+
+
+@dataclass(frozen=True)
+class Conventional:
+    """Every query looks for its class among the other queries, or in a gallery.  [Section 4.2]
+
+    Args:
+        ks: of Recall@k; empty for those the literature prints for the run's data set.
+        nmi: also cluster the embeddings and compare with the classes; without a gallery only.
+    """
+
+    ks: tuple[int, ...] = ()
+    nmi: bool = False
+
+    def __call__(
+        self,
+        model: Trained,
+        query: Listing,
+        gallery: Listing | None = None,
+        *,
+        resources: Resources | None = None,
+        tick: Callable[[int, str], None] | None = None,
+    ) -> Tested:
+        """Embeddings and metrics of these pictures: Recall@k, P@1, R-precision, MAP@R.
+
+        Args:
+            model: a trained run.
+            query, gallery: pictures with labels, such as `open_data(...).query`.
+            tick: called with the pictures of each batch.
+        """
+        resources = resources or Resources()
+        cache = make_cache(model.run, model.embedder, resources)
+
+        def loader(listing: Listing) -> Loader:
+            return _loader(model, listing, resources, cache)
+
+        return measure(
+            model.embedder,
+            loader(query),
+            None if gallery is None else loader(gallery),
+            ks=self.ks or model.run.ks or usual_ks(model.run.data),
+            nmi=self.nmi,
+            tick=tick,
+        )
+
+
+def own_splits(
+    model: Trained, resources: Resources | None = None, progress: Progress | None = None
+) -> Splits:
+    """The pictures that the run itself was trained and tested on, without those it skipped."""
+    resources = resources or Resources()
+    cache = make_cache(model.run, model.embedder, resources)
+    return usable(open_splits(model.run), model.run, cache, resources, progress or Silent())
+
+
+def _loader(
+    model: Trained, listing: Listing, resources: Resources, cache: PictureCache | None
+) -> Loader:
+    in_memory = listing.root is None
+    return Loader(
+        listing,
+        evaluation_transform(model.embedder, listing) if in_memory else model.transform,
+        PIXELS[model.embedder.preprocess],
+        resources.loader_workers,
+        None if in_memory else cache,
+    )

@@ -1,0 +1,146 @@
+"""Ranks by counting: how many of the gallery come before each positive, without any sorting.
+
+A positive j of query i has the rank
+
+    #{g : s(i, g) > s(i, j)}  +  #{g < j : s(i, g) = s(i, j)}
+
+and every measure of retrieval follows from few of them. R-precision and MAP@R ask only for the
+positives among the first R; Recall@k asks for the rank of the first. So each query keeps a *floor*,
+the similarity of its last positive that may still be among the first R. Hardly anything reaches it:
+what does is measured exactly and placed between the positives by bisection. As more of the gallery
+is seen, positives fall behind and the floor rises. A query that has lost all of them goes on
+counting for its first alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from proxysynth.retrieval.positives import Positives
+from proxysynth.retrieval.product import Block
+
+NEVER = 4.0
+"""A cosine that nothing reaches."""
+
+FEW, MANY = 1 / 256, 1 / 32
+"""Of a block, to be measured exactly: beyond the first it is worth to look for some that need not,
+beyond the second a finer block is cheaper."""
+
+
+class Counter:
+    """Counts, for a block of queries, the negatives before each positive.
+
+    Attributes:
+        hits: (b, r) negatives that come before positive m but not before positive m - 1; right for
+            the positives m < live, and for the first.
+        live: (b,) the positives m < live may still be among the first R; the others are not.
+    """
+
+    def __init__(self, positives: Positives) -> None:
+        self.t, self.index, self.count = positives.similarity, positives.index, positives.count
+        self.hits = torch.zeros_like(self.index)
+        self.live = self.count.clone()
+        self.fresh = True
+        self.lock = threading.Lock()
+
+    def see(self, block: Block) -> bool:
+        """Count a block of the similarity matrix; False if it is too coarse, and nothing is."""
+        if not self.t.shape[1]:
+            return True
+        with self.lock:  # blocks come from several threads
+            if self.fresh:
+                self._drop_hopeless(block)
+                self.fresh = False
+            followed = self.live.clamp(min=1).minimum(self.count)
+            floor = self.t.gather(1, (followed - 1).clamp_(min=0)[:, None])
+            floor.masked_fill_(followed[:, None] == 0, NEVER)
+            near = block.reaching(floor)
+            if near.sum() > FEW * near.numel():
+                # What surely comes before the one positive that is left need not be measured.
+                lost = (self.live == 0) & (self.count > 0)
+                above = block.above(torch.where(lost[:, None], floor, NEVER))
+                if near.sub_(above).sum() > MANY * near.numel() and not block.final:
+                    return False
+                self.hits[:, 0] += above.sum(1).long()
+            row, column = _where(near)
+            if len(row):
+                self._add(row, block.exact(row, column), block.index[column], followed)
+            return True
+
+    def ranks(self) -> Tensor:
+        """(b, r) ranks from 0 of the positives m < live and of the first; the others are void."""
+        return self.hits.cumsum(1).add_(torch.arange(self.t.shape[1], device=self.t.device))
+
+    def _drop_hopeless(self, block: Block) -> None:
+        """Bisect for the positives that R or more come before in the first block alone."""
+        low, high = torch.zeros_like(self.live), self.live
+        for _ in range(self.t.shape[1].bit_length()):
+            m = (low + high) // 2
+            t = self.t.gather(1, m.clamp(max=self.t.shape[1] - 1)[:, None])
+            before = block.above(t).sum(1).long()
+            hopeless = (m < high) & (m + before >= self.count)
+            hopeful = (m < high) & ~hopeless
+            low, high = torch.where(hopeful, m + 1, low), torch.where(hopeless, m, high)
+        self.live = low
+
+    def _add(self, row: Tensor, s: Tensor, index: Tensor, followed: Tensor) -> None:
+        """Place these of the gallery between the positives that are followed, and raise the floor.
+
+        Args:
+            row: (p,) the query,
+            s: (p,) the similarity to it,
+            index: (p,) the gallery index.
+            followed: (b,) how many positives of each query are.
+        """
+        m = self._place(row, s, index, followed[row])
+        kept = m < followed[row]
+        at = row[kept] * self.t.shape[1] + m[kept]
+        self.hits.view(-1).scatter_add_(0, at, torch.ones_like(at))
+        widest = int(self.live.max())
+        ranks = self.hits[:, :widest].cumsum(1)
+        ranks += torch.arange(widest, device=ranks.device)
+        self.live = self.live.minimum((ranks < self.count[:, None]).sum(1))
+
+    def _place(self, row: Tensor, s: Tensor, index: Tensor, length: Tensor) -> Tensor:
+        """(p,) how many of the first `length` positives come before."""
+        t, j = self.t.view(-1), self.index.view(-1)
+        base = row * self.t.shape[1]
+        m = _bisect(length, base, lambda at: t[at] > s)
+        # Few are tied with a positive; only for those the indices are looked up.
+        tied = (t[base + m.minimum(length - 1)] == s).nonzero().squeeze(1)
+        if len(tied):
+            s, index = s[tied], index[tied]
+            m[tied] = _bisect(
+                length[tied],
+                base[tied],
+                lambda at: (t[at] > s) | ((t[at] == s) & (j[at] < index)),
+            )
+        return m
+
+
+def _bisect(length: Tensor, base: Tensor, before: Callable[[Tensor], Tensor]) -> Tensor:
+    """How many of the `length` entries from `base` on come before; those that do stand first."""
+    m, last = torch.zeros_like(length), base - 1
+    for bit in reversed(range(int(length.max()).bit_length())):
+        further = m + (1 << bit)
+        inside = further <= length
+        m = torch.where(inside & before(last + further.minimum(length)), further, m)
+    return m
+
+
+def _where(flags: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the few ones in a matrix of zeros and ones, as it lies in memory.
+
+    Eight flags are looked at as one word, which is several times as fast as `nonzero` itself.
+    """
+    if not flags.is_contiguous():
+        column, row = _where(flags.T)
+        return row, column
+    words = flags.to(torch.bool).view(torch.int64)
+    row, word = words.nonzero(as_tuple=True)
+    hit, byte = words[row, word][:, None].view(torch.bool).nonzero(as_tuple=True)
+    return row[hit], word[hit] * 8 + byte

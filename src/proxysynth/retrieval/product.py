@@ -1,0 +1,151 @@
+"""Blocks of the similarity matrix, fast and with a known error.
+
+Only what lies near a threshold has to be known exactly. So blocks are made with few bits at first,
+and made again with more where that leaves too much open.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from proxysynth.retrieval.dots import dots
+from proxysynth.retrieval.rounding import Rounded, multiply, rounded, types_that_pay
+from proxysynth.retrieval.shelf import Shelf
+
+
+@dataclass(frozen=True)
+class Block:
+    """Similarities of b queries to w of the gallery, nearly.
+
+    Attributes:
+        S: (b, w) in `unit`s; -inf for all that is not to be counted: positives, the query itself,
+            padding.
+        flags, others: buffers laid out as S.
+        slack: (b, 1) by how much a similarity of the row may be off,
+        grain: and by which fraction of itself besides.
+        index: (w,) the gallery indices of the columns.
+        exact: the similarities at rows and columns, in the order in which S lies in memory.
+        final: whether there is no better block to be had.
+    """
+
+    S: Tensor
+    flags: Tensor
+    others: Tensor
+    unit: float
+    slack: Tensor
+    grain: float
+    index: Tensor
+    exact: Callable[[Tensor, Tensor], Tensor]
+    final: bool
+
+    def reaching(self, t: Tensor) -> Tensor:
+        """1 where a similarity may be t or more, 0 where it is surely less; t is (b, 1)."""
+        low = t - self.slack
+        low -= self.grain * low.abs()
+        return torch.ge(self.S, (low / self.unit).float(), out=self.flags)
+
+    def above(self, t: Tensor) -> Tensor:
+        """1 where a similarity is surely more than t, 0 where it may not be; t is (b, 1)."""
+        high = t + self.slack
+        high += self.grain * high.abs()
+        return torch.gt(self.S, (high / self.unit).float(), out=self.others)
+
+
+Viewer = Callable[[Block], bool]
+
+LONGEST_PAUSE = 15
+
+
+class Product:
+    """Makes blocks of queries and gallery, as fine as those who look at them need."""
+
+    def __init__(self, queries: Shelf, gallery: Shelf) -> None:
+        self.queries, self.gallery = queries, gallery
+        self.lock = threading.Lock()
+        self.levels: dict[torch.dtype, tuple[Rounded, Rounded]] = {}
+        self.pause: Counter[torch.dtype] = Counter()
+        self.wait: Counter[torch.dtype] = Counter()
+        self.buffers = threading.local()
+
+    def show(self, a: slice, b: slice, by_rows: Viewer, by_columns: Viewer | None = None) -> None:
+        """Show the block of queries a and gallery b to `by_rows`, and transposed to `by_columns`.
+
+        Each answers whether it could decide by it. If not, it is shown a finer block.
+        """
+        waiting = {0: by_rows} if by_columns is None else {0: by_rows, 1: by_columns}
+        for dtype in types_that_pay(self.queries.x.device, self.queries.x.shape[1]):
+            if dtype != torch.float32 and self.wait[dtype] > 0:
+                self.wait[dtype] -= 1
+                continue
+            both = self._make(a, b, *self._level(dtype), final=dtype == torch.float32)
+            waiting = {way: see for way, see in waiting.items() if not see(both[way])}
+            if not waiting:
+                self.pause[dtype] = 0
+                return
+            # A type that is too coarse is left out for a while, longer every time.
+            self.pause[dtype] = min(2 * self.pause[dtype] + 1, LONGEST_PAUSE)
+            self.wait[dtype] = self.pause[dtype]
+
+    def _level(self, dtype: torch.dtype) -> tuple[Rounded, Rounded]:
+        with self.lock:  # one thread does it for all
+            if dtype not in self.levels:
+                queries = rounded(self.queries.x, dtype)
+                own = self.gallery is self.queries
+                self.levels[dtype] = queries, queries if own else rounded(self.gallery.x, dtype)
+        return self.levels[dtype]
+
+    def _make(
+        self, a: slice, b: slice, queries: Rounded, gallery: Rounded, final: bool
+    ) -> tuple[Block, Block]:
+        S, flags, others = self._buffers((a.stop - a.start, b.stop - b.start))
+        multiply(queries, a, gallery, b, S, spare=flags)
+        self._hide(S, a, b)
+        x, y = self.queries.x[a], self.gallery.x[b]
+        off_x, off_y = queries.off[a], gallery.off[b]
+        unit, grain = queries.unit * gallery.unit, queries.grain
+        upright = Block(
+            S,
+            flags,
+            others,
+            unit,
+            off_x + off_y.max(),
+            grain,
+            self.gallery.index[b],
+            lambda row, column: dots(x, y, row, column),
+            final,
+        )
+        turned = Block(
+            S.T,
+            flags.T,
+            others.T,
+            unit,
+            off_y + off_x.max(),
+            grain,
+            self.queries.index[a],
+            lambda row, column: dots(x, y, column, row),
+            final,
+        )
+        return upright, turned
+
+    def _hide(self, S: Tensor, a: slice, b: slice) -> None:
+        """-inf for pairs of one class, the query itself among them, and for padding."""
+        rows, columns = self.queries.real(a), self.gallery.real(b)
+        mine, theirs = self.queries.klass[a][:rows], self.gallery.klass[b][:columns]
+        if mine[0] <= theirs[-1] and theirs[0] <= mine[-1]:  # both ascend
+            S[:rows, :columns].masked_fill_(mine[:, None] == theirs, -torch.inf)
+        S[rows:] = -torch.inf
+        S[:, columns:] = -torch.inf
+
+    def _buffers(self, size: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        n = size[0] * size[1]
+        if getattr(self.buffers, "n", 0) < n:
+            self.buffers.n = n
+            self.buffers.all = torch.empty(3, n, device=self.queries.x.device)
+        S, flags, others = (buffer[:n].view(size) for buffer in self.buffers.all)
+        return S, flags, others

@@ -1,0 +1,91 @@
+"""Pictures through a network, and how well their embeddings retrieve their class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from proxysynth.data import Loader, in_order
+from proxysynth.models.embedder import Embedder
+from proxysynth.retrieval import evaluate
+
+AT_ONCE = 128  # pictures per batch; memory and speed depend on it
+
+KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 40)}
+"""The ks that the literature prints for a data set; (1, 2, 4, 8) for the others."""
+
+
+def usual_ks(data: str) -> tuple[int, ...]:
+    """The ks of Recall@k for a data set by its name or specification."""
+    return KS.get(data.partition(":")[0], (1, 2, 4, 8))
+
+
+def embed(
+    net: Embedder,
+    loader: Loader,
+    *,
+    features: bool = False,
+    tick: Callable[[int, str], None] | None = None,
+) -> Tensor:
+    """The embeddings (n, d) of a loader's pictures, float32 on the CPU, in the listing's order.
+
+    The network is asked in evaluation mode and left in the mode it was in.
+
+    Args:
+        features: the backbone's pooled features instead, before the embedding layer.
+        tick: called with the pictures of each batch.
+    """
+    first = next(net.parameters())
+    function = net.features if features else net
+    made = torch.empty(0)
+    mode = net.training
+    net.eval()
+    try:
+        with torch.inference_mode():
+            n = len(loader.listing)
+            for batch in loader.batches(in_order(n, AT_ONCE)):
+                x = function(batch.images.to(first.device, first.dtype, non_blocking=True)).float()
+                if not len(made):
+                    made = torch.empty(n, x.shape[1])
+                made[batch.indices] = x.cpu()
+                if tick is not None:
+                    tick(len(x), "")
+    finally:
+        net.train(mode)
+    return made.clone()  # an ordinary tensor, not one of inference mode
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Embeddings of a test and its metrics; `gallery` is None where queries are their own."""
+
+    query: Tensor
+    gallery: Tensor | None
+    metrics: dict[str, float]
+
+
+def measure(
+    net: Embedder,
+    query: Loader,
+    gallery: Loader | None = None,
+    *,
+    ks: tuple[int, ...] = (1, 2, 4, 8),
+    features: bool = False,
+    nmi: bool = False,
+    tick: Callable[[int, str], None] | None = None,
+) -> Tested:
+    """Embed the queries (and the gallery) and measure: Recall@k, R-precision, MAP@R."""
+    x = embed(net, query, features=features, tick=tick)
+    g = None if gallery is None else embed(net, gallery, features=features, tick=tick)
+    metrics = evaluate(
+        x,
+        torch.from_numpy(query.listing.labels.copy()),
+        gallery=g,
+        gallery_labels=None if gallery is None else torch.from_numpy(gallery.listing.labels.copy()),
+        ks=ks,
+        nmi=nmi,
+    )
+    return Tested(x, g, metrics)

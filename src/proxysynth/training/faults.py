@@ -1,0 +1,87 @@
+"""What can go wrong in a run, as exceptions whose text is one sentence for the user."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from proxysynth.training.durable import CannotWrite
+
+SHOWN = 8  # files named in a sentence
+
+
+class WrongFolder(ValueError):
+    """The folder cannot be trained into: another run's, another process's, a newer version's."""
+
+
+class TrainingFailed(ValueError):
+    """What was asked for is fine, but the run broke off. Earlier checkpoints are intact."""
+
+
+class NotFinite(TrainingFailed):
+    """The loss became NaN or infinite; `files` are the pictures of the batch."""
+
+    def __init__(self, sentence: str, step: int, files: tuple[str, ...]) -> None:
+        super().__init__(sentence)
+        self.step = step
+        self.files = files
+
+
+class Kept(Protocol):
+    """What knows which checkpoint is still good."""
+
+    def describe_last(self) -> str: ...
+
+
+@contextmanager
+def explained(checkpoints: Kept) -> Iterator[None]:
+    """A full or read-only disk inside this block ends in one sentence."""
+    try:
+        yield
+    except CannotWrite as error:
+        raise cannot_write(Path(error.filename), error, checkpoints.describe_last()) from error
+
+
+def not_finite(
+    step: int, epoch: int, files: Sequence[str], record: Path, checkpoints: Kept
+) -> NotFinite:
+    """A loss that is not a number, as a sentence; all the files go into `record`, one per line."""
+    shown = ", ".join(files[:SHOWN])
+    more = ""
+    with contextlib.suppress(OSError):
+        record.write_text("".join(f"{file}\n" for file in files), encoding="utf-8")
+        more = f"; all are listed in {record}"
+    return NotFinite(
+        f"the loss is not finite in step {step} of epoch {epoch}, in a batch of {len(files)} "
+        f"pictures ({shown}{', ...' if files[SHOWN:] else ''}{more}); "
+        f"{checkpoints.describe_last()}: look at these pictures, or train into another folder with "
+        "lower learning rates",
+        step,
+        tuple(files),
+    )
+
+
+def cannot_write(path: Path, error: OSError, kept: str) -> TrainingFailed:
+    """A disk's fault as a sentence.
+
+    Args:
+        path: what could not be written.
+        kept: what there still is, such as "the last good checkpoint is ...".
+    """
+    reason = os.strerror(error.errno).lower() if error.errno else str(error)
+    advice = {
+        errno.ENOSPC: "free some space",
+        errno.EDQUOT: "free some space",
+        errno.EFBIG: "raise the limit of file sizes",
+        errno.EROFS: "choose a folder that can be written to",
+        errno.EACCES: "choose a folder that can be written to",
+        errno.EPERM: "choose a folder that can be written to",
+    }.get(error.errno or 0, "repair the cause")
+    return TrainingFailed(
+        f"cannot write {path}: {reason}; {kept}: {advice} and give the same command again"
+    )

@@ -1,0 +1,105 @@
+"""The end of a run: which epoch counts, its model, its embeddings, its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from proxysynth.data import Listing, Splits
+from proxysynth.provenance import provenance
+from proxysynth.training.checkpoint import Checkpoints, Damaged, State
+from proxysynth.training.embed import Tested, measure, usual_ks
+from proxysynth.training.faults import TrainingFailed
+from proxysynth.training.learner import Learner, load_weights
+from proxysynth.training.prepare import Prepared
+from proxysynth.training.record import Result, write_result
+from proxysynth.training.resources import device_name
+from proxysynth.training.run import Run
+from proxysynth.training.run_folder import CHECKPOINT, describe
+from proxysynth.training.tensor_file import EMBEDDINGS, MODEL, write_tensors
+
+
+def finish(
+    run: Run,
+    folder: Path,
+    ready: Prepared,
+    learner: Learner,
+    state: State,
+    tested: Tested | None,
+) -> Result:
+    """Write model, embeddings and result of the reported epoch.
+
+    Args:
+        state: after the last epoch.
+        tested: the last evaluation, if it was made just now.
+    """
+    epoch, checkpoints = state.epoch, Checkpoints(folder / CHECKPOINT)
+    if state.best_step is not None and state.best_step != state.step:
+        _go_back(checkpoints, state, learner)
+        epoch, tested = state.best_epoch or epoch, None
+    if tested is None:
+        ks = run.ks or usual_ks(run.data)
+        tested = measure(learner.net, ready.query, ready.gallery, ks=ks)
+    line = next(entry for entry in state.history if entry["epoch"] == epoch)
+    result = Result(
+        run=state.run,
+        metrics=tested.metrics,
+        untrained=state.untrained,
+        epoch=epoch,
+        epochs=run.epochs,
+        chosen=run.report_epoch,
+        why=_why(run),
+        validation=line.get("validation", {}),
+        seconds=round(state.seconds, 3),
+        device=device_name(learner.device),
+        data=describe(ready.splits),
+        provenance=provenance(),
+        notes=ready.splits.remarks(),
+    )
+    weights = {f"net.{name}": value for name, value in learner.net.state_dict().items()}
+    write_tensors(
+        folder / MODEL, {**weights, "proxies": learner.proxies}, {"run": state.run, "epoch": epoch}
+    )
+    _write_embeddings(folder / EMBEDDINGS, ready.splits, tested, {"run": state.run, "epoch": epoch})
+    write_result(folder, result)
+    checkpoints.drop(newest=1)  # the one before was for the case that the last had been lost
+    return result
+
+
+def _go_back(checkpoints: Checkpoints, state: State, learner: Learner) -> None:
+    assert state.best_step is not None
+    try:
+        best = checkpoints.read(state.best_step, state.run)
+    except Damaged as fault:
+        raise TrainingFailed(
+            f"the best epoch ({state.best_epoch}) cannot be read again, {fault}: delete the folder "
+            f"{checkpoints.folder} to begin the run again"
+        ) from fault
+    load_weights(learner.net, learner.proxies, best.tensors)
+
+
+def _write_embeddings(path: Path, splits: Splits, tested: Tested, about: dict[str, Any]) -> None:
+    """query, query_labels (and gallery, gallery_labels), with the pictures' names and classes."""
+    tensors = {"query": tested.query, "query_labels": _labels(splits.query)}
+    about = {**about, "classes": splits.query.classes, "query": splits.query.names}
+    if splits.gallery is not None and tested.gallery is not None:
+        tensors |= {"gallery": tested.gallery, "gallery_labels": _labels(splits.gallery)}
+        about["gallery"] = splits.gallery.names
+    write_tensors(path, tensors, about)
+
+
+def _labels(listing: Listing) -> torch.Tensor:
+    return torch.from_numpy(listing.labels.copy())
+
+
+def _why(run: Run) -> str:
+    """The choice of the epoch, told as it is."""
+    if run.report_epoch == "last":
+        return "the last epoch"
+    if run.report_epoch == "best":
+        return f"the best epoch by {run.best_by} on classes held out of the seen ones"
+    return (
+        f"the best epoch by {run.best_by} on the test classes themselves, which flatters the result"
+    )

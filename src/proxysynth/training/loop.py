@@ -1,0 +1,186 @@
+"""The training loop: epochs, batches, steps, evaluations, checkpoints. All of it is in `train`."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from proxysynth.training.board import open_board
+from proxysynth.training.checkpoint import Checkpoints, State
+from proxysynth.training.embed import Tested, measure, usual_ks
+from proxysynth.training.faults import NotFinite, explained, not_finite
+from proxysynth.training.finish import finish
+from proxysynth.training.learner import Learner, make_learner
+from proxysynth.training.lock import locked
+from proxysynth.training.metrics_log import append_metrics, rewrite_metrics
+from proxysynth.training.prepare import Prepared, make_sampler, prepare
+from proxysynth.training.progress import Progress, Silent
+from proxysynth.training.record import Result, read_result
+from proxysynth.training.resources import Resources, device_name
+from proxysynth.training.run import Run
+from proxysynth.training.run_folder import CHECKPOINT, claim, make_folder, record_run, tidy
+
+NOT_FINITE = "not_finite.txt"
+
+
+def train(
+    run: Run,
+    folder: str | os.PathLike[str],
+    *,
+    resources: Resources | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Train a run into a folder and return its result.
+
+    A folder that holds the same run goes on where it was, bit for bit as if it had never stopped; a
+    finished one gives its result at once; one that holds another run is refused.
+    """
+    folder = Path(folder).expanduser()
+    resources, progress = resources or Resources(), progress or Silent()
+    claim(folder, run)
+    if (result := read_result(folder)) is not None:
+        return result
+    make_folder(folder)
+    checkpoints = Checkpoints(folder / CHECKPOINT)
+    with locked(folder), explained(checkpoints), _torch_for(resources) as device:
+        recorded = claim(folder, run)  # again: until the lock, another process may have been here
+        if (result := read_result(folder)) is not None:
+            return result
+        tidy(folder)
+        begun = time.perf_counter()
+        progress.say(f"Training on {device_name(device)}.")
+        ready = prepare(run, resources, progress)
+        progress.say(ready.splits.describe())
+        sampler, pictures = make_sampler(run), ready.train.listing
+        first = sampler(pictures.labels, 0, run.batch_size)
+        learner = make_learner(run, ready.net, len(pictures.classes), len(first), device)
+        identity = record_run(folder, recorded, run, ready)
+        state = _resume(checkpoints, identity, learner, progress)
+        if state is None:
+            state = State(identity, untrained=_untrained(ready, run, progress))
+        rewrite_metrics(folder, state.history)
+        board = open_board(folder, resources.tensorboard, state.step)
+        earlier, tested = state.seconds, None
+
+        def failed(step: int) -> NotFinite:
+            files = [ready.file(i) for i in batch.indices.tolist()]
+            return not_finite(step, epoch + 1, files, folder / NOT_FINITE, checkpoints)
+
+        def check(state: State) -> None:
+            if not learner.finite():  # a step may break the weights after a loss that was fine
+                raise failed(state.step)
+
+        def save(state: State) -> None:
+            seconds = earlier + time.perf_counter() - begun
+            scaler = learner.scaler.state_dict()
+            checkpoints.save(replace(state, seconds=seconds, scaler=scaler), learner.tensors())
+
+        per_epoch = sum(map(len, first))
+        done = state.epoch * per_epoch + sum(map(len, first[: state.batch]))
+        with progress.task("training", run.epochs * per_epoch, done) as tick:
+            for epoch in range(state.epoch, run.epochs):
+                learner.begin_epoch(epoch)
+                plan = sampler(pictures.labels, epoch, run.batch_size)
+                for batch in ready.train.batches(plan[state.batch :], run.seed, epoch):
+                    loss = learner.step(batch, state.step)
+                    if not math.isfinite(loss):
+                        raise failed(state.step + 1)
+                    state = state.after_step(loss, len(batch.labels))
+                    tick(len(batch.labels), f"epoch {epoch + 1}/{run.epochs}  loss {loss:.3f}")
+                    every = resources.checkpoint_steps
+                    if every and state.step % every == 0 and state.batch < len(plan):
+                        check(state)
+                        save(state)
+                state = replace(state, epoch=epoch + 1, batch=0)
+                check(state)
+                if state.epoch % run.evaluate_every == 0 or state.epoch == run.epochs:
+                    tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
+                    tested = _test(ready, run)
+                    state = _evaluated(state, run, tested, _validate(ready, run))
+                    append_metrics(folder, state.history[-1])
+                    board(state.history[-1])
+                    progress.say(_told(state.history[-1], run))
+                save(state)
+        seconds = earlier + time.perf_counter() - begun
+        return finish(run, folder, ready, learner, replace(state, seconds=seconds), tested)
+
+
+def _untrained(ready: Prepared, run: Run, progress: Progress) -> dict[str, float]:
+    """The metrics of the backbone's features before the first step."""
+    pictures = len(ready.splits.query) + len(ready.splits.gallery or ())
+    with progress.task("untrained backbone", pictures) as tick:
+        ks = run.ks or usual_ks(run.data)
+        return measure(
+            ready.net, ready.query, ready.gallery, ks=ks, features=True, tick=tick
+        ).metrics
+
+
+def _test(ready: Prepared, run: Run) -> Tested:
+    return measure(ready.net, ready.query, ready.gallery, ks=run.ks or usual_ks(run.data))
+
+
+def _validate(ready: Prepared, run: Run) -> Tested | None:
+    if ready.validation is None:
+        return None
+    return measure(ready.net, ready.validation, ks=run.ks or usual_ks(run.data))
+
+
+def _evaluated(state: State, run: Run, tested: Tested, validated: Tested | None) -> State:
+    """The state with a line more in its history and, where it counts, a new best epoch."""
+    line = {
+        "epoch": state.epoch,
+        "step": state.step,
+        "loss": state.loss_sum / state.loss_count,
+        **tested.metrics,
+        **({"validation": validated.metrics} if validated is not None else {}),
+    }
+    state = replace(state, history=(*state.history, line), loss_sum=0.0, loss_count=0)
+    if run.report_epoch == "last":
+        return state
+    scores = [entry.get("validation", entry)[run.best_by] for entry in state.history]
+    if max(scores) > max(scores[:-1], default=-1.0):
+        return replace(state, best_epoch=state.epoch, best_step=state.step)
+    return state
+
+
+def _resume(
+    checkpoints: Checkpoints, identity: str, learner: Learner, progress: Progress
+) -> State | None:
+    """Put the learner where its newest whole checkpoint is; None at the very start."""
+    checkpoints.drop()
+    loaded = checkpoints.load(identity)
+    if loaded is None:
+        return None
+    for fault in loaded.faults:
+        progress.say(f"A checkpoint is damaged and was passed over: {fault}.")
+    learner.load(loaded.tensors, loaded.state.scaler)
+    progress.say(f"Going on after epoch {loaded.state.epoch}, step {loaded.state.step}.")
+    return loaded.state
+
+
+def _told(line: dict[str, float], run: Run) -> str:
+    """An evaluation for people."""
+    return (
+        f"epoch {line['epoch']}/{run.epochs}  loss {line['loss']:.3f}  "
+        f"Recall@1 {100 * line['recall@1']:.1f}  MAP@R {100 * line['map@r']:.1f}"
+    )
+
+
+@contextmanager
+def _torch_for(resources: Resources) -> Iterator[torch.device]:
+    """The device; torch's threads as asked for, and its random numbers given back afterwards."""
+    device, threads = resources.torch_device(), torch.get_num_threads()
+    if resources.threads is not None:
+        torch.set_num_threads(resources.threads)
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield device
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,152 @@
+"""From a Run to what it trains with: the pictures, the network, the loaders between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxysynth.data import (
+    PIXELS,
+    AsIs,
+    CenterCrop,
+    Listing,
+    Loader,
+    MPerClass,
+    PictureCache,
+    RandomResizedCrop,
+    Sampler,
+    Shuffled,
+    Splits,
+    Transform,
+    check_splits,
+    open_data,
+    with_validation,
+)
+from proxysynth.models.backbones import make_embedder
+from proxysynth.models.embedder import Embedder
+from proxysynth.training.progress import Progress
+from proxysynth.training.resources import Resources
+from proxysynth.training.run import Run
+from proxysynth.values import look_up
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run's network at its start and the loaders of its pictures; all files have been read once.
+
+    `gallery` is None where queries are their own, `validation` where no epoch is chosen by it.
+    """
+
+    splits: Splits
+    net: Embedder
+    train: Loader
+    query: Loader
+    gallery: Loader | None
+    validation: Loader | None
+
+    def file(self, index: int) -> str:
+        """The file of a training picture, or its name where it is held in memory."""
+        listing = self.splits.train
+        return listing.names[index] if listing.root is None else str(listing.path(index))
+
+
+def prepare(run: Run, resources: Resources, progress: Progress) -> Prepared:
+    """Open the data, make the network, read every picture once so that a bad one is named now."""
+    opened = open_splits(run)
+    net = make_network(run, _side_in_memory(opened.query))
+    cache = make_cache(run, net, resources)
+    splits = usable(opened, run, cache, resources, progress)
+    pin = resources.torch_device().type == "cuda"
+
+    def loader(listing: Listing, transform: Transform) -> Loader:
+        pixels = look_up(net.preprocess, PIXELS, "kind of pixels")
+        held = None if listing.root is None else cache
+        return Loader(listing, transform, pixels, resources.loader_workers, held, pin)
+
+    def tester(listing: Listing | None) -> Loader | None:
+        return None if listing is None else loader(listing, evaluation_transform(net, listing))
+
+    return Prepared(
+        splits=splits,
+        net=net,
+        train=loader(splits.train, training_transform(run, net, splits.train)),
+        query=loader(splits.query, evaluation_transform(net, splits.query)),
+        gallery=tester(splits.gallery),
+        validation=tester(splits.validation if run.report_epoch == "best" else None),
+    )
+
+
+def usable(
+    splits: Splits,
+    run: Run,
+    cache: PictureCache | None,
+    resources: Resources,
+    progress: Progress,
+) -> Splits:
+    """The splits as the run uses them: every file read once, validation classes held out."""
+    if splits.train.root is not None:
+        parts = (splits.train, splits.validation, splits.query, splits.gallery)
+        with progress.task("reading", sum(len(part) for part in parts if part)) as tick:
+            workers = resources.loader_workers
+            splits = check_splits(splits, run.skip_bad, cache, workers, lambda *_: tick(1, ""))
+    if run.report_epoch != "best":
+        return splits
+    return with_validation(splits, run.split.validation_fraction, run.split.validation_seed)
+
+
+def open_splits(run: Run) -> Splits:
+    """The run's pictures, without a look into the files."""
+    return open_data(run.data, **run.split.options())
+
+
+def make_network(run: Run, side: int | None, trained: bool = False) -> Embedder:
+    """The run's network with its first weights.
+
+    Args:
+        side: of pictures in memory, which keep their size unless the run says otherwise.
+        trained: weights will be put into it, so that random ones do for now.
+    """
+    return make_embedder(
+        run.backbone,
+        run.dim,
+        pooling=run.pooling,
+        normalize=run.normalized,
+        pretrained=False if trained else run.pretrained,
+        weights=None if trained else run.weights,
+        seed=run.seed,
+        width=run.width,
+        image_size=run.image_size or side,
+        frozen_batch_norm=run.freeze_batch_norm,
+    )
+
+
+def make_cache(run: Run, net: Embedder, resources: Resources) -> PictureCache | None:
+    side = short_side(net.image_size, False) if run.cache_side is None else run.cache_side
+    return PictureCache(side, disk=resources.cache_disk) if side else None
+
+
+def training_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
+    if not run.augment:
+        return evaluation_transform(net, listing)
+    return RandomResizedCrop(net.image_size, run.crop_scale, flip=run.flip)
+
+
+def evaluation_transform(net: Embedder, listing: Listing) -> Transform:
+    """The middle of a photograph; all of a picture in memory, which was made for it."""
+    size, held = net.image_size, listing.pixels
+    if held is not None and held.shape[1:3] == (size, size):
+        return AsIs()
+    return CenterCrop(short_side(size, held is not None), size)
+
+
+def make_sampler(run: Run) -> Sampler:
+    return MPerClass(run.m, run.seed) if run.sampler == "m_per_class" else Shuffled(run.seed)
+
+
+def short_side(size: int, in_memory: bool) -> int:
+    """What testing resizes to before it crops: 256 for photographs at 224; pictures that were made
+    for the task are not cropped."""
+    return size if in_memory else round(size * 256 / 224)
+
+
+def _side_in_memory(listing: Listing) -> int | None:
+    return None if listing.pixels is None else min(listing.pixels.shape[1:3])

@@ -1,0 +1,201 @@
+"""Run: everything about one training, as one frozen value."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from proxysynth import losses
+from proxysynth.interfaces import ProxyLoss
+from proxysynth.losses.checks import check_not_negative, check_positive
+from proxysynth.losses.norm_softmax import NormSoftmax
+from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
+from proxysynth.training.split import Split
+from proxysynth.values import digest
+
+BEST_BY = ("recall@1", "r_precision", "map@r")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training. Equal runs give equal weights; `identity` is its hash.
+
+    What may differ from machine to machine without changing what is learnt (device, workers,
+    folders) is not here but in `Resources`. The defaults are those of the embedded glyphs;
+    `default_run` has the ones for photographs.
+
+    Args:
+        data: "glyphs", a folder with a sub-folder per class, a CSV, or "name:ROOT".
+        split: which of its classes are seen, see `Split`.
+        skip_bad: leave out pictures that cannot be read instead of stopping.
+        loss: a loss, or a regulariser that holds one.
+
+        backbone: a name in `models.BACKBONES`, `package.module:function` or `timm:name`.
+        width: a factor on its channels, for those that have one.
+        dim: of the embeddings; None keeps the backbone's features.
+        pooling: "average", "max" or "both".
+        pretrained: start from published weights; None leaves it to the backbone.
+        weights: a file of weights to start from instead.
+        image_size: the pictures' side; None is that of pictures in memory, else the backbone's.
+        freeze_batch_norm: keep the statistics of batch norm as they are at the start.
+
+        augment: random crops and flips in training, else the pictures as they are tested.
+        crop_scale: least and most of the area that a random crop keeps.
+        flip: how often it is mirrored.
+        cache_side: the short side at which photographs are kept after they were first decoded;
+            None is what testing resizes to, 0 decodes the original every time.
+
+        sampler: "shuffled", or "m_per_class" for batches with `m` pictures of each class.
+        epochs: how often the pictures are gone through.
+        batch_size: pictures per step.
+
+        optimizer: "adam", "adamw", "rmsprop" or "sgd".
+        lr, embedding_lr, proxy_lr: learning rates of the backbone, of the embedding layer (None:
+            as the backbone) and of the proxies.
+        weight_decay, momentum, eps: of the optimizer, where it has them.
+        schedule: how the rates change: "constant", "step" (times `decay` after each of
+            `decay_epochs`), "cosine" or "one_cycle".
+        warmup_epochs: so many first epochs train the embedding layer and the proxies only.
+        clip_norm, clip_value: limits of the gradient, as a whole and for each number.
+
+        precision: "float32"; "bfloat16" mixed; "auto" mixed where the device is built for it.
+        channels_last: lay out pictures and weights as convolutions like them best.
+        compile: translate the network with torch.compile.
+
+        seed: of everything that is drawn.
+        report_epoch: whose metrics count: "last"; "best" on classes held out of the seen ones;
+            "best_on_test" as the literature often does, which flatters.
+        best_by: the metric that chooses it.
+        evaluate_every: epochs between evaluations; the last epoch always has one.
+        ks: of Recall@k; empty for the data set's usual ones.
+    """
+
+    data: str = "glyphs"
+    split: Split = Split()
+    skip_bad: bool = False
+    loss: ProxyLoss | ProxySynthesis = ProxySynthesis(NormSoftmax())
+
+    backbone: str = "conv4"
+    width: float = 1.0
+    dim: int | None = 128
+    pooling: Literal["average", "max", "both"] = "average"
+    pretrained: bool | None = False
+    weights: str | None = None
+    image_size: int | None = None
+    freeze_batch_norm: bool = False
+
+    augment: bool = False
+    crop_scale: tuple[float, float] = (0.08, 1.0)
+    flip: float = 0.5
+    cache_side: int | None = None
+
+    sampler: Literal["shuffled", "m_per_class"] = "shuffled"
+    m: int = 4
+    epochs: int = 30
+    batch_size: int = 32
+
+    optimizer: Literal["adam", "adamw", "rmsprop", "sgd"] = "adam"
+    lr: float = 1e-3
+    embedding_lr: float | None = None
+    proxy_lr: float = 1e-2
+    weight_decay: float = 0.0
+    momentum: float = 0.9
+    eps: float = 1e-8
+    schedule: Literal["constant", "step", "cosine", "one_cycle"] = "cosine"
+    decay_epochs: tuple[int, ...] = ()
+    decay: float = 0.1
+    warmup_epochs: int = 0
+    clip_norm: float | None = None
+    clip_value: float | None = None
+
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    channels_last: bool = True
+    compile: bool = False
+
+    seed: int = 0
+    report_epoch: Literal["last", "best", "best_on_test"] = "last"
+    best_by: str = "map@r"
+    evaluate_every: int = 1
+    ks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not callable(self.loss):
+            raise ValueError(f"Run: loss must be a loss such as NormSoftmax(), got {self.loss!r}")
+        _check_choices(self)
+        check_positive(self, width=self.width, lr=self.lr, proxy_lr=self.proxy_lr, eps=self.eps)
+        check_not_negative(self, weight_decay=self.weight_decay, flip=self.flip, decay=self.decay)
+        for name, least in _WHOLE.items():
+            _check_whole(self, name, least)
+        for name in ("embedding_lr", "clip_norm", "clip_value"):
+            if getattr(self, name) is not None:
+                check_positive(self, **{name: getattr(self, name)})
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"Run: momentum must lie in 0..1, 1 left out, got {self.momentum!r}")
+        for name in ("decay_epochs", "ks"):
+            values = getattr(self, name)
+            if any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in values):
+                raise ValueError(f"Run: {name} must be whole numbers from 1 on, got {values!r}")
+        if self.schedule == "step" and not self.decay_epochs:
+            raise ValueError(
+                "Run: the schedule 'step' needs decay_epochs, the epochs after which the learning "
+                "rates fall: try decay_epochs=20 or schedule='cosine'"
+            )
+        if self.sampler == "m_per_class" and self.batch_size % self.m:
+            raise ValueError(
+                f"Run: batch_size must be a multiple of m={self.m} for the sampler 'm_per_class', "
+                f"got {self.batch_size}"
+            )
+
+    @property
+    def identity(self) -> str:
+        """Twelve hexadecimal digits that depend on every field."""
+        return digest(self)
+
+    @property
+    def normalized(self) -> bool:
+        """Whether embeddings have unit length: so for all but losses of raw dot products."""
+        return bool(getattr(self.loss, "normalized", True))
+
+
+KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (*(getattr(losses, name) for name in losses.__all__ if name != "LOSSES"),)
+    + (ProxySynthesis, Split, Run)
+}
+"""What a `run.json` may hold: the classes that `values.decode` makes, and no other."""
+
+# Whole-numbered fields, each with its least value; None is let through where the field allows it.
+_WHOLE = {
+    "epochs": 1,
+    "batch_size": 2,
+    "m": 1,
+    "evaluate_every": 1,
+    "warmup_epochs": 0,
+    "seed": 0,
+    "dim": 1,
+    "image_size": 1,
+    "cache_side": 0,
+}
+
+
+def _check_choices(run: Run) -> None:
+    """Every field that is a choice among words must be one of them."""
+    choices: dict[str, tuple[Any, ...]] = {"best_by": BEST_BY}
+    for name, hint in typing.get_type_hints(Run).items():
+        if typing.get_origin(hint) is Literal:
+            choices[name] = typing.get_args(hint)
+    for name, words in choices.items():
+        if getattr(run, name) not in words:
+            raise ValueError(
+                f"Run: {name} must be one of {', '.join(map(repr, words))}, "
+                f"got {getattr(run, name)!r}"
+            )
+
+
+def _check_whole(run: Run, name: str, least: int) -> None:
+    value = getattr(run, name)
+    if value is None and name in ("dim", "image_size", "cache_side"):
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"Run: {name} must be a whole number from {least} on, got {value!r}")

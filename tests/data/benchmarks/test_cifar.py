@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+
+from benchmark_imitations import (
+    CIFAR10,
+    CIFAR100,
+    cifar10_binary,
+    cifar10_python,
+    cifar100_binary,
+    cifar100_python,
+    python2_pickle,
+)
+from proxysynth.data import PIXELS, AsIs, Loader, open_data
+
+BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
+
+
+@pytest.mark.parametrize("make", [cifar10_binary, cifar10_python])
+def test_cifar10(tmp_path, monkeypatch, make):
+    splits = open_data(f"cifar10:{make(tmp_path, monkeypatch)}")
+    assert splits.train.classes == splits.test.classes == ("airplane", "automobile")
+    pixels = np.concatenate([CIFAR10[name][0] for name in BATCHES])
+    labels = np.concatenate([CIFAR10[name][1] for name in BATCHES])
+    assert np.array_equal(splits.train.pixels, pixels)
+    assert np.array_equal(splits.train.labels, labels)
+    assert np.array_equal(splits.test.pixels, CIFAR10["test_batch"][0])
+    assert np.array_equal(splits.test.labels, CIFAR10["test_batch"][1])
+    assert splits.train.names[4] == "data_batch_2:0"
+
+
+@pytest.mark.parametrize("make", [cifar100_binary, cifar100_python])
+def test_cifar100(tmp_path, monkeypatch, make):
+    splits = open_data(f"cifar100:{make(tmp_path, monkeypatch)}")
+    assert splits.train.classes == splits.test.classes == ("apple", "aquarium_fish", "baby")
+    for listing, part in ((splits.train, "train"), (splits.test, "test")):
+        assert np.array_equal(listing.pixels, CIFAR100[part][0])
+        assert np.array_equal(listing.labels, CIFAR100[part][1])
+
+
+def test_both_archives_are_the_same_data(tmp_path, monkeypatch):
+    binary = open_data(f"cifar10:{cifar10_binary(tmp_path / 'b', monkeypatch)}")
+    python = open_data(f"cifar10:{cifar10_python(tmp_path / 'p', monkeypatch)}")
+    assert binary.fingerprint() == python.fingerprint()
+
+
+def test_pictures_reach_a_network_in_colour(tmp_path, monkeypatch):
+    splits = open_data(f"cifar10:{cifar10_binary(tmp_path, monkeypatch)}")
+    loader = Loader(splits.train, AsIs(), PIXELS["cifar10"])
+    (batch,) = loader.batches([np.array([3, 1])])
+    mean, std = np.array([125.3, 123.0, 113.9]), np.array([63.0, 62.1, 66.7])
+    wanted = (splits.train.pixels[[3, 1]] - mean) / std
+    assert np.allclose(batch.images.permute(0, 2, 3, 1).numpy(), wanted, atol=1e-5)
+
+
+def test_the_folder_above_and_the_archive(tmp_path, monkeypatch):
+    cifar10_python(tmp_path / "cifar-10-batches-py", monkeypatch)
+    assert len(open_data(f"cifar10:{tmp_path}").train) == 20
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "cifar-100-python.tar.gz").write_bytes(b"\x1f\x8b")
+    with pytest.raises(ValueError, match=r"unpack .*cifar-100-python.tar.gz first"):
+        open_data(f"cifar100:{tmp_path / 'new'}")
+
+
+@pytest.mark.parametrize("make", [cifar10_binary, cifar10_python])
+def test_a_missing_batch(tmp_path, monkeypatch, make):
+    root = make(tmp_path, monkeypatch)
+    next(root.glob("data_batch_3*")).unlink()
+    with pytest.raises(ValueError, match=r"16 of 20 train pictures.*data_batch_3.*incomplete=True"):
+        open_data(f"cifar10:{root}")
+    splits = open_data(f"cifar10:{root}", incomplete=True)
+    assert len(splits.train) == 16
+    assert "16 of 20 train pictures" in splits.remarks()[0]
+
+
+def test_no_class_names(tmp_path, monkeypatch):
+    root = cifar10_binary(tmp_path, monkeypatch)
+    (root / "batches.meta.txt").write_text("")
+    with pytest.raises(ValueError, match=r"batches.meta.txt must hold the names of the classes"):
+        open_data(f"cifar10:{root}")
+    root = cifar100_python(tmp_path / "100", monkeypatch)
+    (root / "meta").write_bytes(python2_pickle({b"fine_label_names": [1, 2]}))
+    with pytest.raises(ValueError, match=r"meta must hold the names of the classes"):
+        open_data(f"cifar100:{root}")
+
+
+@pytest.mark.parametrize("incomplete", [False, True])
+def test_damaged_files(tmp_path, monkeypatch, incomplete):
+    root = cifar10_binary(tmp_path / "b", monkeypatch)
+    file = root / "data_batch_2.bin"
+    whole = file.read_bytes()
+    for data, words in (
+        (whole[:-5], r"data_batch_2.bin has 12,287 bytes, not a multiple of 3,073"),
+        (b"\x07" + whole[1:], r"data_batch_2.bin must have labels below 2, picture 0 has 7"),
+        (b"<html>", r"not a multiple"),
+    ):
+        file.write_bytes(data)
+        with pytest.raises(ValueError, match=words) as caught:
+            open_data(f"cifar10:{root}", incomplete=incomplete)
+        assert str(file) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        ({b"labels": [0]}, r"test must hold data and fine_labels, got labels"),
+        (
+            {b"data": np.zeros((2, 3072), np.uint8), b"fine_labels": [1]},
+            r"\(2, 3072\) for 1 labels",
+        ),
+        ({b"data": np.zeros((2, 10), np.uint8), b"fine_labels": [1, 1]}, r"shape \(2, 10\)"),
+        ({b"data": np.zeros((1, 3072), np.uint8), b"fine_labels": [b"1"]}, r"must hold data and"),
+    ],
+)
+def test_damaged_pickles(tmp_path, monkeypatch, held, words):
+    root = cifar100_python(tmp_path, monkeypatch)
+    (root / "test").write_bytes(python2_pickle(held))
+    with pytest.raises(ValueError, match=words):
+        open_data(f"cifar100:{root}")
+
+
+def test_a_pickle_that_calls_is_not_run(tmp_path, monkeypatch):
+    root = cifar10_python(tmp_path / "copy", monkeypatch)
+    trap = tmp_path / "trap"
+    call = f"cos\nmkdir\n(S'{trap}'\ntR."
+    (root / "data_batch_1").write_bytes(call.encode())
+    with pytest.raises(ValueError, match=r"data_batch_1 .*os.mkdir, which is never run"):
+        open_data(f"cifar10:{root}")
+    assert not trap.exists()

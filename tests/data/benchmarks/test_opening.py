@@ -1,0 +1,131 @@
+"""What holds for every benchmark, each in a small imitation of its layout."""
+
+import pytest
+
+from benchmark_imitations import MAKERS, cub200, save_picture
+from proxysynth.data import CATALOGUE, check_splits, open_benchmark, open_data
+from proxysynth.data.benchmarks.opening import READERS
+
+
+def test_every_benchmark_has_an_imitation():
+    assert set(MAKERS) == set(CATALOGUE) == set(READERS)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_complete_copy(tmp_path, monkeypatch, name):
+    root = MAKERS[name](tmp_path, monkeypatch)
+    splits = open_data(f"{name}:{root}")
+    entry = CATALOGUE[name]
+    found = {"train": splits.train, "query": splits.query, "test": splits.query}
+    found["gallery"] = splits.gallery
+    for part, count in entry.pictures.items():
+        assert len(found[part]) == count
+        assert len(found[part].classes) == entry.classes[part]
+    shared = set(splits.train.classes) & set(splits.query.classes)
+    assert bool(shared) == (entry.task == "classification")
+    assert splits.name == name
+    assert splits.notes == ()
+    assert splits.fingerprint() == open_benchmark(name, root, incomplete=True).fingerprint()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_another_number_than_published(tmp_path, monkeypatch, name):
+    entry = CATALOGUE[name]
+    root = MAKERS[name](tmp_path, monkeypatch)
+    made = CATALOGUE[name].pictures["train"]
+    monkeypatch.setitem(CATALOGUE, name, entry)
+    with pytest.raises(ValueError) as caught:
+        open_data(f"{name}:{root}")
+    text = str(caught.value)
+    assert "incomplete" in text
+    assert f"of {entry.pictures['train']:,} train pictures" in text
+    assert "incomplete=True" in text
+    assert "\n" not in text
+    if name in ("cub200", "cars196"):  # these few classes are all of the published first half
+        with pytest.raises(ValueError, match="testing needs pictures of at least 2 unseen"):
+            open_data(f"{name}:{root}", incomplete=True)
+    else:
+        splits = open_data(f"{name}:{root}", incomplete=True)
+        assert len(splits.train) == made
+        assert "incomplete" in splits.remarks()[0]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_wrong_roots(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    title = CATALOGUE[name].title
+    for root, words in (
+        (tmp_path / "none", "does not exist"),
+        (tmp_path / "file", "is a file"),
+        (tmp_path / "empty", f"holds no copy of {title}"),
+        ("", f"say where {title} lies"),
+    ):
+        with pytest.raises(ValueError, match=words) as caught:
+            open_data(f"{name}:{root}")
+        assert "\n" not in str(caught.value)
+        assert title in str(caught.value)
+
+
+def test_a_label_file_that_names_a_missing_picture(tmp_path, monkeypatch):
+    root = cub200(tmp_path, monkeypatch)
+    (root / "images" / "003.Crow" / "1.jpg").unlink()
+    words = r"5 of 6 test pictures, images.txt names images/003.Crow/1.jpg which is not there: down"
+    with pytest.raises(ValueError, match=words):
+        open_data(f"cub200:{root}")
+    (root / "images" / "003.Crow" / "2.jpg").unlink()
+    with pytest.raises(ValueError, match="nor are 1 others"):
+        open_data(f"cub200:{root}")
+    splits = open_data(f"cub200:{root}", incomplete=True)
+    assert splits.test.names[:2] == ("images/003.Crow/0.jpg", "images/003.Crow/3.jpg")
+    assert splits.notes == (
+        "The copy of CUB-200-2011 is incomplete: 5 of 5 train pictures, 4 of 6 test pictures.",
+    )
+
+
+def test_a_class_without_pictures_goes(tmp_path, monkeypatch):
+    root = cub200(tmp_path, monkeypatch)
+    for path in (root / "images" / "001.Auk").iterdir():
+        path.unlink()
+    words = "2 of 5 train pictures of 1 instead of 2 classes"
+    with pytest.raises(ValueError, match=words):
+        open_data(f"cub200:{root}")
+    with pytest.raises(ValueError, match="at least 2 seen classes, got 1"):
+        open_data(f"cub200:{root}", incomplete=True)
+
+
+def test_a_half_unpacked_archive(tmp_path, monkeypatch):
+    root = cub200(tmp_path / "CUB_200_2011", monkeypatch)
+    (tmp_path / "CUB_200_2011.tgz").write_bytes(b"\x1f\x8b")
+    (root / "images").rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"0 of 5 train.*unpack .*CUB_200_2011.tgz first"):
+        open_data(f"cub200:{tmp_path}")
+    with pytest.raises(ValueError, match=r"no picture of CUB-200-2011: unpack .*tgz first"):
+        open_data(f"cub200:{tmp_path}", incomplete=True)
+
+
+def test_a_picture_that_is_an_error_page(tmp_path, monkeypatch):
+    root = cub200(tmp_path, monkeypatch)
+    page = root / "images" / "002.Booby" / "1.jpg"
+    page.write_text("<!DOCTYPE html><html><body>404 Not Found</body></html>")
+    splits = open_data(f"cub200:{root}")  # its name is right; reading it tells
+    with pytest.raises(ValueError, match="it is an HTML page") as caught:
+        check_splits(splits)
+    assert str(page) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_pictures_that_no_label_file_names_are_not_loaded(tmp_path, monkeypatch):
+    root = cub200(tmp_path, monkeypatch)
+    save_picture(root / "images" / "001.Auk" / "mine.jpg")
+    assert len(open_data(f"cub200:{root}").train) == 5
+
+
+def test_options(tmp_path, monkeypatch):
+    root = cub200(tmp_path, monkeypatch)
+    with pytest.raises(ValueError, match="cub200 has no option 'unseen_fraction'"):
+        open_data(f"cub200:{root}", unseen_fraction=0.2)
+    with pytest.raises(ValueError, match="unknown benchmark 'cub'"):
+        open_benchmark("cub", root)
+    with pytest.raises(ValueError, match="write cub200:ROOT"):
+        open_data("cub200")

@@ -1,0 +1,185 @@
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmark_imitations import (
+    MAKERS,
+    cars196_folders,
+    cars196_halves,
+    cub200,
+    inshop,
+    save_picture,
+    sop,
+    tiny_imagenet,
+)
+from proxysynth.data import (
+    BadPictures,
+    check_benchmark,
+    open_data,
+    open_picture,
+    prepare,
+    prepare_benchmark,
+)
+from proxysynth.data.picture_cache import shrunken
+
+LAYOUTS = {
+    "cub200": cub200,
+    "cars196": MAKERS["cars196"],
+    "cars196 in halves": cars196_halves,
+    "cars196 in folders": cars196_folders,
+    "sop": sop,
+    "inshop": lambda root, patch: inshop(root, patch, "Eval", "Img"),
+    "tiny_imagenet": tiny_imagenet,
+}
+
+
+def parts(splits):
+    return [part for part in (splits.train, splits.query, splits.gallery) if part is not None]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_same_loader_reads_the_copy(tmp_path, monkeypatch, layout):
+    name = layout.split()[0]
+    root, out = LAYOUTS[layout](tmp_path / "root", monkeypatch), tmp_path / "out"
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    made = prepare_benchmark(name, root, out, side=20, workers=2)
+    old, new = open_data(f"{name}:{root}"), open_data(f"{name}:{out}")
+    assert new.fingerprint() == old.fingerprint()
+    assert new.train.root == out
+    assert made.written == sum(len(part) for part in parts(old))
+    assert (made.kept, made.unreadable, made.root) == (0, (), str(out))
+    for part in parts(new):
+        for i in range(len(part)):
+            assert min(open_picture(part.path(i)).size) == 20
+    assert check_benchmark(name, out).complete
+    assert before == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_pictures_are_resized_and_saved_well(tmp_path, monkeypatch):
+    root = cub200(tmp_path / "root", monkeypatch, size=(300, 200))
+    smooth = np.add.outer(np.arange(200), np.arange(300))[..., None].repeat(3, 2) // 2
+    picture = root / "images" / "001.Auk" / "0.jpg"
+    Image.fromarray(smooth.astype(np.uint8)).save(picture, quality=98)
+    prepare_benchmark("cub200", root, tmp_path / "out", side=100)
+    with Image.open(tmp_path / "out" / "images" / "001.Auk" / "0.jpg") as made:
+        assert made.format == "JPEG"
+        assert made.size == (150, 100)
+        near = np.abs(np.asarray(made).astype(int) - shrunken(picture, 100))
+        assert near.mean() < 1
+        # The table that quality 95 stands for.
+        other = tmp_path / "other.jpg"
+        Image.fromarray(smooth.astype(np.uint8)).save(other, quality=95)
+        with Image.open(other) as same:
+            assert made.quantization == same.quantization
+
+
+def test_small_pictures_are_copied_byte_by_byte(tmp_path, monkeypatch):
+    root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
+    prepare_benchmark("cub200", root, out)  # 48 x 36, and 256 are allowed
+    for path in (root / "images").rglob("*.jpg"):
+        assert (out / path.relative_to(root)).read_bytes() == path.read_bytes()
+    for name in ("images.txt", "image_class_labels.txt", "classes.txt"):
+        assert (out / name).read_bytes() == (root / name).read_bytes()
+    assert not (out / "bounding_boxes.txt").exists()
+
+
+def test_a_stop_and_another_start(tmp_path, monkeypatch):
+    root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
+
+    shrunken_so_far = []
+
+    def stop(path, side):
+        shrunken_so_far.append(path)
+        if len(shrunken_so_far) > 4:
+            raise KeyboardInterrupt
+        return real(path, side)
+
+    with monkeypatch.context() as patch:
+        real = prepare._shrunken
+        patch.setattr(prepare, "_shrunken", stop)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_benchmark("cub200", root, out, side=20)
+    there = {path: path.read_bytes() for path in out.rglob("*.jpg")}
+    assert len(there) == 4
+    seen = []
+    made = prepare_benchmark("cub200", root, out, side=20, progress=lambda *at: seen.append(at))
+    assert made.kept == len(there)
+    assert made.written == 11 - len(there)
+    assert seen == [(i, 11) for i in range(1, 12)]
+    assert all(path.read_bytes() == data for path, data in there.items())
+    assert not list(out.rglob(".unfinished-*"))
+    assert open_data(f"cub200:{out}").fingerprint() == open_data(f"cub200:{root}").fingerprint()
+    assert prepare_benchmark("cub200", root, out, side=20).written == 0
+
+
+def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
+    root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
+
+    def full(source, target):
+        if str(target).endswith(".jpg"):
+            raise OSError(28, "No space left on device")
+        return rename(source, target)
+
+    rename = os.replace
+    monkeypatch.setattr(prepare.os, "replace", full)
+    with pytest.raises(ValueError, match=r"cannot write .*\.jpg: no space left on device"):
+        prepare_benchmark("cub200", root, out, side=20)
+    assert not list(out.rglob("*.jpg"))
+    assert not list(out.rglob(".unfinished-*"))
+
+
+def test_unreadable_pictures_are_named_at_the_end(tmp_path, monkeypatch):
+    root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
+    page = root / "images" / "003.Crow" / "0.jpg"
+    whole = page.read_bytes()
+    page.write_text("<!DOCTYPE html>")
+    with pytest.raises(BadPictures, match="1 of 11 pictures cannot be read: .*HTML page"):
+        prepare_benchmark("cub200", root, out, side=20)
+    assert len(list(out.rglob("*.jpg"))) == 10
+    made = prepare_benchmark("cub200", root, out, side=20, incomplete=True)
+    assert [file for file, _ in made.unreadable] == ["images/003.Crow/0.jpg"]
+    assert len(open_data(f"cub200:{out}", incomplete=True).test) == 5
+    page.write_bytes(whole)  # repaired: only this one is left to do
+    assert prepare_benchmark("cub200", root, out, side=20).written == 1
+    assert len(open_data(f"cub200:{out}").test) == 6
+
+
+def test_an_incomplete_copy(tmp_path, monkeypatch):
+    root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
+    (root / "images" / "001.Auk" / "0.jpg").unlink()
+    with pytest.raises(ValueError, match="is incomplete, it has 4 of 5 train"):
+        prepare_benchmark("cub200", root, out)
+    assert not out.exists()
+    assert prepare_benchmark("cub200", root, out, incomplete=True).written == 10
+    assert len(open_data(f"cub200:{out}", incomplete=True).train) == 4
+
+
+def test_what_is_refused(tmp_path, monkeypatch):
+    root = cub200(tmp_path / "root", monkeypatch)
+    for out in (root, root / "small", tmp_path / "root" / "images"):
+        with pytest.raises(ValueError, match="must lie outside of"):
+            prepare_benchmark("cub200", root, out)
+    (tmp_path / "link").symlink_to(root)
+    with pytest.raises(ValueError, match="must lie outside of"):
+        prepare_benchmark("cub200", root, tmp_path / "link" / "small")
+    with pytest.raises(ValueError, match="at least 1 pixel, got 0"):
+        prepare_benchmark("cub200", root, tmp_path / "out", side=0)
+    save_picture(tmp_path / "mine" / "a.jpg")
+    with pytest.raises(ValueError, match="has other files already"):
+        prepare_benchmark("cub200", root, tmp_path / "mine")
+    prepare_benchmark("cub200", root, tmp_path / "out", side=20)
+    with pytest.raises(ValueError, match="with another side"):
+        prepare_benchmark("cub200", root, tmp_path / "out", side=24)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "svhn", "tiny_imagenet"])
+def test_sets_that_are_small_already(tmp_path, monkeypatch, name):
+    root = MAKERS[name](tmp_path / "root", monkeypatch)
+    with pytest.raises(ValueError, match="already, no larger than 256: use it as it is"):
+        prepare_benchmark(name, root, tmp_path / "out")
+    if name != "tiny_imagenet":
+        with pytest.raises(ValueError, match="not kept as pictures"):
+            prepare_benchmark(name, root, tmp_path / "out", side=16)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,47 @@
+import os
+
+import pytest
+
+from proxysynth.training import Run, default_run
+
+
+def test_glyphs_are_the_default():
+    assert default_run() == Run()
+
+
+def test_a_folder_is_fine_tuned(tmp_path, monkeypatch):
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+    run = default_run("photos")
+    assert run.data == os.path.abspath("photos")
+    assert (run.backbone, run.pretrained, run.freeze_batch_norm) == (
+        "efficientnet_lite0",
+        True,
+        True,
+    )
+    assert (run.lr, run.proxy_lr, run.augment) == (1e-4, 1e-2, True)
+    assert run.warmup_epochs == 1
+
+
+def test_from_scratch_learns_with_larger_steps_and_live_batch_norm(tmp_path):
+    run = default_run(tmp_path, pretrained=False)
+    assert (run.lr, run.freeze_batch_norm, run.warmup_epochs) == (Run.lr, False, 0)
+
+
+def test_changes_win_over_defaults(tmp_path):
+    run = default_run(tmp_path, lr=3e-4, freeze_batch_norm=False, epochs=2)
+    assert (run.lr, run.freeze_batch_norm, run.warmup_epochs) == (3e-4, False, 0)
+
+
+def test_a_backbone_that_is_not_ours_knows_itself(tmp_path):
+    assert default_run(tmp_path, backbone="my.module:network").pretrained is None
+
+
+def test_a_benchmark_keeps_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert default_run("cub200:birds").data == f"cub200:{os.path.abspath('birds')}"
+
+
+def test_a_misspelt_field_names_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'epochs'"):
+        default_run(epoch=3)

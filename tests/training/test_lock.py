@@ -1,0 +1,47 @@
+import subprocess
+import sys
+
+import pytest
+
+from proxysynth.training import TrainingFailed, WrongFolder
+from proxysynth.training.lock import locked
+
+HOLD = """
+import sys
+from pathlib import Path
+from proxysynth.training.lock import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_process_at_a_time(tmp_path):
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(WrongFolder, match=rf"process {other.pid}\) is training into"):
+            locked(tmp_path).__enter__()
+        other.kill()
+        other.wait()
+    with locked(tmp_path):  # a killed process holds nothing
+        pass
+
+
+def test_the_lock_is_given_back(tmp_path):
+    for _ in range(2):
+        with locked(tmp_path), pytest.raises(WrongFolder, match="another process"):
+            locked(tmp_path).__enter__()
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
+    import errno
+    import os
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("proxysynth.training.lock.os.open", refuse)
+    with pytest.raises(TrainingFailed, match="read-only file system") as caught:
+        locked(tmp_path).__enter__()
+    assert "nothing was changed" in str(caught.value)

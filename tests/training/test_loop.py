@@ -1,0 +1,446 @@
+import errno
+import json
+import os
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import proxysynth as ps
+from proxysynth.models.backbones import make_embedder
+from proxysynth.retrieval import evaluate
+from proxysynth.training import (
+    NotFinite,
+    Resources,
+    Run,
+    Silent,
+    Split,
+    TrainingFailed,
+    WrongFolder,
+    durable,
+    learner,
+    read_metrics,
+    read_result,
+    read_run,
+    train,
+)
+from proxysynth.training.checkpoint import Checkpoints
+from proxysynth.training.prepare import open_splits
+from proxysynth.training.run_folder import CHECKPOINT
+from proxysynth.training.tensor_file import EMBEDDINGS, read_tensors
+from training.sameness import assert_same_outcome, assert_same_tensors
+from training.tiny_pictures import pictures
+
+
+class Stopped(BaseException):
+    """A stand-in for a kill."""
+
+
+class Stopper(Silent):
+    """Stops the run after so many batches; keeps what it was told."""
+
+    def __init__(self, batches: int | None = None) -> None:
+        self.left = batches
+        self.said = []
+
+    def say(self, sentence):
+        self.said.append(sentence)
+
+    def task(self, name, total, done=0):
+        return _Ticking(self if name == "training" else Stopper())
+
+
+class _Ticking:
+    def __init__(self, stopper):
+        self.stopper = stopper
+
+    def __enter__(self):
+        return self.tick
+
+    def __exit__(self, *_):
+        return None
+
+    def tick(self, pictures, note):
+        if self.stopper.left is not None:
+            self.stopper.left -= 1
+            if self.stopper.left < 0:
+                raise Stopped
+
+
+def stopped_and_resumed(run, folder, at, resources=None):
+    with pytest.raises(Stopped):
+        train(run, folder, resources=resources, progress=Stopper(at))
+    told = Stopper()
+    result = train(run, folder, resources=resources, progress=told)
+    return result, told.said
+
+
+def test_a_run_leaves_all_that_others_need(finished, glyph_run):
+    result = read_result(finished)
+    assert read_run(finished).run == glyph_run
+    assert [line["epoch"] for line in read_metrics(finished)] == [1, 2]
+    assert (result.epoch, result.epochs, result.chosen) == (2, 2, "last")
+    assert result.data["train"] == {"pictures": 48, "classes": 6}
+    assert result.data["query"] == {"pictures": 80, "classes": 5}
+    assert result.device.startswith("cpu")
+    assert {"recall@1", "recall@8", "r_precision", "map@r"} <= result.untrained.keys()
+    tensors, about = read_tensors(finished / EMBEDDINGS)
+    assert tensors["query"].shape == (80, 16)
+    assert len(about["query"]) == 80
+    assert len(about["classes"]) == 5
+    assert evaluate(tensors["query"], tensors["query_labels"]) == result.metrics
+    last = read_metrics(finished)[-1]
+    assert {name: last[name] for name in result.metrics} == result.metrics
+
+
+def test_the_untrained_features_are_those_of_the_first_weights(finished, glyph_run):
+    query = open_splits(glyph_run).query
+    net = make_embedder("conv4", 16, width=0.25, seed=0).eval()
+    numbers = (torch.from_numpy(query.pixels.copy()).float()[:, None] / 255 - 0.88) / 0.3
+    with torch.inference_mode():
+        maps = net.backbone(numbers)
+    expected = evaluate(maps.mean((2, 3)), query.labels)
+    assert read_result(finished).untrained == pytest.approx(expected)
+
+
+def test_a_finished_run_gives_its_result_without_training(finished, glyph_run, monkeypatch):
+    monkeypatch.setattr("proxysynth.training.loop.prepare", None)
+    before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
+    assert train(glyph_run, finished) == read_result(finished)
+    assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
+
+
+def test_another_run_is_refused(finished, glyph_run):
+    before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
+    with pytest.raises(WrongFolder, match="epochs 2 there, 3 here"):
+        train(replace(glyph_run, epochs=3), finished)
+    assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
+
+
+def test_the_callers_random_numbers_are_left_alone(glyph_run, tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(replace(glyph_run, epochs=1), tmp_path / "run")
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("at", [0, 2, 3, 4])
+def test_stopped_in_any_epoch_it_ends_as_if_unbroken(finished, glyph_run, tmp_path, at):
+    """Three batches an epoch: 0 and 2 stop in the first, 3 and 4 in the second."""
+    stopped_and_resumed(glyph_run, tmp_path / "run", at)
+    assert_same_outcome(tmp_path / "run", finished)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_stopped_within_an_epoch_it_goes_on_from_there(finished, glyph_run, tmp_path, every):
+    resources = Resources(checkpoint_steps=every)
+    _, said = stopped_and_resumed(glyph_run, tmp_path / "run", 5, resources)
+    assert f"Going on after epoch 1, step {5 if every == 1 else 4}." in said
+    assert_same_outcome(tmp_path / "run", finished)
+
+
+@pytest.mark.parametrize("sampler", ["shuffled", "m_per_class"])
+def test_with_workers_and_augmentation_too(photo_run, tmp_path, sampler):
+    run = replace(photo_run, sampler=sampler, m=2, optimizer="adamw", warmup_epochs=1)
+    resources = Resources(workers=3, checkpoint_steps=2)
+    train(run, tmp_path / "unbroken", resources=resources)
+    stopped_and_resumed(run, tmp_path / "broken", 7, resources)
+    assert_same_outcome(tmp_path / "broken", tmp_path / "unbroken")
+
+
+def test_workers_change_nothing(photo_run, tmp_path):
+    for workers in (0, 3):
+        train(photo_run, tmp_path / f"{workers}", resources=Resources(workers=workers))
+    assert_same_outcome(tmp_path / "0", tmp_path / "3")
+
+
+def test_augmentation_changes_something(photo_run, tmp_path):
+    train(photo_run, tmp_path / "augmented")
+    train(replace(photo_run, augment=False), tmp_path / "plain")
+    one, other = (read_metrics(tmp_path / name)[-1] for name in ("augmented", "plain"))
+    assert one["loss"] != other["loss"]
+
+
+def test_seeds_differ(finished, glyph_run, tmp_path):
+    train(replace(glyph_run, seed=1), tmp_path / "run")
+    one, other = (read_metrics(folder)[-1]["loss"] for folder in (finished, tmp_path / "run"))
+    assert one != other
+
+
+def test_a_last_line_of_metrics_that_was_not_checkpointed_is_not_counted_twice(
+    finished, glyph_run, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", _stop_at_second(Checkpoints.save))
+        with pytest.raises(Stopped):
+            train(glyph_run, tmp_path / "run")
+    assert len(read_metrics(tmp_path / "run")) == 2
+    with open(tmp_path / "run" / "metrics.jsonl", "a") as file:
+        file.write('{"half a li')
+    train(glyph_run, tmp_path / "run")
+    assert_same_outcome(tmp_path / "run", finished)
+
+
+def _stop_at_second(save):
+    calls = []
+
+    def stop(self, state, tensors):
+        calls.append(state)
+        if len(calls) == 2:
+            raise Stopped
+        save(self, state, tensors)
+
+    return stop
+
+
+@pytest.mark.parametrize("report", ["best", "best_on_test"])
+def test_the_best_epoch_is_reported(glyph_run, tmp_path, report):
+    split = replace(glyph_run.split, validation_fraction=0.34)
+    run = replace(glyph_run, report_epoch=report, epochs=4, lr=0.02, split=split)
+    result = train(run, tmp_path / "run")
+    lines = read_metrics(tmp_path / "run")
+    scores = [line.get("validation", line)["map@r"] for line in lines]
+    best = int(np.argmax(scores)) + 1
+    assert result.epoch == best
+    assert result.chosen == report
+    assert {k: lines[best - 1][k] for k in result.metrics} == pytest.approx(result.metrics)
+    assert ("validation" in lines[0]) == (report == "best")
+    if report == "best":
+        assert result.data["validation"] == {"pictures": 16, "classes": 2}
+        assert result.data["train"]["classes"] == 4
+        assert "held out" in result.why
+    else:
+        assert "flatters" in result.why
+
+
+def test_the_best_epoch_survives_a_stop(glyph_run, tmp_path):
+    run = replace(glyph_run, report_epoch="best_on_test", epochs=4, lr=0.05)
+    unbroken = train(run, tmp_path / "unbroken")
+    assert unbroken.epoch < 4  # otherwise going back is not tested
+    stopped_and_resumed(run, tmp_path / "broken", 11)
+    assert_same_outcome(tmp_path / "broken", tmp_path / "unbroken")
+
+
+def test_evaluations_may_be_rare(glyph_run, tmp_path):
+    run = replace(glyph_run, epochs=5, evaluate_every=2)
+    train(run, tmp_path / "run")
+    assert [line["epoch"] for line in read_metrics(tmp_path / "run")] == [2, 4, 5]
+    stopped_and_resumed(run, tmp_path / "broken", 9)
+    assert_same_outcome(tmp_path / "broken", tmp_path / "run")
+
+
+def test_query_and_gallery_apart(tmp_path):
+    for part in ("train", "query", "gallery"):
+        pictures(tmp_path / "set" / part, classes=3, each=4)
+    run = Run(data=str(tmp_path / "set"), epochs=1, dim=8, width=0.25, batch_size=4, image_size=32)
+    result = train(run, tmp_path / "run")
+    tensors, about = read_tensors(tmp_path / "run" / EMBEDDINGS)
+    assert tensors["gallery"].shape == (12, 8)
+    assert len(about["gallery"]) == 12
+    expected = evaluate(
+        tensors["query"],
+        tensors["query_labels"],
+        gallery=tensors["gallery"],
+        gallery_labels=tensors["gallery_labels"],
+    )
+    assert result.metrics == expected
+
+
+def test_changed_pictures_are_refused(tmp_path):
+    root = pictures(tmp_path / "set")
+    run = Run(data=str(root), epochs=2, dim=8, width=0.25, batch_size=4, image_size=32)
+    with pytest.raises(Stopped):
+        train(run, tmp_path / "run", progress=Stopper(1))
+    shutil.copy(root / "class0" / "0.png", root / "class0" / "9.png")
+    with pytest.raises(WrongFolder, match="have changed since the run"):
+        train(run, tmp_path / "run")
+
+
+def test_bad_pictures_stop_the_run_before_it_begins(tmp_path):
+    root = pictures(tmp_path / "set")
+    (root / "class0" / "bad.png").write_bytes(b"not a picture")
+    run = Run(data=str(root), epochs=1, dim=8, width=0.25, batch_size=4, image_size=32)
+    with pytest.raises(ValueError, match=r"bad\.png"):
+        train(run, tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+    result = train(replace(run, skip_bad=True), tmp_path / "run")
+    assert any("bad.png" in note for note in result.notes)
+
+
+def test_a_loss_that_is_not_finite_names_step_files_and_checkpoint(
+    photo_run, tmp_path, monkeypatch
+):
+    step = learner.Learner.step
+    monkeypatch.setattr(
+        learner.Learner,
+        "step",
+        lambda self, batch, number: float("nan") if number == 5 else step(self, batch, number),
+    )
+    with pytest.raises(NotFinite) as caught:
+        train(photo_run, tmp_path / "run")
+    sentence = str(caught.value)
+    assert "step 6 of epoch 2" in sentence
+    assert str(tmp_path / "run" / CHECKPOINT / "step-000000004") in sentence
+    assert all(os.path.isfile(file) for file in caught.value.files)
+    assert len(caught.value.files) == 4
+    assert caught.value.files[0] in sentence
+    listed = (tmp_path / "run" / "not_finite.txt").read_text().split()
+    assert tuple(listed) == caught.value.files
+    assert "\n" not in sentence
+
+
+def test_weights_that_break_after_a_good_loss_never_reach_a_checkpoint(
+    glyph_run, tmp_path, monkeypatch
+):
+    step = learner.Learner.step
+
+    def break_at_four(self, batch, number):
+        loss = step(self, batch, number)
+        if number == 5:
+            self.proxies.data[0, 0] = float("nan")
+        return loss
+
+    monkeypatch.setattr(learner.Learner, "step", break_at_four)
+    with pytest.raises(NotFinite, match=r"step 6 of epoch 2.*step-000000003"):
+        train(glyph_run, tmp_path / "run")
+    assert Checkpoints(tmp_path / "run" / CHECKPOINT).steps() == [3]
+
+
+def test_pictures_of_huge_numbers_end_in_a_sentence(glyph_run, tmp_path):
+    """A learning rate that explodes, with nothing patched."""
+    run = replace(glyph_run, lr=1e38, optimizer="sgd", schedule="constant")
+    with pytest.raises(NotFinite, match="not finite in step"):
+        train(run, tmp_path / "run")
+
+
+def fail_on(monkeypatch, name, code=errno.ENOSPC):
+    """Writing a file whose name has `name` in it fails."""
+    write = durable.write_new
+
+    def writing(path, data):
+        if name in str(path):
+            raise durable.CannotWrite(code, os.strerror(code), str(path))
+        write(path, data)
+
+    monkeypatch.setattr(durable, "write_new", writing)
+    monkeypatch.setattr("proxysynth.training.checkpoint.write_new", writing)
+
+
+@pytest.mark.parametrize(
+    "name", ["step-000000006", "model.safetensors", "embeddings.safetensors", "result.json"]
+)
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(
+    finished, glyph_run, tmp_path, monkeypatch, name
+):
+    with monkeypatch.context() as patch:
+        fail_on(patch, name)
+        with pytest.raises(TrainingFailed, match="no space left on device") as caught:
+            train(glyph_run, tmp_path / "run")
+    assert "the last good checkpoint is" in str(caught.value)
+    assert "free some space" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    train(glyph_run, tmp_path / "run")
+    assert_same_outcome(tmp_path / "run", finished)
+
+
+def test_a_read_only_folder_is_one_sentence(glyph_run, tmp_path, monkeypatch):
+    fail_on(monkeypatch, "run.json", errno.EROFS)
+    with pytest.raises(TrainingFailed, match="read-only file system"):
+        train(glyph_run, tmp_path / "run")
+
+
+def test_a_file_where_the_folder_should_be(glyph_run, tmp_path):
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(TrainingFailed, match=r"cannot write .*run: (file exists|not a directory)"):
+        train(glyph_run, tmp_path / "run")
+    assert (tmp_path / "run").read_text() == "a file"
+
+
+def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    for name in ("result.json", "model.safetensors", "embeddings.safetensors"):
+        (tmp_path / "run" / name).unlink()
+    path = tmp_path / "run" / CHECKPOINT / "step-000000006" / "tensors.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    told = Stopper()
+    train(glyph_run, tmp_path / "run", progress=told)
+    assert any("damaged" in sentence for sentence in told.said)
+    assert "Going on after epoch 1, step 3." in told.said
+    assert_same_outcome(tmp_path / "run", finished)
+
+
+def test_a_checkpoint_of_another_run_is_refused(finished, glyph_run, tmp_path):
+    other = replace(glyph_run, seed=9)
+    with pytest.raises(Stopped):
+        train(other, tmp_path / "run", progress=Stopper(0))
+    shutil.rmtree(tmp_path / "run" / CHECKPOINT, ignore_errors=True)
+    shutil.copytree(finished / CHECKPOINT, tmp_path / "run" / CHECKPOINT)
+    with pytest.raises(WrongFolder, match="belongs to another run"):
+        train(other, tmp_path / "run")
+
+
+def test_half_written_files_are_swept_away(glyph_run, tmp_path):
+    with pytest.raises(Stopped):
+        train(glyph_run, tmp_path / "run", progress=Stopper(4))
+    (tmp_path / "run" / ".unfinished-result.json").write_text("{")
+    (tmp_path / "run" / CHECKPOINT / ".unfinished-step-000000006").mkdir()
+    train(glyph_run, tmp_path / "run")
+    left = [path for path in (tmp_path / "run").rglob("*") if "unfinished" in path.name]
+    assert left == []
+
+
+def test_the_last_epoch_alone_is_resumed_from_its_checkpoint(finished, glyph_run, tmp_path):
+    """Killed after the last checkpoint and before the result: only the end is done again."""
+    shutil.copytree(finished, tmp_path / "run")
+    for name in ("result.json", "model.safetensors", "embeddings.safetensors"):
+        (tmp_path / "run" / name).unlink()
+    train(glyph_run, tmp_path / "run", progress=Stopper(0))
+    assert_same_outcome(tmp_path / "run", finished)
+
+
+def test_raw_dot_products_keep_the_lengths_of_embeddings(glyph_run, tmp_path):
+    train(replace(glyph_run, loss=ps.Softmax(), epochs=1), tmp_path / "run")
+    query = read_tensors(tmp_path / "run" / EMBEDDINGS)[0]["query"]
+    assert query.norm(dim=1).std() > 1e-3
+
+
+def test_ks_are_the_runs(glyph_run, tmp_path):
+    result = train(replace(glyph_run, ks=(1, 3), epochs=1), tmp_path / "run")
+    assert {name for name in result.metrics if name.startswith("recall")} == {
+        "recall@1",
+        "recall@3",
+    }
+
+
+def test_the_same_seed_of_glyphs_in_run_json(finished):
+    told = json.loads((finished / "run.json").read_text())
+    assert len(told["data"]["fingerprint"]) == 12
+    assert told["run"]["split"]["train_classes"] == 6
+
+
+def test_a_missing_folder_of_pictures_is_a_sentence(glyph_run, tmp_path):
+    run = replace(glyph_run, data=str(tmp_path / "nowhere"), split=Split())
+    with pytest.raises(ValueError, match="there is no folder or CSV"):
+        train(run, tmp_path / "run")
+
+
+def test_16_bit_pictures_are_trained_on(tmp_path):
+    """One step of an odd kind through the whole loop; the reader has its own tests."""
+    root = pictures(tmp_path / "set", classes=4, each=3)
+    deep = np.arange(40 * 32, dtype=np.uint16).reshape(32, 40) * 50
+    Image.fromarray(deep).save(root / "class0" / "deep.png")
+    run = Run(data=str(root), epochs=1, dim=8, width=0.25, batch_size=4, image_size=32)
+    assert train(run, tmp_path / "run").data["train"]["pictures"] >= 6
+
+
+def test_tensors_of_two_runs_are_told_apart(finished, glyph_run, tmp_path):
+    """The comparison that all these tests rest on does see a difference."""
+    train(replace(glyph_run, seed=3), tmp_path / "run")
+    one = read_tensors(finished / EMBEDDINGS)[0]
+    other = read_tensors(tmp_path / "run" / EMBEDDINGS)[0]
+    with pytest.raises(AssertionError):
+        assert_same_tensors(one, other)

@@ -1,0 +1,73 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from proxysynth.data import AsIs, CenterCrop, Listing, MPerClass, RandomResizedCrop, Shuffled
+from proxysynth.training import Resources, Run, Silent
+from proxysynth.training.prepare import (
+    evaluation_transform,
+    make_network,
+    make_sampler,
+    prepare,
+    short_side,
+    training_transform,
+)
+
+FILES = Listing(("a.png",), np.array([0]), ("a",), root="/")
+HELD = Listing(("a",), np.array([0]), ("a",), pixels=np.zeros((1, 32, 32), np.uint8))
+
+
+def test_photographs_are_tested_as_the_paper_does():
+    net = make_network(Run(image_size=224), None)
+    assert evaluation_transform(net, FILES) == CenterCrop(256, 224)
+    assert short_side(96, in_memory=False) == 110
+
+
+def test_pictures_in_memory_stay_as_they_are():
+    assert evaluation_transform(make_network(Run(), 32), HELD) == AsIs()
+    assert evaluation_transform(make_network(Run(image_size=48), 32), HELD) == CenterCrop(48, 48)
+
+
+def test_augmentation():
+    net = make_network(Run(), 32)
+    run = Run(augment=True, crop_scale=(0.3, 0.9), flip=0.0)
+    assert training_transform(run, net, HELD) == RandomResizedCrop(32, (0.3, 0.9), flip=0.0)
+    assert training_transform(Run(), net, HELD) == AsIs()
+
+
+def test_samplers():
+    assert make_sampler(Run(seed=3)) == Shuffled(3)
+    assert make_sampler(Run(seed=3, sampler="m_per_class", m=2)) == MPerClass(2, 3)
+
+
+def test_files_are_cached_at_the_side_they_are_tested_at(photo_run):
+    ready = prepare(photo_run, Resources(workers=0), Silent())
+    assert ready.train.cache.side == 37
+    assert ready.query.cache is ready.train.cache
+    assert ready.gallery is None
+    assert ready.validation is None
+    none = prepare(replace(photo_run, cache_side=0), Resources(workers=0), Silent())
+    assert none.train.cache is None
+
+
+def test_validation_is_held_out_of_the_seen_classes(glyph_run):
+    ready = prepare(replace(glyph_run, report_epoch="best"), Resources(), Silent())
+    whole = prepare(glyph_run, Resources(), Silent())
+    held = set(ready.validation.listing.classes)
+    assert held | set(ready.splits.train.classes) == set(whole.splits.train.classes)
+    assert not held & set(ready.splits.train.classes)
+    assert ready.splits.query.classes == whole.splits.query.classes
+
+
+def test_files_of_a_batch_are_named(photo_run, glyph_run):
+    on_files = prepare(photo_run, Resources(workers=0), Silent())
+    assert on_files.file(0) == str(on_files.splits.train.path(0))
+    in_memory = prepare(glyph_run, Resources(), Silent())
+    assert in_memory.file(3) == in_memory.splits.train.names[3]
+
+
+def test_a_missing_weights_file_is_named(photo_run, tmp_path):
+    run = replace(photo_run, weights=str(tmp_path / "none.safetensors"))
+    with pytest.raises(OSError, match="there is no weights file"):
+        prepare(run, Resources(workers=0), Silent())

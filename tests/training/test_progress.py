@@ -1,0 +1,91 @@
+import io
+
+import pytest
+import torch
+
+from proxysynth.training import Resources, Silent
+from proxysynth.training.bars import Bars
+from proxysynth.training.board import open_board
+from proxysynth.training.resources import device_name
+
+
+def test_sentences_and_no_bar_where_there_is_no_terminal():
+    file = io.StringIO()
+    bars = Bars(file)
+    bars.say("epoch 1/2 [a path]")
+    with bars.task("training", total=10) as tick:
+        tick(5, "loss 1.0")
+    assert file.getvalue() == "epoch 1/2 [a path]\n"
+
+
+def test_a_bar_with_rate_and_loss_on_a_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    file = Terminal()
+    with Bars(file).task("training", total=10, done=2) as tick:
+        for _ in range(4):
+            tick(2, "loss 1.234")
+    assert "10/10" in file.getvalue()
+    assert "loss 1.234" in file.getvalue()
+
+
+def test_silence():
+    with Silent().task("training", 10) as tick:
+        tick(5, "")
+    Silent().say("nothing")
+
+
+def test_a_board_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ValueError, match="pip install tensorboard"):
+        open_board(tmp_path, wanted=True, step=0)
+    open_board(tmp_path, wanted=False, step=0)({"step": 1})
+
+
+def test_a_board_gets_every_number(tmp_path, monkeypatch):
+    written, made = {}, {}
+
+    class Writer:
+        def __init__(self, folder, purge_step):
+            made.update(folder=folder, purge_step=purge_step)
+
+        def add_scalar(self, name, value, step):
+            written[name] = (value, step)
+
+        def flush(self):
+            made["flushed"] = True
+
+    fake = type("module", (), {"SummaryWriter": Writer})
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", fake)
+    board = open_board(tmp_path, wanted=True, step=7)
+    board({"epoch": 1, "step": 9, "loss": 2.0, "recall@1": 0.5, "validation": {"recall@1": 0.4}})
+    assert made == {"folder": str(tmp_path / "tensorboard"), "purge_step": 8, "flushed": True}
+    assert written == {
+        "test/epoch": (1, 9),
+        "train/loss": (2.0, 9),
+        "test/recall@1": (0.5, 9),
+        "validation/recall@1": (0.4, 9),
+    }
+
+
+def test_the_device_is_chosen_and_named():
+    device = Resources().torch_device()
+    assert device.type in ("cpu", "cuda", "mps")
+    assert device_name(torch.device("cpu")).startswith("cpu (")
+    assert Resources(device="cpu").torch_device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["cuda:77", "tpu", "gpu"])
+def test_a_device_that_is_not_there(name):
+    with pytest.raises(ValueError, match="choose cuda, mps or cpu"):
+        Resources(device=name).torch_device()
+
+
+@pytest.mark.parametrize("wrong", [{"workers": -1}, {"threads": 0}, {"checkpoint_steps": 0}])
+def test_resources_are_checked(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Resources(**wrong)

@@ -1,0 +1,76 @@
+import json
+
+import pytest
+import torch
+
+from proxysynth.training import Result, TrainingFailed, WrongFolder, read_metrics, read_result
+from proxysynth.training.metrics_log import METRICS, append_metrics, rewrite_metrics
+from proxysynth.training.record import RESULT, write_result
+from proxysynth.training.tensor_file import read_tensors, write_tensors
+from training.sameness import assert_same_tensors
+
+BEFORE, AFTER = {"recall@1": 0.5, "map@r": 0.4}, {"recall@1": 0.6, "map@r": 0.3}
+RESULT_OF = Result("abc", AFTER, BEFORE, 3, 4, "last", "the last epoch", notes=("a note",))
+
+
+def test_a_result_goes_through_its_file(tmp_path):
+    assert read_result(tmp_path) is None
+    write_result(tmp_path, RESULT_OF)
+    assert read_result(tmp_path) == RESULT_OF
+
+
+def test_it_says_when_training_made_things_worse(tmp_path):
+    write_result(tmp_path, RESULT_OF)
+    told = json.loads((tmp_path / RESULT).read_text())
+    assert told["made_worse"] is True
+    assert RESULT_OF.worse == ("map@r",)
+    assert "worse on unseen classes: MAP@R from 40.0 to 30.0" in told["verdict"]
+
+
+def test_it_says_when_training_helped():
+    result = Result("abc", BEFORE, {"recall@1": 0.1, "map@r": 0.1}, 1, 1, "last", "the last epoch")
+    assert result.worse == ()
+    assert "Recall@1 from 10.0 to 50.0" in result.verdict
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "{}"])
+def test_a_damaged_result_is_one_sentence(tmp_path, text):
+    (tmp_path / RESULT).write_text(text)
+    with pytest.raises(TrainingFailed, match="cannot be read"):
+        read_result(tmp_path)
+
+
+def test_a_newer_result_is_refused(tmp_path):
+    (tmp_path / RESULT).write_text('{"format": 2}')
+    with pytest.raises(WrongFolder, match="newer version"):
+        read_result(tmp_path)
+
+
+def test_metrics_are_read_while_they_are_written(tmp_path):
+    assert read_metrics(tmp_path) == []
+    append_metrics(tmp_path, {"epoch": 1, "recall@1": 0.1})
+    append_metrics(tmp_path, {"epoch": 2, "recall@1": 0.2})
+    with open(tmp_path / METRICS, "a") as file:
+        file.write('{"epoch": 3, "reca')  # killed here
+    assert [line["epoch"] for line in read_metrics(tmp_path)] == [1, 2]
+
+
+def test_metrics_are_cut_back(tmp_path):
+    for epoch in (1, 2, 3):
+        append_metrics(tmp_path, {"epoch": epoch})
+    rewrite_metrics(tmp_path, [{"epoch": 1}])
+    assert (tmp_path / METRICS).read_text() == '{"epoch": 1}\n'
+
+
+def test_tensors_go_through_their_file(tmp_path):
+    held = {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.tensor([1, 2])}
+    write_tensors(tmp_path / "t.safetensors", held, {"names": ("ä", "b"), "epoch": 3})
+    tensors, about = read_tensors(tmp_path / "t.safetensors")
+    assert_same_tensors(tensors, {name: tensor.contiguous() for name, tensor in held.items()})
+    assert about == {"names": ["ä", "b"], "epoch": 3}
+
+
+def test_a_damaged_tensor_file_is_one_sentence(tmp_path):
+    (tmp_path / "t.safetensors").write_bytes(b"not tensors")
+    with pytest.raises(TrainingFailed, match="cannot be read"):
+        read_tensors(tmp_path / "t.safetensors")

@@ -1,0 +1,114 @@
+import dataclasses
+import json
+
+import pytest
+
+import proxysynth as ps
+from batches import EVERY_LOSS
+from proxysynth.training import KINDS, Run, Split
+from proxysynth.values import assign, decode, encode
+
+
+@pytest.mark.parametrize("name", EVERY_LOSS)
+@pytest.mark.parametrize("synthesis", [False, True])
+def test_every_loss_goes_through_json(name, synthesis):
+    loss = EVERY_LOSS[name]
+    loss = ps.ProxySynthesis(loss, mu=0.5, lam=0.3) if synthesis else loss
+    run = Run(loss=loss, split=Split(unseen_classes=("a", "b")), crop_scale=(0.2, 1.0), ks=(1, 10))
+    back = decode(json.loads(json.dumps(encode(run))), KINDS)
+    assert back == run
+    assert back.identity == run.identity
+
+
+def test_identity_depends_on_every_field():
+    other = {
+        "data": "photos",
+        "split": Split(seed=1),
+        "loss": ps.CosFace(),
+        "backbone": "resnet50",
+        "pooling": "max",
+        "pretrained": True,
+        "weights": "w.safetensors",
+        "sampler": "m_per_class",
+        "optimizer": "sgd",
+        "schedule": "constant",
+        "precision": "auto",
+        "report_epoch": "best",
+        "best_by": "recall@1",
+        "crop_scale": (0.5, 1.0),
+        "decay_epochs": (3,),
+        "ks": (1,),
+        "embedding_lr": 1.0,
+        "clip_norm": 1.0,
+        "clip_value": 1.0,
+        "image_size": 64,
+        "cache_side": 64,
+        "epochs": 31,
+        "batch_size": 64,
+    }
+    seen = {Run().identity}
+    for field in dataclasses.fields(Run):
+        value = getattr(Run(), field.name)
+        if field.name not in other:
+            other[field.name] = not value if isinstance(value, bool) else value / 2 + 1
+            if isinstance(value, int) and not isinstance(value, bool):
+                other[field.name] = value + 1
+        changed = {"momentum": 0.5}.get(field.name, other[field.name])
+        seen.add(dataclasses.replace(Run(), **{field.name: changed}).identity)
+    assert len(seen) == len(dataclasses.fields(Run)) + 1
+
+
+def test_fields_are_set_as_text():
+    run = assign(Run(), "loss.loss.scale", "11", KINDS)
+    run = assign(run, "split.unseen_fraction", "0.3", KINDS)
+    run = assign(run, "decay_epochs", "10,20", KINDS)
+    assert run.loss.loss.scale == 11.0
+    assert run.split.unseen_fraction == 0.3
+    assert run.decay_epochs == (10, 20)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"epochs": 0}, "epochs"),
+        ({"epochs": 1.5}, "epochs"),
+        ({"epochs": True}, "epochs"),
+        ({"batch_size": 1}, "batch_size"),
+        ({"lr": 0.0}, "lr"),
+        ({"lr": float("nan")}, "lr"),
+        ({"proxy_lr": -1.0}, "proxy_lr"),
+        ({"embedding_lr": 0.0}, "embedding_lr"),
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"optimizer": "adamax"}, "optimizer"),
+        ({"schedule": "linear"}, "schedule"),
+        ({"schedule": "step"}, "decay_epochs"),
+        ({"decay_epochs": (0,)}, "decay_epochs"),
+        ({"ks": (0,)}, "ks"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"report_epoch": "first"}, "report_epoch"),
+        ({"best_by": "accuracy"}, "best_by"),
+        ({"sampler": "m_per_class", "m": 5}, "multiple of m=5"),
+        ({"loss": "norm_softmax"}, "loss"),
+        ({"precision": "float16"}, "precision"),
+        ({"dim": 0}, "dim"),
+        ({"evaluate_every": 0}, "evaluate_every"),
+    ],
+)
+def test_a_wrong_field_is_named_in_one_sentence(wrong, named):
+    with pytest.raises(ValueError, match=named) as caught:
+        Run(**wrong)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5])
+def test_a_split_checks_its_fractions(fraction):
+    with pytest.raises(ValueError, match="unseen_fraction"):
+        Split(unseen_fraction=fraction)
+
+
+def test_a_split_says_only_what_was_said():
+    assert Split().options() == {}
+    assert Split(seed=0, unseen_classes=("a",), validation_fraction=0.4).options() == {
+        "seed": 0,
+        "unseen_classes": ("a",),
+    }

@@ -1,0 +1,82 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+import proxysynth as ps
+from proxysynth.training import Run, WrongFolder, read_run
+from proxysynth.training.run_folder import RUN, Recorded, claim, differences, find_run, write_run
+
+RECORDED = Recorded(Run(epochs=7), Run(epochs=7).identity, {"fingerprint": "f"}, ("a", "b"), 32, 37)
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    write_run(tmp_path, RECORDED)
+    assert read_run(tmp_path) == RECORDED
+
+
+def test_it_says_what_wrote_it(tmp_path):
+    write_run(tmp_path, RECORDED)
+    told = json.loads((tmp_path / RUN).read_text())
+    assert told["format"] == 1
+    assert told["identity"] == RECORDED.run.identity
+    assert {"torch", "python", "proxysynth"} <= told["provenance"].keys()
+
+
+def test_no_run(tmp_path):
+    assert find_run(tmp_path) is None
+    assert find_run(tmp_path / "nowhere") is None
+    with pytest.raises(WrongFolder, match="holds no run"):
+        read_run(tmp_path)
+
+
+def test_a_newer_version_is_refused(tmp_path):
+    write_run(tmp_path, RECORDED)
+    told = json.loads((tmp_path / RUN).read_text())
+    (tmp_path / RUN).write_text(json.dumps({**told, "format": 2, "run": {"kind": "NewRun"}}))
+    with pytest.raises(WrongFolder, match=r"newer version .*format 2.*upgrade") as caught:
+        claim(tmp_path, RECORDED.run)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 1}', '{"format": 1, "run": 3}'])
+def test_a_damaged_file_is_refused(tmp_path, text):
+    (tmp_path / RUN).write_text(text)
+    with pytest.raises(WrongFolder, match=RUN):
+        claim(tmp_path, RECORDED.run)
+
+
+def test_only_known_kinds_are_made(tmp_path):
+    write_run(tmp_path, RECORDED)
+    told = json.loads((tmp_path / RUN).read_text())
+    told["run"]["loss"] = {"kind": "Popen", "args": "true"}
+    (tmp_path / RUN).write_text(json.dumps(told))
+    with pytest.raises(WrongFolder, match="unknown kind of value 'Popen'"):
+        read_run(tmp_path)
+
+
+def test_the_same_run_may_go_on(tmp_path):
+    write_run(tmp_path, RECORDED)
+    assert claim(tmp_path, Run(epochs=7)) == RECORDED
+    assert claim(tmp_path / "new", Run()) is None
+
+
+def test_another_run_is_refused_by_name(tmp_path):
+    write_run(tmp_path, RECORDED)
+    other = replace(RECORDED.run, epochs=8, loss=ps.ProxySynthesis(ps.NormSoftmax(scale=9.0)))
+    with pytest.raises(WrongFolder, match="another run") as caught:
+        claim(tmp_path, other)
+    assert "epochs 7 there, 8 here" in str(caught.value)
+    assert "loss.loss.scale 23.0 there, 9.0 here" in str(caught.value)
+
+
+def test_differences_of_other_kinds():
+    told = differences(Run(), Run(loss=ps.NormSoftmax()), most=2)
+    assert "loss.kind 'ProxySynthesis' there, 'NormSoftmax' here" in told
+    assert "more" in told
+
+
+def test_a_folder_of_something_else_is_not_trained_into(tmp_path):
+    (tmp_path / "holiday.jpg").write_bytes(b"")
+    with pytest.raises(WrongFolder, match=r"holiday\.jpg"):
+        claim(tmp_path, Run())
