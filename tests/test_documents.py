@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,3 +25,9 @@ def test_a_block_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     code = compile(block, "document", "exec")
     exec(code, {"__name__": "__main__"})
     assert code.co_names, "a block with nothing in it"
+
+
+def test_the_tables_of_the_readme_are_those_of_the_results() -> None:
+    command = [sys.executable, str(ROOT / "docs" / "make_tables.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from proxysynth.data import glyphs
-from proxysynth.protocols import Conventional
+from proxysynth.protocols import Conventional, own_splits
 from proxysynth.retrieval import evaluate
 from proxysynth.training import Run, Split, load, read_result, train
+from training.tiny_pictures import pictures
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +22,26 @@ def trained(tmp_path_factory):
 def test_it_repeats_the_result_of_the_run(trained):
     folder, splits = trained
     assert Conventional()(load(folder), splits.query).metrics == read_result(folder).metrics
+
+
+def test_a_run_finds_its_own_pictures(trained):
+    folder, splits = trained
+    assert own_splits(load(folder)).fingerprint() == splits.fingerprint()
+
+
+def test_pictures_that_were_skipped_are_skipped_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "cache"))
+    root = pictures(tmp_path / "set", classes=6, each=3)
+    for c in range(6):
+        (root / f"class{c}" / "00.png").write_bytes(b"no picture")
+    run = Run(
+        data=str(root), skip_bad=True, epochs=1, dim=4, width=0.25, batch_size=4, image_size=32
+    )
+    result = train(run, tmp_path / "run")
+    model = load(tmp_path / "run")
+    splits = own_splits(model)
+    assert splits.fingerprint() == result.data["fingerprint"]
+    assert Conventional()(model, splits.query).metrics == pytest.approx(result.metrics)
 
 
 def test_other_ks_and_nmi(trained):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
-from ranking_oracle import ranked
 
 from proxysynth.retrieval import evaluate, rank, summarize
+from retrieval.oracle import ranked
 
 
 def fan(places: list[int], n: int = 40) -> dict[str, float]:

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ranking_oracle import similarities
 
 from proxysynth.retrieval import nearest
+from retrieval.oracle import similarities
 
 
 def points(kind: str, r: np.random.Generator, n: int) -> np.ndarray:

@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ranking_oracle import ranked, similarities
 
 from proxysynth.retrieval import Ranking, rank, sweep
+from retrieval.oracle import ranked, similarities
 
 
 def table(ranking: Ranking) -> np.ndarray:

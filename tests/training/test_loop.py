@@ -64,7 +64,7 @@ class _Ticking:
         return None
 
     def tick(self, pictures, note):
-        if self.stopper.left is not None:
+        if self.stopper.left is not None and pictures:
             self.stopper.left -= 1
             if self.stopper.left < 0:
                 raise Stopped
@@ -107,7 +107,7 @@ def test_the_untrained_features_are_those_of_the_first_weights(finished, glyph_r
 
 
 def test_a_finished_run_gives_its_result_without_training(finished, glyph_run, monkeypatch):
-    monkeypatch.setattr("proxysynth.training.loop.prepare", None)
+    monkeypatch.setattr("proxysynth.training.loop.open_splits", None)
     before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
     assert train(glyph_run, finished) == read_result(finished)
     assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
@@ -149,6 +149,17 @@ def test_with_workers_and_augmentation_too(photo_run, tmp_path, sampler):
     resources = Resources(workers=3, checkpoint_steps=2)
     train(run, tmp_path / "unbroken", resources=resources)
     stopped_and_resumed(run, tmp_path / "broken", 7, resources)
+    assert_same_outcome(tmp_path / "broken", tmp_path / "unbroken")
+
+
+def test_with_a_network_of_other_layers_and_two_threads(photo_run, tmp_path):
+    run = replace(
+        photo_run, backbone="efficientnet_lite0", width=1.0, epochs=2, freeze_batch_norm=True,
+        weight_decay=1e-4, clip_norm=1.0, schedule="one_cycle",
+    )  # fmt: skip
+    resources = Resources(workers=2, threads=2, checkpoint_steps=1)
+    train(run, tmp_path / "unbroken", resources=resources)
+    stopped_and_resumed(run, tmp_path / "broken", 6, resources)
     assert_same_outcome(tmp_path / "broken", tmp_path / "unbroken")
 
 
@@ -360,10 +371,13 @@ def test_a_file_where_the_folder_should_be(glyph_run, tmp_path):
     assert (tmp_path / "run").read_text() == "a file"
 
 
-def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path):
-    shutil.copytree(finished, tmp_path / "run")
-    for name in ("result.json", "model.safetensors", "embeddings.safetensors"):
-        (tmp_path / "run" / name).unlink()
+def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "proxysynth.training.loop.finish", lambda *_: (_ for _ in ()).throw(Stopped())
+        )
+        with pytest.raises(Stopped):
+            train(glyph_run, tmp_path / "run")
     path = tmp_path / "run" / CHECKPOINT / "step-000000006" / "tensors.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     told = Stopper()
@@ -371,6 +385,17 @@ def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path):
     assert any("damaged" in sentence for sentence in told.said)
     assert "Going on after epoch 1, step 3." in told.said
     assert_same_outcome(tmp_path / "run", finished)
+
+
+def test_one_checkpoint_is_left_of_a_finished_run(finished):
+    assert Checkpoints(finished / CHECKPOINT).steps() == [6]
+
+
+def test_settings_that_do_not_fit_the_data_leave_the_folder_free(glyph_run, tmp_path):
+    run = replace(glyph_run, sampler="m_per_class", m=2, batch_size=16)
+    with pytest.raises(ValueError, match="at most 6 classes"):
+        train(run, tmp_path / "run")
+    train(replace(run, batch_size=12, epochs=1), tmp_path / "run")
 
 
 def test_a_checkpoint_of_another_run_is_refused(finished, glyph_run, tmp_path):
@@ -426,6 +451,7 @@ def test_a_missing_folder_of_pictures_is_a_sentence(glyph_run, tmp_path):
     run = replace(glyph_run, data=str(tmp_path / "nowhere"), split=Split())
     with pytest.raises(ValueError, match="there is no folder or CSV"):
         train(run, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_16_bit_pictures_are_trained_on(tmp_path):

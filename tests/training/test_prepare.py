@@ -9,10 +9,19 @@ from proxysynth.training.prepare import (
     evaluation_transform,
     make_network,
     make_sampler,
+    open_splits,
     prepare,
     short_side,
+    side_in_memory,
     training_transform,
 )
+
+
+def prepared(run: Run):
+    splits = open_splits(run)
+    net = make_network(run, side_in_memory(splits))
+    return prepare(run, splits, net, Resources(workers=0), Silent())
+
 
 FILES = Listing(("a.png",), np.array([0]), ("a",), root="/")
 HELD = Listing(("a",), np.array([0]), ("a",), pixels=np.zeros((1, 32, 32), np.uint8))
@@ -42,18 +51,18 @@ def test_samplers():
 
 
 def test_files_are_cached_at_the_side_they_are_tested_at(photo_run):
-    ready = prepare(photo_run, Resources(workers=0), Silent())
+    ready = prepared(photo_run)
     assert ready.train.cache.side == 37
     assert ready.query.cache is ready.train.cache
     assert ready.gallery is None
     assert ready.validation is None
-    none = prepare(replace(photo_run, cache_side=0), Resources(workers=0), Silent())
+    none = prepared(replace(photo_run, cache_side=0))
     assert none.train.cache is None
 
 
 def test_validation_is_held_out_of_the_seen_classes(glyph_run):
-    ready = prepare(replace(glyph_run, report_epoch="best"), Resources(), Silent())
-    whole = prepare(glyph_run, Resources(), Silent())
+    ready = prepared(replace(glyph_run, report_epoch="best"))
+    whole = prepared(glyph_run)
     held = set(ready.validation.listing.classes)
     assert held | set(ready.splits.train.classes) == set(whole.splits.train.classes)
     assert not held & set(ready.splits.train.classes)
@@ -61,13 +70,13 @@ def test_validation_is_held_out_of_the_seen_classes(glyph_run):
 
 
 def test_files_of_a_batch_are_named(photo_run, glyph_run):
-    on_files = prepare(photo_run, Resources(workers=0), Silent())
+    on_files = prepared(photo_run)
     assert on_files.file(0) == str(on_files.splits.train.path(0))
-    in_memory = prepare(glyph_run, Resources(), Silent())
+    in_memory = prepared(glyph_run)
     assert in_memory.file(3) == in_memory.splits.train.names[3]
 
 
 def test_a_missing_weights_file_is_named(photo_run, tmp_path):
     run = replace(photo_run, weights=str(tmp_path / "none.safetensors"))
     with pytest.raises(OSError, match="there is no weights file"):
-        prepare(run, Resources(workers=0), Silent())
+        prepared(run)

@@ -56,7 +56,7 @@ def check_batch(x: Tensor, y: Tensor, p: Tensor, subproxies: bool = False) -> Te
         raise ValueError(
             f"embeddings are {_name(x)} and proxies {_name(p)}: cast one, or use torch.autocast"
         )
-    if not torch.compiler.is_compiling() and not torch.isfinite(x.detach().sum()):
+    if not torch.compiler.is_compiling() and not math.isfinite(float(x.detach().sum())):
         _check_finite(x)
     return y.long()
 

@@ -73,7 +73,6 @@ class _Fused(torch.autograd.Function):
         if family.normalized:
             length_x = torch.linalg.vector_norm(unit_x, dim=1, keepdim=True).clamp_min_(EPS)
             unit_x = unit_x / length_x
-            inverse_p = unit_x.new_empty(c)
         share, of_class = _shares(draw, unit_x.dtype)
         pairs, parents = (draw.i, draw.j), draw.class_parents(y)
         if family.normalized:
@@ -82,16 +81,17 @@ class _Fused(torch.autograd.Function):
             rows = Mix.raw(pairs, share, unit_x, draw.in_order)
 
         L = unit_x.new_empty(n, c + u)
-        blocks, pieces = _blocks(y, draw.target, n, c), []
+        blocks, pieces, inverses = _blocks(y, draw.target, n, c), [], []
         for block in blocks:
             p_b, L_b = p[block.part], L[:, block.part]
             _product_into(L_b, unit_x, p_b.t(), low)
             if family.normalized:
                 inverse = torch.linalg.vector_norm(p_b, dim=1, dtype=unit_x.dtype).clamp_min_(EPS)
-                inverse_p[block.part] = inverse.reciprocal_()
-                L_b *= inverse.mul_(family.scale)
+                inverses.append(inverse.reciprocal_())
+                L_b *= inverse * family.scale
             if block.part.stop == c:
                 if family.normalized:
+                    inverse_p = inverses[0] if len(blocks) == 1 else torch.cat(inverses)
                     columns = Mix.unit(parents, of_class, p, inverse_p, low)
                 else:
                     columns = Mix.raw(parents, of_class, unit_x)
