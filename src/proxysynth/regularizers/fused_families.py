@@ -83,7 +83,7 @@ class Rows:
 
     def piece(self, M: Tensor, N: Tensor, own_M: Own, own_N: Own | None, classes: int) -> Piece:
         tops = None
-        if self.normalized and self.scale <= BOUND:
+        if self.normalized and self.scale <= BOUND:  # the paper's losses all are
             E_M, E_N = M.exp(), N.exp()
         else:
             top_M, top_N = M.amax(dim=1, keepdim=True), N.amax(dim=1, keepdim=True)
@@ -126,9 +126,13 @@ class Columns:
     margin: float
     normalized: bool = True
 
+    @property
+    def bounded(self) -> bool:
+        return self.scale * (1 + self.margin) <= BOUND
+
     def piece(self, M: Tensor, N: Tensor, own_M: Own, own_N: Own | None, classes: int) -> Piece:
         ahead = self.scale * self.margin
-        if self.scale <= BOUND:
+        if self.bounded:
             E_M, E_N, total = M.exp(), N.exp(), M.new_tensor(math.exp(-ahead))
         else:
             top = torch.maximum(M.amax(dim=0), N.amax(dim=0)).clamp_min_(-ahead)
@@ -139,13 +143,19 @@ class Columns:
         total = (total + E_M.sum(dim=0)).add_(E_N.sum(dim=0))
         factor = (total * classes).reciprocal_()
         sums = total.log_().add_(ahead)
-        if self.scale > BOUND:
+        if not self.bounded:
             sums += top
         return Piece(E_M, E_N, sums, None, factor, (E_N * N) @ factor)
 
     def outcome(self, pieces: list[Piece], own: Tensor, y: Tensor, classes: int) -> Outcome:
         push = torch.cat([piece.sums for piece in pieces]).mean()
         pull = self.scale * self.margin - own
+        if self.bounded:
+            E = pull.exp()
+            sums = E.new_zeros(classes).scatter_add_(0, y, E)
+            present = (sums > 0).sum()
+            own_slope = E.div_(sums.index_select(0, y).add_(1.0)).div_(present).neg_()
+            return Outcome(sums.log1p_().sum() / present + push, own_slope)
         top = pull.new_zeros(classes).scatter_reduce_(0, y, pull, "amax")
         total = torch.exp(-top).scatter_add_(0, y, torch.exp(pull - top[y])).log_().add_(top)
         present = pull.new_zeros(classes).scatter_(0, y, 1.0).sum()

@@ -20,6 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from proxysynth.retrieval.flags import ones
 from proxysynth.retrieval.positives import Positives
 from proxysynth.retrieval.product import Block
 
@@ -66,7 +67,7 @@ class Counter:
                 if near.sub_(above).sum() > MANY * near.numel() and not block.final:
                     return False
                 self.hits[:, 0] += above.sum(1).long()
-            row, column = _where(near)
+            row, column = ones(near)
             if len(row):
                 self._add(row, block.exact(row, column), block.index[column], followed)
             return True
@@ -130,17 +131,3 @@ def _bisect(length: Tensor, base: Tensor, before: Callable[[Tensor], Tensor]) ->
         inside = further <= length
         m = torch.where(inside & before(last + further.minimum(length)), further, m)
     return m
-
-
-def _where(flags: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the few ones in a matrix of zeros and ones, as it lies in memory.
-
-    Eight flags are looked at as one word, which is several times as fast as `nonzero` itself.
-    """
-    if not flags.is_contiguous():
-        column, row = _where(flags.T)
-        return row, column
-    words = flags.to(torch.bool).view(torch.int64)
-    row, word = words.nonzero(as_tuple=True)
-    hit, byte = words[row, word][:, None].view(torch.bool).nonzero(as_tuple=True)
-    return row[hit], word[hit] * 8 + byte

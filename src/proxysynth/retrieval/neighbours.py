@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from proxysynth.retrieval.dots import dots
+from proxysynth.retrieval.flags import ones
 from proxysynth.retrieval.inputs import (
     Array,
     as_block,
@@ -17,10 +19,11 @@ from proxysynth.retrieval.inputs import (
     compute_type,
     unit,
 )
+from proxysynth.retrieval.rounding import summing
 from proxysynth.retrieval.shelf import up
 
-ROWS = 16
-"""Queries of a product come in multiples of this, gallery rows in multiples of STEP: no edge."""
+ROWS = 1024
+"""Queries of a block, at most."""
 
 CELLS = 2**20
 """Similarities, and numbers of the gallery, held at once: about what stays in the cache."""
@@ -70,17 +73,14 @@ def nearest(
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= most:
         raise ValueError(f"k must be a whole number from 1 to {most}, what there is, got {k!r}")
 
-    x = x.to(compute_type(x, g))
+    x = unit(x.to(compute_type(x, g), copy=True))
     d = x.shape[1]
-    height = min(-(-n // ROWS), max(1, CELLS // (64 * k)), 64) * ROWS
+    height = min(n, ROWS, max(1, CELLS // (4 * k)))
     # A block much wider than k, so that few of it are among its own k nearest.
     width = min(up(as_block(block, max(4 * k, CELLS // max(height, d)))), up(len(g)))
-    padded = x.new_zeros(-(-n // height) * height, d)
-    padded[:n] = x
-    unit(padded)
-    best = x.new_full((len(padded), k), -torch.inf)
-    index = torch.full(best.shape, -1, dtype=torch.int64, device=x.device)
-    part, S = x.new_empty(width, d), x.new_empty(height, width)
+    best = x.new_full((n, k), -torch.inf)
+    index = torch.full((n, k), -1, dtype=torch.int64, device=x.device)
+    part, buffer = x.new_empty(width, d), x.new_empty(height, width)
     for low in range(0, len(g), width):
         columns = min(width, len(g) - low)
         part[:columns] = g[low : low + columns]
@@ -88,37 +88,39 @@ def nearest(
         check_finite(part, "gallery", low)
         unit(part)
         for at in range(0, n, height):
-            rows = slice(at, at + height)
-            torch.mm(padded[rows], part.T, out=S)
+            rows = slice(at, min(at + height, n))
+            S = torch.mm(x[rows], part.T, out=buffer[: rows.stop - at])
             S[:, columns:] = -torch.inf
             if exclude_self:
                 S.diagonal(at - low).fill_(-torch.inf)  # query at + i is gallery row low + j
-            _merge(best[rows], index[rows], S, low)
-    return Neighbours(best[:n], index[:n])
+            _merge(best[rows], index[rows], S, low, x[rows], part)
+    return Neighbours(best, index)
 
 
-def _merge(best: Tensor, index: Tensor, S: Tensor, low: int) -> None:
-    """Put what is nearer of S, whose columns are the gallery from `low` on, among the best."""
-    # A tie with the k-th changes nothing: what came earlier has the lower index.
-    rows = (S.amax(1) > best[:, -1]).nonzero().squeeze(1)
+def _merge(best: Tensor, index: Tensor, S: Tensor, low: int, x: Tensor, y: Tensor) -> None:
+    """Put what is nearer of S among the best so far.
+
+    Args:
+        best, index: (b, k) the best so far, of lower gallery indices, to be changed.
+        S: (b, w) similarities, rounded as a product does; -inf for what is not to be found.
+        low: the gallery index of the first column.
+        x, y: (b, d) and (w, d) the rows, whose exact similarities decide.
+    """
+    k, off = best.shape[1], 2 * summing(x.shape[1], x.dtype)
+    rows = (S.amax(1) >= best[:, -1] - off).nonzero().squeeze(1)
     if not len(rows):
         return
-    found, column = _top(S[rows], min(best.shape[1], S.shape[1]))
-    both = torch.cat([best[rows], found], 1)
-    which = torch.cat([index[rows], column + low], 1)
+    S = S[rows]
+    least = S.topk(min(k, S.shape[1]), dim=1).values[:, -1] - 2 * off
+    near = S.ge(least.maximum(best[rows, -1] - off)[:, None]) & S.isfinite()
+    row, column = ones(near)
+    count = torch.bincount(row, minlength=len(rows))
+    # Side by side with the best: they come first, and ties keep their order.
+    at = k + torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
+    both = best.new_full((len(rows), k + int(count.max())), -torch.inf)
+    which = index.new_full(both.shape, -1)
+    both[:, :k], which[:, :k] = best[rows], index[rows]
+    both[row, at], which[row, at] = dots(x[rows], y, row, column), column + low
     both, order = both.sort(dim=1, descending=True, stable=True)
-    k = best.shape[1]
     best[rows] = both[:, :k]
     index[rows] = which.gather(1, order[:, :k])
-
-
-def _top(S: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row, by ascending column; of ties, those of the lower columns."""
-    value, column = S.topk(k, dim=1)
-    # topk takes any of those that tie for the last place: look at such rows again.
-    tied = (S.ge(value[:, -1:]).sum(1) > k).nonzero().squeeze(1)
-    if len(tied):
-        again = S[tied].sort(dim=1, descending=True, stable=True)
-        value[tied], column[tied] = again.values[:, :k], again.indices[:, :k]
-    column, order = column.sort(dim=1)
-    return value.gather(1, order), column

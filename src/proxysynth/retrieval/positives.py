@@ -1,4 +1,4 @@
-"""The similarities of queries to their positives: the thresholds that everything is held against."""
+"""The similarities of queries to their positives: what everything else is held against."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from proxysynth.retrieval.dots import dots
-from proxysynth.retrieval.rounding import Rounded, multiply, rounded, types_that_pay
+from proxysynth.retrieval.rounding import Rounded, multiply, rounded, slack, types_that_pay
 from proxysynth.retrieval.shelf import Shelf
 
 
@@ -114,7 +114,7 @@ class Product:
             flags,
             others,
             unit,
-            off_x + off_y.max(),
+            slack(off_x, off_y),
             grain,
             self.gallery.index[b],
             lambda row, column: dots(x, y, row, column),
@@ -125,7 +125,7 @@ class Product:
             flags.T,
             others.T,
             unit,
-            off_y + off_x.max(),
+            slack(off_y, off_x),
             grain,
             self.queries.index[a],
             lambda row, column: dots(x, y, column, row),

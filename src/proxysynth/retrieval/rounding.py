@@ -17,6 +17,9 @@ from torch import Tensor
 TYPES = (torch.int8, torch.bfloat16, torch.float32)
 """From coarse to fine."""
 
+SHORT = 32
+"""Vectors of fewer dimensions are not worth it."""
+
 PAYS = 0.7
 """A coarser product must take less than this part of the time of the next finer one."""
 
@@ -28,8 +31,8 @@ class Rounded:
     Attributes:
         x: (n, d) x'.
         unit: the length of 1 in x'; only whole numbers have another than 1.
-        off: (n, 1) no product of two rows is off by more than the sum of their two.
-        grain: the result is rounded besides, by no more than this fraction of itself.
+        off: (n, 1) see `slack`.
+        grain: a product is rounded besides, by no more than this fraction of itself.
     """
 
     x: Tensor
@@ -39,26 +42,41 @@ class Rounded:
 
 
 def rounded(x: Tensor, dtype: torch.dtype) -> Rounded:
-    """The rows of x, of length one or zero, in another type.
-
-        | x . y  -  x' . y' |  <=  |x - x'| |y|  +  |x'| |y - y'|  +  rounding of the sum
-    """
-    # A sum is rounded by half of eps per dimension, the product's and that of the exact similarity.
-    summing = 0.55 * x.shape[1] * torch.finfo(torch.float32).eps
-    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
-        summing += 2**-7  # float32 may then be multiplied as something shorter
-    off = torch.full((len(x), 1), summing, device=x.device)
+    """The rows of x, of length one or zero, in another type."""
+    off = torch.full((len(x), 1), summing(x.shape[1], dtype), device=x.device)
+    if dtype == x.dtype:
+        return Rounded(x, 1.0, off, 0.0)
     unit = _best_unit(x) if dtype == torch.int8 else 1.0
-    short = torch.empty(x.shape, dtype=dtype, device=x.device) if dtype != x.dtype else x
-    for at in range(0, len(x), 4096) if dtype != x.dtype else ():
+    short = torch.empty(x.shape, dtype=dtype, device=x.device)
+    for at in range(0, len(x), 4096):
         rows = slice(at, at + 4096)
         short[rows] = _whole(x[rows], unit) if dtype == torch.int8 else x[rows]
         lost = x[rows] - short[rows].to(x.dtype) * unit
         off[rows] += torch.linalg.vector_norm(lost, dim=1, keepdim=True)
-    # x' is a little longer or shorter than 1.
-    off *= 1 + float(off.max())
-    grain = torch.finfo(dtype).eps if dtype == torch.bfloat16 else 0.0
-    return Rounded(short, unit, off, grain)
+    return Rounded(short, unit, off, torch.finfo(dtype).eps if dtype == torch.bfloat16 else 0.0)
+
+
+def slack(off: Tensor, other: Tensor) -> Tensor:
+    """(n, 1) by how much a product of the row with any of the `other` rows may be off.
+
+        | x . y  -  x' . y' |  <=  |x - x'| |y|  +  |x'| |y - y'|  +  rounding of the sums
+
+    where |y| is 1 and |x'| hardly more.
+    """
+    most = other.max()
+    return (off + most) * (1 + most + off.max())
+
+
+def summing(d: int, dtype: torch.dtype) -> float:
+    """Half of what the sums of d products may be off by: this one and that of `dots`.
+
+    Each is rounded by no more than half of eps per term. Eight more are for the thresholds.
+    """
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    error = 0.55 * (d + 8) * torch.finfo(wide).eps
+    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        error += 2**-7  # float32 may then be multiplied as something shorter
+    return error
 
 
 def multiply(x: Rounded, rows: slice, y: Rounded, columns: slice, S: Tensor, spare: Tensor) -> None:
@@ -75,9 +93,10 @@ def multiply(x: Rounded, rows: slice, y: Rounded, columns: slice, S: Tensor, spa
 @lru_cache(maxsize=8)
 def types_that_pay(device: torch.device, d: int) -> tuple[torch.dtype, ...]:
     """Those of TYPES worth trying, coarse ones first, float32 always the last."""
-    if device.type != "cpu":
-        return (torch.float32,)
-    chosen, fastest = (torch.float32,), _seconds(torch.float32, d)
+    chosen: tuple[torch.dtype, ...] = (torch.float32,)
+    if device.type != "cpu" or d < SHORT:
+        return chosen
+    fastest = _seconds(torch.float32, d)
     for dtype in (torch.bfloat16, torch.int8):
         seconds = _seconds(dtype, d)
         if seconds < PAYS * fastest:
@@ -86,21 +105,23 @@ def types_that_pay(device: torch.device, d: int) -> tuple[torch.dtype, ...]:
 
 
 def _seconds(dtype: torch.dtype, d: int, side: int = 480) -> float:
-    """The time of a product on one core, infinite where it is not to be had or not right."""
-    x = torch.full((side, d), 127 if dtype == torch.int8 else 1, dtype=dtype)
+    """The time of a product on one core; infinite where it is not to be had, or not right."""
+    largest = 127 if dtype == torch.int8 else 1
+    x = torch.full((side, d), largest, dtype=dtype)
     x[::2] *= -1
+    rows, numbers = slice(0, side), Rounded(x, 1.0, torch.empty(0), 0.0)
+    S, spare = torch.empty(2, side, side)
     seconds = []
     try:
         for _ in range(6):
             start = time.thread_time()
-            S = torch._int_mm(x, x.T) if dtype == torch.int8 else torch.mm(x, x.T)
+            multiply(numbers, rows, numbers, rows, S, spare)
             seconds.append(time.thread_time() - start)
     except (AttributeError, RuntimeError):
         return float("inf")
-    # Some processors cut off sums of large whole numbers.
-    if dtype == torch.int8 and not (S.abs() == 127 * 127 * d).all():
-        return float("inf")
-    return min(seconds)
+    # Without the right instructions large sums may be cut off.
+    error = (S.abs() / (largest * largest * d) - 1).abs().max()
+    return min(seconds) if error <= torch.finfo(torch.bfloat16).eps else float("inf")
 
 
 def _whole(x: Tensor, unit: float) -> Tensor:

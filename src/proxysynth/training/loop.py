@@ -20,7 +20,14 @@ from proxysynth.training.finish import finish
 from proxysynth.training.learner import Learner, make_learner
 from proxysynth.training.lock import locked
 from proxysynth.training.metrics_log import append_metrics, rewrite_metrics
-from proxysynth.training.prepare import Prepared, make_sampler, prepare
+from proxysynth.training.prepare import (
+    Prepared,
+    make_network,
+    make_sampler,
+    open_splits,
+    prepare,
+    side_in_memory,
+)
 from proxysynth.training.progress import Progress, Silent
 from proxysynth.training.record import Result, read_result
 from proxysynth.training.resources import Resources, device_name
@@ -47,16 +54,19 @@ def train(
     claim(folder, run)
     if (result := read_result(folder)) is not None:
         return result
-    make_folder(folder)
+    device = resources.torch_device()
+    opened = open_splits(run)
+    net = make_network(run, side_in_memory(opened))
+    make_folder(folder)  # from here on: what was asked for is possible
     checkpoints = Checkpoints(folder / CHECKPOINT)
-    with locked(folder), explained(checkpoints), _torch_for(resources) as device:
+    with locked(folder), explained(checkpoints), _torch_for(device, resources.threads):
         recorded = claim(folder, run)  # again: until the lock, another process may have been here
         if (result := read_result(folder)) is not None:
             return result
         tidy(folder)
         begun = time.perf_counter()
         progress.say(f"Training on {device_name(device)}.")
-        ready = prepare(run, resources, progress)
+        ready = prepare(run, opened, net, resources, progress)
         progress.say(ready.splits.describe())
         sampler, pictures = make_sampler(run), ready.train.listing
         first = sampler(pictures.labels, 0, run.batch_size)
@@ -174,13 +184,12 @@ def _told(line: dict[str, float], run: Run) -> str:
 
 
 @contextmanager
-def _torch_for(resources: Resources) -> Iterator[torch.device]:
-    """The device; torch's threads as asked for, and its random numbers given back afterwards."""
-    device, threads = resources.torch_device(), torch.get_num_threads()
-    if resources.threads is not None:
-        torch.set_num_threads(resources.threads)
+def _torch_for(device: torch.device, threads: int | None) -> Iterator[None]:
+    """So many threads, if they are said; they and torch's random numbers are given back after."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            yield device
+            yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)

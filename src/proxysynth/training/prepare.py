@@ -49,10 +49,10 @@ class Prepared:
         return listing.names[index] if listing.root is None else str(listing.path(index))
 
 
-def prepare(run: Run, resources: Resources, progress: Progress) -> Prepared:
-    """Open the data, make the network, read every picture once so that a bad one is named now."""
-    opened = open_splits(run)
-    net = make_network(run, _side_in_memory(opened.query))
+def prepare(
+    run: Run, opened: Splits, net: Embedder, resources: Resources, progress: Progress
+) -> Prepared:
+    """Read every picture once, so that a bad one is named now and not in epoch 7; make loaders."""
     cache = make_cache(run, net, resources)
     splits = usable(opened, run, cache, resources, progress)
     pin = resources.torch_device().type == "cuda"
@@ -148,5 +148,6 @@ def short_side(size: int, in_memory: bool) -> int:
     return size if in_memory else round(size * 256 / 224)
 
 
-def _side_in_memory(listing: Listing) -> int | None:
-    return None if listing.pixels is None else min(listing.pixels.shape[1:3])
+def side_in_memory(splits: Splits) -> int | None:
+    held = splits.query.pixels
+    return None if held is None else min(held.shape[1:3])
