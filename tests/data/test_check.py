@@ -12,8 +12,8 @@ from proxysynth.data import (
     check_pictures,
     check_splits,
     open_folder,
+    picture_cache as cache_module,
 )
-from proxysynth.data import picture_cache as cache_module
 
 SIX = {"ants": 3, "bees": 3, "cats": 3, "dogs": 3, "elks": 1, "foxes": 2}
 RULE = ClassSplit(unseen_classes=("cats", "dogs", "elks"))

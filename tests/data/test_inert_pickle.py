@@ -5,8 +5,7 @@ import pickletools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from benchmark_imitations import python2_pickle
 from proxysynth.data.inert_pickle import read_pickle

@@ -6,8 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import scipy.io
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from proxysynth.data import matfile
 from proxysynth.data.matfile import read_mat

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from proxysynth.data import PictureCache, UnreadablePicture
-from proxysynth.data import picture_cache as module
+from proxysynth.data import PictureCache, UnreadablePicture, picture_cache as module
 from proxysynth.data.picture_cache import shrunken
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from proxysynth.data import UnreadablePicture, open_picture
-from proxysynth.data import pictures as module
+from proxysynth.data import UnreadablePicture, open_picture, pictures as module
 from proxysynth.data.pictures import FORMATS
 
 RNG = np.random.default_rng(0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from proxysynth.regularizers import pairs
 from proxysynth.regularizers.pairs import draw_pairs, merge_duplicates, numpy_generator

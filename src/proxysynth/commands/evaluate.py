@@ -11,10 +11,9 @@ from proxysynth.commands.measures import COUNTS, show_measures
 from proxysynth.commands.usage import resources, understanding
 from proxysynth.data import open_data
 from proxysynth.data.everything import to_test_on
-from proxysynth.protocols.conventional import Conventional
+from proxysynth.protocols.conventional import Conventional, own_splits
 from proxysynth.training import load
 from proxysynth.training.bars import Bars
-from proxysynth.training.prepare import open_splits
 
 
 def run_eval(args: argparse.Namespace) -> dict[str, Any]:
@@ -24,7 +23,7 @@ def run_eval(args: argparse.Namespace) -> dict[str, Any]:
         protocol = Conventional(_ks(args.ks), args.nmi)
         model = load(args.run, args.device)
         if args.data is None:
-            splits = open_splits(model.run)
+            splits = own_splits(model, machine)
             query, gallery = splits.query, splits.gallery
         else:
             splits = open_data(args.data)

@@ -27,7 +27,7 @@ from proxysynth.retrieval.product import Block
 NEVER = 4.0
 """A cosine that nothing reaches."""
 
-FEW, MANY = 1 / 256, 1 / 32
+FEW, MANY = 1 / 256, 1 / 20
 """Of a block, to be measured exactly: beyond the first it is worth to look for some that need not,
 beyond the second a finer block is cheaper."""
 

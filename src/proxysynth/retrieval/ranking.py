@@ -18,7 +18,7 @@ from proxysynth.retrieval.inputs import (
 from proxysynth.retrieval.shelf import STEP, arrange, up
 from proxysynth.retrieval.sweep import Progress, sweep
 
-BLOCK = 64 * STEP
+BLOCK = 80 * STEP
 """Side of a block: large enough for a fast product, small enough to stay in the cache."""
 
 

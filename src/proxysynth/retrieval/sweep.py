@@ -15,7 +15,7 @@ from proxysynth.retrieval.product import Product
 from proxysynth.retrieval.shelf import STEP, Shelves, up
 from proxysynth.retrieval.workers import workers
 
-POSITIVES = 2**23
+POSITIVES = 2**22
 """Positives held at once, 20 to 24 bytes each. With more, queries are taken block by block."""
 
 Progress = Callable[[int, int], None]
@@ -45,9 +45,14 @@ def _sweep_half(
     shelf = shelves.gallery
     rows = shelf.blocks(side)
     product = Product(shelf, shelf)
-    # The diagonal first: after one block of the gallery a counter is choosier about the others.
-    pairs = [(a, a) for a in range(len(rows))]
-    pairs += [(a, b) for a in range(len(rows)) for b in range(a + 1, len(rows))]
+    # Round by round every block meets another, itself first: so all counters learn evenly, and
+    # threads at work side by side seldom want the same one.
+    n = len(rows)
+    pairs = [
+        (a, (a + turn) % n)
+        for turn in range(n // 2 + 1)
+        for a in range(n if 2 * turn < n else n // 2)
+    ]
 
     def see(pair: tuple[int, int]) -> None:
         a, b = pair

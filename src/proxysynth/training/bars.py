@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    Progress as RichProgress,
     ProgressColumn,
     Task,
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from proxysynth.training.progress import Tick
