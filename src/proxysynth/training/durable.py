@@ -38,7 +38,7 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace the file by this value, readable and with a line feed at its end."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(value, indent=2, allow_nan=False)
     write_bytes(path, (text + "\n").encode())
 
 

@@ -26,7 +26,7 @@ def write_tensors(
 ) -> None:
     """A safetensors file; `about` is kept as JSON in its header."""
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    told = {name: json.dumps(value, ensure_ascii=False) for name, value in (about or {}).items()}
+    told = {name: json.dumps(value) for name, value in (about or {}).items()}
     write_bytes(path, safetensors.torch.save(held, metadata=told))
 
 
