@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -203,3 +204,11 @@ def test_one_sentence_says_what_is_wrong(x, y, more: dict, message: str) -> None
     with pytest.raises(ValueError, match=message) as caught:
         evaluate(x, y, **more)
     assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_numpy_and_no_warnings() -> None:
+    x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 5
+    x.setflags(write=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert evaluate(x, y, ks=np.array([1, 2])) == evaluate(x, y, ks=(1, 2))

@@ -125,3 +125,21 @@ def test_a_wrong_or_missing_product_is_not_used(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delattr(torch, "_int_mm")
     assert _seconds(torch.int8, 64) == float("inf")
     assert _seconds(torch.float32, 64) < 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_results_too_long_for_their_type(monkeypatch: pytest.MonkeyPatch, way) -> None:
+    """Vectors that any type holds exactly, with products that bfloat16 does not."""
+    generator = torch.Generator().manual_seed(0)
+
+    def flips(n: int, share: float) -> torch.Tensor:
+        return (torch.rand(n, 1024, generator=generator) < share).long()
+
+    y = torch.arange(400) % 80
+    x = (flips(1, 0.5) ^ flips(80, 0.02)[y] ^ flips(400, 0.1)) * 2.0 - 1  # of length 32
+    S = (x @ x.T).fill_diagonal_(-torch.inf)
+    right = y[S.sort(dim=1, descending=True, stable=True).indices[:, :-1]] == y[:, None]
+    monkeypatch.setattr(product, "types_that_pay", lambda device, d: way)
+    got = rank(x, y)
+    assert torch.equal(got.first, right.int().argmax(1))
+    torch.testing.assert_close(got.r_precision, right[:, :4].double().mean(1))

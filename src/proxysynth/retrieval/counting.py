@@ -24,12 +24,11 @@ from proxysynth.retrieval.flags import ones
 from proxysynth.retrieval.positives import Positives
 from proxysynth.retrieval.product import Block
 
-NEVER = 4.0
-"""A cosine that nothing reaches."""
+NEVER = 64.0
+"""A cosine that nothing reaches, however coarse the block."""
 
-FEW, MANY = 1 / 256, 1 / 20
-"""Of a block, to be measured exactly: beyond the first it is worth to look for some that need not,
-beyond the second a finer block is cheaper."""
+FEW = 1 / 256
+"""Of a block, to be measured exactly: with more it is worth to look for those that need not."""
 
 
 class Counter:
@@ -64,7 +63,7 @@ class Counter:
                 # What surely comes before the one positive that is left need not be measured.
                 lost = (self.live == 0) & (self.count > 0)
                 above = block.above(torch.where(lost[:, None], floor, NEVER))
-                if near.sub_(above).sum() > MANY * near.numel() and not block.final:
+                if near.sub_(above).sum() > block.enough * near.numel():
                     return False
                 self.hits[:, 0] += above.sum(1).long()
             row, column = ones(near)

@@ -21,11 +21,18 @@ def dots(x: Tensor, y: Tensor, row: Tensor, column: Tensor) -> Tensor:
     if x.device.type != "cpu":
         parts = max(1, CHUNK // x.shape[1])
         pairs = zip(row.split(parts), column.split(parts), strict=True)
-        return torch.cat([(x[i] * y[j]).sum(1) for i, j in pairs] or [x.new_empty(0)])
+        return torch.cat([(x[i] * y[j]).sum(1) for i, j in pairs])
     begin = torch.searchsorted(row, torch.arange(len(x) + 1))
-    with warnings.catch_warnings():  # sparse matrices are announced as new
-        warnings.simplefilter("ignore", UserWarning)
-        wanted = torch.sparse_csr_tensor(
-            begin, column, x.new_zeros(len(row)), (len(x), len(y)), check_invariants=False
-        )
-        return torch.sparse.sampled_addmm(wanted, x, y.T, beta=0.0).values()
+    wanted = _sparse(begin, column, x.new_zeros(len(row)), len(x), len(y))
+    return torch.sparse.sampled_addmm(wanted, x, y.T, beta=0.0).values()
+
+
+def _sparse(begin: Tensor, column: Tensor, values: Tensor, rows: int, columns: int) -> Tensor:
+    return torch.sparse_csr_tensor(begin, column, values, (rows, columns), check_invariants=False)
+
+
+# torch announces the first sparse matrix of a process as something new. It is made here, since
+# warnings cannot be silenced in threads.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", UserWarning)
+    _sparse(torch.tensor([0, 1]), torch.tensor([0]), torch.zeros(1), 1, 1)

@@ -25,9 +25,7 @@ def as_matrix(x: Array, name: str) -> Tensor:
     """`x` as a tensor (n, d) of floats, neither copied nor read."""
     if isinstance(x, np.ndarray) and x.dtype.kind in "fiu":
         native = x.astype(x.dtype.newbyteorder("="), copy=False)
-        with warnings.catch_warnings():  # of arrays that cannot be written to: none is
-            warnings.simplefilter("ignore", UserWarning)
-            x = torch.from_numpy(np.ascontiguousarray(native))
+        x = _tensor(np.ascontiguousarray(native))
     if not isinstance(x, Tensor):
         kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
         raise ValueError(f"{name} must be a tensor or an array of floats (n, d), got {kind}")
@@ -38,6 +36,14 @@ def as_matrix(x: Array, name: str) -> Tensor:
     if not x.is_floating_point():
         raise ValueError(f"{name} must be floating point, got {x.dtype}: convert with .float()")
     return x.detach()
+
+
+def _tensor(x: np.ndarray[Any, Any]) -> Tensor:
+    if x.flags.writeable:
+        return torch.from_numpy(x)
+    with warnings.catch_warnings():  # that one could write to it: nobody does
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(x)
 
 
 def compute_type(*matrices: Tensor) -> torch.dtype:
@@ -82,9 +88,14 @@ def as_block(block: int | None, default: int) -> int:
     """The side of a block of the similarity matrix, or the default one."""
     if block is None:
         return default
-    if isinstance(block, bool) or not isinstance(block, int) or block < 1:
+    if not is_whole(block) or block < 1:
         raise ValueError(f"block must be a whole number from 1 on, got {block!r}: try {default}")
-    return block
+    return int(block)
+
+
+def is_whole(number: object) -> bool:
+    """Whether it is a whole number, Python's or numpy's."""
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 
 
 def unit(x: Tensor) -> Tensor:

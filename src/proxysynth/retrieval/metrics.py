@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from proxysynth.retrieval.clustering import clustering_nmi
-from proxysynth.retrieval.inputs import Array
+from proxysynth.retrieval.inputs import Array, is_whole
 from proxysynth.retrieval.ranking import Ranking, rank
 from proxysynth.retrieval.sweep import Progress
 
@@ -88,6 +88,6 @@ def check_ks(ks: Iterable[int]) -> tuple[int, ...]:
     """ks as a tuple, or one sentence that says what is wrong with them."""
     ks = tuple(ks)
     for k in ks:
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        if not is_whole(k) or k < 1:
             raise ValueError(f"ks must be whole numbers from 1 on, got {k!r}: try ks=(1, 2, 4, 8)")
-    return ks
+    return tuple(int(k) for k in ks)

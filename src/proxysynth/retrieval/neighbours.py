@@ -17,6 +17,7 @@ from proxysynth.retrieval.inputs import (
     check_dimensions,
     check_finite,
     compute_type,
+    is_whole,
     unit,
 )
 from proxysynth.retrieval.rounding import summing
@@ -70,7 +71,7 @@ def nearest(
             f"exclude_self needs query i to be row i of the gallery, but there are {n} queries "
             f"and {len(g)} rows: leave it out"
         )
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= most:
+    if not is_whole(k) or not 1 <= k <= most:
         raise ValueError(f"k must be a whole number from 1 to {most}, what there is, got {k!r}")
 
     x = unit(x.to(compute_type(x, g), copy=True))

@@ -31,7 +31,7 @@ class Block:
         grain: and by which fraction of itself besides.
         index: (w,) the gallery indices of the columns.
         exact: the similarities at rows and columns, in the order in which S lies in memory.
-        final: whether there is no better block to be had.
+        enough: the part of it that is better measured exactly than made again, finer.
     """
 
     S: Tensor
@@ -42,7 +42,7 @@ class Block:
     grain: float
     index: Tensor
     exact: Callable[[Tensor, Tensor], Tensor]
-    final: bool
+    enough: float
 
     def reaching(self, t: Tensor) -> Tensor:
         """1 where a similarity may be t or more, 0 where it is surely less; t is (b, 1)."""
@@ -60,6 +60,10 @@ class Block:
 Viewer = Callable[[Block], bool]
 
 LONGEST_PAUSE = 15
+"""Blocks for which a type that was too coarse is left out, at most."""
+
+EXACT_COST = 2**-14
+"""A finer block costs about this times its dimensions and entries, in exact similarities."""
 
 
 class Product:
@@ -83,7 +87,8 @@ class Product:
             if dtype != torch.float32 and self.wait[dtype] > 0:
                 self.wait[dtype] -= 1
                 continue
-            both = self._make(a, b, *self._level(dtype), final=dtype == torch.float32)
+            enough = 1.0 if dtype == torch.float32 else self.queries.x.shape[1] * EXACT_COST
+            both = self._make(a, b, *self._level(dtype), enough)
             waiting = {way: see for way, see in waiting.items() if not see(both[way])}
             if not waiting:
                 self.pause[dtype] = 0
@@ -101,7 +106,7 @@ class Product:
         return self.levels[dtype]
 
     def _make(
-        self, a: slice, b: slice, queries: Rounded, gallery: Rounded, final: bool
+        self, a: slice, b: slice, queries: Rounded, gallery: Rounded, enough: float
     ) -> tuple[Block, Block]:
         S, flags, others = self._buffers((a.stop - a.start, b.stop - b.start))
         multiply(queries, a, gallery, b, S, spare=flags)
@@ -118,7 +123,7 @@ class Product:
             grain,
             self.gallery.index[b],
             lambda row, column: dots(x, y, row, column),
-            final,
+            enough,
         )
         turned = Block(
             S.T,
@@ -129,7 +134,7 @@ class Product:
             grain,
             self.queries.index[a],
             lambda row, column: dots(x, y, column, row),
-            final,
+            enough,
         )
         return upright, turned
 

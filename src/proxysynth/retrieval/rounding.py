@@ -1,8 +1,8 @@
 """Embeddings in fewer bits, with what each row lost: for products that need only be nearly right.
 
-Processors multiply short numbers faster, where they have instructions for it: on the machine this
-was written on bfloat16 twice and int8 four times as fast as float32. Which types pay is measured
-once. Nothing but speed depends on it, since what a product leaves open is decided exactly.
+Many processors have instructions that multiply bfloat16 about twice and int8 about four times as
+fast as float32. Which types pay is measured once. Nothing but speed depends on it, since what a
+product leaves open is decided exactly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Rounded:
 
     Attributes:
         x: (n, d) x'.
-        unit: the length of 1 in x'; only whole numbers have another than 1.
+        unit: what a 1 in x' stands for; 1 unless x' are whole numbers.
         off: (n, 1) see `slack`.
         grain: a product is rounded besides, by no more than this fraction of itself.
     """
@@ -117,7 +117,7 @@ def _seconds(dtype: torch.dtype, d: int, side: int = 480) -> float:
             start = time.thread_time()
             multiply(numbers, rows, numbers, rows, S, spare)
             seconds.append(time.thread_time() - start)
-    except (AttributeError, RuntimeError):
+    except (AttributeError, RuntimeError, TypeError):
         return float("inf")
     # Without the right instructions large sums may be cut off.
     error = (S.abs() / (largest * largest * d) - 1).abs().max()
