@@ -33,10 +33,11 @@ def test_a_bar_with_rate_and_loss_on_a_terminal(monkeypatch):
     assert "loss 1.234" in file.getvalue()
 
 
-def test_silence():
+def test_silence(capsys):
     with Silent().task("training", 10) as tick:
         tick(5, "")
     Silent().say("nothing")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_board_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):

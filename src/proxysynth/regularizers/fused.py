@@ -1,4 +1,4 @@
-"""Proxy Synthesis at the price of the plain loss: one hand-written autograd function.
+"""Proxy Synthesis without a second pass over the proxies: one hand-written autograd function.
 
 One n x c product forward, two backward, no c x d copy: neither normalised nor synthetic proxies
 are ever laid beside the originals. All quantities are logits, scale x similarity:
