@@ -18,7 +18,7 @@ LAYERS = [
     ("training",),
     ("protocols",),
     ("paper", "serving", "bench", "report"),
-    ("commands", "cli"),
+    ("commands", "options", "cli"),
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from proxysynth.bench import BENCHES, measure
 from proxysynth.bench.show import save, show
-from proxysynth.cli import UsageError
+from proxysynth.options import UsageError
 from proxysynth.provenance import provenance
 from proxysynth.values import nearest
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from proxysynth.cli import UsageError
+from proxysynth.options import UsageError
 from proxysynth.commands.measures import show_measures
 from proxysynth.commands.usage import resources, understanding
 from proxysynth.data import BENCHMARKS, open_data

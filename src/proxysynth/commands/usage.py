@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from proxysynth.cli import UsageError
+from proxysynth.options import UsageError
 from proxysynth.training.resources import Resources
 
 
