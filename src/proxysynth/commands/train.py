@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
-from proxysynth.options import UsageError
 from proxysynth.commands.measures import show_measures
 from proxysynth.commands.usage import resources, understanding
 from proxysynth.data import BENCHMARKS, open_data
+from proxysynth.options import UsageError
 from proxysynth.report import write_report
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.bars import Bars
