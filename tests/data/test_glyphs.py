@@ -145,3 +145,35 @@ def test_another_renderer_gives_a_warning(monkeypatch):
 def test_faults_are_named(fields, words):
     with pytest.raises(ValueError, match=words):
         glyphs(**fields)
+
+
+def test_query_and_gallery_faces_apart():
+    splits = glyphs(6, 5, query_faces=4)
+    assert splits.gallery is not None
+    faces = [{name.split("/")[1] for name in part.names} for part in (splits.query, splits.gallery)]
+    assert [len(found) for found in faces] == [4, 12]
+    assert not faces[0] & faces[1]
+    assert (len(splits.query), len(splits.gallery)) == (20, 60)
+    assert set(splits.query.classes) == set(glyphs(6, 5).query.classes)
+    assert not set(splits.query.classes) & set(splits.train.classes)
+
+
+def test_faces_split_for_classification():
+    splits = glyphs(6, 5, test_faces=4)
+    assert splits.train.classes == splits.query.classes == glyphs(6, 5).train.classes
+    assert (len(splits.train), len(splits.query)) == (72, 24)
+    assert not set(splits.train.names) & set(splits.query.names)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"query_faces": 16}, "query_faces must be 0 to 15"),
+        ({"test_faces": -1}, "test_faces must be 0 to 15"),
+        ({"test_faces": 4, "query_faces": 4}, "got both"),
+        ({"test_faces": 4, "faces_per_class": 12}, "splits all 16 faces"),
+    ],
+)
+def test_faces_that_cannot_be_split(options, told):
+    with pytest.raises(ValueError, match=told):
+        glyphs(6, 5, **options)

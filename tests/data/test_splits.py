@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proxysynth.data import Listing, Splits, with_validation
+from proxysynth.data import Listing, Splits, spread, with_fold, with_validation
 from proxysynth.data.splits import require_usable
 
 
@@ -97,3 +97,43 @@ def test_fingerprint_tells_the_parts_apart():
 def test_hopeless_splits_are_refused(splits, words):
     with pytest.raises(ValueError, match=words):
         require_usable(splits)
+
+
+def grid(classes: int, each: int) -> Listing:
+    return listing([each] * classes)
+
+
+def test_folds_cover_the_seen_classes_once():
+    splits = Splits(train=grid(10, 3), query=grid(2, 4), name="made")
+    held = []
+    for fold in range(4):
+        made = with_fold(splits, fold, 4)
+        assert made.validation is made.query
+        assert made.gallery is None
+        assert not set(made.train.classes) & set(made.query.classes)
+        assert set(made.train.names) | set(made.query.names) == set(splits.train.names)
+        held += made.query.classes
+    assert held == list(splits.train.classes)  # neighbouring classes, each in one fold
+
+
+def test_fewer_classes_than_folds():
+    with pytest.raises(ValueError, match="4 folds need at least 2 seen classes each, 8 in all"):
+        with_fold(Splits(train=grid(7, 3), query=grid(2, 4)), 0, 4)
+
+
+def test_spread_takes_as_many_of_each_class():
+    listing = grid(4, 10)
+    assert np.bincount(listing.labels[spread(listing, 18)]).tolist() in (
+        [5, 5, 4, 4], [5, 4, 5, 4], [5, 4, 4, 5], [4, 5, 5, 4], [4, 5, 4, 5], [4, 4, 5, 5],
+    )  # fmt: skip
+    assert spread(listing, 18).tolist() == spread(listing, 18).tolist()
+    assert spread(listing, 18, seed=1).tolist() != spread(listing, 18).tolist()
+    assert spread(listing, 99).tolist() == list(range(40))
+
+
+def test_validation_by_pictures_keeps_every_class():
+    made = with_validation(Splits(train=grid(4, 10), query=grid(4, 2)), 0.2, pictures=True)
+    assert made.validation is not None
+    assert made.train.counts().tolist() == [8] * 4
+    assert made.validation.counts().tolist() == [2] * 4
+    assert not set(made.train.names) & set(made.validation.names)

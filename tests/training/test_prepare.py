@@ -11,7 +11,7 @@ from proxysynth.training.prepare import (
     make_sampler,
     open_splits,
     prepare,
-    short_side,
+    resized_side,
     side_in_memory,
     training_transform,
 )
@@ -29,13 +29,15 @@ HELD = Listing(("a",), np.array([0]), ("a",), pixels=np.zeros((1, 32, 32), np.ui
 
 def test_photographs_are_tested_as_the_paper_does():
     net = make_network(Run(image_size=224), None)
-    assert evaluation_transform(net, FILES) == CenterCrop(256, 224)
-    assert short_side(96, in_memory=False) == 110
+    assert evaluation_transform(Run(), net, FILES) == CenterCrop(256, 224)
+    assert resized_side(Run(), 96) == 110
 
 
 def test_pictures_in_memory_stay_as_they_are():
-    assert evaluation_transform(make_network(Run(), 32), HELD) == AsIs()
-    assert evaluation_transform(make_network(Run(image_size=48), 32), HELD) == CenterCrop(48, 48)
+    assert evaluation_transform(Run(), make_network(Run(), 32), HELD) == AsIs()
+    assert evaluation_transform(Run(), make_network(Run(image_size=48), 32), HELD) == CenterCrop(
+        48, 48
+    )
 
 
 def test_augmentation():

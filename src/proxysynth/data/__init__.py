@@ -15,7 +15,7 @@ from .pixels import PIXELS, Pixels
 from .prepare import PreparedCopy, prepare_benchmark
 from .protocol_transforms import CLASSIFICATION, CONVENTIONAL, MLRC, MLRC_AS_PRINTED, Pair
 from .sampler import SAMPLERS, MPerClass, Sampler, Shuffled, in_order
-from .splits import Splits, with_validation
+from .splits import Splits, spread, with_fold, with_validation
 from .table import open_table
 from .transforms import AsIs, CenterCrop, PadCrop, RandomResizedCrop, Transform
 
@@ -63,5 +63,7 @@ __all__ = [
     "open_table",
     "picture",
     "prepare_benchmark",
+    "spread",
+    "with_fold",
     "with_validation",
 ]

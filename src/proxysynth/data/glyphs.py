@@ -40,7 +40,12 @@ class Drawn(NamedTuple):
 
 
 def glyphs(
-    train_classes: int = 100, test_classes: int = 100, seed: int = 0, faces_per_class: int = 16
+    train_classes: int = 100,
+    test_classes: int = 100,
+    seed: int = 0,
+    faces_per_class: int = 16,
+    query_faces: int = 0,
+    test_faces: int = 0,
 ) -> Splits:
     """Characters to train on and other characters to test on, the same on every call.
 
@@ -52,6 +57,10 @@ def glyphs(
         faces_per_class: pictures per seen character, 5 to 16. Some 500 distinct characters have
             sixteen faces, three times as many have twelve; where a character has more faces than
             asked for, it draws its own choice of them.
+        query_faces: so many faces of the unseen characters, drawn by `seed`, are looked up among
+            the pictures in the others; 0 looks every picture up among all the rest.
+        test_faces: classification instead: so many faces of the seen characters are tested, the
+            others trained on.
     """
     asked = (train_classes, test_classes, seed, faces_per_class)
     if not MIN_FACES <= faces_per_class <= len(FACES):
@@ -63,17 +72,21 @@ def glyphs(
             "glyphs need at least 2 classes to train and 2 to test on, "
             f"got train_classes={train_classes} and test_classes={test_classes}"
         )
+    _check_faces(faces_per_class, query_faces, test_faces)
     seen = train_classes * faces_per_class
     path = cache_folder() / f"glyphs-{digest((RECIPE, matplotlib.__version__, asked))}.npz"
     made = _read(path, seen + test_classes * len(FACES))
     if made is None:
         made = _draw(*asked)
         _write(path, made)
-    splits = Splits(
-        train=_listing(made.part(slice(0, seen))),
-        query=_listing(made.part(slice(seen, None))),
-        name="glyphs",
-    )
+    train, test = made.part(slice(0, seen)), made.part(slice(seen, None))
+    if test_faces:
+        tested, trained = _by_face(train, test_faces, seed)
+        return Splits(train=trained, query=tested, name="glyphs")
+    if query_faces:
+        query, gallery = _by_face(test, query_faces, seed)
+        return Splits(train=_listing(train), query=query, gallery=gallery, name="glyphs")
+    splits = Splits(train=_listing(train), query=_listing(test), name="glyphs")
     found = splits.fingerprint()
     if asked == (100, 100, 0, 16) and found != EXPECTED:
         warnings.warn(
@@ -105,6 +118,31 @@ def _draw(train_classes: int, test_classes: int, seed: int, faces: int) -> Drawn
         faces=np.array([FACES.index(face) for _, face in pairs], dtype=np.int64),
         pixels=255 - draw_characters(pairs),
     )
+
+
+def _by_face(made: Drawn, count: int, seed: int) -> tuple[Listing, Listing]:
+    """The pictures in so many faces, and those in the others, with one table of classes."""
+    chosen = [FACES.index(face) for face in shuffled_names(FACES, seed)[:count]]
+    listing, apart = _listing(made), np.isin(made.faces, chosen)
+    return listing.take(np.flatnonzero(apart)), listing.take(np.flatnonzero(~apart))
+
+
+def _check_faces(faces_per_class: int, query_faces: int, test_faces: int) -> None:
+    if query_faces and test_faces:
+        raise ValueError(
+            "query_faces is for retrieval and test_faces for classification, got both: choose one"
+        )
+    for name, count, of in (
+        ("query_faces", query_faces, len(FACES)),
+        ("test_faces", test_faces, faces_per_class),
+    ):
+        if not 0 <= count < of:
+            raise ValueError(f"{name} must be 0 to {of - 1}, so that others are left, got {count}")
+    if test_faces and faces_per_class < len(FACES):
+        raise ValueError(
+            f"test_faces splits all {len(FACES)} faces, got faces_per_class={faces_per_class}: "
+            "leave that out"
+        )
 
 
 def _listing(made: Drawn) -> Listing:

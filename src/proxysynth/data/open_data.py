@@ -31,7 +31,7 @@ RULE_OPTIONS = tuple(field.name for field in dataclasses.fields(ClassSplit))
 def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
     """The splits that `spec` names.
 
-    "glyphs"        train_classes, test_classes, seed, faces_per_class
+    "glyphs"        train_classes, test_classes, seed, faces_per_class, query_faces, test_faces
     a folder        unseen_fraction, seed, order, unseen_classes, seen_classes (see ClassSplit),
                     or train, test, query, gallery, validation: sub-folders
     a CSV           the same rule for classes, and root

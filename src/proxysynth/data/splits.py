@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .listing import Listing, shuffled_names
 
 
@@ -87,15 +90,25 @@ class Splits:
         return "\n".join([*lines, *self.remarks()])
 
 
-def with_validation(splits: Splits, fraction: float = 0.2, seed: int = 0) -> Splits:
+def with_validation(
+    splits: Splits, fraction: float = 0.2, seed: int = 0, pictures: bool = False
+) -> Splits:
     """The same splits with a part of the seen classes held out of training, to choose an epoch by.
 
     A set that brings its own validation pictures keeps them.
+
+    Args:
+        pictures: hold out pictures of every class instead, for classification.
     """
     if splits.validation is not None:
         return splits
     if not 0 < fraction < 1:
         raise ValueError(f"the fraction held out must lie between 0 and 1, got {fraction}")
+    if pictures:
+        kept = spread(splits.train, round((1 - fraction) * len(splits.train)), seed)
+        others = np.setdiff1d(np.arange(len(splits.train)), kept)
+        train, validation = splits.train.take(kept), splits.train.take(others)
+        return replace(splits, train=train, validation=validation)
     classes = splits.train.classes
     held = max(2, round(fraction * len(classes)))
     if len(classes) - held < 2:
@@ -109,6 +122,42 @@ def with_validation(splits: Splits, fraction: float = 0.2, seed: int = 0) -> Spl
         train=splits.train.of_classes([name for name in classes if name not in chosen]),
         validation=splits.train.of_classes([name for name in classes if name in chosen]),
     )
+
+
+def with_fold(splits: Splits, fold: int, folds: int) -> Splits:
+    """Cross-validation: one part of the seen classes is the test, the others are trained on.
+
+    The parts are runs of neighbouring classes, as equal in number as can be. The unseen classes are
+    in neither.
+    """
+    classes = splits.train.classes
+    if len(classes) < 2 * folds:
+        raise ValueError(
+            f"{folds} folds need at least 2 seen classes each, {2 * folds} in all, got "
+            f"{len(classes)}: add classes or ask for fewer folds"
+        )
+    start, stop = (len(classes) * i // folds for i in (fold, fold + 1))
+    held = splits.train.of_classes(classes[start:stop])
+    return replace(
+        splits,
+        train=splits.train.of_classes((*classes[:start], *classes[stop:])),
+        query=held,
+        gallery=None,
+        validation=held,
+    )
+
+
+def spread(listing: Listing, count: int, seed: int = 0) -> NDArray[np.int64]:
+    """At most so many pictures, drawn by name and as many of each class as can be; in order."""
+    place = {name: i for i, name in enumerate(shuffled_names(listing.names, seed))}
+    order = sorted(range(len(listing)), key=lambda i: place[listing.names[i]])
+    turn = np.zeros(len(listing), dtype=np.int64)  # which picture of its class this one is
+    seen = np.zeros(len(listing.classes), dtype=np.int64)
+    for i in order:
+        turn[i] = seen[listing.labels[i]]
+        seen[listing.labels[i]] += 1
+    chosen = sorted(order, key=lambda i: (turn[i], place[listing.names[i]]))[:count]
+    return np.sort(np.array(chosen, dtype=np.int64))
 
 
 def require_usable(splits: Splits) -> Splits:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from torch import Tensor
 
 from proxysynth.interfaces import ProxyLoss
@@ -13,6 +16,13 @@ def plain(loss: ProxyLoss, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
     y = check_batch(x, y, p, subproxies=has_subproxies(loss))
     value = loss.from_similarity(loss.similarity(x, p), y)
     return value + penalty(loss, p)
+
+
+def plain_loss(loss: Any) -> Any:
+    """The loss that a regulariser holds, or the loss itself."""
+    while dataclasses.is_dataclass(loss) and hasattr(loss, "loss"):
+        loss = loss.loss
+    return loss
 
 
 def has_subproxies(loss: object) -> bool:

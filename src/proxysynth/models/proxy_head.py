@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from proxysynth.interfaces import Loss
-from proxysynth.losses.plain import has_subproxies
-from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
+from proxysynth.losses.plain import has_subproxies, plain_loss
 from proxysynth.values import encode
 
 
@@ -58,7 +57,7 @@ class ProxyHead(nn.Module):
                 f"ProxyHead: num_classes={num_classes}, but {len(classes)} names in classes"
             )
         self.loss = loss
-        plain: Any = loss.loss if isinstance(loss, ProxySynthesis) else loss
+        plain: Any = plain_loss(loss)
         self.plain = plain
         self.classes = _distinct([str(name) for name in classes]) if classes is not None else None
         self.trained_with = _told(loss)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from proxysynth.data import PIXELS, Listing, Loader, PictureCache, Splits
-from proxysynth.training.embed import Tested, measure, usual_ks
+from proxysynth.training.embed import Tested, measure, nearest_class, usual_ks
 from proxysynth.training.load import Trained
 from proxysynth.training.prepare import evaluation_transform, make_cache, open_splits, usable
 from proxysynth.training.progress import Progress, Silent
@@ -53,6 +55,7 @@ class Conventional:
             None if gallery is None else loader(gallery),
             ks=self.ks or model.run.ks or usual_ks(model.run.data),
             nmi=self.nmi,
+            predict=_predict(model, query),
             tick=tick,
         )
 
@@ -66,13 +69,20 @@ def own_splits(
     return usable(open_splits(model.run), model.run, cache, resources, progress or Silent())
 
 
+def _predict(model: Trained, query: Listing) -> Callable[[Tensor], Tensor] | None:
+    """Accuracy is measured where the task is to tell the seen classes apart."""
+    if model.run.task != "classification" or query.classes != model.classes:
+        return None
+    return nearest_class(model.run.loss, model.proxies)
+
+
 def _loader(
     model: Trained, listing: Listing, resources: Resources, cache: PictureCache | None
 ) -> Loader:
     in_memory = listing.root is None
     return Loader(
         listing,
-        evaluation_transform(model.embedder, listing) if in_memory else model.transform,
+        evaluation_transform(model.run, model.embedder, listing) if in_memory else model.transform,
         PIXELS[model.embedder.preprocess],
         resources.loader_workers,
         None if in_memory else cache,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from proxysynth.data import Loader, in_order
+from proxysynth.losses.plain import plain_loss
 from proxysynth.models.embedder import Embedder
 from proxysynth.retrieval import evaluate
 
@@ -58,6 +60,18 @@ def embed(
     return made.clone()  # an ordinary tensor, not one of inference mode
 
 
+def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
+    """A function from embeddings (n, d) to the most likely of the seen classes, (n,)."""
+    plain, p = plain_loss(loss), proxies.detach().float().cpu()
+
+    def predict(x: Tensor) -> Tensor:
+        at_once = max(1, 2**24 // len(p))
+        parts = [plain.logits(plain.similarity(part, p)).argmax(1) for part in x.split(at_once)]
+        return torch.cat(parts)
+
+    return predict
+
+
 @dataclass(frozen=True)
 class Tested:
     """Embeddings of a test and its metrics; `gallery` is None where queries are their own."""
@@ -75,9 +89,14 @@ def measure(
     ks: tuple[int, ...] = (1, 2, 4, 8),
     features: bool = False,
     nmi: bool = False,
+    predict: Callable[[Tensor], Tensor] | None = None,
     tick: Callable[[int, str], None] | None = None,
 ) -> Tested:
-    """Embed the queries (and the gallery) and measure: Recall@k, R-precision, MAP@R."""
+    """Embed the queries (and the gallery) and measure: Recall@k, R-precision, MAP@R.
+
+    Args:
+        predict: classes of embeddings, to measure accuracy too; see `nearest_class`.
+    """
     x = embed(net, query, features=features, tick=tick)
     g = None if gallery is None else embed(net, gallery, features=features, tick=tick)
     metrics = evaluate(
@@ -88,4 +107,7 @@ def measure(
         ks=ks,
         nmi=nmi,
     )
+    if predict is not None:
+        right = predict(x) == torch.from_numpy(query.listing.labels.copy())
+        metrics = {"accuracy": right.double().mean().item(), **metrics}
     return Tested(x, g, metrics)

@@ -41,7 +41,7 @@ def finish(
         epoch, tested = state.best_epoch or epoch, None
     if tested is None:
         ks = run.ks or usual_ks(run.data)
-        tested = measure(learner.net, ready.query, ready.gallery, ks=ks)
+        tested = measure(learner.net, ready.query, ready.gallery, ks=ks, predict=learner.predict())
     line = next(entry for entry in state.history if entry["epoch"] == epoch)
     result = Result(
         run=state.run,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,7 +14,8 @@ from proxysynth.data import Batch
 from proxysynth.interfaces import Objective, ProxyLoss
 from proxysynth.models.embedder import Embedder
 from proxysynth.models.proxy_head import ProxyHead
-from proxysynth.training.objective import Plain
+from proxysynth.training.embed import nearest_class
+from proxysynth.training.objective import make_objective
 from proxysynth.training.optimizer import (
     load_optimizer,
     make_optimizer,
@@ -89,6 +90,11 @@ class Learner:
         if not warm:
             self.net.backbone.eval()
 
+    def predict(self) -> Callable[[Tensor], Tensor] | None:
+        """Classes of embeddings, where the run is about classes; None for retrieval."""
+        run = self.run
+        return nearest_class(run.loss, self.proxies) if run.task == "classification" else None
+
     def finite(self) -> bool:
         """Whether every weight is a number: a step may break them after a loss that was one."""
         tensors = [*self.net.state_dict().values(), self.proxies]
@@ -127,7 +133,7 @@ def make_learner(
         proxies=head.proxies,
         optimizer=make_optimizer(run, net, head.proxies),
         scaler=gradient_scaler(device, mixed),
-        objective=Plain(run.loss),
+        objective=make_objective(run.loss),
         forward=cast(nn.Module, torch.compile(net)) if run.compile else net,
         mixed=mixed,
         steps_per_epoch=steps_per_epoch,

@@ -96,6 +96,9 @@ def train(
         done = state.epoch * per_epoch + sum(map(len, first[: state.batch]))
         with progress.task("training", run.epochs * per_epoch, done) as tick:
             for epoch in range(state.epoch, run.epochs):
+                if _patience_is_over(state, run):
+                    progress.say(f"No better epoch for {run.patience} evaluations: it ends here.")
+                    break
                 learner.begin_epoch(epoch)
                 plan = sampler(pictures.labels, epoch, run.batch_size)
                 for batch in ready.train.batches(plan[state.batch :], run.seed, epoch):
@@ -112,8 +115,8 @@ def train(
                 check(state)
                 if state.epoch % run.evaluate_every == 0 or state.epoch == run.epochs:
                     tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
-                    tested = _test(ready, run)
-                    state = _evaluated(state, run, tested, _validate(ready, run))
+                    tested = _test(ready, run, learner)
+                    state = _evaluated(state, run, tested, _validate(ready, run, learner, tested))
                     append_metrics(folder, state.history[-1])
                     board(state.history[-1])
                     progress.say(_told(state.history[-1], run))
@@ -132,14 +135,16 @@ def _untrained(ready: Prepared, run: Run, progress: Progress) -> dict[str, float
         ).metrics
 
 
-def _test(ready: Prepared, run: Run) -> Tested:
-    return measure(ready.net, ready.query, ready.gallery, ks=run.ks or usual_ks(run.data))
+def _test(ready: Prepared, run: Run, learner: Learner) -> Tested:
+    ks = run.ks or usual_ks(run.data)
+    return measure(ready.net, ready.query, ready.gallery, ks=ks, predict=learner.predict())
 
 
-def _validate(ready: Prepared, run: Run) -> Tested | None:
-    if ready.validation is None:
-        return None
-    return measure(ready.net, ready.validation, ks=run.ks or usual_ks(run.data))
+def _validate(ready: Prepared, run: Run, learner: Learner, tested: Tested) -> Tested | None:
+    if ready.validation is None or ready.splits.validation is ready.splits.query:
+        return None if ready.validation is None else tested
+    ks = run.ks or usual_ks(run.data)
+    return measure(ready.net, ready.validation, ks=ks, predict=learner.predict())
 
 
 def _evaluated(state: State, run: Run, tested: Tested, validated: Tested | None) -> State:
@@ -160,6 +165,14 @@ def _evaluated(state: State, run: Run, tested: Tested, validated: Tested | None)
     return state
 
 
+def _patience_is_over(state: State, run: Run) -> bool:
+    """Whether so many evaluations passed without a better one."""
+    if not run.patience or state.best_epoch is None:
+        return False
+    since = [line for line in state.history if line["epoch"] > state.best_epoch]
+    return len(since) >= run.patience
+
+
 def _resume(
     checkpoints: Checkpoints, identity: str, learner: Learner, progress: Progress
 ) -> State | None:
@@ -177,8 +190,9 @@ def _resume(
 
 def _told(line: dict[str, float], run: Run) -> str:
     """An evaluation for people."""
+    accuracy = f"accuracy {100 * line['accuracy']:.1f}  " if "accuracy" in line else ""
     return (
-        f"epoch {line['epoch']}/{run.epochs}  loss {line['loss']:.3f}  "
+        f"epoch {line['epoch']}/{run.epochs}  loss {line['loss']:.3f}  {accuracy}"
         f"Recall@1 {100 * line['recall@1']:.1f}  MAP@R {100 * line['map@r']:.1f}"
     )
 

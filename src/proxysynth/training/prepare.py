@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxysynth.data import (
     PIXELS,
@@ -11,6 +11,7 @@ from proxysynth.data import (
     Listing,
     Loader,
     MPerClass,
+    PadCrop,
     PictureCache,
     RandomResizedCrop,
     Sampler,
@@ -19,6 +20,8 @@ from proxysynth.data import (
     Transform,
     check_splits,
     open_data,
+    spread,
+    with_fold,
     with_validation,
 )
 from proxysynth.models.backbones import make_embedder
@@ -63,13 +66,13 @@ def prepare(
         return Loader(listing, transform, pixels, resources.loader_workers, held, pin)
 
     def tester(listing: Listing | None) -> Loader | None:
-        return None if listing is None else loader(listing, evaluation_transform(net, listing))
+        return None if listing is None else loader(listing, evaluation_transform(run, net, listing))
 
     return Prepared(
         splits=splits,
         net=net,
         train=loader(splits.train, training_transform(run, net, splits.train)),
-        query=loader(splits.query, evaluation_transform(net, splits.query)),
+        query=loader(splits.query, evaluation_transform(run, net, splits.query)),
         gallery=tester(splits.gallery),
         validation=tester(splits.validation if run.report_epoch == "best" else None),
     )
@@ -90,12 +93,34 @@ def usable(
             splits = check_splits(splits, run.skip_bad, cache, workers, lambda *_: tick(1, ""))
     if run.report_epoch != "best":
         return splits
-    return with_validation(splits, run.split.validation_fraction, run.split.validation_seed)
+    return with_validation(
+        splits,
+        run.split.validation_fraction,
+        run.split.validation_seed,
+        pictures=run.task == "classification",
+    )
 
 
 def open_splits(run: Run) -> Splits:
     """The run's pictures, without a look into the files."""
-    return open_data(run.data, **run.split.options())
+    split = run.split
+    splits = open_data(run.data, **split.options())
+    if split.fold is not None:
+        splits = with_fold(splits, split.fold, split.folds)
+    if split.train_pictures is not None:
+        splits = replace(splits, train=_fewer(splits.train, split.train_pictures))
+    if split.test_pictures is not None:
+        splits = replace(splits, query=_fewer(splits.query, split.test_pictures))
+    if run.task == "classification" and splits.train.classes != splits.query.classes:
+        raise ValueError(
+            f"classification tests the classes that it trains on, {splits.name} has others to "
+            "test: leave out task=classification, or give data whose parts share their classes"
+        )
+    return splits
+
+
+def _fewer(listing: Listing, count: int) -> Listing:
+    return listing if count >= len(listing) else listing.take(spread(listing, count))
 
 
 def make_network(run: Run, side: int | None, trained: bool = False) -> Embedder:
@@ -120,32 +145,38 @@ def make_network(run: Run, side: int | None, trained: bool = False) -> Embedder:
 
 
 def make_cache(run: Run, net: Embedder, resources: Resources) -> PictureCache | None:
-    side = short_side(net.image_size, False) if run.cache_side is None else run.cache_side
+    side = resized_side(run, net.image_size) if run.cache_side is None else run.cache_side
     return PictureCache(side, disk=resources.cache_disk) if side else None
 
 
 def training_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
     if not run.augment:
-        return evaluation_transform(net, listing)
-    return RandomResizedCrop(net.image_size, run.crop_scale, flip=run.flip)
+        return evaluation_transform(run, net, listing)
+    size = net.image_size
+    if run.transforms == "pad_crop":
+        return PadCrop(size, pad=size // 16, flip=run.flip)
+    first = resized_side(run, size) if run.transforms == "mlrc" else None
+    return RandomResizedCrop(size, run.crop_scale, flip=run.flip, resize=first)
 
 
-def evaluation_transform(net: Embedder, listing: Listing) -> Transform:
+def evaluation_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
     """The middle of a photograph; all of a picture in memory, which was made for it."""
     size, held = net.image_size, listing.pixels
     if held is not None and held.shape[1:3] == (size, size):
         return AsIs()
-    return CenterCrop(short_side(size, held is not None), size)
+    return CenterCrop(resized_side(run, size, held is not None), size)
 
 
 def make_sampler(run: Run) -> Sampler:
     return MPerClass(run.m, run.seed) if run.sampler == "m_per_class" else Shuffled(run.seed)
 
 
-def short_side(size: int, in_memory: bool) -> int:
-    """What testing resizes to before it crops: 256 for photographs at 224; pictures that were made
-    for the task are not cropped."""
-    return size if in_memory else round(size * 256 / 224)
+def resized_side(run: Run, size: int, in_memory: bool = False) -> int:
+    """What testing resizes to before it crops: 256 for photographs at 224, or at 227 in MLRC;
+    pictures that were made for the task are not cropped."""
+    if in_memory or run.transforms == "pad_crop":
+        return size
+    return round(size * 256 / (227 if run.transforms == "mlrc" else 224))
 
 
 def side_in_memory(splits: Splits) -> int | None:

@@ -10,11 +10,11 @@ from proxysynth import losses
 from proxysynth.interfaces import ProxyLoss
 from proxysynth.losses.checks import check_not_negative, check_positive
 from proxysynth.losses.norm_softmax import NormSoftmax
-from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
+from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
 from proxysynth.training.split import Split
 from proxysynth.values import digest
 
-BEST_BY = ("recall@1", "r_precision", "map@r")
+BEST_BY = ("recall@1", "r_precision", "map@r", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Run:
         split: which of its classes are seen, see `Split`.
         skip_bad: leave out pictures that cannot be read instead of stopping.
         loss: a loss, or a regulariser that holds one.
+        task: "retrieval" of classes never seen; or "classification" of the seen ones, whose
+            accuracy is then measured too.
 
         backbone: a name in `models.BACKBONES`, `package.module:function` or `timm:name`.
         width: a factor on its channels, for those that have one.
@@ -40,6 +42,8 @@ class Run:
         image_size: the pictures' side; None is that of pictures in memory, else the backbone's.
         freeze_batch_norm: keep the statistics of batch norm as they are at the start.
 
+        transforms: what crops: "conventional" a random part, tested on the middle of the resized
+            picture; "mlrc" the same after resizing; "pad_crop" a square of the picture in a border.
         augment: random crops and flips in training, else the pictures as they are tested.
         crop_scale: least and most of the area that a random crop keeps.
         flip: how often it is mirrored.
@@ -67,6 +71,7 @@ class Run:
         report_epoch: whose metrics count: "last"; "best" on classes held out of the seen ones;
             "best_on_test" as the literature often does, which flatters.
         best_by: the metric that chooses it.
+        patience: stop after so many evaluations without a better one; 0 never does.
         evaluate_every: epochs between evaluations; the last epoch always has one.
         ks: of Recall@k; empty for the data set's usual ones.
     """
@@ -74,7 +79,9 @@ class Run:
     data: str = "glyphs"
     split: Split = Split()
     skip_bad: bool = False
-    loss: ProxyLoss | ProxySynthesis = ProxySynthesis(NormSoftmax())
+    loss: ProxyLoss | Regularizer = ProxySynthesis(NormSoftmax())
+
+    task: Literal["retrieval", "classification"] = "retrieval"
 
     backbone: str = "conv4"
     width: float = 1.0
@@ -85,6 +92,7 @@ class Run:
     image_size: int | None = None
     freeze_batch_norm: bool = False
 
+    transforms: Literal["conventional", "mlrc", "pad_crop"] = "conventional"
     augment: bool = False
     crop_scale: tuple[float, float] = (0.08, 1.0)
     flip: float = 0.5
@@ -116,6 +124,7 @@ class Run:
     seed: int = 0
     report_epoch: Literal["last", "best", "best_on_test"] = "last"
     best_by: str = "map@r"
+    patience: int = 0
     evaluate_every: int = 1
     ks: tuple[int, ...] = ()
 
@@ -141,6 +150,16 @@ class Run:
                 "Run: the schedule 'step' needs decay_epochs, the epochs after which the learning "
                 "rates fall: try decay_epochs=20 or schedule='cosine'"
             )
+        if self.best_by == "accuracy" and self.task != "classification":
+            raise ValueError(
+                "Run: best_by='accuracy' is measured in classification only: add "
+                "task='classification' or choose another measure"
+            )
+        if self.patience and self.report_epoch == "last":
+            raise ValueError(
+                "Run: patience waits for a better epoch and then reports the best, got "
+                "report_epoch='last': choose 'best'"
+            )
         if self.sampler == "m_per_class" and self.batch_size % self.m:
             raise ValueError(
                 f"Run: batch_size must be a multiple of m={self.m} for the sampler 'm_per_class', "
@@ -161,7 +180,7 @@ class Run:
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (*(getattr(losses, name) for name in losses.__all__ if name != "LOSSES"),)
-    + (ProxySynthesis, Split, Run)
+    + (*(kind for kind in REGULARIZERS.values() if kind is not None), Split, Run)
 }
 """What a `run.json` may hold: the classes that `values.decode` makes, and no other."""
 
@@ -172,6 +191,7 @@ _WHOLE = {
     "m": 1,
     "evaluate_every": 1,
     "warmup_epochs": 0,
+    "patience": 0,
     "seed": 0,
     "dim": 1,
     "image_size": 1,

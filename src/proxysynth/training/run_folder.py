@@ -14,7 +14,7 @@ from proxysynth.data import Splits
 from proxysynth.provenance import provenance
 from proxysynth.training.durable import UNFINISHED, write_json
 from proxysynth.training.faults import WrongFolder, cannot_write
-from proxysynth.training.prepare import Prepared, short_side
+from proxysynth.training.prepare import Prepared, resized_side
 from proxysynth.training.run import KINDS, Run
 from proxysynth.values import decode, encode
 
@@ -94,7 +94,7 @@ def record_run(folder: Path, recorded: Recorded | None, run: Run, ready: Prepare
     data = describe(ready.splits)
     if recorded is None:
         size, train = ready.net.image_size, ready.splits.train
-        side = short_side(size, in_memory=train.root is None)
+        side = resized_side(run, size, in_memory=train.root is None)
         recorded = Recorded(run, run.identity, data, train.classes, size, side)
         write_run(folder, recorded)
     elif recorded.data["fingerprint"] != data["fingerprint"]:
