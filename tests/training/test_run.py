@@ -29,6 +29,7 @@ def test_identity_depends_on_every_field():
         "pooling": "max",
         "pretrained": True,
         "weights": "w.safetensors",
+        "pixels": "centred",
         "sampler": "m_per_class",
         "optimizer": "sgd",
         "schedule": "constant",

@@ -140,6 +140,7 @@ def make_network(run: Run, side: int | None, trained: bool = False) -> Embedder:
         seed=run.seed,
         width=run.width,
         image_size=run.image_size or side,
+        preprocess=run.pixels,
         frozen_batch_norm=run.freeze_batch_norm,
     )
 

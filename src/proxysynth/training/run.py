@@ -39,6 +39,7 @@ class Run:
         pooling: "average", "max" or "both".
         pretrained: start from published weights; None leaves it to the backbone.
         weights: a file of weights to start from instead.
+        pixels: what a pixel's numbers are, a key of `data.PIXELS`; None is the backbone's own.
         image_size: the pictures' side; None is that of pictures in memory, else the backbone's.
         freeze_batch_norm: keep the statistics of batch norm as they are at the start.
 
@@ -89,6 +90,7 @@ class Run:
     pooling: Literal["average", "max", "both"] = "average"
     pretrained: bool | None = False
     weights: str | None = None
+    pixels: str | None = None
     image_size: int | None = None
     freeze_batch_norm: bool = False
 

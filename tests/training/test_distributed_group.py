@@ -1,0 +1,137 @@
+"""Ranks that find each other, exchange, and lose each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from proxysynth.training import NotFinite, TrainingFailed
+from proxysynth.training.distributed import gather
+from proxysynth.training.distributed_group import joined, speaks
+from proxysynth.training.ranks import Ranks
+from training.on_ranks import on_ranks
+
+
+def test_one_process_exchanges_with_itself(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with joined() as ranks:
+        assert (ranks.rank, ranks.world, ranks.first) == (0, 1, True)
+        assert ranks.tell({"a": 1}) == {"a": 1}
+        assert ranks.ask("b") == ["b"]
+        x = torch.randn(3, 2)
+        assert ranks.rows(x, 3) is x
+        assert gather(x, 3, ranks) is x
+        assert speaks(ranks)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 9])
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_parts_are_a_partition_in_order(n, world):
+    parts = [range(n)[Ranks(rank, world).part(n)] for rank in range(world)]
+    assert [i for part in parts for i in part] == list(range(n))
+    assert [len(part) for part in parts] == Ranks(0, world).counts(n)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def exchange(argument, folder):
+    with joined() as ranks:
+        told = {
+            "world": [ranks.rank, ranks.world],
+            "tell": ranks.tell({"of": ranks.rank, "nan": None, "third": 1 / 3}),
+            "ask": ranks.ask({"name": "é" * ranks.rank}),
+            "all": [ranks.all(True), ranks.all(ranks.rank == 0)],
+            "tensors": {
+                name: [str(t.dtype), t.tolist()]
+                for name, t in ranks.tell_tensors(
+                    {"a": torch.tensor([1.5, ranks.rank]), "b": torch.tensor(ranks.rank)}
+                    if ranks.first
+                    else {}
+                ).items()
+            },
+        }
+        mean = torch.tensor([float(ranks.rank)])
+        ranks.mean_(mean)
+        told["mean"] = mean.item()
+        told["gathered"] = {}
+        for n in argument["counts"]:
+            whole = torch.arange(3.0 * n, dtype=torch.float64).reshape(n, 3)
+            own = whole[ranks.part(n)].clone().requires_grad_()
+            x = gather(own, n, ranks)
+            # Rank r differentiates (r + 1) sum w x^2, so that the sum over the ranks is seen.
+            weights = torch.arange(1.0, n + 1, dtype=torch.float64)[:, None]
+            ((ranks.rank + 1) * (weights * x**2).sum()).backward()
+            told["gathered"][n] = [torch.equal(x.detach(), whole), own.grad.tolist()]
+        return told
+
+
+def test_what_ranks_exchange(tmp_path):
+    counts = [0, 1, 2, 3, 5, 6]
+    every = on_ranks(exchange, 3, {"counts": counts}, tmp_path)
+    for rank, told in enumerate(every):
+        assert told["world"] == [rank, 3]
+        assert told["tell"] == {"of": 0, "nan": None, "third": 1 / 3}
+        assert told["ask"] == [{"name": ""}, {"name": "é"}, {"name": "éé"}]
+        assert told["all"] == [True, False]
+        assert told["tensors"] == {"a": ["torch.float32", [1.5, 0]], "b": ["torch.int64", 0]}
+        assert told["mean"] == 1.0
+        for n in counts:
+            same, gradient = told["gathered"][str(n)]
+            assert same
+            whole = torch.arange(3.0 * n, dtype=torch.float64).reshape(n, 3)
+            weights = torch.arange(1.0, n + 1, dtype=torch.float64)[:, None]
+            expected = (1 + 2 + 3) * 2 * weights * whole
+            assert gradient == expected[Ranks(rank, 3).part(n)].tolist()
+
+
+def dies(argument, folder):
+    """Ranks of which one ends, in the way that the argument says, while the others wait for it."""
+    with joined() as ranks:
+        try:
+            with joined():
+                ranks.wait()
+                if ranks.rank == argument["who"]:
+                    if argument["how"] == "kill":
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    raise NotFinite("its own reason", 3, ())
+                time.sleep(0.1)
+                ranks.tell("something")
+                ranks.wait()
+        except (ValueError, OSError, RuntimeError) as error:
+            if not speaks(ranks):
+                sys.exit(3)
+            raise
+
+
+def said(argument, folder):
+    try:
+        dies(argument, folder)
+    except TrainingFailed as error:
+        print(json.dumps(str(error)), file=sys.stderr, flush=True)
+        sys.exit(1)
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_rank_that_fails_is_the_one_that_speaks(who, tmp_path):
+    codes, told = on_ranks(said, 3, {"who": who, "how": "raise"}, tmp_path, fails=True)
+    assert [code != 0 for code in codes] == [True] * 3
+    assert codes[who] == 1
+    lines = [line for line in told.splitlines() if line.startswith('"')]
+    assert lines == ['"its own reason"']
+
+
+def test_a_rank_that_is_killed_is_told_of_once(tmp_path):
+    codes, told = on_ranks(said, 3, {"who": 1, "how": "kill"}, tmp_path, fails=True)
+    assert codes[1] == -signal.SIGKILL
+    assert codes[0] != 0
+    assert codes[2] != 0
+    lines = [line for line in told.splitlines() if line.startswith('"')]
+    assert len(lines) == 1
+    assert "another process of this run ended" in lines[0]
+    assert Path(tmp_path).exists()
