@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from proxysynth.retrieval.flags import ones
+from proxysynth.retrieval.flags import count, ones
 from proxysynth.retrieval.positives import Positives
 from proxysynth.retrieval.product import Block
 
@@ -59,14 +59,16 @@ class Counter:
             floor = self.t.gather(1, (followed - 1).clamp_(min=0)[:, None])
             floor.masked_fill_(followed[:, None] == 0, NEVER)
             near = block.reaching(floor)
-            if near.sum() > FEW * near.numel():
+            counts = count(near)
+            if counts.sum() > FEW * near.numel():
                 # What surely comes before the one positive that is left need not be measured.
                 lost = (self.live == 0) & (self.count > 0)
                 above = block.above(torch.where(lost[:, None], floor, NEVER))
-                if near.sub_(above).sum() > block.enough * near.numel():
+                counts = count(near.sub_(above))
+                if counts.sum() > block.enough * near.numel():
                     return False
-                self.hits[:, 0] += above.sum(1).long()
-            row, column = ones(near)
+                self.hits[:, 0] += above.sum(1, dtype=above.dtype).long()
+            row, column = ones(near, counts)
             if len(row):
                 self._add(row, block.exact(row, column), block.index[column], followed)
             return True
@@ -81,7 +83,8 @@ class Counter:
         for _ in range(self.t.shape[1].bit_length()):
             m = (low + high) // 2
             t = self.t.gather(1, m.clamp(max=self.t.shape[1] - 1)[:, None])
-            before = block.above(t).sum(1).long()
+            above = block.above(t)
+            before = above.sum(1, dtype=above.dtype).long()
             hopeless = (m < high) & (m + before >= self.count)
             hopeful = (m < high) & ~hopeless
             low, high = torch.where(hopeful, m + 1, low), torch.where(hopeless, m, high)

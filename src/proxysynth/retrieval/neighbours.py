@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from proxysynth.retrieval.dots import dots
-from proxysynth.retrieval.flags import ones
+from proxysynth.retrieval.flags import count, ones
 from proxysynth.retrieval.inputs import (
     Array,
     as_block,
@@ -114,11 +114,11 @@ def _merge(best: Tensor, index: Tensor, S: Tensor, low: int, x: Tensor, y: Tenso
     S = S[rows]
     least = S.topk(min(k, S.shape[1]), dim=1).values[:, -1] - 2 * off
     near = S.ge(least.maximum(best[rows, -1] - off)[:, None]) & S.isfinite()
-    row, column = ones(near)
-    count = torch.bincount(row, minlength=len(rows))
+    row, column = ones(near, count(near))
+    found = torch.bincount(row, minlength=len(rows))
     # Side by side with the best: they come first, and ties keep their order.
-    at = k + torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
-    both = best.new_full((len(rows), k + int(count.max())), -torch.inf)
+    at = k + torch.arange(len(row), device=row.device) - (found.cumsum(0) - found)[row]
+    both = best.new_full((len(rows), k + int(found.max())), -torch.inf)
     which = index.new_full(both.shape, -1)
     both[:, :k], which[:, :k] = best[rows], index[rows]
     both[row, at], which[row, at] = dots(x[rows], y, row, column), column + low

@@ -24,9 +24,9 @@ class Block:
     """Similarities of b queries to w of the gallery, nearly.
 
     Attributes:
-        S: (b, w) in `unit`s; -inf for all that is not to be counted: positives, the query itself,
-            padding.
-        flags, others: buffers laid out as S.
+        S: (b, w) in `unit`s, float32 or int32; the least number there is for all that is not to be
+            counted: positives, the query itself, padding.
+        flags, others: buffers laid out as S, of its type.
         slack: (b, 1) by how much a similarity of the row may be off,
         grain: and by which fraction of itself besides.
         index: (w,) the gallery indices of the columns.
@@ -48,14 +48,25 @@ class Block:
         """1 where a similarity may be t or more, 0 where it is surely less; t is (b, 1)."""
         low = t - self.slack
         low -= self.grain * low.abs()
-        return torch.ge(self.S, (low / self.unit).float(), out=self.flags)
+        return torch.ge(self.S, self._bound(low, torch.ceil), out=self.flags)
 
     def above(self, t: Tensor) -> Tensor:
         """1 where a similarity is surely more than t, 0 where it may not be; t is (b, 1)."""
         high = t + self.slack
         high += self.grain * high.abs()
-        return torch.gt(self.S, (high / self.unit).float(), out=self.others)
+        return torch.gt(self.S, self._bound(high, torch.floor), out=self.others)
 
+    def _bound(self, t: Tensor, to_whole: Callable[[Tensor], Tensor]) -> Tensor:
+        """t as S is compared with it; between whole numbers only the next one matters."""
+        t = (t / self.unit).float()
+        if self.S.dtype != torch.int32:
+            return t
+        return to_whole(t).clamp_(-FAR, FAR).to(torch.int32)
+
+
+LEAST = torch.iinfo(torch.int32).min
+FAR = 2.0**30
+"""Beyond every sum of products of bytes, and a whole number in float32 as well as in int32."""
 
 Viewer = Callable[[Block], bool]
 
@@ -109,7 +120,8 @@ class Product:
         self, a: slice, b: slice, queries: Rounded, gallery: Rounded, enough: float
     ) -> tuple[Block, Block]:
         S, flags, others = self._buffers((a.stop - a.start, b.stop - b.start))
-        multiply(queries, a, gallery, b, S, spare=flags)
+        S = multiply(queries, a, gallery, b, S, spare=flags)
+        flags, others = flags.view(S.dtype), others.view(S.dtype)
         self._hide(S, a, b)
         x, y = self.queries.x[a], self.gallery.x[b]
         off_x, off_y = queries.off[a], gallery.off[b]
@@ -139,13 +151,14 @@ class Product:
         return upright, turned
 
     def _hide(self, S: Tensor, a: slice, b: slice) -> None:
-        """-inf for pairs of one class, the query itself among them, and for padding."""
+        """The least number for pairs of one class, the query itself among them, and padding."""
+        never = LEAST if S.dtype == torch.int32 else -torch.inf
         rows, columns = self.queries.real(a), self.gallery.real(b)
         mine, theirs = self.queries.klass[a][:rows], self.gallery.klass[b][:columns]
         if mine[0] <= theirs[-1] and theirs[0] <= mine[-1]:  # both ascend
-            S[:rows, :columns].masked_fill_(mine[:, None] == theirs, -torch.inf)
-        S[rows:] = -torch.inf
-        S[:, columns:] = -torch.inf
+            S[:rows, :columns].masked_fill_(mine[:, None] == theirs, never)
+        S[rows:] = never
+        S[:, columns:] = never
 
     def _buffers(self, size: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
         n = size[0] * size[1]

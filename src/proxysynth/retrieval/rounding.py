@@ -79,15 +79,19 @@ def summing(d: int, dtype: torch.dtype) -> float:
     return error
 
 
-def multiply(x: Rounded, rows: slice, y: Rounded, columns: slice, S: Tensor, spare: Tensor) -> None:
-    """S = x' . y', in float32; `spare` is a buffer as large as S."""
+def multiply(
+    x: Rounded, rows: slice, y: Rounded, columns: slice, S: Tensor, spare: Tensor
+) -> Tensor:
+    """x' . y' in the memory of S, as float32, or as int32 where x' are whole numbers.
+
+    `spare` is a buffer as large as S.
+    """
     a, b = x.x[rows], y.x[columns].T
     if a.dtype == torch.float32:
-        torch.mm(a, b, out=S)
-    elif a.dtype == torch.int8:
-        S.copy_(torch._int_mm(a, b, out=spare.view(torch.int32)))
-    else:
-        S.copy_(torch.mm(a, b, out=spare.view(-1).view(a.dtype)[: S.numel()].view(S.shape)))
+        return torch.mm(a, b, out=S)
+    if a.dtype == torch.int8:
+        return torch._int_mm(a, b, out=S.view(torch.int32))
+    return S.copy_(torch.mm(a, b, out=spare.view(-1).view(a.dtype)[: S.numel()].view(S.shape)))
 
 
 @lru_cache(maxsize=8)
@@ -115,12 +119,12 @@ def _seconds(dtype: torch.dtype, d: int, side: int = 480) -> float:
     try:
         for _ in range(6):
             start = time.thread_time()
-            multiply(numbers, rows, numbers, rows, S, spare)
+            made = multiply(numbers, rows, numbers, rows, S, spare)
             seconds.append(time.thread_time() - start)
     except (AttributeError, RuntimeError, TypeError):
         return float("inf")
     # Without the right instructions large sums may be cut off.
-    error = (S.abs() / (largest * largest * d) - 1).abs().max()
+    error = (made.abs() / (largest * largest * d) - 1).abs().max()
     return min(seconds) if error <= torch.finfo(torch.bfloat16).eps else float("inf")
 
 
