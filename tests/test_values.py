@@ -85,3 +85,19 @@ def test_only_known_kinds_are_made() -> None:
         build(ps.NormSoftmax, {"sclae": 1.0}, KINDS)
     with pytest.raises(TypeError, match="cannot stand in a value"):
         encode(Sample(name=object()))  # type: ignore[arg-type]
+
+
+def test_a_new_field_at_its_default_leaves_the_hash():
+    @dataclass(frozen=True)
+    class Before:
+        a: int = 1
+
+    @dataclass(frozen=True)
+    class After:
+        a: int = 1
+        b: float = 0.5
+
+    After.__name__ = "Before"
+    assert digest(Before(2)) == digest(After(2))
+    assert digest(After(2, 0.6)) != digest(After(2))
+    assert digest((Before(2), Before(1))) == digest((After(2), After(1)))

@@ -66,9 +66,27 @@ def build(kind: type, fields: Mapping[str, Any], kinds: Mapping[str, type]) -> A
 
 
 def digest(value: Any) -> str:
-    """Twelve hexadecimal digits that depend on every field of the value and on nothing else."""
-    text = json.dumps(encode(value), sort_keys=True, separators=(",", ":"))
+    """Twelve hexadecimal digits that depend on every field of the value and on nothing else.
+
+    Fields at their defaults are left out, so that a class may gain a field and the values of an
+    earlier version keep their hash.
+    """
+    text = json.dumps(_unusual(value), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _unusual(value: Any) -> Any:
+    """As `encode`, without the fields that are at their defaults."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {
+            f.name: _unusual(getattr(value, f.name))
+            for f in dataclasses.fields(value)
+            if f.default is dataclasses.MISSING or getattr(value, f.name) != f.default
+        }
+        return {KIND: type(value).__name__, **fields}
+    if isinstance(value, (tuple, list)):
+        return [_unusual(item) for item in value]
+    return encode(value)
 
 
 def spelt_field(kind: type, name: str, text: str, kinds: Mapping[str, type]) -> Any:
