@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from proxysynth.commands.usage import understanding
@@ -28,21 +28,21 @@ def list_data(args: argparse.Namespace) -> dict[str, Any]:
     rows = catalogue()
     if not args.json:
         console = Console()
-        table = Table(box=box.SIMPLE)
-        for column in ("name", "pictures", "classes", "size", "needs", "licence"):
-            table.add_column(column, overflow="fold")
         for row in rows:
-            pictures, classes = (
-                " / ".join(f"{count:,}" for count in row[key].values())
-                for key in ("pictures", "classes")
-            )
-            needs = ", ".join(row["needs"])
-            table.add_row(row["name"], pictures, classes, row["size"], needs, row["licence"])
-        console.print(table)
-        for row in rows:
-            console.print(f"{row['name']}: {row['published']}", markup=False, soft_wrap=True)
+            parts = [
+                f"{part} {row['pictures'][part]:,} pictures of {row['classes'][part]:,} classes"
+                for part in row["pictures"]
+            ]
+            console.print(f"[bold]{row['name']}[/bold]  {escape(row['title'])}, {row['size']}")
+            facts = Table.grid(padding=(0, 2))
+            facts.add_row("  has", "; ".join(parts))
+            facts.add_row("  needs", escape(", ".join(row["needs"])))
+            facts.add_row("  from", escape(row["published"]))
+            facts.add_row("  licence", escape(row["licence"]))
             if row["note"]:
-                console.print(f"    {row['note']}", markup=False, soft_wrap=True)
+                facts.add_row("  note", escape(row["note"]))
+            console.print(facts)
+            console.print()
     return {"benchmarks": rows}
 
 

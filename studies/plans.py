@@ -1,0 +1,124 @@
+"""The Runs of each study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from proxysynth.losses import LOSSES, NormSoftmax, Softmax
+from proxysynth.paper.scale import SCALES, trained_loss
+from proxysynth.regularizers import (
+    InputMixup,
+    ManifoldMixup,
+    ProxySynthesis,
+    VirtualSoftmax,
+)
+from proxysynth.training.run import Run
+from proxysynth.training.split import Split
+
+GLYPHS = SCALES["small"].run("cub200", NormSoftmax())
+assert GLYPHS is not None
+
+CLASSES = (25, 50, 100, 200, 400, 800)
+FACES = (5, 12)
+"""Pictures per class; 800 characters have twelve faces, far fewer have sixteen."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A Run, and what it is called in the study's table."""
+
+    run: Run
+    columns: dict[str, Any]
+
+
+Plan = Iterator[Planned]
+
+
+def glyph_losses(**_: Any) -> Plan:
+    """All eight losses, with and without Proxy Synthesis, ten seeds."""
+    for seed in range(10):
+        for name in LOSSES:
+            for kind, loss in _with_and_without(trained_loss(name)):
+                run = replace(GLYPHS, loss=loss, seed=seed)
+                yield Planned(run, {"loss": name, "regularizer": kind, "seed": seed})
+
+
+def glyph_regularizers(**_: Any) -> Plan:
+    """The four regularisers on Softmax and Norm-softmax, five seeds."""
+    for seed in range(5):
+        for name, loss in (("softmax", Softmax()), ("norm_softmax", NormSoftmax())):
+            kinds = {
+                "none": loss,
+                "proxy_synthesis": ProxySynthesis(loss),
+                "input_mixup": InputMixup(loss),
+                "manifold_mixup": ManifoldMixup(loss),
+            }
+            if name == "softmax":
+                kinds["virtual_softmax"] = VirtualSoftmax(loss)
+            for kind, regularized in kinds.items():
+                run = replace(GLYPHS, loss=regularized, seed=seed)
+                yield Planned(run, {"loss": name, "regularizer": kind, "seed": seed})
+
+
+def glyph_classes(**_: Any) -> Plan:
+    """How the gain changes with the number of seen classes and of pictures per class."""
+    for seed in range(3):
+        for classes in CLASSES:
+            for faces in FACES:
+                split = Split(train_classes=classes, test_classes=100, faces_per_class=faces)
+                for kind, loss in _with_and_without(NormSoftmax()):
+                    run = replace(GLYPHS, loss=loss, seed=seed, split=split)
+                    columns = {"classes": classes, "per_class": faces, "regularizer": kind}
+                    yield Planned(run, columns | {"seed": seed})
+
+
+def glyph_settings(**_: Any) -> Plan:
+    """Alpha, mu, one coefficient per pair, merged duplicates: on a fold of the seen classes."""
+    variants: list[dict[str, Any]] = [
+        *({"alpha": alpha} for alpha in (0.2, 0.4, 0.8, 1.5)),
+        *({"mu": mu} for mu in (0.5, 1.5, 2.0, 3.0)),
+        {"per_pair": True},
+        {"duplicates": "merge"},
+        {"per_pair": True, "duplicates": "merge"},
+        {"per_pair": True, "mu": 2.0},
+    ]
+    for seed in range(4):
+        split = replace(GLYPHS.split, fold=seed % 4)
+        for changed in variants:
+            loss = ProxySynthesis(NormSoftmax(), **changed)
+            told = {"alpha": loss.alpha, "mu": loss.mu, "per_pair": loss.per_pair,
+                    "duplicates": loss.duplicates}  # fmt: skip
+            yield Planned(
+                replace(GLYPHS, loss=loss, seed=seed, split=split), {**told, "seed": seed}
+            )
+        plain = replace(GLYPHS, loss=NormSoftmax(), seed=seed, split=split)
+        yield Planned(plain, {"alpha": "", "mu": 0, "per_pair": "", "duplicates": "", "seed": seed})
+
+
+def cub200(cub: str | None = None, **_: Any) -> Plan:
+    """CUB-200-2011 at 96 pixels, EfficientNet-Lite0 from its ImageNet weights."""
+    if cub is None:
+        raise ValueError("the study cub200 needs the folder of CUB-200-2011: give it with --cub")
+    base = SCALES["small"].with_roots({"cub200": cub}).run("cub200", NormSoftmax())
+    assert base is not None
+    base = replace(base, evaluate_every=2, ks=())
+    anchor = {"batch_size": 180, "optimizer": "adamw", "pooling": "both", "warmup_epochs": 1,
+              "clip_value": 10.0}  # fmt: skip
+    for name in ("norm_softmax", "proxy_anchor", "softmax", "arcface"):
+        own = anchor if name == "proxy_anchor" else {}
+        for seed in range(3):
+            for kind, loss in _with_and_without(LOSSES[name]()):
+                run = replace(base, loss=loss, seed=seed, **own)
+                yield Planned(run, {"loss": name, "regularizer": kind, "seed": seed})
+
+
+def _with_and_without(loss: Any) -> list[tuple[str, Any]]:
+    return [("none", loss), ("proxy_synthesis", ProxySynthesis(loss))]
+
+
+STUDIES: dict[str, Callable[..., Plan]] = {
+    study.__name__: study
+    for study in (cub200, glyph_losses, glyph_regularizers, glyph_classes, glyph_settings)
+}

@@ -1,0 +1,86 @@
+"""Trains what a study lacks and writes its table: `python studies/run.py NAME --store DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from plans import STUDIES, Planned
+from proxysynth.paper.store import Store
+from proxysynth.paper.work import train_missing
+from proxysynth.training.bars import Bars
+from proxysynth.training.durable import write_bytes
+from proxysynth.training.record import Result
+from proxysynth.training.resources import Resources
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("names", nargs="*", metavar="NAME")
+    words.add_argument("--list", action="store_true", help="what there is")
+    words.add_argument("--store", type=Path, default=Path("runs/studies"))
+    words.add_argument("--results", type=Path, default=RESULTS)
+    words.add_argument("--cub", metavar="ROOT", help="the folder of CUB-200-2011")
+    words.add_argument("--only-table", action="store_true", help="train nothing")
+    words.add_argument("--threads", type=int)
+    args = words.parse_args()
+    if args.list or not args.names:
+        for name, study in STUDIES.items():
+            print(f"{name:20} {study.__doc__}")
+        return
+    store, resources = Store(args.store), Resources(threads=args.threads)
+    for name in args.names:
+        planned = list(STUDIES[name](cub=args.cub))
+        runs = [item.run for item in planned]
+        if not args.only_table:
+            train_missing(runs, store, resources, Bars(), lambda run: 30.0)
+        print(write_table(name, planned, store, args.results))
+
+
+def write_table(name: str, planned: list[Planned], store: Store, folder: Path) -> str:
+    """The finished Runs as CSV; returns a sentence about it."""
+    rows = []
+    for item in planned:
+        result = store.result(item.run)
+        if result is not None:
+            rows.append({**item.columns, **row(item, result, store)})
+    path = folder / f"study_{name}.csv"
+    if rows:
+        keys = list(dict.fromkeys(key for found in rows for key in found))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, keys, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_bytes(path, text.getvalue().encode())
+    return f"{name}: {len(rows)} of {len(planned)} runs are finished; {path}"
+
+
+def row(item: Planned, result: Result, store: Store) -> dict[str, Any]:
+    """The measures of a Run: of its last epoch and, apart, of the best one on the test."""
+    lines = (store.folder_of(item.run) / "metrics.jsonl").read_text().splitlines()
+    history = [json.loads(line) for line in lines]
+    fold = item.run.split.fold
+    best = max(line["recall@1"] for line in history)
+    return {
+        "tested_on": "unseen classes" if fold is None else "held-out seen classes",
+        **{key: f"{value:.5f}" for key, value in result.metrics.items() if _wanted(key)},
+        "untrained_recall@1": f"{result.untrained['recall@1']:.5f}",
+        "best_on_test_recall@1": f"{best:.5f}" if len(history) > 1 else "",
+        "epoch": result.epoch,
+        "run": result.run,
+        "commit": result.provenance.get("commit", ""),
+    }
+
+
+def _wanted(measure: str) -> bool:
+    return measure.startswith("recall@") or measure in ("r_precision", "map@r", "accuracy")
+
+
+if __name__ == "__main__":
+    main()
