@@ -26,10 +26,14 @@ if TYPE_CHECKING:
     from proxysynth.models.proxy_head import ProxyHead as ProxyHead
     from proxysynth.regularizers import (
         REGULARIZERS as REGULARIZERS,
+        InputMixup as InputMixup,
+        ManifoldMixup as ManifoldMixup,
         ProxySynthesis as ProxySynthesis,
+        VirtualSoftmax as VirtualSoftmax,
         synthesize_over as synthesize_over,
     )
     from proxysynth.retrieval import evaluate as evaluate
+    from proxysynth.serving import Index as Index
     from proxysynth.training.load import load as load
 
 __version__ = "0.1.0"
@@ -40,8 +44,12 @@ _PLACES = {
         "SoftTriple", "Softmax", "SphereFace", "SquaredProxyNCA",
     ),
     "models.proxy_head": ("ProxyHead",),
-    "regularizers": ("REGULARIZERS", "ProxySynthesis", "synthesize_over"),
+    "regularizers": (
+        "REGULARIZERS", "InputMixup", "ManifoldMixup", "ProxySynthesis", "VirtualSoftmax",
+        "synthesize_over",
+    ),
     "retrieval": ("evaluate",),
+    "serving": ("Index",),
     "training.load": ("load",),
 }  # fmt: skip
 _HOME = {name: place for place, names in _PLACES.items() for name in names}

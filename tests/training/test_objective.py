@@ -32,7 +32,9 @@ def pieces(net, n=6, c=4):
 
 
 def soft(logits, y, partner, lam):
-    target = lam * torch.eye(logits.shape[1])[y] + (1 - lam) * torch.eye(logits.shape[1])[y[partner]]
+    target = (
+        lam * torch.eye(logits.shape[1])[y] + (1 - lam) * torch.eye(logits.shape[1])[y[partner]]
+    )
     return -(target * logits.log_softmax(1)).sum(1).mean()
 
 
@@ -92,6 +94,14 @@ def test_a_foreign_network_of_one_part() -> None:
     images, y, p = torch.randn(6, 3, 2, 2), torch.arange(6) % 3, torch.randn(3, 5)
     for _ in range(5):
         assert Mixup(loss)(plain, images, y, p).isfinite()
+
+
+def test_a_compiled_network_is_mixed_inside_as_it_was(net) -> None:
+    images, y, p = pieces(net)
+    loss = Mixup(ManifoldMixup(ps.NormSoftmax(), stages=(2,)))
+    generators = [torch.Generator().manual_seed(1) for _ in range(2)]
+    compiled = loss(torch.compile(net, backend="eager"), images, y, p, generators[0])
+    assert torch.equal(compiled, loss(net, images, y, p, generators[1]))
 
 
 def test_a_wrapper_of_several_processes_shows_its_stages(net) -> None:

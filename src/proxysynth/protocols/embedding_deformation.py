@@ -1,0 +1,147 @@
+"""The embedding deformation protocol: do mixtures of the same two classes find each other?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from proxysynth.losses.similarity import unit
+from proxysynth.retrieval.inputs import Array, as_embeddings, as_labels
+from proxysynth.retrieval.neighbours import nearest
+
+Ints = NDArray[np.int64]
+
+LAMS = tuple(round(0.05 * step, 2) for step in range(2, 20))
+"""0.10, 0.15, ... 0.95: the 18 values of Table B."""
+
+
+@dataclass(frozen=True)
+class Parents:
+    """Who is mixed: rows of the embeddings, one for each synthetic.
+
+    first, second: (m,), of the classes a and b for a synthetic of the order (a, b).
+    pair: (m,), the number of the unordered pair, which both orders share.
+    """
+
+    first: Tensor
+    second: Tensor
+    pair: Tensor
+
+
+@dataclass(frozen=True)
+class EmbeddingDeformation:
+    """Mix embeddings of two classes and look for others of the same mix.     [Table B, Figure 5]
+
+        x~ = lam x_a + (1 - lam) x_b,   at unit length,   for the order (a, b) and for (b, a)
+
+    A synthetic is right if its nearest neighbour is a synthetic of the same unordered pair of
+    classes; it is looked up among all original embeddings and all other synthetics. The two
+    orders lie apart, but for lam = 0.5, where they fall together and each synthetic has twice as
+    many near companions: there the curve has its peak. Towards 0 and 1 a synthetic lies close to
+    one of its parents, and only companions that share this parent lie as close. Parents are drawn
+    at random, the same for every lam; no two synthetics of a pair have both parents in common.
+
+    Args:
+        pairs: so many pairs of classes are drawn, or all where there are fewer.
+        per_order: synthetics of each order of a pair. Classes of so few pictures that some would
+            have the same parents are left out.
+        lams: the shares of the first class.
+        seed: of the draws.
+    """
+
+    pairs: int = 100
+    per_order: int = 8
+    lams: tuple[float, ...] = LAMS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("pairs", 1), ("per_order", 2), ("seed", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(
+                    f"EmbeddingDeformation: {name} must be a whole number from {least} on, "
+                    f"got {value!r}"
+                )
+        if not self.lams or not all(0 <= lam <= 1 for lam in self.lams):
+            raise ValueError(f"EmbeddingDeformation: lams must lie in 0..1, got {self.lams!r}")
+
+    def __call__(
+        self,
+        embeddings: Array,
+        labels: Array,
+        *,
+        tick: Callable[[int, str], None] | None = None,
+    ) -> dict[float, float]:
+        """Recall@1 of the synthetics for each lam, as a fraction.
+
+        Args:
+            embeddings, labels: (n, d) and (n,), all originals.
+            tick: called with 1 after each lam.
+        """
+        x = unit(as_embeddings(embeddings))
+        parents = self.draw(as_labels(labels, len(x)).cpu())
+        recalls = {}
+        for lam in self.lams:
+            recalls[lam] = _recall(x, parents, lam)
+            if tick is not None:
+                tick(1, f"lam {lam:.2f}")
+        return recalls
+
+    def draw(self, labels: Tensor) -> Parents:
+        """The parents of all synthetics, for originals with these labels."""
+        rng, of_class = np.random.default_rng(self.seed), labels.numpy()
+        members = _members(of_class, least=math.ceil(math.sqrt(2 * self.per_order)))
+        parts = []
+        for number, (a, b) in enumerate(_pairs(len(members), self.pairs, rng)):
+            one, other = _couples(members[a], members[b], 2 * self.per_order, rng)
+            forth, back = slice(0, self.per_order), slice(self.per_order, None)
+            parts.append((one[forth], other[forth], np.full(self.per_order, number)))
+            parts.append((other[back], one[back], np.full(self.per_order, number)))
+        return Parents(
+            *(torch.from_numpy(np.concatenate(part)) for part in zip(*parts, strict=True))
+        )
+
+
+def _recall(x: Tensor, parents: Parents, lam: float) -> float:
+    made = unit(lam * x[parents.first] + (1 - lam) * x[parents.second])
+    # Synthetics first: then a query's own row in the gallery has its number and is left out.
+    found = nearest(made, torch.cat((made, x)), 1, exclude_self=True).index[:, 0].cpu()
+    pair = torch.cat((parents.pair, parents.pair.new_full((len(x),), -1)))
+    return (pair[found] == parents.pair).double().mean().item()
+
+
+def _members(labels: Ints, least: int) -> list[Ints]:
+    """The rows of each class that has enough of them."""
+    order = np.argsort(labels, kind="stable")
+    _, starts = np.unique(labels[order], return_index=True)
+    members = [part for part in np.split(order, starts[1:]) if len(part) >= least]
+    if len(members) < 2:
+        raise ValueError(
+            f"mixing classes needs at least 2 with {least} pictures or more, got {len(members)}: "
+            "give more pictures, or ask for fewer synthetics"
+        )
+    return members
+
+
+def _pairs(classes: int, count: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """`count` different unordered pairs of classes, or all there are; their order is drawn too."""
+    every = classes * (classes - 1) // 2
+    made = []
+    for number in rng.choice(every, min(count, every), replace=False).tolist():
+        # Pairs (a, b) with a < b, counted 01, 02, 12, 03, ...: b (b - 1) / 2 come before b.
+        b = (1 + math.isqrt(1 + 8 * number)) // 2
+        pair = number - b * (b - 1) // 2, b
+        made.append(pair if rng.random() < 0.5 else pair[::-1])
+    return made
+
+
+def _couples(a: Ints, b: Ints, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """`count` different couples of an a and a b, drawn at random."""
+    number = rng.choice(len(a) * len(b), count, replace=False)
+    return a[number // len(b)], b[number % len(b)]

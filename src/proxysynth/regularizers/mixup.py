@@ -1,0 +1,170 @@
+"""Input Mixup and Manifold Mixup: mix two pictures, or what a network makes of them.
+
+h~ = lam h + (1 - lam) h'     L = lam L(X~, y) + (1 - lam) L(X~, y')     lam ~ Beta(alpha, alpha)
+
+For a cross-entropy this is the loss against the soft label lam y + (1 - lam) y'. Here stands what
+is drawn and how it is scored; the mixing happens inside the network, so an objective does it
+(`training.objective`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from proxysynth.losses.checks import check_batch, check_positive
+from proxysynth.losses.plain import has_subproxies, penalty, plain_loss
+from proxysynth.losses.proxy_anchor import ProxyAnchor
+from proxysynth.regularizers.pairs import numpy_generator
+
+PUBLISHED_STAGES = (0, 1, 2)
+"""Where the published code of Manifold Mixup mixes: the pictures, and before two later stages."""
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """What is mixed in one batch: element r with element `partner[r]`, at the stage `at`.
+
+    lam: one share for the whole batch.    partner: (n,), a permutation.
+    """
+
+    lam: float
+    partner: Tensor
+    at: int = 0
+
+    def __call__(self, h: Tensor) -> Tensor:
+        """lam h + (1 - lam) h', for pictures or feature maps (n, ...)."""
+        return self.lam * h + (1 - self.lam) * h[self.partner.to(h.device)]
+
+    def score(self, loss: Any, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+        """lam L(x, y) + (1 - lam) L(x, y'), from one matrix of similarities where there is one."""
+        partner = self.partner.to(y.device)
+        if not (hasattr(loss, "similarity") and hasattr(loss, "from_similarity")):
+            return self.lam * loss(x, y, p) + (1 - self.lam) * loss(x, y[partner], p)
+        y = check_batch(x, y, p, subproxies=has_subproxies(loss))
+        S = loss.similarity(x, p)
+        own, other = loss.from_similarity(S, y), loss.from_similarity(S, y[partner])
+        made: Tensor = self.lam * own + (1 - self.lam) * other + penalty(loss, p)
+        return made
+
+
+@dataclass(frozen=True)
+class InputMixup:
+    """Mix the pictures of a batch and their labels.                    [Section 4.5, Table E]
+
+        image~ = lam image + (1 - lam) image'
+        L = lam L(X~, y) + (1 - lam) L(X~, y')          lam ~ Beta(alpha, alpha), one per batch
+
+    Args:
+        loss: a plain loss that is a mean over embeddings; Proxy-anchor is not.
+        alpha: larger mixes more evenly; 0.5 is best in most columns of the paper's Table E.
+
+    Source: Zhang et al., mixup, 2018.
+    """
+
+    loss: Any
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check(self, self.loss, self.alpha)
+
+    @property
+    def normalized(self) -> bool:
+        """Whether the loss it holds sees unit vectors."""
+        return bool(getattr(self.loss, "normalized", True))
+
+    def draw(self, n: int, depth: int = 0, generator: torch.Generator | None = None) -> Mixing:
+        """Share and partners for a batch of n; all of it from one draw of torch's generator."""
+        return _draw(self.alpha, n, (0,), generator)
+
+    def __call__(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> NoReturn:
+        _needs_pictures(self)
+
+
+@dataclass(frozen=True)
+class ManifoldMixup:
+    """Mix what enters a stage of the network, drawn anew for each batch.  [Section 4.5, Table E]
+
+        h~ = lam h + (1 - lam) h',   h what enters stage s,   s uniform over `stages`
+        L = lam L(X~, y) + (1 - lam) L(X~, y')          lam ~ Beta(alpha, alpha), one per batch
+
+    Args:
+        loss: a plain loss that is a mean over embeddings; Proxy-anchor is not.
+        alpha: larger mixes more evenly; 0.5 is best in most columns of the paper's Table E.
+        stages: stages of the network: 0 is the pictures, its number of stages the last feature
+            maps. None given means 0, 1 and 2, as the published code of Manifold Mixup has it, as
+            far as the network has them.
+
+    Source: Verma et al., Manifold Mixup, 2019.
+    """
+
+    loss: Any
+    alpha: float = 0.5
+    stages: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check(self, self.loss, self.alpha)
+        wrong = any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in self.stages)
+        if wrong or len(set(self.stages)) < len(self.stages):
+            raise ValueError(
+                "ManifoldMixup: stages must be different whole numbers from 0 (the pictures) on, "
+                f"got {self.stages!r}"
+            )
+
+    @property
+    def normalized(self) -> bool:
+        """Whether the loss it holds sees unit vectors."""
+        return bool(getattr(self.loss, "normalized", True))
+
+    def stages_of(self, depth: int) -> tuple[int, ...]:
+        """The stages to draw from in a network of `depth` stages."""
+        if not self.stages:
+            return tuple(s for s in PUBLISHED_STAGES if s <= depth)
+        if max(self.stages) > depth:
+            raise ValueError(
+                f"ManifoldMixup: this network has {depth} stages, so stages must lie in "
+                f"0..{depth}, got {self.stages!r}"
+            )
+        return self.stages
+
+    def draw(self, n: int, depth: int = 0, generator: torch.Generator | None = None) -> Mixing:
+        """Share, partners and stage for a batch of n in a network of `depth` stages."""
+        return _draw(self.alpha, n, self.stages_of(depth), generator)
+
+    def __call__(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> NoReturn:
+        _needs_pictures(self)
+
+
+def _draw(alpha: float, n: int, stages: Sequence[int], generator: torch.Generator | None) -> Mixing:
+    rng = numpy_generator(generator)
+    lam = float(rng.beta(alpha, alpha))
+    partner = torch.from_numpy(rng.permutation(n))
+    return Mixing(lam, partner, stages[int(rng.integers(len(stages)))])
+
+
+def _check(owner: object, loss: Any, alpha: float) -> None:
+    check_positive(owner, alpha=alpha)
+    name, held = type(owner).__name__, type(loss).__name__
+    if not callable(loss) or plain_loss(loss) is not loss:
+        raise ValueError(f"{name} holds a plain loss, got {held}: one regulariser at a time")
+    if isinstance(loss, ProxyAnchor):
+        raise ValueError(
+            f"{name} gives each embedding two labels and needs a loss that is a mean over "
+            "embeddings, which ProxyAnchor, a mean over proxies, is not: choose another loss"
+        )
+
+
+def _needs_pictures(owner: object) -> NoReturn:
+    name = type(owner).__name__
+    raise ValueError(
+        f"{name} mixes pictures before they are embeddings, so it cannot be called on embeddings: "
+        "train it with a Run, or call training.objective.Mixup(loss)(net, images, labels, proxies)"
+    )

@@ -1,0 +1,83 @@
+"""Virtual Softmax: one more negative class for every embedding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from proxysynth.losses.checks import check_batch, check_positive
+from proxysynth.losses.plain import has_subproxies, penalty, plain_loss
+from proxysynth.losses.similarity import at_least_float32
+
+
+@dataclass(frozen=True)
+class VirtualSoftmax:
+    """Softmax with a virtual class that follows each embedding.   [Related work; supplement D.4]
+
+        W_virt = |p+| x / |x|        x . W_virt = |p+| |x|
+        L(X, P) = -1/n  sum_x  log  exp(x . p+) / (sum_q exp(x . q) + exp(min(|p+| |x|, clip)))
+
+    The virtual logit is at least as large as the own one, x . p+, and equal to it only where x
+    points along its proxy: it keeps pulling long after the other classes are beaten. W_virt is a
+    function of x and p+, not a weight, so the gradient flows through the logit to both.
+
+    Args:
+        loss: a loss of raw dot products, such as `Softmax()`. With cosines |p+| |x| is 1 for every
+            embedding and would teach nothing.
+        clip: the most that the virtual logit may be; above it, it no longer pulls. 10 is the
+            paper's for retrieval, where training fails without; None, for classification, is none.
+
+    Source: Chen et al., Virtual Class Enhanced Discriminative Embedding Learning, 2018.
+    """
+
+    loss: Any
+    clip: float | None = 10.0
+
+    def __post_init__(self) -> None:
+        if self.clip is not None:
+            check_positive(self, clip=self.clip)
+        name = type(self.loss).__name__
+        if plain_loss(self.loss) is not self.loss:
+            raise ValueError(
+                f"VirtualSoftmax holds a plain loss such as Softmax(), got {name}: "
+                "one regulariser at a time"
+            )
+        if getattr(self.loss, "normalized", True) or not hasattr(self.loss, "from_similarity"):
+            raise ValueError(
+                "VirtualSoftmax needs a loss of raw dot products such as Softmax(), got "
+                f"{name}: it normalises embeddings and proxies, so the virtual logit |p+| |x| "
+                "would be the constant 1"
+            )
+
+    @property
+    def normalized(self) -> bool:
+        """False: embeddings and proxies keep their lengths."""
+        return bool(self.loss.normalized)
+
+    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
+        """S of the real classes."""
+        S: Tensor = self.loss.similarity(x, p)
+        return S
+
+    def logits(self, S: Tensor) -> Tensor:
+        """Scores of the real classes for inference: the virtual one exists in training only."""
+        scores: Tensor = self.loss.logits(S)
+        return scores
+
+    def virtual(self, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+        """The virtual logit of each embedding, (n,), in float32 at least: lengths overflow half."""
+        lengths = torch.linalg.vector_norm(at_least_float32(p)[y], dim=1)
+        logit = lengths * torch.linalg.vector_norm(at_least_float32(x), dim=1)
+        return logit if self.clip is None else logit.clamp(max=self.clip)
+
+    def __call__(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        y = check_batch(x, y, p, subproxies=has_subproxies(self.loss))
+        S = at_least_float32(self.loss.similarity(x, p))
+        with_virtual = torch.cat((S, self.virtual(x, y, p)[:, None].to(S.dtype)), dim=1)
+        value: Tensor = self.loss.from_similarity(with_virtual, y)
+        return value + penalty(self.loss, p)

@@ -1,0 +1,201 @@
+"""index, search and export as a person or a script meets them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from PIL import Image
+
+from proxysynth.cli import main
+from proxysynth.training import Run, train
+from training.tiny_pictures import pictures
+
+
+def run(capsys, *argv) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in argv])
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run, and another of other weights."""
+    base = tmp_path_factory.mktemp("trained")
+    photos = pictures(base / "photos")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROXYSYNTH_CACHE", str(base / "cache"))
+        for seed in (0, 1):
+            settings = {"epochs": 1, "dim": 8, "width": 0.25, "batch_size": 4, "image_size": 32}
+            train(Run(data=str(photos), seed=seed, **settings), base / f"run{seed}")
+    return base
+
+
+@pytest.fixture
+def shop(trained, tmp_path, capsys, monkeypatch):
+    """A folder with photos/ and shop.index, and we are in it."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained / "photos", tmp_path / "photos")
+    code, _, err = run(capsys, "index", trained / "run0", "photos", "-o", "shop.index")
+    assert code == 0, err
+    return tmp_path
+
+
+def test_index_tells_what_it_did(trained, shop, capsys):
+    (shop / "photos" / "class0" / "bad.jpg").write_text("text")
+    (shop / "photos" / "class0" / "0.png").unlink()
+    code, out, err = run(capsys, "index", trained / "run0", "photos", "-o", "shop.index")
+    assert code == 0
+    assert "29 pictures (0 embedded, 29 kept, 1 removed, 1 unreadable)" in out
+    assert "left out class0/bad.jpg: it is damaged" in err
+    code, out, _ = run(capsys, "index", trained / "run0", "photos", "-o", "shop.index", "--json")
+    told = json.loads(out)
+    assert (told["items"], told["kept"], told["written"]) == (29, 29, False)
+    assert told["unreadable"][0]["path"] == "class0/bad.jpg"
+    assert told["model"]["backbone"] == "conv4"
+
+
+def test_another_model_needs_rebuild(trained, shop, capsys):
+    code, _, err = run(capsys, "index", trained / "run1", "photos", "-o", "shop.index")
+    assert code == 2
+    assert "made by another model" in err
+    assert "--rebuild" in err
+    assert err.count("\n") == 1
+    argv = ("index", trained / "run1", "photos", "-o", "shop.index", "--rebuild", "--json")
+    code, out, _ = run(capsys, *argv)
+    assert code == 0
+    assert json.loads(out)["embedded"] == 30
+
+
+def test_search_as_a_table_and_as_json(shop, capsys):
+    code, out, err = run(capsys, "search", "shop.index", "photos/class1/0.png", "-k", "3")
+    assert code == 0
+    assert err == ""
+    assert "similarity" in out
+    code, again, _ = run(capsys, "search", "shop.index", "class1/0.png", "-k", "3", "--json")
+    told = json.loads(again)
+    assert [hit["path"] in out for hit in told["hits"]] == [True] * 3
+    assert "class1/0.png" not in [hit["path"] for hit in told["hits"]]
+    assert told["hits"][0]["file"] == str(shop / "photos" / told["hits"][0]["path"])
+    argv = ("search", "shop.index", "class1/0.png", "--label", "class2", "--json")
+    code, out, _ = run(capsys, *argv, "--threshold", "-1", "-k", "99")
+    assert {hit["label"] for hit in json.loads(out)["hits"]} == {"class2"}
+    code, out, _ = run(capsys, *argv[:-1], "--threshold", "1")
+    assert code == 0
+    assert "No picture" in out
+
+
+def test_search_by_a_new_picture_and_by_several(shop, capsys):
+    Image.new("RGB", (64, 64), "red").save(shop / "new.png")
+    argv = ("search", "shop.index", "new.png", "class0/1.png", "--json")
+    code, out, _ = run(capsys, *argv)
+    assert code == 0
+    assert len(json.loads(out)["hits"]) == 10
+
+
+def test_a_contact_sheet_is_written_and_shown_where_there_is_a_display(shop, capsys, monkeypatch):
+    import webbrowser
+
+    shown = []
+    monkeypatch.setattr(webbrowser, "open", shown.append)
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    code, _, err = run(capsys, "search", "shop.index", "class0/1.png", "--open")
+    assert code == 0
+    assert "neighbours.html" in err
+    assert shown == []
+    monkeypatch.setenv("DISPLAY", ":0")
+    argv = ("search", "shop.index", "class0/1.png", "--open", "-o", "sheet.html", "--json")
+    code, out, _ = run(capsys, *argv)
+    assert json.loads(out)["sheet"] == "sheet.html"
+    assert shown == [(shop / "sheet.html").as_uri()]
+    assert "data:image/png" in (shop / "sheet.html").read_text()
+    assert "data:image/png" in (shop / "neighbours.html").read_text()
+
+
+def test_approximate_says_what_it_loses(trained, shop, capsys):
+    pytest.importorskip("faiss")
+    code, out, err = run(capsys, "search", "shop.index", "class0/1.png", "--approximate", "--json")
+    assert code == 0
+    assert "against exact search it finds recall@1" in err
+    assert json.loads(out)["approximate"]["recall@10"] >= 0.98
+    argv = ("index", trained / "run0", "photos", "-o", "shop.index", "--approximate", "--json")
+    code, out, err = run(capsys, *argv)
+    assert json.loads(out)["approximate"]["recall@1"] > 0
+    assert "Making" not in err  # the search has made it, and nothing has changed
+
+
+def test_a_moved_run(trained, shop, capsys):
+    shutil.copytree(trained / "run0", shop / "here")
+    code, _, err = run(capsys, "index", "here", "photos", "-o", "b.index")
+    assert code == 0, err
+    (shop / "here").rename(shop / "there")
+    Image.new("RGB", (64, 64), "red").save(shop / "new.png")
+    code, _, err = run(capsys, "search", "b.index", "new.png")
+    assert code == 2
+    assert "is gone: put it back, or say with --run" in err
+    code, _, err = run(capsys, "search", "b.index", "new.png", "--run", "there")
+    assert code == 0
+    code, _, err = run(capsys, "search", "b.index", "new.png", "--run", trained / "run1")
+    assert code == 2
+    assert "made by another model" in err
+
+
+def test_export_and_its_json(trained, shop, capsys):
+    pytest.importorskip("onnxruntime")
+    code, out, _ = run(capsys, "export", trained / "run0", "--to", "onnx", "-o", "m.onnx", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert told["difference"] < 1e-5
+    assert told["preprocessing"]["center_crop"] == 32
+    assert (shop / "m.onnx").stat().st_size > 1000
+    code, out, _ = run(capsys, "export", trained / "run0", "--to", "torch", "-o", "m.pt2")
+    assert code == 0
+    assert "conv4, (n, 1, 32, 32) -> (n, 8)" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["index", "RUN", "gone", "-o", "x.index"], "there is no folder"),
+        (["index", "gone", "photos", "-o", "x.index"], "folder of a trained run or a backbone"),
+        (["index", "efficientnet_lite9", "photos", "-o", "x"], "did you mean 'efficientnet_lite"),
+        (["index", "RUN", "photos", "-o", "photos"], "is a folder: name a file"),
+        (["index", "RUN", "photos", "-o", "photos/class0/0.png"], "not an index"),
+        (["index", "RUN", "photos"], "the following arguments are required: -o"),
+        (["search", "gone.index", "a.jpg"], "there is no index gone.index"),
+        (["search", "photos/class0/0.png", "a.jpg"], "not an index"),
+        (["search", "shop.index", "gone.jpg"], "gone.jpg: no such file"),
+        (["search", "shop.index", "text.jpg"], "text.jpg: it is damaged or not one of JPEG"),
+        (["search", "shop.index", "class0/0.png", "-k", "0"], "k must be a whole number from 1"),
+        (["search", "shop.index", "class0/0.png", "-k", "few"], "invalid int value: 'few'"),
+        (["search", "shop.index", "class0/0.png", "--threshold", "2"], "threshold is a cosine"),
+        (["search", "shop.index", "class0/0.png", "--label", "clas0"], "did you mean 'class0'"),
+        (["search", "shop.index"], "the following arguments are required: IMAGE"),
+        (["export", "gone", "--to", "onnx", "-o", "x"], "holds no run"),
+        (["export", "RUN", "--to", "tflite", "-o", "x"], "invalid choice: 'tflite'"),
+        (["export", "RUN", "--to", "torch", "-o", "photos"], "is a folder: name a file"),
+        (["export", "RUN", "--to", "torch", "-o", "no/x"], "there is no folder"),
+    ],
+)
+def test_one_sentence_for_each_mistake(trained, shop, capsys, argv, expected):
+    (shop / "text.jpg").write_text("hello")
+    before = sorted(path.name for path in shop.iterdir())
+    argv = [str(trained / "run0") if word == "RUN" else word for word in argv]
+    code, out, err = run(capsys, *argv)
+    assert code == 2
+    assert out == ""
+    assert expected in err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in shop.iterdir()) == before
+
+
+def test_an_index_that_cannot_be_written(trained, shop, capsys):
+    (shop / "file").touch()
+    code, _, err = run(capsys, "index", trained / "run0", "photos", "-o", "file/x.index")
+    assert code == 1
+    assert "cannot write" in err
+    assert err.count("\n") == 1

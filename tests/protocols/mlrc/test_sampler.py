@@ -1,0 +1,65 @@
+"""The sampler draws by place: resumed or not, one worker or another."""
+
+from __future__ import annotations
+
+import pytest
+
+optuna = pytest.importorskip("optuna")
+
+from proxysynth.protocols.mlrc.places import AGAIN
+from proxysynth.protocols.mlrc.sampler import make_sampler
+
+FIRST = {"a": 0.5, "b": 2.0}
+
+
+def trial_of(study) -> dict[str, float]:
+    trial = study.ask()
+    a, b = trial.suggest_float("a", 0, 1), trial.suggest_float("b", 1, 10, log=True)
+    study.tell(trial, -((a - 0.3) ** 2))
+    return {"a": a, "b": b}
+
+
+def study_of(storage, seed=0, first=None):
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(
+        storage=storage, study_name="s", sampler=make_sampler(seed, 3, first),
+        direction="maximize", load_if_exists=True,
+    )  # fmt: skip
+
+
+def test_a_search_goes_on_with_what_it_would_have_drawn():
+    unbroken = study_of(optuna.storages.InMemoryStorage())
+    expected = [trial_of(unbroken) for _ in range(8)]
+    storage = optuna.storages.InMemoryStorage()
+    broken = [trial_of(study_of(storage)) for _ in range(8)]  # another process each time
+    assert broken == expected
+    assert len({item["a"] for item in expected}) == 8
+
+
+def test_another_seed_draws_others():
+    draws = [trial_of(study_of(optuna.storages.InMemoryStorage(), seed)) for seed in (0, 1)]
+    assert draws[0]["a"] != draws[1]["a"]
+
+
+def test_the_first_trial_is_where_the_search_starts():
+    study = study_of(optuna.storages.InMemoryStorage(), first=FIRST)
+    assert trial_of(study) == FIRST
+    assert trial_of(study) != FIRST
+
+
+def test_a_place_taken_again_draws_what_it_had_not_drawn_yet():
+    storages = [optuna.storages.InMemoryStorage() for _ in range(2)]
+    whole = trial_of(study_of(storages[0]))
+    study = study_of(storages[1])
+    lost = study.ask()
+    a = lost.suggest_float("a", 0, 1)  # killed before it had drawn b
+    study.tell(lost, state=optuna.trial.TrialState.FAIL)
+    study.enqueue_trial({"a": a}, user_attrs={AGAIN: lost.number})
+    assert trial_of(study) == whole
+
+
+def test_the_model_finds_what_matters():
+    study = study_of(optuna.storages.InMemoryStorage())
+    drawn = [trial_of(study)["a"] for _ in range(40)]
+    early, late = drawn[:5], drawn[-10:]
+    assert sum(abs(a - 0.3) for a in late) / 10 < sum(abs(a - 0.3) for a in early) / 5

@@ -1,0 +1,81 @@
+"""The settings of the paper's section C.2 and of the reference harness."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxysynth.data import RandomResizedCrop
+from proxysynth.data.protocol_transforms import MLRC
+from proxysynth.protocols.mlrc import SCALES, make_study, mlrc_run
+from proxysynth.training.run import Run
+from proxysynth.training.split import Split
+
+
+def test_the_papers_training(tmp_path):
+    run = mlrc_run(f"cub200:{tmp_path}", "norm_softmax")
+    assert (run.backbone, run.dim, run.pretrained, run.freeze_batch_norm) == (
+        "bn_inception", 128, True, True,
+    )  # fmt: skip
+    assert (run.optimizer, run.lr, run.momentum, run.weight_decay) == ("rmsprop", 1e-6, 0.9, 1e-4)
+    assert (run.batch_size, run.sampler, run.m, run.schedule) == (32, "m_per_class", 1, "constant")
+    assert (run.embedding_lr, run.warmup_epochs, run.precision) == (None, 0, "float32")
+    assert (run.report_epoch, run.best_by) == ("best", "map@r")
+    assert (run.transforms, run.augment, run.image_size, run.flip) == ("mlrc", True, 227, 0.5)
+    assert MLRC.train == RandomResizedCrop(227, run.crop_scale, flip=run.flip, resize=256)
+
+
+# Steps per epoch of three folds, and the harness's 200 / 500 / 2,000 steps between evaluations.
+@pytest.mark.parametrize(
+    ("name", "steps", "between", "without"),
+    [("cub200", 137, 200, 1000), ("cars196", 188, 500, 1500), ("sop", 1395, 2000, 4000)],
+)
+def test_early_stopping_in_epochs_is_that_of_the_harness_in_steps(
+    tmp_path, name, steps, between, without
+):
+    run = mlrc_run(f"{name}:{tmp_path}", "arcface", "proxy_synthesis")
+    interval = run.evaluate_every * steps
+    assert between / 1.5 <= interval <= between * 1.5
+    assert without <= run.patience * interval < without + interval
+    assert 100_000 <= run.epochs * steps < 100_000 + steps
+
+
+def test_what_is_said_wins(tmp_path):
+    run = mlrc_run(f"cub200:{tmp_path}", "softmax", epochs=3, lr=1e-4, weights="w.pth")
+    assert (run.epochs, run.lr, run.weights) == (3, 1e-4, "w.pth")
+    assert run.patience == 8
+
+
+def test_scales():
+    paper = SCALES["paper"]
+    assert (paper.trials, paper.folds, paper.repetitions, paper.prune) == (50, 4, 10, False)
+    assert not paper.near
+    small = SCALES["small"]
+    assert small.trials >= 5
+    assert small.folds == 4
+    assert small.repetitions >= 3
+
+
+def test_small_on_glyphs_is_the_glyphs_default_but_for_its_length():
+    study = make_study("glyphs")
+    base, usual = study.base, Run()
+    assert study.scale_name == "small"
+    assert (base.backbone, base.pretrained, base.freeze_batch_norm) == ("conv4", False, False)
+    assert (base.lr, base.optimizer, base.schedule) == (usual.lr, usual.optimizer, usual.schedule)
+    assert base.split == Split()
+
+
+def test_a_study_of_photographs_is_the_papers_unless_said_otherwise(tmp_path):
+    study = make_study(f"cub200:{tmp_path}", "proxy_anchor", "proxy_synthesis")
+    assert study.scale_name == "paper"
+    assert study.name == "cub200-proxy_anchor-proxy_synthesis"
+
+
+@pytest.mark.parametrize("name", ["trials", "repetitions", "folds"])
+def test_numbers_that_are_none(name):
+    with pytest.raises(ValueError, match=name):
+        make_study("glyphs", **{name: 0})
+
+
+def test_a_loss_that_the_regularizer_cannot_hold():
+    with pytest.raises(ValueError, match="VirtualSoftmax"):
+        make_study("glyphs", "norm_softmax", "virtual_softmax")
