@@ -6,6 +6,7 @@ anything on another machine.
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -146,10 +147,17 @@ def authors(x: Tensor, y: Tensor, p: Tensor) -> Tensor:
 
 
 def in_turn(steps: dict[str, Step], rounds: int, *learnt: Tensor) -> dict[str, float]:
-    """The median seconds of each step, all taking turns; gradients are dropped between them."""
+    """The median seconds of each step, all taking turns; gradients are dropped between them.
+
+    Every round has an order of its own: what a step finds in the caches is the work of the one
+    before it, and none should always come after the same.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in steps}
+    order, draw = list(steps), random.Random(0)
     for turn in range(rounds + 1):
-        for name, step in steps.items():
+        draw.shuffle(order)
+        for name in order:
+            step = steps[name]
             for tensor in learnt:
                 tensor.grad = None
             start = time.perf_counter()

@@ -115,7 +115,7 @@ class _Fused(torch.autograd.Function):
         grad, n, c = grads[0], len(L), len(p)
         own_slope, own_slope_s = outcome.own_slope[:n], outcome.own_slope[n:]
 
-        d_unit_x, d_p = torch.zeros_like(unit_x), torch.empty_like(p)
+        d_unit_x, d_p = torch.empty_like(unit_x), torch.empty_like(p)
         # The last block first: its synthetic columns end as additions to their parents' columns.
         for position in reversed(range(len(blocks))):
             block, piece = blocks[position], pieces[position]
@@ -131,10 +131,9 @@ class _Fused(torch.autograd.Function):
             if block.own_synthetic is not None:
                 rows.own_back(own_slope_s, target, d_L)
                 d_G, d_L = d_L[:, -len(columns.index_a) :], d_L[:, : -len(columns.index_a)]
-                parts, index = columns.columns_back(d_G)
-                added = _Additions(parts, index, blocks)
+                added = _Additions(columns.columns_back(d_G), blocks)
                 if columns.vectors is not None:
-                    d_cos = columns.vectors.cos_back((d_G * L[:, c:]).sum(dim=0))
+                    d_cos = columns.cos_back((d_G * L[:, c:]).sum(dim=0))
                     along = _along(columns, d_cos, inverse_p)
             added.to(d_L, position)
             L_b, p_b, d_p_b = L[:, block.part], p[block.part], d_p[block.part]
@@ -148,7 +147,10 @@ class _Fused(torch.autograd.Function):
             else:
                 d_L *= grad
                 _product_into(d_p_b, d_L.t(), unit_x, low)
-            _add_product(d_unit_x, d_L, p_b, low)
+            if position == len(blocks) - 1:
+                _product_into(d_unit_x, d_L, p_b, low)
+            else:
+                _add_product(d_unit_x, d_L, p_b, low)
 
         if family.normalized:
             shrink = own_slope_s * own[n:]
@@ -157,14 +159,10 @@ class _Fused(torch.autograd.Function):
                     shrink.addcmul_(piece.shrink, outcome.factors[position][n:])
                 else:
                     shrink += piece.shrink
-            mixed, mixed_p = rows.vectors, columns.vectors
-            weight = mixed.cos_back(shrink).mul_(grad)[:, None]
-            d_unit_x.index_add_(0, rows.index_a, mixed.b * weight)
-            d_unit_x.index_add_(0, rows.index_b, mixed.a * weight)
-            weight = d_cos.mul_(mixed_p.inverse_a).mul_(mixed_p.inverse_b).mul_(grad)
-            weight = weight.to(p.dtype)[:, None]
-            d_p.index_add_(0, columns.index_a, mixed_p.b * weight)
-            d_p.index_add_(0, columns.index_b, mixed_p.a * weight)
+            rows.cosines_back(rows.cos_back(shrink).mul_(grad), d_unit_x)
+            lengths = columns.vectors
+            d_dots = d_cos.mul_(lengths.inverse_a).mul_(lengths.inverse_b).mul_(grad)
+            columns.cosines_back(d_dots.to(p.dtype), d_p)
             # Only what is at right angles to x turns it; this also clears the share of `rows.cos`
             # that lies along the parents.
             d_unit_x.addcmul_(unit_x, (d_unit_x * unit_x).sum(dim=1, keepdim=True), value=-1)
@@ -175,7 +173,8 @@ class _Fused(torch.autograd.Function):
 def _shares(draw: Draw, dtype: torch.dtype) -> tuple[Share, Share]:
     """lam of each pair and of each synthetic class: plain numbers, where that costs no waiting."""
     if draw.lam.dim() == 0 and draw.lam.device.type == "cpu":
-        return float(draw.lam), float(draw.lam)
+        lam = float(draw.lam)
+        return lam, lam
     return draw.shares[0].to(dtype), draw.class_shares[0].to(dtype)
 
 
@@ -228,11 +227,12 @@ def _blocks(y: Tensor, target: Tensor, n: int, c: int) -> list[Block]:
 class _Additions:
     """Columns to add to dL, sorted by the block they fall in."""
 
-    def __init__(self, parts: Tensor, index: Tensor, blocks: list[Block]) -> None:
-        self.parts, self.index, self.edges = parts, index, [0, len(index)]
+    def __init__(self, both: list[tuple[Tensor, Tensor]], blocks: list[Block]) -> None:
+        self.both = both
         if len(blocks) > 1:
+            index = torch.cat([index for index, _ in both])
             self.index, order = index.sort()
-            self.parts = parts.index_select(1, order)
+            self.parts = torch.cat([parts for _, parts in both], dim=1).index_select(1, order)
             stops = torch.tensor([b.part.stop for b in blocks], device=index.device)
             self.edges = [0, *torch.searchsorted(self.index, stops).tolist()]
             self.index = (
@@ -240,6 +240,10 @@ class _Additions:
             )
 
     def to(self, d_L: Tensor, position: int) -> None:
+        if not hasattr(self, "edges"):  # all in one block
+            for index, parts in self.both:
+                d_L.index_add_(1, index, parts)
+            return
         here = slice(self.edges[position], self.edges[position + 1])
         d_L.index_add_(1, self.index[here], self.parts[:, here])
 

@@ -25,7 +25,7 @@ class Vectors:
     """The parents of normalised mixes, and what their lengths need on the way back.
 
     `a`, `b`: the parents' vectors; `inverse_a`, `inverse_b`: one over their lengths, None if 1.
-    `cos`: their cosines. `slope`: what a change of it does to the logarithm of the mix's length.
+    `cos`: their cosines.
     """
 
     a: Tensor
@@ -33,14 +33,6 @@ class Vectors:
     inverse_a: Tensor | None
     inverse_b: Tensor | None
     cos: Tensor
-    slope: Tensor
-
-    def cos_back(self, shrink: Tensor) -> Tensor:
-        """The gradient of the parents' cosine, which the mix's length depends on.
-
-        `shrink` is the sum of logit x gradient over a synthetic: its logits fall as 1 / length.
-        """
-        return shrink.mul_(self.slope).neg_()
 
 
 @dataclass(frozen=True)
@@ -87,9 +79,26 @@ class Mix:
         other = 1 - share
         square = (cos + 1).mul_(2 * share * other).add_((share - other) ** 2)
         one_over = square.clamp_min_(floor(low) ** 2).rsqrt_()
-        slope = (one_over * one_over).mul_(share * other)
-        held = Vectors(a, b, inverse_a, inverse_b, cos, slope)
+        held = Vectors(a, b, inverse_a, inverse_b, cos)
         return Mix(*indices, one_over * share, one_over * other, held, in_order)
+
+    def cos_back(self, shrink: Tensor) -> Tensor:
+        """The gradient of the parents' cosine, which the mix's length depends on.
+
+        `shrink` is the sum of logit x gradient over a synthetic: its logits fall as 1 / length, and
+        l l' / length^2 is what a change of the cosine does to the logarithm of that.
+        """
+        return shrink.mul_(self.weight_a).mul_(self.weight_b).neg_()
+
+    def cosines_back(self, d_dots: Tensor, d_vectors: Tensor) -> None:
+        """Adds to d_vectors what the gradient of the parents' dot products gives it."""
+        held, weight = self.vectors, d_dots[:, None]
+        assert held is not None
+        if self.in_order:
+            d_vectors.addcmul_(held.b, weight)
+        else:
+            d_vectors.index_add_(0, self.index_a, held.b * weight)
+        d_vectors.index_add_(0, self.index_b, held.a * weight)
 
     def of_rows(self, M: Tensor) -> Tensor:
         """The synthetic rows of M."""
@@ -112,7 +121,10 @@ class Mix:
 
     def own_back(self, d_own: Tensor, columns: Tensor, d_M: Tensor) -> None:
         """The same for single entries of the made rows: row k's at columns[k]."""
-        d_M.index_put_((self.index_a, columns), d_own * self.weight_a, accumulate=True)
+        if self.in_order:
+            d_M.scatter_add_(1, columns[:, None], (d_own * self.weight_a)[:, None])
+        else:
+            d_M.index_put_((self.index_a, columns), d_own * self.weight_a, accumulate=True)
         d_M.index_put_((self.index_b, columns), d_own * self.weight_b, accumulate=True)
 
     def of_columns(self, M: Tensor) -> Tensor:
@@ -120,7 +132,9 @@ class Mix:
         made = M.index_select(1, self.index_a).mul_(self.weight_a)
         return made.addcmul_(M.index_select(1, self.index_b), self.weight_b)
 
-    def columns_back(self, d_made: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradient of `of_columns(M)` as columns to add to d_M, and which ones they are."""
-        parts = torch.cat((d_made * self.weight_a, d_made * self.weight_b), dim=1)
-        return parts, torch.cat((self.index_a, self.index_b))
+    def columns_back(self, d_made: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """The gradient of `of_columns(M)`: for either parent, which columns of d_M get what."""
+        return [
+            (self.index_a, d_made * self.weight_a),
+            (self.index_b, d_made * self.weight_b),
+        ]

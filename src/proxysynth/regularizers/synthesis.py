@@ -44,7 +44,8 @@ class Draw:
     def class_parents(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """The two classes each synthetic class is made of, (u,) and (u,)."""
         i, j = self._of_classes(self.i), self._of_classes(self.j)
-        return y.index_select(0, i), y.index_select(0, j)
+        first = y if self.in_order and i is self.i else y.index_select(0, i)
+        return first, y.index_select(0, j)
 
     def _of_classes(self, of_pairs: Tensor) -> Tensor:
         # As many classes as pairs: each pair made its own, in order.
