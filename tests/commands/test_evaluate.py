@@ -172,3 +172,16 @@ def test_the_other_regularisers_train_and_report(words, capsys, tmp_path) -> Non
     code, told, _ = run(capsys, "eval", out, "--json")
     assert code == 0
     assert json.loads(told)["metrics"] == json.loads((out / "result.json").read_text())["metrics"]
+
+
+def test_every_picture_of_a_plain_folder_or_table_is_tested(places, capsys, tmp_path) -> None:
+    root = pictures(tmp_path / "three", classes=3, each=4)
+    code, out, _ = run(capsys, "eval", places / "photos", root, "--json")
+    assert code == 0
+    table = tmp_path / "three.csv"
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    lines = [f"{path.relative_to(tmp_path)},{path.parent.name}" for path in files]
+    table.write_text("\n".join(["path,label", *lines]))
+    code, other, _ = run(capsys, "eval", places / "photos", table, "--json")
+    assert code == 0
+    assert json.loads(out)["metrics"] == json.loads(other)["metrics"]

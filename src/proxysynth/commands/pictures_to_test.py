@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from proxysynth.commands.usage import understanding
-from proxysynth.data import BadPictures, Listing, open_data
+from proxysynth.data import BadPictures, Listing
 from proxysynth.data.check import bad_pictures
 from proxysynth.data.everything import to_test_on
 from proxysynth.protocols.conventional import own_splits
@@ -46,7 +46,7 @@ def pictures_to_test(args: argparse.Namespace, model: Trained, machine: Resource
             Bars().say(note)
         return Pictures(model.run.data, splits.query, splits.gallery, splits.train)
     with understanding():
-        query, gallery = to_test_on(args.data, open_data(args.data))
+        query, gallery = to_test_on(args.data)
     readable = [_readable(part, args.skip_bad, model, machine) for part in (query, gallery) if part]
     if gallery is None:
         readable = [readable[0].without_empty_classes()]

@@ -53,6 +53,14 @@ def open_folder(root: str | os.PathLike[str], rule: ClassSplit | None = None) ->
     return (rule or ClassSplit())(listing_of_files(base, scan.files), str(root), scan.notes)
 
 
+def whole_folder(root: str | os.PathLike[str]) -> Listing | None:
+    """Every picture of a folder without parts of its own, labelled by its sub-folder; else None."""
+    base = _folder(root)
+    if {entry.name for entry in _entries(base) if entry.is_dir()} - {"validation"} in LAYOUTS:
+        return None
+    return listing_of_files(base, _scan(base).files)
+
+
 def parts_of_folder(
     root: str | os.PathLike[str], parts: dict[str, str | os.PathLike[str]]
 ) -> Splits:

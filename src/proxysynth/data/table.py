@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .class_split import ClassSplit
 from .folder import LAYOUTS, PARTS, splits_of_parts
-from .listing import listing_of_files
+from .listing import Listing, listing_of_files
 from .splits import Splits
 
 Row = tuple[str, str, str]  # name under the root, class, part
@@ -50,6 +50,15 @@ def open_table(
         )
     listings = {part: listing_of_files(base, files) for part, files in parts.items()}
     return splits_of_parts(listings, str(path))
+
+
+def whole_table(path: str | os.PathLike[str]) -> Listing | None:
+    """Every picture of a CSV; None where it has a column `split` that says which are tested."""
+    file = Path(os.path.abspath(os.path.expanduser(path)))
+    rows = _rows(file, file.parent)
+    if any(part for _, _, part in rows):
+        return None
+    return listing_of_files(file.parent, [(name, label) for name, label, _ in rows])
 
 
 def _rows(file: Path, base: Path) -> list[Row]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from proxysynth.data import PIXELS, Listing, Loader, PictureCache, Splits
+from proxysynth.data import Listing, Loader, Splits
+from proxysynth.protocols.loaders import deformed, make_loader
 from proxysynth.training.embed import Tested, measure, nearest_class, usual_ks
 from proxysynth.training.load import Trained
-from proxysynth.training.prepare import evaluation_transform, make_cache, open_splits, usable
+from proxysynth.training.prepare import make_cache, open_splits, usable
 from proxysynth.training.progress import Progress, Silent
 from proxysynth.training.resources import Resources
 
@@ -47,7 +48,7 @@ class Conventional:
         cache = make_cache(model.run, model.embedder, resources)
 
         def loader(listing: Listing) -> Loader:
-            return _loader(model, listing, resources, cache)
+            return make_loader(model, listing, deformed(model, listing), resources, cache)
 
         return measure(
             model.embedder,
@@ -74,16 +75,3 @@ def _predict(model: Trained, query: Listing) -> Callable[[Tensor], Tensor] | Non
     if model.run.task != "classification" or query.classes != model.classes:
         return None
     return nearest_class(model.run.loss, model.proxies)
-
-
-def _loader(
-    model: Trained, listing: Listing, resources: Resources, cache: PictureCache | None
-) -> Loader:
-    in_memory = listing.root is None
-    return Loader(
-        listing,
-        evaluation_transform(model.run, model.embedder, listing) if in_memory else model.transform,
-        PIXELS[model.embedder.preprocess],
-        resources.loader_workers,
-        None if in_memory else cache,
-    )
