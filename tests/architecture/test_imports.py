@@ -14,7 +14,7 @@ LAYERS = [
     ("interfaces", "values"),
     ("losses",),
     ("regularizers",),
-    ("models", "data", "retrieval"),
+    ("models", "data", "retrieval", "sharding"),
     ("training",),
     ("protocols",),
     ("paper", "serving", "bench", "report"),

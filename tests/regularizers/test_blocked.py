@@ -58,6 +58,15 @@ def test_ablations_are_the_reference(name: str, kinds: tuple[str, str]) -> None:
         assert_same(made, loss(x, y, p, expected), x, p)
 
 
+@pytest.mark.parametrize("kinds", ABLATIONS)
+def test_a_batch_of_one_class_and_no_synthetics_at_all_give_the_plain_loss(kinds) -> None:
+    for plain in (ps.Softmax(), ps.ArcFace(), ps.ProxyAnchor()):
+        x, y, p = batch(plain)
+        for labels, mu in ((torch.full_like(y, 3), 1.0), (y, 0.0)):
+            loss = ps.ProxySynthesis(plain, mu=mu, embeddings=kinds[0], proxies=kinds[1])
+            assert_same(blocked_loss(loss, x, labels, p, block=2), plain(x, labels, p), x, p)
+
+
 @pytest.mark.parametrize("name", ["softmax", "arcface", "proxy_anchor", "norm_softmax_steep"])
 def test_finite_differences_agree(name: str) -> None:
     loss = ps.ProxySynthesis(EVERY_LOSS[name], lam=0.3)

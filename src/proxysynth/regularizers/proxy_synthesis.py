@@ -12,6 +12,7 @@ from torch import Tensor
 from proxysynth.losses.checks import check_batch, check_not_negative, check_positive
 from proxysynth.losses.plain import has_subproxies, penalty
 from proxysynth.losses.similarity import unit
+from proxysynth.regularizers.blocked import Taking, blocked
 from proxysynth.regularizers.fused import fused, outside_graphs
 from proxysynth.regularizers.fused_families import family_of
 from proxysynth.regularizers.mixed_similarity import mixed_similarity
@@ -28,6 +29,10 @@ ABLATIONS = {
     ("both", "both"): "Proxy Synthesis",
 }
 """What (embeddings, proxies) may be: each embedding must find its own proxy.          [Table 1]"""
+
+LARGE = 2**28
+"""Logits of originals and synthetics beyond which they are not held but computed twice: a gigabyte
+of float32, which the fused path would keep together with their exponentials."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,8 @@ class ProxySynthesis:
     def on(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """The loss for these pairs and coefficients, by the fastest path that serves it."""
         family = family_of(self.loss)
+        if family is not None and (len(x) + len(draw.i)) * len(p) > LARGE:
+            return self.by_blocks(draw, x, y, p)
         if family is not None and (self.embeddings, self.proxies) == ("both", "both"):
             return fused(family, x, y, p, draw)
         if hasattr(self.loss, "similarity") and hasattr(self.loss, "from_similarity"):
@@ -113,6 +120,18 @@ class ProxySynthesis:
         S = mixed_similarity(self.loss, x, y, p, draw, self.normalized)
         rows, columns, labels = self._kept(y, p.shape[0] + draw.target, p.shape[0])
         return self.loss.from_similarity(S[rows][:, columns], labels) + penalty(self.loss, p)
+
+    def by_blocks(
+        self, draw: Draw, x: Tensor, y: Tensor, p: Tensor, block: int | None = None
+    ) -> Tensor:
+        """`block` classes at a time (None: as many as suit): memory that does not grow with c."""
+        family = family_of(self.loss)
+        if family is None:
+            raise ValueError(
+                f"{type(self.loss).__name__} cannot visit the classes in blocks: use a softmax "
+                "(with or without a margin) or Proxy-anchor, or another path"
+            )
+        return blocked(family, x, y, p, Taking(draw, self.embeddings, self.proxies), block)
 
     def synthesize(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None

@@ -1,0 +1,34 @@
+"""Every class is in one shard, and the shards are as even as they can be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from proxysynth.sharding import Shards
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("classes", [7, 8, 11, 100])
+def test_ranges_cover_every_class_once(classes: int, world: int) -> None:
+    parts = [Shards(classes, world, rank) for rank in range(world)]
+    assert [c for part in parts for c in part.mine] == list(range(classes))
+    sizes = [len(part.mine) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes == sorted(sizes, reverse=True)
+    p, y = torch.arange(classes), torch.arange(classes).flip(0)
+    assert torch.equal(torch.cat([p[part.rows] for part in parts]), p)
+    assert all(part.range_of(r) == parts[r].mine for part in parts for r in range(world))
+    for part in parts:
+        local = part.local(y)
+        here = local >= 0
+        assert torch.equal(p[part.rows][local[here]], y[here])
+        assert int(here.sum()) == len(part.mine)
+
+
+def test_bad_numbers_are_one_sentence() -> None:
+    with pytest.raises(ValueError, match="3 classes cannot be divided over 4 processes: start at"):
+        Shards(3, 4, 0)
+    for world, rank in ((2, 2), (2, -1), (0, 0)):
+        with pytest.raises(ValueError, match="rank must lie in"):
+            Shards(5, world, rank)

@@ -1,0 +1,132 @@
+"""The row-wise optimizer against its formula in a loop."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import proxysynth as ps
+from batches import batch
+from proxysynth.training import rowwise
+from proxysynth.training.optimizer import load_optimizer, optimizer_tensors
+from proxysynth.training.rowwise import RowwiseAdam, SideBySide
+
+
+def by_loop(p, grads, lr, beta, eps, decay):
+    """The same, number by number, in Python's own arithmetic."""
+    rows = [list(map(float, row)) for row in p]
+    square = [0.0] * len(rows)
+    for t, grad in enumerate(grads, start=1):
+        for r, row in enumerate(rows):
+            g = [float(a) + decay * b for a, b in zip(grad[r], row, strict=True)]
+            square[r] = beta * square[r] + (1 - beta) * sum(a * a for a in g) / len(g)
+            rate = lr / (math.sqrt(square[r] / (1 - beta**t)) + eps)
+            rows[r] = [b - rate * a for a, b in zip(g, row, strict=True)]
+    return torch.tensor(rows, dtype=torch.float64), torch.tensor(square, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.03])
+@pytest.mark.parametrize("piece", [1, 7, 2**22])
+def test_it_does_what_the_formula_says(decay, piece, monkeypatch) -> None:
+    monkeypatch.setattr(rowwise, "PIECE", piece)
+    p = nn.Parameter(torch.randn(5, 3, dtype=torch.float64))
+    grads = [torch.randn(5, 3, dtype=torch.float64) * 10.0**-k for k in range(4)]
+    expected, square = by_loop(p.detach(), grads, 0.1, 0.9, 1e-6, decay)
+    optimizer = RowwiseAdam([p], lr=0.1, beta=0.9, eps=1e-6, weight_decay=decay)
+    for grad in grads:
+        p.grad = grad.clone()
+        optimizer.step()
+    torch.testing.assert_close(p.detach(), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(optimizer.state[p]["square"], square, rtol=1e-12, atol=1e-12)
+
+
+def test_its_memory_is_a_number_a_row() -> None:
+    p = nn.Parameter(torch.randn(50, 4, 16))  # sub-proxies share their class's number
+    p.grad = torch.randn_like(p)
+    optimizer = RowwiseAdam([p])
+    optimizer.step()
+    assert sum(value.numel() for value in optimizer.state[p].values()) == 50 + 1
+
+
+def test_the_first_step_has_the_length_of_the_rate() -> None:
+    p = nn.Parameter(torch.zeros(6, 4))
+    p.grad = torch.randn(6, 4) * torch.logspace(-6, 6, 6)[:, None]
+    RowwiseAdam([p], lr=0.5, eps=0.0).step()
+    torch.testing.assert_close(p.detach().square().mean(dim=1).sqrt(), torch.full((6,), 0.5))
+
+
+def test_it_learns() -> None:
+    loss = ps.ProxySynthesis(ps.NormSoftmax())
+    x, y, p = batch(loss.loss, n=20, c=10, d=8, dtype=torch.float32)
+    p = nn.Parameter(p.detach())
+    optimizer = RowwiseAdam([p], lr=0.05)
+    first = last = ps.NormSoftmax()(x, y, p).item()
+    for _ in range(60):
+        optimizer.zero_grad()
+        value = loss(x.detach(), y, p)
+        value.backward()
+        optimizer.step()
+        last = ps.NormSoftmax()(x, y, p).item()
+    assert last < first / 3
+
+
+def test_beside_another_both_step_and_rates_reach_them() -> None:
+    a, b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, 2))
+    both = SideBySide(
+        torch.optim.SGD([{"params": [a], "lr": 1.0, "name": "net"}], momentum=0.9),
+        RowwiseAdam([{"params": [b], "lr": 1.0, "name": "proxies"}], eps=0.0),
+    )
+    assert [group["name"] for group in both.param_groups] == ["net", "proxies"]
+    for group in both.param_groups:
+        group["lr"] = 0.5
+    a.grad, b.grad = torch.ones(2), torch.ones(3, 2)
+    both.step()
+    assert a.tolist() == [0.5] * 2
+    torch.testing.assert_close(b.detach(), torch.full((3, 2), 0.5))
+    assert set(both.state) == {a, b}
+    both.state[b] = {"step": torch.tensor(0.0), "square": torch.full((3,), 999.0)}
+    both.step()  # what a checkpoint put there is what the second one goes on with
+    torch.testing.assert_close(both.state[b]["square"], torch.full((3,), 0.999 * 999 + 0.001))
+    both.zero_grad()
+    assert a.grad is None
+    assert b.grad is None
+
+
+def test_bad_input_is_one_sentence() -> None:
+    p = nn.Parameter(torch.zeros(2, 2))
+    with pytest.raises(ValueError, match=r"beta must lie in 0\.\.1"):
+        RowwiseAdam([p], beta=1.0)
+    with pytest.raises(ValueError, match="lr must be 0 or more, got -1"):
+        RowwiseAdam([p], lr=-1.0)
+    p.grad = torch.zeros(2, 2).to_sparse()
+    with pytest.raises(ValueError, match="expected a dense gradient"):
+        RowwiseAdam([p]).step()
+
+
+def test_its_memory_goes_through_a_checkpoint() -> None:
+    def learnt() -> tuple[list[nn.Parameter], SideBySide]:
+        a, b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, 2))
+        first = torch.optim.Adam([{"params": [a], "name": "net"}], fused=True)
+        return [a, b], SideBySide(first, RowwiseAdam([{"params": [b], "name": "proxies"}]))
+
+    def step(parameters: list[nn.Parameter], optimizer: SideBySide, seed: int) -> None:
+        draw = torch.Generator().manual_seed(seed)
+        for parameter in parameters:
+            parameter.grad = torch.randn(parameter.shape, generator=draw)
+        optimizer.step()
+
+    parameters, optimizer = learnt()
+    step(parameters, optimizer, 0)
+    kept = {key: t.clone() for key, t in optimizer_tensors(optimizer).items()}
+    assert kept["proxies.0.square"].shape == (3,)
+    others, other = learnt()
+    with torch.no_grad():
+        for mine, theirs in zip(others, parameters, strict=True):
+            mine.copy_(theirs)
+    load_optimizer(other, kept)
+    for pair in ((parameters, optimizer), (others, other)):
+        step(*pair, 1)
+    assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))
