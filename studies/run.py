@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plans import STUDIES, Planned
+
 from proxysynth.paper.store import Store
 from proxysynth.paper.work import train_missing
 from proxysynth.training.bars import Bars
