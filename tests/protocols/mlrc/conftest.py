@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("optuna")
-
+from protocols.mlrc.tiny_study import tiny_study
 from proxysynth.protocols.mlrc import run_study
 from proxysynth.training import Resources
-from protocols.mlrc.tiny_study import tiny_study
 
 MACHINE = Resources(threads=1, workers=0)
 
 
 @pytest.fixture(scope="session")
 def cache_root(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
+    return tmp_path_factory.getbasetemp() / "mlrc-cache"
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,8 @@ import subprocess
 import sys
 import time
 
+import optuna
 import pytest
-
-optuna = pytest.importorskip("optuna")
 
 from proxysynth.protocols.mlrc.lease import LEASE, Watch, leased, machine
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 
+import optuna
 import pytest
-
-optuna = pytest.importorskip("optuna")
 
 from proxysynth.protocols.mlrc.places import AGAIN, Queue, places
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-optuna = pytest.importorskip("optuna")
+import optuna
 
 from proxysynth.protocols.mlrc.places import AGAIN
 from proxysynth.protocols.mlrc.sampler import make_sampler

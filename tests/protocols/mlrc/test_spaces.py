@@ -42,8 +42,7 @@ def test_every_corner_of_every_space_is_a_run(loss, regularizer, near):
 KNOWN = {
     "norm_softmax": [{"loss.scale": 1 / t} for t in (0.1087, 0.0886, 0.0630)],
     "cosface": [
-        {"loss.m3": m, "loss.scale": s}
-        for m, s in ((0.6182, 100), (0.4324, 161.5), (0.3364, 100))
+        {"loss.m3": m, "loss.scale": s} for m, s in ((0.6182, 100), (0.4324, 161.5), (0.3364, 100))
     ],
     "arcface": [
         {"loss.m2": math.radians(m), "loss.scale": s}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import optuna
 import pytest
-
-optuna = pytest.importorskip("optuna")
 
 from proxysynth.protocols.mlrc.storage import StorageFailed, open_storage, reaching, shown
 

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import optuna
 import pytest
-
-optuna = pytest.importorskip("optuna")
 
 from proxysynth.protocols.mlrc.places import places
 from proxysynth.protocols.mlrc.storage import open_storage

@@ -19,7 +19,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from protocols.mlrc.tiny_study import tiny_study
-
 from proxysynth.protocols.mlrc import cross_validation, run_study
 from proxysynth.training import Resources
 

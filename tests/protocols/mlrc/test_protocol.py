@@ -7,20 +7,18 @@ from collections import Counter
 from dataclasses import asdict, replace
 from statistics import fmean
 
+import optuna
 import pytest
 import torch
 
 import proxysynth as ps
-import proxysynth.protocols.mlrc.run_study  # noqa: F401  (the module, behind the function's name)
+from protocols.mlrc.tiny_study import tiny_study
 from proxysynth.protocols.conventional import Conventional
-from proxysynth.protocols.mlrc import cross_validation, make_study, run_study
-
+from proxysynth.protocols.mlrc import cross_validation, make_study, protocol, run_study
 from proxysynth.training import NotFinite, Resources, Run, WrongFolder, load, read_result
 from proxysynth.training.prepare import open_splits
-from protocols.mlrc.tiny_study import tiny_study
 from training.tiny_pictures import pictures
 
-protocol = sys.modules["proxysynth.protocols.mlrc.run_study"]
 MACHINE = Resources(threads=1, workers=0)
 
 
@@ -102,6 +100,8 @@ def test_interrupted_anywhere_it_goes_on_and_nothing_is_trained_twice(
     train, began, whole = cross_validation.train, [], Counter()
 
     def once_each(run: Run, place, **more):
+        if read_result(place) is not None:
+            return train(run, place, **more)  # which gives the result that is there
         if len(began) == 1:
             began.clear()
             raise KeyboardInterrupt
@@ -112,7 +112,7 @@ def test_interrupted_anywhere_it_goes_on_and_nothing_is_trained_twice(
 
     monkeypatch.setattr(cross_validation, "train", once_each)
     study, attempts = finished[1].study, 0
-    while True:
+    while attempts < 20:
         attempts += 1
         try:
             outcome = run_study(study, tmp_path / "s", resources=MACHINE)
@@ -212,9 +212,7 @@ def test_another_study_in_the_folder_or_the_storage(finished, tmp_path):
 
 
 def test_a_worker_taken_for_dead_that_lives_counts_nothing_twice(tmp_path, monkeypatch):
-    """Its trial is told failed while it trains: another one takes the place, with the same folds."""
-    import optuna
-
+    """Its trial is told failed while it trains: another one takes its place."""
     train, stolen = cross_validation.train, []
 
     def robbed(run: Run, place, **more):
@@ -259,3 +257,31 @@ def watched(monkeypatch) -> list:
 
     monkeypatch.setattr(cross_validation, "train", note)
     return began
+
+
+def test_machines_may_share_nothing_but_the_storage(finished, tmp_path, monkeypatch):
+    """One does a trial and a fold of the next; another does the rest in its own folder."""
+    train, began = cross_validation.train, []
+
+    def stop_at_the_fourth(run: Run, place, **more):
+        if len(began) == 3:
+            raise KeyboardInterrupt
+        began.append(place)
+        return train(run, place, **more)
+
+    monkeypatch.setattr(cross_validation, "train", stop_at_the_fourth)
+    storage, study = str(tmp_path / "journal.log"), finished[1].study
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, tmp_path / "here", storage=storage, resources=MACHINE)
+    monkeypatch.setattr(cross_validation, "train", train)
+    began = watched(monkeypatch)
+    outcome = run_study(study, tmp_path / "there", storage=storage, resources=MACHINE)
+    assert len(began) == 3 + 4  # of six folds three were done; two repetitions of two
+    assert [t.value for t in outcome.trials] == [t.value for t in finished[1].trials]
+    assert outcome.repetitions == finished[1].repetitions
+
+
+def test_without_optuna_a_sentence_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ValueError, match=r"pip install 'proxysynth\[mlrc\]'"):
+        run_study(tiny_study(), tmp_path / "s")

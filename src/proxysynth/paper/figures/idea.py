@@ -1,0 +1,196 @@
+"""Figure 1: the idea, drawn. Two seen classes, what training does to them, and who comes later."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Ellipse, FancyArrowPatch
+from numpy.typing import NDArray
+
+from proxysynth.paper.artifact import Artifact, Picture
+from proxysynth.paper.figures.style import (
+    BLUE,
+    DARK_GOLD,
+    GOLD,
+    GREY,
+    INK,
+    PAGE,
+    RED,
+    RED_TO_BLUE,
+    legend_below,
+    lettered,
+    panels,
+    styled,
+    without_ticks,
+)
+from proxysynth.paper.scale import Scale
+from proxysynth.paper.store import Store
+from proxysynth.training.run import Run
+
+LAM = 0.6
+RED_AT, BLUE_AT, UNSEEN_AT = np.array((-2.2, -0.3)), np.array((2.2, -0.3)), np.array((0.0, 0.1))
+X, OTHER = np.array((-2.1, 0.55)), np.array((1.95, 0.6))  # the two embeddings that are mixed
+# The other embeddings of a class, around its proxy: placed by hand, this is a drawing.
+CLOUD = np.array(
+    ((-0.62, 0.45), (0.68, 0.35), (-0.85, -0.1), (0.75, -0.35), (-0.6, -0.68), (0.5, -0.85))
+)
+WIDE, HIGH = 3.7, 2.35  # half the panel, in the drawing's units
+Points = NDArray[np.float64]
+
+
+@styled
+def draw_idea() -> Figure:
+    """Three panels: a proxy loss, the same with Proxy Synthesis, and a class nobody trained on."""
+    figure, axes = panels(1, 3, width=PAGE, height=2.1)
+    titles = ("a proxy-based loss", "with Proxy Synthesis", "later: an unseen class")
+    for letter, title, one in zip("abc", titles, axes, strict=True):
+        without_ticks(one)
+        one.set_xlim(-WIDE, WIDE)
+        one.set_ylim(-HIGH, HIGH)
+        lettered(one, letter, title)
+    _boundary(axes[0], steepness=40)
+    _boundary(axes[1], steepness=1)
+    _boundary(axes[2], steepness=1)
+    for one in axes:
+        _seen(one)
+    _pull(axes[0])
+    _synthetic(axes[1])
+    _unseen(axes[2])
+    legend_below(figure, _legend())
+    return figure
+
+
+def _boundary(axes: Axes, steepness: float) -> None:
+    """The confidence of a classifier that changes from red to blue along the panel."""
+    x = np.linspace(-WIDE, WIDE, 512)
+    blue = 1 / (1 + np.exp(-steepness * x))
+    extent = (-WIDE, WIDE, -HIGH, HIGH)
+    axes.imshow(
+        blue[None], cmap=RED_TO_BLUE, vmin=-0.5, vmax=1.5, extent=extent, aspect="equal", zorder=0
+    )
+
+
+def _seen(axes: Axes) -> None:
+    for middle, one, color, side in ((RED_AT, X, RED, 1), (BLUE_AT, OTHER, BLUE, -1)):
+        cloud = np.vstack((middle + CLOUD * (side, 1), one))
+        axes.scatter(
+            cloud[:, 0], cloud[:, 1], s=24, color=color, edgecolor="white", linewidth=0.6, zorder=3
+        )
+        axes.scatter(
+            middle[0],
+            middle[1],
+            s=75,
+            marker="D",
+            color=color,
+            edgecolor=INK,
+            linewidth=1,
+            zorder=4,
+        )
+
+
+def _pull(axes: Axes) -> None:
+    """Towards the own proxy, away from the other."""
+    _arrow(axes, X, RED_AT)
+    _arrow(axes, X, X + 0.3 * (X - BLUE_AT), dashed=True)
+    axes.text(0, 1.8, "red or blue, nothing between", ha="center", va="center", fontsize=8.5)
+
+
+def _synthetic(axes: Axes) -> None:
+    made_x, made_p = LAM * X + (1 - LAM) * OTHER, LAM * RED_AT + (1 - LAM) * BLUE_AT
+    for a, b in ((X, OTHER), (RED_AT, BLUE_AT)):
+        axes.plot((a[0], b[0]), (a[1], b[1]), color=DARK_GOLD, linewidth=1.1, linestyle=(0, (2, 2)))
+    axes.scatter(
+        made_x[0], made_x[1], s=48, color=GOLD, edgecolor=DARK_GOLD, linewidth=0.9, zorder=5
+    )
+    axes.scatter(
+        made_p[0], made_p[1], s=190, marker="*", color=GOLD, edgecolor=INK, linewidth=0.9, zorder=5
+    )
+    formula = "$\\tilde{%s} = \\lambda\\,%s + (1-\\lambda)\\,%s'$"
+    axes.text(made_x[0], 1.8, formula % ("x", "x", "x"), ha="center", va="center")
+    axes.text(made_p[0], -1.8, formula % ("p", "p", "p"), ha="center", va="center")
+    for end, text, color, up in (
+        (X, "$x$", RED, 6),
+        (OTHER, "$x'$", BLUE, 6),
+        (RED_AT, "$p$", RED, -17),
+        (BLUE_AT, "$p'$", BLUE, -17),
+    ):
+        axes.annotate(
+            text,
+            (end[0], end[1]),
+            (0, up),
+            textcoords="offset points",
+            ha="center",
+            color=color,
+            fontsize=10,
+        )
+
+
+def _unseen(axes: Axes) -> None:
+    cloud = np.vstack((UNSEEN_AT + 0.85 * CLOUD, UNSEEN_AT + (0.05, 0.55), UNSEEN_AT))
+    circle = Ellipse(
+        (UNSEEN_AT[0], UNSEEN_AT[1]),
+        1.95,
+        1.95,
+        facecolor="none",
+        edgecolor=INK,
+        linestyle=(0, (3, 2)),
+    )
+    axes.add_patch(circle)
+    axes.scatter(
+        cloud[:, 0], cloud[:, 1], s=24, color=GREY, edgecolor="white", linewidth=0.6, zorder=3
+    )
+    axes.text(0, 1.8, "room was kept for it", ha="center", va="center", fontsize=8.5)
+
+
+def _arrow(axes: Axes, start: Points, end: Points, dashed: bool = False) -> None:
+    axes.add_patch(
+        FancyArrowPatch(
+            (start[0], start[1]),
+            (end[0], end[1]),
+            arrowstyle="-|>",
+            mutation_scale=9,
+            shrinkA=3,
+            shrinkB=5,
+            color=INK,
+            linewidth=1.1,
+            linestyle=(0, (2, 1.5)) if dashed else "-",
+            zorder=6,
+        )
+    )
+
+
+def _legend() -> list[Line2D]:
+    def mark(shape: str, color: str, label: str, size: float, edge: str) -> Line2D:
+        return Line2D(
+            [], [], linestyle="none", marker=shape, color=color, markeredgecolor=edge,
+            markersize=size, label=label,
+        )  # fmt: skip
+
+    return [
+        mark("o", BLUE, "embedding", 5, "white"),
+        mark("D", BLUE, "proxy", 6.5, INK),
+        mark("o", GOLD, "synthetic embedding", 6, DARK_GOLD),
+        mark("*", GOLD, "synthetic proxy", 11, INK),
+        mark("o", GREY, "unseen class", 5, "white"),
+    ]
+
+
+def _runs(scale: Scale) -> list[Run]:
+    return []
+
+
+def _make(scale: Scale, store: Store) -> Picture:
+    return Picture(
+        title="Figure 1",
+        caption="The idea. (a) A proxy-based loss draws every embedding to the proxy of its class "
+        "and away from the others. (b) Proxy Synthesis mixes embeddings and proxies of two classes "
+        "into a class of its own, which takes part in the loss. (c) The room that was kept for "
+        "synthetic classes is where an unseen one goes.",
+        figure=draw_idea(),
+        notes=("A drawing of our own, with no data in it.",),
+    )
+
+
+FIGURE_1 = Artifact("figure1", "the idea of Proxy Synthesis, drawn", _runs, _make)

@@ -1,0 +1,185 @@
+"""Figure 4: the logits of one batch, and the diagonals in them.
+
+                 proxies   synthetic proxies
+    embeddings     D1            D2           D1, D4: of an embedding and its own proxy
+    synthetics     D3            D4           D2, D3: of an embedding and its hardest rival
+
+The batch has one picture of each class, in the order of the proxies; the synthetic in row i has the
+larger share of embedding i, so that what belongs together stands on diagonals. Without Proxy
+Synthesis there is one block, with the diagonal D0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from numpy.typing import NDArray
+from torch import Tensor
+
+from proxysynth.data.listing import shuffled_names
+from proxysynth.losses.similarity import unit
+from proxysynth.paper.artifact import Artifact, Picture
+from proxysynth.paper.figures.style import (
+    COLD_TO_HOT,
+    INK,
+    PAGE,
+    lettered,
+    not_run,
+    panels,
+    styled,
+    without_ticks,
+)
+from proxysynth.paper.scale import Scale, trained_loss
+from proxysynth.paper.stand_ins import NAMES
+from proxysynth.paper.store import Store
+from proxysynth.protocols.conventional import Conventional
+from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
+from proxysynth.training.load import Trained
+from proxysynth.training.prepare import open_splits
+from proxysynth.training.run import Run
+
+ON = "cars196"
+CLASSES = 24
+LAM = 0.7  # the share of the parent on the diagonal
+Matrix = NDArray[np.float64]
+
+
+def batch_of(model: Trained, classes: int = CLASSES, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Unit embeddings (c, d) of one picture of each of c seen classes, and their proxies (c, d)."""
+    train = open_splits(model.run).train
+    names = shuffled_names(train.classes, seed)[:classes]
+    x = unit(Conventional()(model, train.of_classes(names)).query)
+    labels = train.of_classes(names).labels
+    first = [int(np.flatnonzero(labels == number)[0]) for number in range(len(names))]
+    rows = [model.classes.index(name) for name in names]
+    return x[first], unit(model.proxies.detach().float().cpu())[rows]
+
+
+def plain_logits(x: Tensor, p: Tensor) -> Matrix:
+    """Cosines of embeddings and proxies, (c, c): D0 is the diagonal."""
+    return (x @ p.T).double().numpy()
+
+
+def synthesis_logits(
+    x: Tensor, p: Tensor, synthesis: ProxySynthesis, lam: float = LAM, seed: int = 0
+) -> Matrix:
+    """Cosines of originals and synthetics, (2c, 2c), originals first in rows and columns."""
+    fixed = replace(synthesis, lam=lam, mu=1.0, per_pair=False, duplicates="keep")
+    generator = torch.Generator().manual_seed(seed)
+    made = fixed.synthesize(x, torch.arange(len(x)), p, generator)
+    order = torch.argsort(made.i)  # synthetic i beside its larger parent i
+    all_x, all_p = torch.cat((x, made.x[order])), torch.cat((p, made.p[order]))
+    return (all_x @ all_p.T).double().numpy()
+
+
+def diagonals(S: Matrix) -> dict[str, float]:
+    """The mean of D1 to D4 in a (2c, 2c) matrix."""
+    c = len(S) // 2
+    return {
+        "D1": float(np.diagonal(S[:c, :c]).mean()),
+        "D2": float(np.diagonal(S[:c, c:]).mean()),
+        "D3": float(np.diagonal(S[c:, :c]).mean()),
+        "D4": float(np.diagonal(S[c:, c:]).mean()),
+    }
+
+
+@styled
+def draw_logits(plain: Matrix, mixed: Matrix) -> Figure:
+    """The plain batch at the left, the one with synthetics at the right."""
+    figure, axes = panels(1, 2, width=PAGE, height=3.45)
+    c = len(plain)
+    _heat_map(axes[0], plain)
+    lettered(axes[0], "a", "Norm-softmax")
+    _name(axes[0], "D_0", float(np.diagonal(plain).mean()), c, 0, 0)
+    _blocks(axes[0], [(c / 2, "embeddings", "proxies")])
+    image = _heat_map(axes[1], mixed)
+    lettered(axes[1], "b", "PS + Norm-softmax")
+    for (name, mean), (row, column) in zip(
+        diagonals(mixed).items(), ((0, 0), (0, c), (c, 0), (c, c)), strict=True
+    ):
+        _name(axes[1], f"{name[0]}_{name[1]}", mean, c, row, column)
+    for line in (axes[1].axhline, axes[1].axvline):
+        line(c - 0.5, color=INK, linewidth=1)
+    _blocks(axes[1], [(c / 2, "embeddings", "proxies"), (3 * c / 2, "synthetic", "synthetic")])
+    bar = figure.colorbar(
+        image, ax=axes, shrink=0.75, aspect=26, pad=0.02, ticks=[-1, -0.5, 0, 0.5, 1]
+    )
+    bar.outline.set_visible(False)
+    bar.set_label("cosine similarity")
+    return figure
+
+
+def _heat_map(axes: Axes, S: Matrix) -> AxesImage:
+    without_ticks(axes)
+    return axes.imshow(S, cmap=COLD_TO_HOT, vmin=-1, vmax=1, interpolation="nearest")
+
+
+def _name(axes: Axes, name: str, mean: float, c: int, row: int, column: int) -> None:
+    """The diagonal's name and mean in the upper right of its block, where nothing else is."""
+    axes.text(
+        column + c - 1, row + 0.02 * c, f"${name}$  {mean:.2f}", ha="right", va="top", fontsize=9.5,
+        bbox={"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": INK},
+    )  # fmt: skip
+
+
+def _blocks(axes: Axes, blocks: list[tuple[float, str, str]]) -> None:
+    """What rows and columns are."""
+    middles = [middle - 0.5 for middle, _, _ in blocks]
+    axes.set_yticks(middles, [rows for _, rows, _ in blocks], rotation=90, va="center")
+    axes.set_xticks(middles, [columns for _, _, columns in blocks])
+    axes.tick_params(length=0)
+
+
+def _runs(scale: Scale) -> tuple[Run, ...]:
+    plain, seed = trained_loss("norm_softmax"), scale.seeds[0]
+    made = [scale.run(ON, loss, seed) for loss in (plain, ProxySynthesis(plain))]
+    return tuple(run for run in made if run is not None)
+
+
+def _make(scale: Scale, store: Store) -> Picture:
+    caption = (
+        "Cosine similarities (logits without their scale) of one batch, a picture of each of "
+        f"{CLASSES} seen classes, at the end of training on {scale.heading(ON) or NAMES[ON]}. The "
+        "means of the diagonals are written in their blocks: D0, D1 and D4 are of an embedding "
+        "with its own proxy, D2 and D3 with the rival that is made from it."
+    )
+    models = [store.model(run) for run in _runs(scale)]
+    if len(models) != 2 or models[0] is None or models[1] is None:
+        return Picture(
+            "Figure 4", caption, not_run("Norm-softmax and PS + Norm-softmax were not run")
+        )
+    plain = plain_logits(*batch_of(models[0]))
+    synthesis = models[1].run.loss
+    assert isinstance(synthesis, ProxySynthesis)
+    mixed = synthesis_logits(*batch_of(models[1]), synthesis)
+    about = scale.about(ON)
+    return Picture(
+        "Figure 4",
+        caption.replace(str(CLASSES), str(len(plain))),
+        draw_logits(plain, mixed),
+        [*_rows("Norm-softmax", plain), *_rows("PS + Norm-softmax", mixed)],
+        (
+            f"The paper shows CARS196 at epoch 100. Here, {about}.",
+            f"lam is fixed at {LAM:g}, so that the synthetic of a row is nearer to the embedding "
+            "of that row; training draws it. All means are of the drawn batch, seed "
+            f"{scale.seeds[0]}.",
+            f"The paper sees less confidence with Proxy Synthesis, D1 below D0; here D0 is "
+            f"{float(np.diagonal(plain).mean()):.2f} and D1 {diagonals(mixed)['D1']:.2f}.",
+        ),
+    )
+
+
+def _rows(method: str, S: Matrix) -> list[dict[str, Any]]:
+    return [
+        {"method": method, "row": row, "column": column, "cosine": round(float(value), 5)}
+        for (row, column), value in np.ndenumerate(S)
+    ]
+
+
+FIGURE_4 = Artifact("figure4", "heat map of logits with its diagonals", _runs, _make)

@@ -1,0 +1,103 @@
+"""Figure 5: do mixtures of two classes find each other? Recall@1 over lam."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean, stdev
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from proxysynth.paper.artifact import Artifact, Picture
+from proxysynth.paper.figures.style import (
+    FAINT,
+    GOLD,
+    INK,
+    PAGE,
+    legend_below,
+    lettered,
+    panels,
+    styled,
+)
+from proxysynth.paper.scale import Scale
+from proxysynth.paper.stand_ins import NAMES
+from proxysynth.paper.store import Store
+from proxysynth.paper.tables.cells import flat, ran_on
+from proxysynth.paper.tables.robustness import ON, mixed_recalls, runs_of
+
+METHODS = {"Norm-softmax": "none", "PS + Norm-softmax": "proxy_synthesis"}
+LINES: dict[str, dict[str, Any]] = {
+    "Norm-softmax": {"color": INK, "marker": "s", "linestyle": (0, (4, 1.5))},
+    "PS + Norm-softmax": {"color": GOLD, "marker": "o", "linestyle": "-"},
+}
+for _line in LINES.values():
+    _line |= {"markersize": 4, "markeredgecolor": "white", "markeredgewidth": 0.4}
+PARTS = {"train": "seen classes", "test": "unseen classes"}
+Recalls = Mapping[str, Mapping[float, tuple[float, ...]]]
+"""Recall@1 (%) by part and lam, a number per seed."""
+
+
+@styled
+def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
+    """Two panels, seen and unseen classes; a line per method, a band for the seeds' spread."""
+    figure, axes = panels(1, 2, width=PAGE, height=3.0)
+    handles = {}
+    for letter, (part, words), one in zip("ab", PARTS.items(), axes, strict=True):
+        _frame(one)
+        for method, recalls in found.items():
+            at_lam = recalls.get(part, {})
+            lams = sorted(at_lam)
+            means = [fmean(at_lam[lam]) for lam in lams]
+            handles[method] = one.plot(lams, means, label=method, **LINES[method])[0]
+            if lams and len(at_lam[lams[0]]) > 1:
+                wide = [stdev(at_lam[lam]) for lam in lams]
+                low = [a - b for a, b in zip(means, wide, strict=True)]
+                high = [a + b for a, b in zip(means, wide, strict=True)]
+                color = LINES[method]["color"]
+                one.fill_between(lams, low, high, color=color, alpha=0.16, linewidth=0)
+        lettered(one, letter, words)
+    axes[0].set_ylabel("Recall@1 (%)")
+    legend_below(figure, list(handles.values()))
+    return figure
+
+
+def _frame(axes: Axes) -> None:
+    axes.set_xlabel(r"$\lambda$, share of the first class")
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xticks([0.1, 0.3, 0.5, 0.7, 0.9])
+
+
+def _make(scale: Scale, store: Store) -> Picture:
+    found = {
+        method: mixed_recalls(store, runs_of(scale, "norm_softmax", regularizer))
+        for method, regularizer in METHODS.items()
+    }
+    data = [
+        {"method": method, "classes": part, "lam": lam, "mean": fmean(values),
+         "values": " ".join(f"{value:.6g}" for value in values)}
+        for method, recalls in found.items()
+        for part, at_lam in recalls.items()
+        for lam, values in at_lam.items()
+    ]  # fmt: skip
+    missing = [method for method, recalls in found.items() if not recalls]
+    return Picture(
+        "Figure 5",
+        "Recall@1 of mixed embeddings that look for others of the same two classes, among these "
+        f"and all originals, on {scale.heading(ON) or NAMES[ON]}. The numbers are Table B's.",
+        draw_mixtures(found),
+        data,
+        (
+            *ran_on(scale, ON),
+            *(f"{method} was not run." for method in missing),
+        ),
+    )
+
+
+FIGURE_5 = Artifact(
+    "figure5",
+    "Recall@1 of deformed embeddings over lam",
+    lambda scale: flat(runs_of(scale, "norm_softmax", reg) for reg in METHODS.values()),
+    _make,
+)

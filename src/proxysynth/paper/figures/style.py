@@ -1,0 +1,121 @@
+"""How all figures look: one colour for one thing throughout, letters that can be read at half size.
+
+    red, blue   seen classes, where there are two            blue   seen classes, where many
+    grey        unseen classes                               gold   what is synthetic
+    ink         Norm-softmax, and everything that is text    gold   with Proxy Synthesis
+
+Red, blue, gold and grey differ in lightness as well as in hue, so that they stay apart for a reader
+who is colour-blind or prints in grey; marks differ in shape too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+INK = "#22272e"
+FAINT = "#d5d9de"
+RED = "#c8321f"
+BLUE = "#1f6fb4"
+GREY = "#8d939b"
+GOLD = "#e09000"
+DARK_GOLD = "#9a5d00"  # edges of gold marks, and gold letters
+DARK_BLUE = "#0d3a63"
+
+PLAIN, SYNTHESIS = INK, GOLD  # lines of Norm-softmax and of PS + Norm-softmax
+
+COLUMN, PAGE = 3.4, 7.0  # inches: widths of a column and of a page with two of them
+
+RED_TO_BLUE = LinearSegmentedColormap.from_list(
+    "red_to_blue", ["#e0796b", "#f0b0a6", "#ffffff", "#a9cbea", "#6ba3d6"]
+)
+"""Confidence: red at 0 (certainly red), white at 1/2, blue at 1."""
+WARM = "YlOrBr"
+"""Of a grid of scores; light to dark, so that it survives a grey print."""
+COLD_TO_HOT = "RdYlBu_r"
+"""Of cosines: blue at -1, yellow about 0.3, red at 1, as the paper speaks of its Figure 4."""
+
+_SETTINGS: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "mathtext.fontset": "dejavusans",
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "legend.handletextpad": 0.4,
+    "legend.columnspacing": 1.4,
+    "lines.linewidth": 1.8,
+}
+
+
+styled = rc_context(_SETTINGS)
+"""Decorates every function that draws, so that what it makes is in the style of this module."""
+
+
+def panels(
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    width: float = PAGE,
+    height: float = 3.0,
+    **options: Any,
+) -> tuple[Figure, list[Axes]]:
+    """A figure of so many inches and its axes, row by row.
+
+    Args:
+        options: of `Figure.subplots`, such as `sharex`.
+    """
+    layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.03, hspace=0.05)
+    figure = Figure(figsize=(width, height), layout=layout, dpi=200)
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    return figure, list(axes.flat)
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], ncols: int | None = None) -> None:
+    """One legend for all panels, under them."""
+    figure.legend(handles=handles, loc="outside lower center", ncols=ncols or len(handles))
+
+
+def lettered(axes: Axes, letter: str, text: str) -> None:
+    """The panel's title: "(a) ..."."""
+    axes.set_title(rf"$\bf{{({letter})}}$ {text}", loc="left", fontsize=9.5, color=INK)
+
+
+def without_ticks(axes: Axes) -> None:
+    """A frame without numbers, for pictures whose axes have no unit."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+        spine.set_color(FAINT)
+
+
+@styled
+def not_run(message: str, width: float = PAGE) -> Figure:
+    """What stands in place of a figure whose Runs are missing: a dash and the reason."""
+    figure, (axes,) = panels(width=width, height=1.2)
+    without_ticks(axes)
+    axes.text(0.5, 0.5, f"–   {message}", ha="center", va="center", wrap=True, fontsize=9)
+    return figure

@@ -1,0 +1,138 @@
+"""What is searched: for each loss and each regulariser its ranges. This is the only place.
+
+A range is named by the path that `--set` takes: `proxy_lr`, `loss.scale`, `regularizer.mu`. The
+ranges are those of the paper's scale; they hold every optimum that the protocol's authors published
+for these losses (temperatures as scales, degrees as radians, inverse temperatures as temperatures).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxysynth.losses import LOSSES
+from proxysynth.regularizers import REGULARIZERS
+from proxysynth.values import look_up
+
+
+@dataclass(frozen=True)
+class Range:
+    """One number that is searched.
+
+    Args:
+        name: its path in a run.
+        low, high: between which it lies, both included.
+        start: where a short search begins: the value of the paper, or of the loss's own paper.
+        log: searched on a logarithmic scale.
+    """
+
+    name: str
+    low: float
+    high: float
+    start: float
+    log: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.start <= self.high or self.low >= self.high:
+            raise ValueError(
+                f"the range of {self.name} must have low <= start <= high and low < high, got "
+                f"{self.low}, {self.start}, {self.high}"
+            )
+        if self.log and self.low <= 0:
+            raise ValueError(f"a logarithmic range must begin above 0, got {self.low}")
+
+
+Space = tuple[Range, ...]
+
+PROXY_LR = Range("proxy_lr", 1e-6, 1.0, 1e-2)  # the reference harness: log, 1e-6 to 1
+
+
+def _scale(start: float) -> Range:
+    return Range("loss.scale", 1.0, 300.0, start)
+
+
+def _even(name: str, low: float, high: float, start: float) -> Range:
+    return Range(name, low, high, start, log=False)
+
+
+OF_LOSS: dict[str, Space] = {
+    "softmax": (),
+    "norm_softmax": (_scale(23.0),),
+    "sphereface": (_scale(30.0), _even("loss.m1", 1.0, 1.5, 1.05)),
+    "cosface": (_scale(23.0), _even("loss.m3", 0.0, 0.8, 0.1)),
+    "arcface": (_scale(23.0), _even("loss.m2", 0.0, 0.8, 0.1)),
+    "proxy_nca": (Range("loss.scale", 0.5, 100.0, 10.0),),
+    "soft_triple": (
+        _scale(20.0),
+        Range("loss.temperature", 0.01, 1.0, 0.1),
+        _even("loss.scaled_margin", 0.0, 0.8, 0.01),
+        _even("loss.regularizer", 0.0, 1.0, 0.2),
+    ),
+    "proxy_anchor": (_scale(32.0), _even("loss.margin", 0.0, 0.8, 0.1)),
+}
+"""Ranges of each loss's own numbers. What is not searched keeps the loss's default, but for
+SoftTriple: its margin is searched as `scaled_margin`, so that the other one is 0."""
+
+FIXED: dict[str, dict[str, Any]] = {"soft_triple": {"margin": 0.0}}
+
+OF_REGULARIZER: dict[str, Space] = {
+    "none": (),
+    "proxy_synthesis": (
+        Range("regularizer.alpha", 0.1, 2.0, 0.4),
+        _even("regularizer.mu", 0.1, 2.0, 1.0),
+    ),
+    "virtual_softmax": (Range("regularizer.clip", 1.0, 100.0, 10.0),),
+    "input_mixup": (Range("regularizer.alpha", 0.1, 2.0, 0.5),),
+    "manifold_mixup": (Range("regularizer.alpha", 0.1, 2.0, 0.5),),
+}
+
+NEAR = 4.0  # a short search stays within this factor of the start, or this part of the width
+
+
+def space_of(loss: str, regularizer: str, near: bool = False) -> Space:
+    """Everything that is searched for a loss with a regulariser.
+
+    Args:
+        near: stay near the starts, for a search of few trials: within a factor of 4 on a
+            logarithmic scale, within a quarter of the width on an even one.
+    """
+    look_up(loss, LOSSES, "loss")
+    look_up(regularizer, REGULARIZERS, "regularizer")
+    ranges = (
+        PROXY_LR,
+        *look_up(loss, OF_LOSS, "loss to search"),
+        *look_up(regularizer, OF_REGULARIZER, "regularizer to search"),
+    )
+    return tuple(_narrowed(item) for item in ranges) if near else ranges
+
+
+def starts(space: Space) -> dict[str, float]:
+    """The parameters at which a short search begins."""
+    return {item.name: item.start for item in space}
+
+
+def build_loss(loss: str, regularizer: str, params: Mapping[str, float]) -> Any:
+    """The loss, in its regulariser if there is one, with these parameters."""
+    made = look_up(loss, LOSSES, "loss")(**FIXED.get(loss, {}), **_of("loss", params))
+    kind = look_up(regularizer, REGULARIZERS, "regularizer")
+    return made if kind is None else kind(made, **_of("regularizer", params))
+
+
+def run_fields(params: Mapping[str, float]) -> dict[str, float]:
+    """The parameters that are fields of the run itself."""
+    return {name: value for name, value in params.items() if "." not in name}
+
+
+def _of(part: str, params: Mapping[str, float]) -> dict[str, float]:
+    start = f"{part}."
+    return {name[len(start) :]: v for name, v in params.items() if name.startswith(start)}
+
+
+def _narrowed(item: Range) -> Range:
+    if item.log:
+        low, high = item.start / NEAR, item.start * NEAR
+    else:
+        part = (item.high - item.low) / NEAR
+        low, high = item.start - part, item.start + part
+    return Range(item.name, max(low, item.low), min(high, item.high), item.start, item.log)

@@ -1,0 +1,145 @@
+"""`proxysynth mlrc` as a person or a script meets it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from proxysynth.cli import main
+from training.tiny_pictures import pictures
+
+TINY = [
+    "mlrc", "glyphs", "--scale", "smoke", "--threads", "1", "--set", "epochs=1", "--set", "dim=8",
+    "--set", "split.train_classes=6", "--set", "split.test_classes=5",
+    "--set", "split.faces_per_class=6",
+]  # fmt: skip
+
+
+def run(capsys, *argv: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+@pytest.fixture(scope="module")
+def cache_root(tmp_path_factory):
+    return tmp_path_factory.getbasetemp() / "mlrc-cache"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(cache_root, monkeypatch):
+    monkeypatch.setenv("PROXYSYNTH_CACHE", str(cache_root))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, cache_root):
+    """The folder of a finished study, and what its command printed as JSON."""
+    folder = tmp_path_factory.mktemp("mlrc") / "study"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROXYSYNTH_CACHE", str(cache_root))
+        printed: list[str] = []
+        patch.setattr("builtins.print", lambda *words, **_: printed.append(str(words[0])))
+        with pytest.raises(SystemExit) as ended:
+            main([*TINY, "--trials", "3", "--runs", "2", "--out", str(folder), "--json"])
+        assert ended.value.code == 0
+    return folder, json.loads(printed[-1])
+
+
+def test_what_a_study_leaves(study):
+    folder, told = study
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"study.json", "study.db", "result.json", "study.html", "history.png",
+                     "history.svg", "trials", "repetitions"}  # fmt: skip
+    result = json.loads((folder / "result.json").read_text())
+    assert result == {name: value for name, value in told.items() if name not in ("folder", "page")}
+    assert (result["data"], result["loss"], result["regularizer"]) == (
+        "glyphs", "norm_softmax", "none",
+    )  # fmt: skip
+    assert (result["scale"], result["trials"], result["folds"], result["repetitions"]) == (
+        "smoke", 3, 2, 2,
+    )  # fmt: skip
+    assert set(result["best"]) == {"proxy_lr", "loss.scale"}
+    assert result["value"] == max(t["value"] for t in result["search"] if not t["pruned"])
+    for kind in ("separated", "concatenated"):
+        assert {name: len(v) for name, v in result[kind].items()} == {
+            "precision@1": 2, "r_precision": 2, "map@r": 2,
+        }  # fmt: skip
+        mean = sum(result[kind]["map@r"]) / 2
+        assert result["summary"][kind]["map@r"]["mean"] == pytest.approx(mean)
+        assert result["summary"][kind]["map@r"]["ci95"] > 0
+    assert result["provenance"]["torch"]
+
+
+def test_the_same_command_again_shows_the_same_result_as_tables(study, capsys):
+    folder, told = study
+    argv = [*TINY, "--trials", "3", "--runs", "2", "--out", str(folder)]
+    code, out, err = run(capsys, *argv)
+    assert code == 0
+    assert "scale smoke: 3 trials" in out
+    assert "2 folds, 2 repetitions" in out
+    assert "concatenated (16-dim)" in out
+    mean = told["summary"]["concatenated"]["map@r"]["mean"]
+    assert f"{100 * mean:.2f} ±" in out
+    assert "Trial" not in err  # nothing was trained
+    page = (folder / "study.html").read_text()
+    assert "Unseen classes" in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+
+
+def test_progress_is_told_in_sentences_where_there_is_no_terminal(tmp_path, capsys):
+    code, _, err = run(capsys, *TINY, "--trials", "1", "--out", str(tmp_path / "s"), "--json")
+    assert code == 0
+    lines = err.strip().splitlines()
+    assert lines[0].startswith("Trial 1 of 1: MAP@R ")
+    assert "best MAP@R" in lines[0]
+    assert "left" in lines[0]
+    assert lines[1].startswith("Repetition 1 of 1: MAP@R ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "expected"),
+    [
+        (["--loss", "norm_sofmax"], 2, "unknown loss 'norm_sofmax': did you mean 'norm_softmax'?"),
+        (["--loss", "cosface", "--regularizer", "virtual_softmax"], 2, "VirtualSoftmax"),
+        (["--trials", "0"], 2, "a study needs a whole number of trials from 1 on, got 0"),
+        (["--set", "proxy_lr=1"], 2, "--set proxy_lr=1: the search chooses it, leave it out"),
+        (["--set", "loss.scale=1"], 2, "the search chooses it"),
+        (["--set", "seed=1"], 2, "the protocol says it"),
+        (["--set", "epoch=1"], 2, "Run has no field 'epoch': did you mean 'epochs'?"),
+        (["--folds", "4"], 1, "4 folds need at least 2 seen classes each, 8 in all, got 6"),
+        (["--storage", "sqlite:////nowhere/at/all.db"], 1, "the storage sqlite:////nowhere/at/all"),
+        (["--storage", "/nowhere/at/all.log"], 1, "there is no folder /nowhere/at"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, argv, code, expected):
+    ended, out, err = run(capsys, *TINY, *argv, "--out", str(tmp_path / "s"))
+    assert (ended, out) == (code, "")
+    assert expected in err
+    assert err.count("\n") == 1
+
+
+def test_another_space_under_the_same_name_is_one_line(study, capsys):
+    folder, _ = study
+    ended, out, err = run(capsys, *TINY, "--out", str(folder), "--loss", "cosface")
+    assert (ended, out) == (2, "")
+    assert "holds another study" in err
+    assert err.count("\n") == 1
+
+
+def test_a_class_without_a_second_picture_is_one_line(tmp_path, capsys):
+    root = pictures(tmp_path / "set", classes=16, each=2)
+    for name in sorted(path.name for path in root.iterdir())[:8:2]:
+        (root / name / "1.png").unlink()
+    argv = ["mlrc", str(root), "--scale", "smoke", "--out", str(tmp_path / "s")]
+    ended, out, err = run(capsys, *argv, "--set", "split.order=sorted")
+    assert (ended, out) == (1, "")
+    assert "the class 'class0' has 1 picture, and validation looks for another" in err
+    assert err.count("\n") == 1
+
+
+def test_data_that_is_not_there(capsys):
+    ended, _, err = run(capsys, "mlrc", "glphys")
+    assert ended == 2
+    assert "did you mean 'glyphs'?" in err

@@ -1,0 +1,86 @@
+"""The numbers behind Figures 2, 4, 5 and A, against slow loops and by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_hex
+
+from proxysynth import NormSoftmax, ProxySynthesis
+from proxysynth.paper.figures.boundaries import HALF, spaces
+from proxysynth.paper.figures.grid import draw_grids
+from proxysynth.paper.figures.logits import diagonals, plain_logits, synthesis_logits
+from proxysynth.paper.figures.mixtures import draw_mixtures
+from proxysynth.paper.figures.style import GOLD, INK
+from proxysynth.paper.toy import LearntToy, Toy
+
+
+def unit(*shape: int, seed: int = 0) -> torch.Tensor:
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+def test_logits_have_originals_first_and_own_proxies_on_the_diagonals() -> None:
+    c, lam = 6, 0.7
+    x, p = unit(c, 5), unit(c, 5, seed=1)
+    S = synthesis_logits(x, p, ProxySynthesis(NormSoftmax()), lam=lam, seed=3)
+    assert np.allclose(S[:c, :c], plain_logits(x, p))
+    # The second parent of row i is the one that explains the synthetic proxy's similarities.
+    for i in range(c):
+        fits = []
+        for j in set(range(c)) - {i}:
+            made_x, made_p = lam * x[i] + (1 - lam) * x[j], lam * p[i] + (1 - lam) * p[j]
+            made_x, made_p = made_x / made_x.norm(), made_p / made_p.norm()
+            fits.append(
+                max(
+                    float((x @ made_p - torch.from_numpy(S[:c, c + i])).abs().max()),
+                    float((p @ made_x - torch.from_numpy(S[c + i, :c])).abs().max()),
+                    abs(float(made_x @ made_p) - S[c + i, c + i]),
+                )
+            )
+        assert min(fits) < 1e-9
+
+
+def test_diagonals_are_means_of_their_blocks() -> None:
+    S = np.zeros((4, 4))
+    S[0, 0], S[1, 1], S[0, 2], S[1, 3], S[2, 0], S[3, 1], S[2, 2], S[3, 3] = 1, 3, 5, 7, 2, 4, 6, 10
+    assert diagonals(S) == {"D1": 2, "D2": 6, "D3": 3, "D4": 8}
+
+
+def test_the_map_of_the_toy_is_its_confidence() -> None:
+    toy = Toy(scale=2.0, points=5)
+    points = torch.arange(30.0).view(3, 5, 2)
+    learnt = LearntToy(toy, torch.nn.Identity(), torch.tensor([[3.0, 0.0], [0.0, 1.0]]), points)
+    shown = spaces(learnt, side=3)["embedding"]
+    half = HALF["embedding"]
+    for row, y in enumerate((-half, 0, half)):
+        for column, x in enumerate((-half, 0, half)):
+            long = math.hypot(x, y)
+            gap = 2 * (x - y) / long if long else 0
+            assert shown["blue"][row][column] == pytest.approx(1 / (1 + math.exp(gap)), abs=1e-6)
+    assert np.allclose(np.linalg.norm(shown["proxies"], axis=1), 1)
+    seen = np.array(shown["points"])[:2]
+    assert np.linalg.norm(seen, axis=-1).mean() == pytest.approx(1)
+
+
+def test_lines_are_the_means_in_the_colours_of_the_methods() -> None:
+    found = {
+        "Norm-softmax": {"train": {0.5: (10.0, 30.0), 0.1: (1.0, 2.0)}, "test": {}},
+        "PS + Norm-softmax": {"train": {0.1: (3.0, 5.0), 0.5: (50.0, 70.0)}, "test": {}},
+    }
+    seen, unseen = draw_mixtures(found).axes
+    plain, mixed = seen.get_lines()
+    assert plain.get_xydata().tolist() == [[0.1, 1.5], [0.5, 20.0]]
+    assert mixed.get_xydata().tolist() == [[0.1, 4.0], [0.5, 60.0]]
+    assert [to_hex(line.get_color()) for line in (plain, mixed)] == [INK, GOLD]
+    assert all(not len(line.get_xdata()) for line in unseen.get_lines())
+
+
+def test_a_cell_that_was_not_run_is_a_dash() -> None:
+    figure = draw_grids({"R": {(0.2, 1.0): 71.25, (0.4, 1.0): 80.0}}, (0.2, 0.4), (0.5, 1.0))
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.texts] == ["–", "71.2", "–", "80.0"]
+    (frame,) = axes.patches
+    assert frame.get_x() + frame.get_width() / 2 == pytest.approx(1)  # the best: column mu = 1,
+    assert frame.get_y() + frame.get_height() / 2 == pytest.approx(1)  # row alpha = 0.4

@@ -1,0 +1,108 @@
+"""What the pictures of the embedding space show, and that four epochs are of one training."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from proxysynth.data import Listing
+from proxysynth.paper.figures.clouds import PANELS, nearness, project
+from proxysynth.paper.figures.embedding_space import runs_at_epochs, the_run
+from proxysynth.paper.figures.points import Points, Selection, chosen, points_of
+from proxysynth.paper.scale import SCALES
+from proxysynth.training.load import load
+from proxysynth.training.loop import train
+
+SMOKE = SCALES["smoke"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    train(the_run(SMOKE, "cars196"), folder)
+    return load(folder)
+
+
+def test_points_are_what_they_say(model) -> None:
+    selection = Selection(classes=3, pictures=5, mu=2.0, lam=0.25)
+    points = points_of(model, selection)
+    assert torch.allclose(points.x.norm(dim=1), torch.ones(len(points.x)), atol=1e-5)
+    many = {kind: int((points.kind == kind).sum()) for kind in np.unique(points.kind)}
+    assert many["train"] == many["test"] == 15
+    assert many["proxy"] == 3
+    assert many["synthetic"] == 30
+    assert many["synthetic proxy"] <= 6  # ordered pairs of three classes, each told once
+    # Every synthetic is a mix of two seen ones of different classes, by trying all of them.
+    x, label = points.of("train").double(), points.label[points.kind == "train"]
+    for one in points.of("synthetic").double():
+        mixes = 0.25 * x[:, None] + 0.75 * x[None]
+        mixes = mixes / mixes.norm(dim=-1, keepdim=True)
+        i, j = divmod(int((mixes @ one).argmax()), len(x))
+        assert float(mixes[i, j] @ one) > 1 - 1e-6
+        assert label[i] != label[j]
+
+
+def test_chosen_takes_large_classes_or_says_so() -> None:
+    names, labels = tuple(str(i) for i in range(30)), np.repeat(np.arange(6), 5)
+    listing = Listing(names, labels, tuple("abcdef"), pixels=np.zeros((30, 2, 2), np.uint8))
+    some, note = chosen(listing, Selection(classes=4, pictures=3))
+    assert (len(some.classes), len(some), note) == (4, 12, "")
+    assert some.counts().tolist() == [3] * 4
+    few, note = chosen(listing, Selection(classes=4, above=10))
+    assert len(few.classes) == 4
+    assert "0 of 6 classes have more than 10 pictures" in note
+    mixed = listing.take([i for i in range(len(listing)) if listing.labels[i] < 2 or i % 5 < 2])
+    large, note = chosen(mixed, Selection(classes=4, above=4))
+    assert len(large.classes) == 2
+    assert "2 of 6 classes have more than 4 pictures" in note
+
+
+def test_project_keeps_clusters_apart() -> None:
+    """Three tight clusters: in each panel, every point's nearest other is of its own cluster."""
+    generator = torch.Generator().manual_seed(0)
+    middles = torch.eye(6)[:3]
+    label = torch.arange(3).repeat_interleave(12)
+    x = middles[label] + 0.02 * torch.randn(36, 6, generator=generator)
+    kind = np.array(["train", "proxy", "test", "synthetic"] * 9)
+    points = Points(x / x.norm(dim=1, keepdim=True), kind, label.numpy())
+    cloud = project(points)
+    assert len(cloud) == 27 + 27
+    for panel, kinds in PANELS.items():
+        rows = [row for row in cloud if row["panel"] == panel]
+        assert {row["kind"] for row in rows} <= set(kinds)
+        at, of = np.array([(r["x"], r["y"]) for r in rows]), np.array([r["label"] for r in rows])
+        assert np.abs(at).max() <= 1 + 1e-6
+        far = np.linalg.norm(at[:, None] - at[None], axis=-1) + 10 * np.eye(len(at))
+        assert (of[far.argmin(axis=1)] == of).all()
+
+
+def test_nearness_by_hand() -> None:
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.0]])
+    kind = np.array(["proxy", "proxy", "test", "train"])
+    got = nearness(Points(x, kind, np.zeros(4, np.int64)))
+    assert got == {"train": pytest.approx(1.0), "test": pytest.approx(0.8)}
+
+
+@pytest.mark.parametrize("name", ["smoke", "small"])
+def test_four_growing_epochs_that_end_with_the_run(name: str) -> None:
+    runs = runs_at_epochs(SCALES[name])
+    epochs = [run.epochs for run in runs]
+    assert len(set(epochs)) == 4
+    assert epochs == sorted(epochs)
+    assert name == "smoke" or epochs[-1] == the_run(SCALES[name], "cars196").epochs
+    assert {run.schedule for run in runs} == {"constant"}
+    assert len({replace(run, epochs=1, evaluate_every=1) for run in runs}) == 1
+
+
+def test_a_shorter_run_is_the_longer_one_stopped_earlier(tmp_path) -> None:
+    short, longer, *_ = runs_at_epochs(SMOKE)
+    train(short, tmp_path / "short")
+    train(replace(longer, evaluate_every=1), tmp_path / "longer")
+    (only,) = _lines(tmp_path / "short")
+    assert only == _lines(tmp_path / "longer")[0]
+
+
+def _lines(folder) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

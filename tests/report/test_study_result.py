@@ -1,0 +1,95 @@
+"""A study's numbers as they are shown: intervals, tables, figures, page."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from proxysynth.report.study_figures import IN_FILE, history, importances, write_figure
+from proxysynth.report.study_page import study_page
+from proxysynth.report.study_result import spread
+from proxysynth.report.study_terminal import render_study
+from proxysynth.report.study_words import amount, dimensions, state
+
+
+def made_up(**changes):
+    search = [
+        {
+            "index": i, "params": {"proxy_lr": 0.01 * (i + 1), "loss.scale": 20.0 + i},
+            "value": value, "folds": [value] * 4, "pruned": i == 1, "lost": int(i == 2),
+            "seconds": 1.0, "note": "",
+        }
+        for i, value in enumerate((0.5, 0.3, 0.6))
+    ]  # fmt: skip
+    values = {"precision@1": [0.9, 0.92], "r_precision": [0.6, 0.61], "map@r": [0.5, 0.52]}
+    summary = {name: spread(each) for name, each in values.items()}
+    return {
+        "name": "set-cosface-none", "data": "<set>", "loss": "cosface", "regularizer": "none",
+        "scale": "small", "trials": 3, "folds": 4, "repetitions": 2, "pruned": 1, "run_again": 1,
+        "best": search[2]["params"], "best_trial": 3, "value": 0.6,
+        "separated": values, "concatenated": values,
+        "summary": {"separated": summary, "concatenated": summary},
+        "importance": {"loss.scale": 0.75, "proxy_lr": 0.25},
+        "space": [
+            {"name": "proxy_lr", "low": 0.001, "high": 0.1, "start": 0.01, "log": True},
+            {"name": "loss.scale", "low": 1.0, "high": 100.0, "start": 20.0, "log": True},
+        ],
+        "search": search, "dim": 128, "backbone": "conv4", "provenance": {"torch": "2"},
+        **changes,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "values", [[0.5, 0.6], [0.1, 0.2, 0.4], [0.7 + 0.01 * i for i in range(10)]]
+)
+def test_the_interval_is_students(values):
+    stats = pytest.importorskip("scipy.stats")
+    found = spread(values)
+    mean = sum(values) / len(values)
+    low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=stats.sem(values))
+    assert found["mean"] == pytest.approx(mean)
+    assert found["ci95"] == pytest.approx((high - low) / 2, rel=1e-9)
+
+
+def test_a_single_repetition_has_no_interval():
+    assert spread([0.5]) == {"mean": 0.5, "ci95": None}
+
+
+def test_words():
+    result = made_up()
+    assert amount(result) == "scale small: 3 trials, 1 of them pruned, 4 folds, 2 repetitions"
+    assert dimensions(result, "separated") == "separated (128-dim)"
+    assert dimensions(result, "concatenated") == "concatenated (512-dim)"
+    assert [state(trial) for trial in result["search"]] == ["", "pruned", "run again 1 time"]
+
+
+def test_the_terminal_shows_result_search_and_importance():
+    file = io.StringIO()
+    render_study(made_up(), Console(file=file, width=120))
+    told = file.getvalue()
+    assert "51.00 ± 12.71" in told  # 12.706 x 0.01 / sqrt(2) x sqrt(2)
+    assert "512-dim" in told
+    assert "best, run again 1 time" in told
+    assert "loss.scale 75 %, proxy_lr 25 %" in told
+
+
+def test_the_page_holds_everything_and_no_markup_of_the_data():
+    page = study_page(made_up())
+    assert "<set>" not in page
+    assert "&lt;set&gt;" in page
+    assert page.count("<svg") == 2
+    assert "1 of them pruned" in page
+    assert study_page(made_up(importance={})).count("<svg") == 1
+
+
+def test_figures_are_written_as_png_and_svg(tmp_path):
+    result = made_up()
+    paths = write_figure(history(result["search"], IN_FILE), tmp_path, "history")
+    paths += write_figure(importances(result["importance"], IN_FILE), tmp_path, "importance")
+    assert sorted(path.name for path in paths) == [
+        "history.png", "history.svg", "importance.png", "importance.svg",
+    ]  # fmt: skip
+    assert paths[0].read_bytes()[:4] == b"\x89PNG"
+    assert b"<svg" in paths[1].read_bytes()
