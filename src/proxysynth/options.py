@@ -60,9 +60,14 @@ def _eval(verbs: Any) -> None:
     evaluate = _verb(verbs, "eval", "evaluate:run_eval", what)
     evaluate.add_argument("run", type=Path, metavar="RUN")
     evaluate.add_argument("data", nargs="?", metavar="DATA", help="unless given, the run's own")
-    evaluate.add_argument("--protocol", choices=["conventional"], default="conventional")
+    protocols = ["conventional", "deformation", "embedding_deformation"]
+    evaluate.add_argument("--protocol", choices=protocols, default="conventional")
     evaluate.add_argument("--ks", metavar="K,K,...", help="of Recall@k")
     evaluate.add_argument("--nmi", action="store_true", help="cluster the embeddings too")
+    evaluate.add_argument("--skip-bad", action="store_true", help="leave out unreadable pictures")
+    evaluate.add_argument("--seed", type=int, metavar="N", help="of deformations, 0 unless given")
+    evaluate.add_argument("--sheet", type=Path, metavar="PNG", help="deformed pictures to look at")
+    evaluate.add_argument("--opposite-zoom", action="store_true", help="50 %% shrinks the picture")
     _machine(evaluate)
 
 
@@ -80,9 +85,12 @@ def _mlrc(verbs: Any) -> None:
     mlrc.add_argument("--regularizer", default="none")
     mlrc.add_argument("--trials", type=int, metavar="N", help="50 at the paper's scale")
     mlrc.add_argument("--runs", type=int, metavar="N", help="repetitions, 10 at the paper's scale")
+    mlrc.add_argument("--folds", type=int, metavar="N", help="of the seen classes, 4 as a rule")
+    mlrc.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
     mlrc.add_argument("--scale", choices=SCALES, help="small for glyphs, else paper")
+    mlrc.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="settings")
     mlrc.add_argument("--storage", metavar="URL", help="a database or journal file of Optuna")
-    mlrc.add_argument("--out", type=Path, metavar="DIR", help="runs/... unless said otherwise")
+    mlrc.add_argument("--out", type=Path, metavar="DIR", help="runs/mlrc/... unless given")
     _machine(mlrc)
 
 
@@ -92,6 +100,9 @@ def _paper(verbs: Any) -> None:
     paper.add_argument("--scale", choices=SCALES, default="small")
     paper.add_argument("--plan", action="store_true", help="what would be trained, and how long")
     paper.add_argument("--list", action="store_true", help="the names of all artifacts")
+    paper.add_argument("--data", action="append", default=[], metavar="NAME:ROOT",
+                       help="a benchmark's folder, such as cub200:ROOT or cifar10:ROOT; repeatable")  # fmt: skip
+    paper.add_argument("--seeds", type=int, metavar="N", help="3 at the scale small")
     paper.add_argument("--out", type=Path, metavar="DIR", help="paper unless said otherwise")
     _machine(paper)
 
@@ -101,6 +112,8 @@ def _index(verbs: Any) -> None:
     index.add_argument("model", metavar="RUN", help="a run's folder, or a backbone's name")
     index.add_argument("folder", type=Path, metavar="FOLDER")
     index.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
+    index.add_argument("--rebuild", action="store_true", help="embed all pictures again")
+    index.add_argument("--approximate", action="store_true", help="prepare FAISS's search as well")
     _machine(index)
 
 
@@ -109,6 +122,12 @@ def _search(verbs: Any) -> None:
     search.add_argument("index", type=Path, metavar="FILE")
     search.add_argument("pictures", nargs="+", metavar="IMAGE")
     search.add_argument("-k", type=int, default=10, metavar="N")
+    search.add_argument("--threshold", type=float, metavar="S", help="least similarity, -1 to 1")
+    search.add_argument("--label", metavar="NAME", help="only pictures of this label")
+    search.add_argument("--approximate", action="store_true", help="by FAISS; says what it loses")
+    search.add_argument("--open", action="store_true", help="write a contact sheet and show it")
+    search.add_argument("-o", "--out", type=Path, metavar="FILE", help="where the sheet goes")
+    search.add_argument("--run", type=Path, metavar="RUN", help="where the run is, if it moved")
     _machine(search)
 
 
@@ -116,7 +135,8 @@ def _serve(verbs: Any) -> None:
     serve = _verb(verbs, "serve", "serve:run_serve", "a search page over an index")
     serve.add_argument("index", type=Path, metavar="FILE")
     serve.add_argument("--host", default="127.0.0.1")
-    serve.add_argument("--port", type=int, default=8000)
+    serve.add_argument("--port", type=int, default=8000, help="0 takes a free one")
+    serve.add_argument("--run", type=Path, metavar="RUN", help="where the run is, if it moved")
     _machine(serve)
 
 

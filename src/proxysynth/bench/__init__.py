@@ -11,6 +11,8 @@ BENCHES = {
     "neighbours": "evaluation against faiss and pytorch-metric-learning",
     "loader": "pictures per second of the loader against plain Pillow",
     "training": "pictures per second of training against a plain loop",
+    "scale": "a training step from a thousand classes to a million, on one to four processes",
+    "serve": "requests per second of the search service, eight clients",
 }
 
 

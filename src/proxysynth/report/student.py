@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from statistics import fmean, variance
 
 TERMS = 200  # of the continued fraction; it needs some dozens
@@ -43,6 +44,7 @@ def unpaired_interval(a: Sequence[float], b: Sequence[float], level: float = 0.9
     return middle - half, middle + half
 
 
+@lru_cache(maxsize=256)
 def t_quantile(level: float, freedom: float) -> float:
     """The t that a share `level` of the distribution lies within, on both sides of zero.
 

@@ -1,0 +1,157 @@
+"""A claim: a sentence of the paper and the rule that says whether tables bear it out.
+
+The same rule reads our numbers and the paper's own, so that a sentence which the paper's tables do
+not support is seen as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from proxysynth.paper.artifact import Table
+from proxysynth.paper.render.shown import interval, verdict
+
+Status = Literal["holds", "fails", "not run"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a rule found, and the numbers it found it by."""
+
+    status: Status
+    evidence: str
+
+
+class Missing(LookupError):
+    """A number that a rule needs is not there."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Where a rule reads: tables by name, and whose numbers count."""
+
+    tables: Mapping[str, Table]
+    whose: Literal["ours", "paper"]
+
+    def value(self, table: str, row: str, column: str) -> float:
+        """A number: the mean over the seeds, or what the paper prints."""
+        found = self.tables.get(table)
+        cell = None if found is None else found.at(row, column)
+        if cell is not None and self.whose == "paper" and cell.paper is not None:
+            return cell.paper
+        if cell is not None and self.whose == "ours" and cell.ours:
+            return fmean(cell.ours)
+        raise Missing(f"{table}, {row}, {column}")
+
+    def rows(self, table: str) -> tuple[str, ...]:
+        """The keys of a table's rows."""
+        if table not in self.tables:
+            raise Missing(table)
+        return tuple(row.key for row in self.tables[table].rows)
+
+    def named(self, table: str, column: str) -> str:
+        """A column for people, by what was measured: "Softmax, glyphs 2", "Softmax, CARS196"."""
+        for head in self.tables[table].columns if table in self.tables else ():
+            if head.key == column:
+                ours = head.ours if self.whose == "ours" else head.paper
+                return head.name.replace(head.paper, ours) if head.paper else head.name
+        return column
+
+    def supported(self, table: str, pairs: Iterable[tuple[str, str]]) -> str:
+        """How many of these differences are more than the seeds' spread; "" for the paper's."""
+        cells = [self.tables[table].at(row, column) for row, column in pairs]
+        if self.whose == "paper" or not all(cell is not None and interval(cell) for cell in cells):
+            return ""
+        better = sum(verdict(cell) == "better" for cell in cells if cell)
+        worse = sum(verdict(cell) == "worse" for cell in cells if cell)
+        return f"; beyond the seeds' spread: {better} better, {worse} worse of {len(cells)}"
+
+
+Rule = Callable[[Evidence], Verdict]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence, where it stands, when it counts as borne out, and the rule that finds out.
+
+    Args:
+        sentence: of the paper, shortened where it is long.
+        where: section and table.
+        criterion: the rule in words.
+        rule: reads numbers; what it cannot find makes the verdict "not run".
+    """
+
+    sentence: str
+    where: str
+    criterion: str
+    rule: Rule
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A claim with its two verdicts."""
+
+    claim: Claim
+    ours: Verdict
+    paper: Verdict
+
+
+def check(
+    claims: Iterable[Claim], tables: Mapping[str, Table], meaningful: bool = True
+) -> list[Checked]:
+    """Every claim against our numbers and against the paper's own.
+
+    Args:
+        meaningful: False where ours come of a few steps of training and can bear nothing out.
+    """
+    checked = []
+    for claim in claims:
+        ours = _judge(claim, Evidence(tables, "ours"))
+        if not meaningful and ours.status != "not run":
+            ours = Verdict("not run", f"a few steps only: {ours.evidence}")
+        checked.append(Checked(claim, ours, _judge(claim, Evidence(tables, "paper"))))
+    return checked
+
+
+def _judge(claim: Claim, evidence: Evidence) -> Verdict:
+    try:
+        return claim.rule(evidence)
+    except Missing as missing:
+        return Verdict("not run", f"no number for {missing}")
+
+
+def held(right: bool, evidence: str) -> Verdict:
+    """A verdict from a yes or no."""
+    return Verdict("holds" if right else "fails", evidence)
+
+
+def rounded(value: float, digits: int = 1) -> float:
+    """As a table prints it, so that the paper's sums of rounded numbers are not refused."""
+    return round(value + 1e-9, digits)
+
+
+def listed(values: Mapping[str, float], digits: int = 1, sign: bool = False) -> str:
+    """ "M1 83.3, M2 83.1"."""
+    form = f"{'+' if sign else ''}.{digits}f"
+    return ", ".join(f"{name} {value:{form}}" for name, value in values.items())
+
+
+def claims_markdown(checked: Iterable[Checked]) -> str:
+    """The claims as a page of their own."""
+    lines = ["# Claims of the paper", "",
+             "Each sentence is tested by a stated rule, on the numbers measured here and on those "
+             "that the paper prints.", "",
+             "| the paper says | it holds if | here | in the paper's own tables |",
+             "| --- | --- | --- | --- |"]  # fmt: skip
+    for one in checked:
+        cells = (
+            f"“{one.claim.sentence}” ({one.claim.where})",
+            one.claim.criterion,
+            f"**{one.ours.status}**: {one.ours.evidence}",
+            f"{one.paper.status}: {one.paper.evidence}",
+        )
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,1 @@
+"""How a table or figure looks: Markdown, CSV, LaTeX, HTML."""

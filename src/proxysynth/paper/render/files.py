@@ -1,0 +1,55 @@
+"""What a table or figure leaves on disk."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from proxysynth.paper.artifact import Picture, Table
+from proxysynth.paper.render.csv_text import rows_csv, table_csv
+from proxysynth.paper.render.latex import table_latex
+from proxysynth.paper.render.markdown import picture_markdown, table_markdown
+from proxysynth.training.durable import write_bytes
+
+FORMATS = ("svg", "pdf", "png")
+_UNDATED = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+}  # the same figure is the same file every time
+
+
+def write_table(folder: Path, name: str, table: Table, about: Mapping[str, str]) -> list[Path]:
+    """NAME.md, NAME.csv and NAME.tex."""
+    texts = {
+        "md": table_markdown(table),
+        "csv": table_csv(table, about),
+        "tex": table_latex(table),
+    }
+    return [_write(folder / f"{name}.{ending}", text) for ending, text in texts.items()]
+
+
+def write_picture(folder: Path, name: str, picture: Picture) -> list[Path]:
+    """NAME.svg, NAME.pdf, NAME.png, NAME.md, and NAME.csv where it has numbers."""
+    from matplotlib import rc_context
+
+    made = []
+    for kind in FORMATS:
+        file = io.BytesIO()
+        with rc_context({"svg.hashsalt": name}):
+            picture.figure.savefig(
+                file, format=kind, dpi=200, bbox_inches="tight", metadata=_UNDATED[kind]
+            )
+        path = folder / f"{name}.{kind}"
+        write_bytes(path, file.getvalue())
+        made.append(path)
+    made.append(_write(folder / f"{name}.md", picture_markdown(picture, name)))
+    if picture.data:
+        made.append(_write(folder / f"{name}.csv", rows_csv(picture.data)))
+    return made
+
+
+def _write(path: Path, text: str) -> Path:
+    write_bytes(path, text.encode())
+    return path

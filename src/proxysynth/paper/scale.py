@@ -1,0 +1,192 @@
+"""Scale: how much of the paper's work is done. It maps what the paper trained to Runs.
+
+paper   section C.2 as printed: a GPU and the downloads
+small   glyphs stand in for the benchmarks, minutes on two cores; photographs where a folder is
+        given: CUB at 96 pixels, 2,000 pictures of CIFAR-10
+smoke   a few steps on a few glyphs: the machinery works, the numbers mean nothing
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from proxysynth.losses import LOSSES, ProxyAnchor
+from proxysynth.losses.plain import plain_loss
+from proxysynth.paper.settings import TRAINED_LOSSES, classification, conventional
+from proxysynth.paper.stand_ins import (
+    CLASSIFICATION,
+    CUB_96,
+    KS,
+    NAMES,
+    RETRIEVAL,
+    SMALL,
+    SMOKE,
+    StandIn,
+    glyph_classification,
+    small_classification,
+)
+from proxysynth.training.run import Run
+from proxysynth.values import look_up
+
+Changes = tuple[tuple[str, Any], ...]
+
+MIXUP_ALPHAS = (0.3, 0.4, 0.5, 1.0, 1.5, 2.0)  # Table E
+ALPHAS, MUS = (0.2, 0.4, 0.8, 1.0, 1.5, 2.0), (0.2, 0.5, 1.0, 1.5, 2.0)  # Figure A
+CLASS_ALPHAS, CLASS_MUS = (0.4, 1.0, 1.5, 2.0), (0.25, 0.5, 0.75, 1.0)  # Table C
+
+
+def trained_loss(name: str) -> Any:
+    """A loss by its name, with the values that the paper trained it with."""
+    look_up(name, LOSSES, "loss")
+    return TRAINED_LOSSES[name].value if name in TRAINED_LOSSES else LOSSES[name]()
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is done, on what, over which seeds.
+
+    Args:
+        name: "smoke", "small" or "paper".
+        seeds: of every number that is reported.
+        search_seeds: of every setting that a search tries.
+        mixup_alphas: the alphas of Input and Manifold Mixup that are tried (Table E).
+        class_alphas, class_mus: the grid of Table C.
+        search_alphas, search_mus: the grid that Table 6 chooses from.
+        figure_alphas, figure_mus: the grid of Figure A.
+        roots: (benchmark, folder) of those that the reader has.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    search_seeds: tuple[int, ...]
+    mixup_alphas: tuple[float, ...] = MIXUP_ALPHAS
+    class_alphas: tuple[float, ...] = CLASS_ALPHAS
+    class_mus: tuple[float, ...] = CLASS_MUS
+    search_alphas: tuple[float, ...] = ALPHAS
+    search_mus: tuple[float, ...] = MUS
+    figure_alphas: tuple[float, ...] = ALPHAS
+    figure_mus: tuple[float, ...] = MUS
+    roots: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            raise ValueError("a scale needs at least one seed, got none")
+        for name, _ in self.roots:
+            look_up(name, NAMES, "benchmark")
+
+    def with_roots(self, roots: dict[str, str]) -> Scale:
+        """This scale with folders of benchmarks, made absolute."""
+        made = {name: os.path.abspath(os.path.expanduser(root)) for name, root in roots.items()}
+        return replace(self, roots=tuple(sorted(made.items())))
+
+    def root(self, benchmark: str) -> str | None:
+        """The folder of a benchmark, None where none was given."""
+        return dict(self.roots).get(benchmark)
+
+    def run(self, benchmark: str, loss: Any, seed: int = 0, **changes: Any) -> Run | None:
+        """The training that stands for the paper's on this benchmark.
+
+        Args:
+            benchmark: "cub200", "cars196", "sop" or "inshop"; None comes back where this scale has
+                no pictures for it.
+            loss: a loss, a regulariser that holds one, or the name of a loss.
+            seed: of everything that is drawn.
+            changes: further fields of `Run`.
+        """
+        look_up(benchmark, dict.fromkeys(RETRIEVAL), "benchmark for retrieval")
+        loss = trained_loss(loss) if isinstance(loss, str) else loss
+        return _retrieval(self, benchmark, loss, seed, tuple(sorted(changes.items())))
+
+    def classification(self, name: str, loss: Any, seed: int = 0, **changes: Any) -> Run | None:
+        """As `run`, for "cifar10", "cifar100", "svhn" and "tiny_imagenet"."""
+        look_up(name, dict.fromkeys(CLASSIFICATION), "benchmark for classification")
+        return _classification(self, name, loss, seed, tuple(sorted(changes.items())))
+
+    def heading(self, benchmark: str) -> str:
+        """What ran in place of a benchmark, in a column's few words; "" where nothing does."""
+        found = self._found(benchmark)
+        return "" if found is None else found.heading
+
+    def about(self, benchmark: str) -> str:
+        """What ran in place of a benchmark, as half a sentence; "" where nothing does."""
+        found = self._found(benchmark)
+        return "" if found is None else found.about
+
+    def _found(self, benchmark: str) -> StandIn | None:
+        look_up(benchmark, NAMES, "benchmark")
+        if self.name == "paper":
+            name, root = NAMES[benchmark], self.root(benchmark)
+            return StandIn({}, name, f"{name}: as section C.2 says") if root else None
+        if benchmark in RETRIEVAL:
+            return self._stand_in(benchmark)
+        return self._classes_of(benchmark)
+
+    def _stand_in(self, benchmark: str) -> StandIn:
+        if self.name == "smoke":
+            return SMOKE[benchmark]
+        root = self.root(benchmark)
+        if benchmark == "cub200" and root:
+            return CUB_96._replace(fields={**CUB_96.fields, "data": f"cub200:{root}"})
+        return SMALL[benchmark]
+
+    def _classes_of(self, name: str) -> StandIn | None:
+        root = self.root(name) if self.name == "small" else None
+        if root:
+            found = small_classification(name)
+            return found._replace(fields={**found.fields, "data": f"{name}:{root}"})
+        if name != "cifar10":
+            return None
+        return glyph_classification(8, 1, 0.125, 32) if self.name == "smoke" else (
+            glyph_classification(100, 15, 0.25, 100)
+        )  # fmt: skip
+
+
+# A table asks for the same Runs many times, and making one checks every field: each is kept.
+@cache
+def _retrieval(scale: Scale, name: str, loss: Any, seed: int, changes: Changes) -> Run | None:
+    more = {"loss": loss, "ks": KS[name], **dict(changes)}
+    if scale.name != "paper":
+        return Run(**{**scale._stand_in(name).fields, "seed": seed, **more})
+    root = scale.root(name)
+    if root is None:
+        return None
+    # Proxy-anchor has settings of its own.
+    kind = "proxy_anchor" if isinstance(plain_loss(loss), ProxyAnchor) else "norm_softmax"
+    return replace(conventional(name, kind, root=root, seed=seed), **more)
+
+
+@cache
+def _classification(scale: Scale, name: str, loss: Any, seed: int, changes: Changes) -> Run | None:
+    more = {"loss": loss, **dict(changes)}
+    if scale.name != "paper":
+        found = scale._classes_of(name)
+        return None if found is None else Run(**{**found.fields, "seed": seed, **more})
+    root = scale.root(name)
+    return None if root is None else replace(classification(name, root=root, seed=seed), **more)
+
+
+SCALES = {
+    "smoke": Scale(
+        "smoke",
+        seeds=(0,),
+        search_seeds=(0,),
+        mixup_alphas=(0.4, 1.0),
+        class_alphas=(0.4, 1.0),
+        class_mus=(0.5, 1.0),
+        search_alphas=(0.4, 1.0),
+        search_mus=(1.0,),
+        figure_alphas=(0.2, 0.4),
+        figure_mus=(0.5, 1.0),
+    ),
+    "small": Scale(
+        "small",
+        seeds=(0, 1, 2),
+        search_seeds=(0,),
+        search_alphas=(0.2, 0.4, 1.0),
+        search_mus=(0.5, 1.0),
+    ),
+    "paper": Scale("paper", seeds=(0, 1, 2, 3, 4), search_seeds=(0,)),
+}

@@ -1,0 +1,47 @@
+// Asking the service. An answer that is not a success becomes an Error with the service's sentence.
+
+export async function ask(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The service does not answer: is it still running?");
+  }
+  const told = await response.json().catch(() => ({}));
+  if (!response.ok) {
+    const error = new Error(sentence(told.error || `The service answered with ${response.status}`));
+    error.status = response.status;
+    throw error;
+  }
+  return told;
+}
+
+export function searchPicture(file, settings, signal) {
+  const form = new FormData();
+  form.append("file", file, "picture");
+  for (const [name, value] of Object.entries(wanted(settings))) form.append(name, value);
+  return ask("/api/search", { method: "POST", body: form, signal });
+}
+
+export function searchItem(item, settings, signal) {
+  const query = new URLSearchParams({ ...wanted(settings), generation: item.generation });
+  return ask(`/api/items/${item.id}/search?${query}`, { signal });
+}
+
+export function browse(settings, signal) {
+  return ask(`/api/items?${new URLSearchParams(wanted(settings))}`, { signal });
+}
+
+export const thumbnail = (id, generation) => `/api/items/${id}/thumbnail?generation=${generation}`;
+export const picture = (id, generation) => `/api/items/${id}/picture?generation=${generation}`;
+
+function wanted({ k, label }) {
+  return label ? { k, label } : { k };
+}
+
+function sentence(text) {
+  const trimmed = text.trim();
+  const begun = trimmed.charAt(0).toUpperCase() + trimmed.slice(1);
+  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}

@@ -1,0 +1,95 @@
+// The views and what they share: tabs, messages, facts about the index. An address (#/map,
+// #/item/12) names a view and a question, so the browser's way back works.
+
+import { ask } from "./api.js";
+import { Search } from "./search.js";
+import { EmbeddingMap } from "./map.js";
+
+const byId = (id) => document.getElementById(id);
+const tabs = [...document.querySelectorAll('[role="tab"]')];
+const views = tabs.map((tab) => byId(tab.getAttribute("aria-controls")));
+
+const shared = {
+  facts: null,
+  say(text) {
+    byId("message").textContent = text || "";
+    byId("message").hidden = !text;
+  },
+  // The index was replaced: numbers of the old one mean nothing any more.
+  renew() {
+    location.replace("#/search");
+    location.reload();
+  },
+  go(address) {
+    if (location.hash === address) route();
+    else location.hash = address;
+  },
+};
+const search = new Search(shared);
+const map = new EmbeddingMap(shared);
+
+function show(name) {
+  tabs.forEach((tab, i) => {
+    const chosen = tab.id === `tab-${name}`;
+    tab.setAttribute("aria-selected", String(chosen));
+    tab.tabIndex = chosen ? 0 : -1;
+    views[i].hidden = !chosen;
+  });
+  shared.say("");
+  if (name === "map") map.show();
+  if (name === "report") showReport();
+}
+
+function route() {
+  // "#content", the link that skips the head, names a place on the page and no view.
+  if (location.hash && !location.hash.startsWith("#/")) return undefined;
+  const [name, id, generation] = location.hash.slice(2).split("/");
+  if (name === "map" || name === "report") return show(name);
+  show("search");
+  if (name === "item" && /^\d+$/.test(id)) return search.fromItem({ id: Number(id), generation });
+  return name === "picture" ? search.fromPicture() : search.start();
+}
+
+function showReport() {
+  const frame = byId("report-frame");
+  const none = byId("report-none");
+  if (shared.facts === null) return;
+  none.hidden = shared.facts.report;
+  frame.hidden = !shared.facts.report;
+  none.textContent = "This index was made without a run, or its run has left no report.";
+  if (shared.facts.report && !frame.src) frame.src = "/report";
+}
+
+tabs.forEach((tab, i) => {
+  tab.addEventListener("click", () => shared.go(`#/${tab.id.slice(4)}`));
+  tab.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const next = tabs[(i + step + tabs.length) % tabs.length];
+    next.focus();
+    next.click();
+  });
+});
+addEventListener("hashchange", route);
+
+async function begin() {
+  try {
+    const facts = await ask("/api/health");
+    shared.facts = facts;
+    const classes = facts.labels ? ` · ${facts.labels.toLocaleString("en")} labels` : "";
+    byId("facts").textContent = `${facts.items.toLocaleString("en")} pictures${classes}`;
+    byId("foot-model").textContent = `${facts.index} · ${facts.model}`;
+    document.title = `${facts.index} · Proxysynth search`;
+    const told = await ask("/api/labels");
+    byId("labels").replaceChildren(
+      ...told.labels.map(({ label, count }) => new Option(`${count}`, label)),
+    );
+    map.know(told.labels);
+  } catch (error) {
+    shared.say(error.message);
+  }
+  if (location.hash && !location.hash.startsWith("#/")) location.replace("#/search");
+  else route();
+}
+begin();

@@ -1,0 +1,341 @@
+// The map: every picture a dot, near where its neighbours are. Drawn on a canvas, so that tens of
+// thousands stay smooth.
+
+import { ask, thumbnail } from "./api.js";
+
+const byId = (id) => document.getElementById(id);
+const REACH = 14; // pixels from a dot within which it is meant
+const NEAREST = 0.6;
+const FARTHEST = 200;
+const NAMED = 30; // labels that are named on the map, at most
+
+export class EmbeddingMap {
+  constructor(shared) {
+    this.shared = shared;
+    this.canvas = byId("canvas");
+    this.pen = this.canvas.getContext("2d");
+    this.view = { x: 0, y: 0, zoom: 1 };
+    this.points = null;
+    this.colours = new Map();
+    this.pointed = -1;
+    this.fingers = new Map();
+    this.listen();
+  }
+
+  // Colours by label: hues a golden angle apart, so that labels beside each other differ.
+  know(labels) {
+    labels.forEach(({ label }, i) => this.colours.set(label, (i * 137.508 + 228) % 360));
+  }
+
+  async show() {
+    this.fit();
+    if (this.points || this.asking) return this.draw();
+    this.asking = true;
+    byId("map-note").textContent = "Laying out the pictures …";
+    try {
+      this.take(await ask("/api/map"));
+    } catch (error) {
+      byId("map-note").textContent = "";
+      this.shared.say(error.message);
+    } finally {
+      this.asking = false;
+    }
+  }
+
+  take(told) {
+    this.points = told;
+    this.middles = middles(told);
+    this.pointed = -1;
+    const shown = told.id.length.toLocaleString("en");
+    const all = told.items.toLocaleString("en");
+    byId("map-note").textContent = told.id.length < told.items
+      ? `${shown} of ${all} pictures, an even sample; ${told.method}`
+      : `${shown} pictures; ${told.method}`;
+    const marks = [];
+    if (told.seen.includes(false)) marks.push(["ring", "unseen class"]);
+    if (told.seen.includes(true)) marks.push(["dot", "seen in training"]);
+    byId("legend").replaceChildren(...marks.map(([mark, words]) => {
+      const line = document.createElement("span");
+      const sign = document.createElement("span");
+      sign.className = mark;
+      line.append(sign, words);
+      return line;
+    }));
+    this.all();
+  }
+
+  listen() {
+    const canvas = this.canvas;
+    new ResizeObserver(() => { this.fit(); this.draw(); }).observe(canvas);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      this.zoom(Math.exp(-event.deltaY * 0.0016), ...this.at(event));
+    }, { passive: false });
+    canvas.addEventListener("pointerdown", (event) => this.press(event));
+    canvas.addEventListener("pointermove", (event) => this.move(event));
+    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => this.lift(event));
+    canvas.addEventListener("pointerleave", () => this.point(-1));
+    canvas.addEventListener("keydown", (event) => this.key(event));
+    canvas.addEventListener("focus", () => { if (canvas.matches(":focus-visible")) this.pointMiddle(); });
+    canvas.addEventListener("blur", () => this.point(-1));
+    byId("zoom-in").addEventListener("click", () => this.zoom(1.6));
+    byId("zoom-out").addEventListener("click", () => this.zoom(1 / 1.6));
+    byId("zoom-all").addEventListener("click", () => this.all());
+    byId("map-label").addEventListener("input", () => this.draw());
+  }
+
+  fit() {
+    const sharp = devicePixelRatio || 1;
+    this.width = this.canvas.clientWidth;
+    this.height = this.canvas.clientHeight;
+    this.canvas.width = Math.round(this.width * sharp);
+    this.canvas.height = Math.round(this.height * sharp);
+    this.pen.setTransform(sharp, 0, 0, sharp, 0, 0);
+  }
+
+  // Where a point of the space is on the canvas.
+  scale() {
+    return (Math.min(this.width, this.height) / 2.2) * this.view.zoom;
+  }
+
+  place(i) {
+    return this.spot(this.points.x[i], this.points.y[i]);
+  }
+
+  spot(x, y) {
+    const s = this.scale();
+    const wide = Math.max(1, Math.min(2, this.width / this.height));
+    const high = Math.max(1, Math.min(1.5, this.height / this.width));
+    return [
+      this.width / 2 + (x * wide - this.view.x) * s,
+      this.height / 2 - (y * high - this.view.y) * s,
+    ];
+  }
+
+  draw() {
+    if (this.waiting || !this.points || !this.width) return;
+    this.waiting = true;
+    requestAnimationFrame(() => { this.waiting = false; this.paint(); });
+  }
+
+  paint() {
+    const { pen, points } = this;
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const wanted = byId("map-label").value.trim();
+    const known = wanted && this.colours.has(wanted);
+    const radius = Math.min(7, (points.id.length > 4000 ? 2 : 3.4) * this.view.zoom ** 0.25);
+    pen.clearRect(0, 0, this.width, this.height);
+    for (const front of known ? [false, true] : [true]) {
+      for (let i = 0; i < points.id.length; i++) {
+        const meant = !known || points.labels[points.label[i]] === wanted;
+        if (known && meant !== front) continue;
+        const [x, y] = this.place(i);
+        if (x < -9 || y < -9 || x > this.width + 9 || y > this.height + 9) continue;
+        pen.globalAlpha = meant ? 0.85 : 0.1;
+        this.dot(x, y, known && meant ? radius * 1.5 : radius, i, dark);
+      }
+    }
+    pen.globalAlpha = 1;
+    this.nameGroups(dark, known ? wanted : null);
+    if (this.pointed >= 0) {
+      const [x, y] = this.place(this.pointed);
+      pen.strokeStyle = dark ? "#ffffff" : "#1a1d23";
+      pen.lineWidth = 2;
+      pen.beginPath();
+      pen.arc(x, y, radius + 4, 0, 7);
+      pen.stroke();
+    }
+    if (this.canvas.matches(":focus-visible")) this.cross(dark);
+  }
+
+  dot(x, y, radius, i, dark) {
+    const label = this.points.labels[this.points.label[i]];
+    const hue = this.colours.get(label);
+    const colour = hue === undefined
+      ? (dark ? "#9aa2af" : "#626a76")
+      : `hsl(${hue} ${dark ? "72% 68%" : "66% 46%"})`;
+    const { pen } = this;
+    pen.beginPath();
+    pen.arc(x, y, radius, 0, 7);
+    if (this.points.seen[i] === false) {
+      pen.lineWidth = Math.max(1.4, radius * 0.5);
+      pen.strokeStyle = colour;
+      pen.stroke();
+    } else {
+      pen.fillStyle = colour;
+      pen.fill();
+    }
+  }
+
+  // A few labels are named where most of their pictures lie: the legend of the colours.
+  nameGroups(dark, only) {
+    const { pen, points } = this;
+    if (!only && points.labels.length > NAMED) return;
+    const narrow = this.width < 500;
+    pen.font = `600 ${narrow ? 10.5 : 12}px system-ui, sans-serif`;
+    pen.textAlign = "center";
+    pen.lineJoin = "round";
+    pen.lineWidth = 4;
+    for (const [label, [x, y]] of this.middles) {
+      if (only && label !== only) continue;
+      const [left, top] = this.spot(x, y);
+      pen.strokeStyle = dark ? "rgb(20 22 26 / 85%)" : "rgb(255 255 255 / 88%)";
+      const most = narrow ? 16 : 28;
+      const name = label.length > most ? `${label.slice(0, most - 1)}…` : label;
+      pen.strokeText(name, left, top - 9);
+      pen.fillStyle = `hsl(${this.colours.get(label)} ${dark ? "80% 78%" : "70% 32%"})`;
+      pen.fillText(name, left, top - 9);
+    }
+  }
+
+  cross(dark) {
+    const { pen } = this;
+    const [x, y] = [this.width / 2, this.height / 2];
+    pen.strokeStyle = dark ? "#97a5ff" : "#3f51c7";
+    pen.lineWidth = 1.5;
+    pen.beginPath();
+    for (const [a, b] of [[-12, -5], [5, 12]]) {
+      pen.moveTo(x + a, y); pen.lineTo(x + b, y);
+      pen.moveTo(x, y + a); pen.lineTo(x, y + b);
+    }
+    pen.stroke();
+  }
+
+  all() {
+    this.view = { x: 0, y: 0, zoom: 1 };
+    this.point(-1);
+    this.draw();
+  }
+
+  zoom(factor, x = this.width / 2, y = this.height / 2) {
+    const before = this.scale();
+    this.view.zoom = Math.max(NEAREST, Math.min(FARTHEST, this.view.zoom * factor));
+    const shift = 1 / before - 1 / this.scale();
+    this.view.x += (x - this.width / 2) * shift;
+    this.view.y -= (y - this.height / 2) * shift;
+    this.point(-1);
+    this.draw();
+  }
+
+  pan(x, y) {
+    this.view.x -= x / this.scale();
+    this.view.y += y / this.scale();
+    this.draw();
+  }
+
+  at(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  }
+
+  nearest(x, y, reach) {
+    let best = -1;
+    let least = reach * reach;
+    for (let i = 0; this.points && i < this.points.id.length; i++) {
+      const [px, py] = this.place(i);
+      const far = (px - x) ** 2 + (py - y) ** 2;
+      if (far < least) [best, least] = [i, far];
+    }
+    return best;
+  }
+
+  point(i) {
+    const tip = byId("tip");
+    this.canvas.classList.toggle("pointing", i >= 0);
+    if (i === this.pointed && i < 0) return;
+    this.pointed = i;
+    tip.hidden = i < 0;
+    if (i >= 0) {
+      const [x, y] = this.place(i);
+      const { id, label, labels, seen, generation } = this.points;
+      const image = tip.querySelector("img");
+      const from = thumbnail(id[i], generation);
+      if (!image.src.endsWith(from)) image.src = from;
+      image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= 72);
+      const words = [label[i] < 0 ? `picture ${id[i]}` : labels[label[i]]];
+      if (seen[i] === false) {
+        const mark = document.createElement("em");
+        mark.textContent = "unseen class";
+        words.push(mark);
+      }
+      tip.querySelector("figcaption").replaceChildren(...words);
+      const left = x + 166 > this.width ? x - 164 : x + 16;
+      const top = Math.max(8, Math.min(this.height - 205, y - 90));
+      tip.style.transform = `translate(${Math.max(4, left)}px, ${top}px)`;
+    }
+    this.draw();
+  }
+
+  pointMiddle() {
+    if (this.points) this.point(this.nearest(this.width / 2, this.height / 2, 1e4));
+  }
+
+  search(i) {
+    if (i >= 0) this.shared.go(`#/item/${this.points.id[i]}/${this.points.generation}`);
+  }
+
+  press(event) {
+    this.canvas.setPointerCapture(event.pointerId);
+    this.fingers.set(event.pointerId, this.at(event));
+    this.moved = 0;
+  }
+
+  move(event) {
+    const [x, y] = this.at(event);
+    const last = this.fingers.get(event.pointerId);
+    if (!last) return this.point(this.nearest(x, y, REACH));
+    const others = [...this.fingers].filter(([id]) => id !== event.pointerId);
+    if (others.length) {
+      const [ox, oy] = others[0][1];
+      const factor = Math.hypot(x - ox, y - oy) / Math.max(1, Math.hypot(last[0] - ox, last[1] - oy));
+      this.zoom(factor, (x + ox) / 2, (y + oy) / 2);
+      this.moved += 9;
+    } else {
+      this.moved += Math.hypot(x - last[0], y - last[1]);
+      if (this.moved > 4) {
+        this.canvas.classList.add("dragging");
+        this.point(-1);
+        this.pan(x - last[0], y - last[1]);
+      }
+    }
+    this.fingers.set(event.pointerId, [x, y]);
+  }
+
+  lift(event) {
+    const had = this.fingers.delete(event.pointerId);
+    this.canvas.classList.remove("dragging");
+    if (!had || event.type === "pointercancel" || this.moved > 4) return;
+    const i = this.nearest(...this.at(event), event.pointerType === "touch" ? 2 * REACH : REACH);
+    // A finger cannot hover: its first touch shows the picture, the second searches.
+    if (event.pointerType === "touch" && i !== this.touched) {
+      this.touched = i;
+      return this.point(i);
+    }
+    this.touched = -1;
+    this.search(i);
+  }
+
+  key(event) {
+    const step = 60;
+    const moves = { ArrowLeft: [step, 0], ArrowRight: [-step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] };
+    if (moves[event.key]) this.pan(...moves[event.key]);
+    else if (event.key === "+" || event.key === "=") this.zoom(1.4);
+    else if (event.key === "-") this.zoom(1 / 1.4);
+    else if (event.key === "0") this.all();
+    else if (event.key === "Enter") return this.search(this.pointed);
+    else return;
+    event.preventDefault();
+    this.pointMiddle();
+  }
+}
+
+// For each label the place of the picture in the middle of its own, by each axis.
+function middles({ label, labels, x, y }) {
+  const groups = labels.map(() => []);
+  label.forEach((code, i) => { if (code >= 0) groups[code].push(i); });
+  const median = (values) => values.sort((a, b) => a - b)[values.length >> 1];
+  return groups.flatMap((group, code) => group.length
+    ? [[labels[code], [median(group.map((i) => x[i])), median(group.map((i) => y[i]))]]]
+    : []);
+}

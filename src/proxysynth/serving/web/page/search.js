@@ -1,0 +1,271 @@
+// The search view: a picture in, its neighbours out.
+
+import { browse, picture, searchItem, searchPicture, thumbnail } from "./api.js";
+
+const byId = (id) => document.getElementById(id);
+const LARGEST = 20 * 2 ** 20;
+const TINY = 72; // pictures smaller than this are shown pixel by pixel
+
+export class Search {
+  constructor(shared) {
+    this.shared = shared;
+    this.file = null; // what is asked with: a file, an item, or nothing
+    this.item = null;
+    this.lastFile = null;
+    this.hits = [];
+    this.running = null;
+    this.listen();
+  }
+
+  listen() {
+    const drop = byId("drop");
+    byId("file").addEventListener("change", (event) => {
+      if (event.target.files[0]) this.fromFile(event.target.files[0]);
+      event.target.value = "";
+    });
+    // The whole window takes a drop: a picture that misses the box must not replace the page.
+    addEventListener("dragover", (event) => {
+      event.preventDefault();
+      drop.classList.add("over");
+    });
+    addEventListener("dragleave", (event) => {
+      if (!event.relatedTarget) drop.classList.remove("over");
+    });
+    addEventListener("drop", (event) => {
+      event.preventDefault();
+      drop.classList.remove("over");
+      if (event.dataTransfer.files[0]) this.fromFile(event.dataTransfer.files[0]);
+    });
+    addEventListener("paste", (event) => {
+      const file = [...event.clipboardData.files][0];
+      if (file) this.fromFile(file);
+    });
+    byId("clear").addEventListener("click", () => this.shared.go("#/search"));
+    byId("controls").addEventListener("submit", (event) => event.preventDefault());
+    byId("threshold").addEventListener("input", () => this.sift());
+    byId("count").addEventListener("change", () => this.again());
+    byId("label").addEventListener("change", () => this.again());
+    byId("label").addEventListener("input", () => {
+      byId("label-clear").hidden = !byId("label").value;
+    });
+    byId("label-clear").addEventListener("click", () => {
+      byId("label").value = "";
+      byId("label-clear").hidden = true;
+      byId("label").focus();
+      this.again();
+    });
+    byId("results").addEventListener("keydown", (event) => this.walk(event));
+  }
+
+  settings() {
+    return { k: Number(byId("count").value), label: byId("label").value.trim() };
+  }
+
+  start() {
+    this.file = this.item = null;
+    this.again();
+  }
+
+  fromFile(file) {
+    if (file.size > LARGEST) {
+      this.shared.say(`${file.name || "The picture"} is too large: at most 20 MB are taken.`);
+      return;
+    }
+    this.lastFile = file;
+    this.shared.go("#/picture");
+  }
+
+  // The picture given last, also when the browser's way back leads to it.
+  fromPicture() {
+    this.file = this.lastFile;
+    this.item = null;
+    this.again();
+  }
+
+  fromItem(item) {
+    this.file = null;
+    this.item = item;
+    this.again();
+  }
+
+  async again() {
+    this.running?.abort();
+    this.running = new AbortController();
+    const { signal } = this.running;
+    const settings = this.settings();
+    this.shared.say("");
+    this.showQuery();
+    byId("drop").classList.add("busy");
+    try {
+      const found = this.file
+        ? await searchPicture(this.file, settings, signal)
+        : this.item
+          ? await searchItem(this.item, settings, signal)
+          : await browse(settings, signal);
+      this.showFound(found, settings);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      if (error.status === 409) return this.shared.renew();
+      this.shared.say(error.message);
+      this.hits = [];
+      this.draw([], "");
+      byId("found-title").textContent = "No results";
+      byId("found-note").textContent = "";
+    } finally {
+      if (this.running?.signal === signal) byId("drop").classList.remove("busy");
+    }
+  }
+
+  showQuery() {
+    const asked = Boolean(this.file || this.item);
+    const image = byId("query-picture");
+    byId("drop").classList.toggle("asked", asked);
+    byId("clear").hidden = image.hidden = !asked;
+    byId("query-note").hidden = !asked;
+    byId("query-words").hidden = asked;
+    if (this.shownUrl) URL.revokeObjectURL(this.shownUrl);
+    this.shownUrl = null;
+    if (!asked) return image.removeAttribute("src");
+    image.onerror = () => { image.hidden = true; };
+    image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= TINY);
+    if (this.file) {
+      image.src = this.shownUrl = URL.createObjectURL(this.file);
+      image.alt = "The picture that is searched with";
+      byId("query-note").textContent = this.file.name || "Pasted picture";
+    } else {
+      const generation = this.item.generation || this.shared.facts?.generation;
+      this.item.generation = generation;
+      image.src = thumbnail(this.item.id, generation);
+      image.alt = "The picture of the index that is searched with";
+      byId("query-note").textContent = "From the index";
+    }
+  }
+
+  showFound(found, settings) {
+    this.hits = found.hits;
+    this.generation = found.generation;
+    this.asked = Boolean(this.file || this.item);
+    const of = settings.label ? ` labelled ${settings.label}` : "";
+    byId("found-title").textContent = this.asked ? `Nearest pictures${of}` : `Pictures in the index${of}`;
+    if (found.query) {
+      const link = document.createElement("a");
+      link.href = picture(found.query.id, found.generation);
+      link.target = "_blank";
+      link.rel = "noopener";
+      link.textContent = found.query.path;
+      const words = found.query.label === null ? [] : [`${found.query.label} · `];
+      byId("query-note").replaceChildren(...words, link);
+    }
+    this.fitSlider();
+    this.draw(found.hits, settings.label);
+    this.sift();
+  }
+
+  // Similarities of a search often lie in a narrow band: the slider spans what was found.
+  fitSlider() {
+    const slider = byId("threshold");
+    const lowest = this.hits.length && this.asked ? this.hits[this.hits.length - 1].similarity : -1;
+    slider.disabled = !this.asked;
+    const least = Math.max(-1, Math.floor(lowest * 50) / 50);
+    const value = Number(slider.value);
+    const any = value <= Number(slider.min) || !this.asked;
+    slider.min = String(least);
+    slider.value = String(any ? least : Math.max(least, value));
+  }
+
+  draw(hits, label) {
+    byId("results").replaceChildren(...hits.map((hit, i) => this.card(hit, i)));
+    byId("nothing").hidden = hits.length > 0;
+    byId("nothing").textContent = label
+      ? `No picture is labelled ${label}.`
+      : "Drop, paste or choose a picture to see what it resembles.";
+  }
+
+  card(hit, i) {
+    const item = document.createElement("li");
+    const card = element("button", "card");
+    card.type = "button";
+    const shot = element("span", "shot");
+    const image = document.createElement("img");
+    image.loading = i < 24 ? "eager" : "lazy";
+    image.alt = "";
+    image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= TINY);
+    image.onerror = () => image.classList.add("broken");
+    image.src = thumbnail(hit.id, this.generation);
+    shot.append(image);
+    if (hit.seen === false) shot.append(element("span", "badge", "unseen"));
+    const words = element("span", "card-words");
+    const name = hit.label ?? hit.path.split("/").pop();
+    const shown = element("span", "name");
+    shown.append(...breakable(name));
+    words.append(shown);
+    let told = `${name}, ${hit.path}`;
+    if (hit.similarity !== undefined) {
+      const cosine = hit.similarity.toFixed(3);
+      const line = element("span", "closeness", cosine);
+      const bar = element("span", "bar");
+      const fill = document.createElement("i");
+      fill.style.width = `${Math.max(0, Math.min(1, hit.similarity)) * 100}%`;
+      bar.append(fill);
+      line.append(bar);
+      words.append(line);
+      told += `, similarity ${cosine}`;
+    }
+    if (hit.seen === false) told += ", of a class unseen in training";
+    card.title = hit.seen === false ? `${hit.path}: of a class unseen in training` : hit.path;
+    card.setAttribute("aria-label", `${told}. Search from this picture`);
+    card.append(shot, words);
+    card.addEventListener("click", () => {
+      this.shared.go(`#/item/${hit.id}/${this.generation}`);
+      scrollTo({ top: 0 });
+    });
+    item.append(card);
+    return item;
+  }
+
+  sift() {
+    const slider = byId("threshold");
+    const least = Number(slider.value);
+    const any = least <= Number(slider.min);
+    byId("threshold-shown").textContent = any ? "any" : least.toFixed(2);
+    slider.setAttribute("aria-valuetext", any ? "any" : least.toFixed(2));
+    let shown = 0;
+    [...byId("results").children].forEach((item, i) => {
+      const hit = this.hits[i];
+      const kept = any || !this.asked || hit.similarity >= least;
+      item.hidden = !kept;
+      shown += kept ? 1 : 0;
+    });
+    const all = this.hits.length;
+    byId("found-note").textContent = !this.asked
+      ? all ? "Choose one to see what is near it" : ""
+      : shown === all ? `${all} found` : `${shown} of ${all} are as similar as that`;
+  }
+
+  // Arrows go from card to card, up and down by the rows that are seen.
+  walk(event) {
+    const cards = [...byId("results").querySelectorAll("li:not([hidden]) .card")];
+    const at = cards.indexOf(document.activeElement);
+    if (at < 0) return;
+    const row = cards.filter((card) => card.offsetTop === cards[0].offsetTop).length || 1;
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: row, ArrowUp: -row };
+    let next = steps[event.key] === undefined ? null : at + steps[event.key];
+    if (event.key === "Home") next = 0;
+    if (event.key === "End") next = cards.length - 1;
+    if (next === null) return;
+    event.preventDefault();
+    cards[Math.max(0, Math.min(cards.length - 1, next))].focus();
+  }
+}
+
+// Long names break where their words end.
+function breakable(name) {
+  return name.split(/(?<=[_./-])/).flatMap((part) => [part, document.createElement("wbr")]);
+}
+
+function element(name, className, text) {
+  const made = document.createElement(name);
+  made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}

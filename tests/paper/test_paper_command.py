@@ -1,0 +1,146 @@
+"""`proxysynth paper` as a person gives it."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paper.conftest import TABLES, paper
+from proxysynth.commands.paper import run_paper
+from proxysynth.options import UsageError, parser
+from proxysynth.paper.artifacts import ARTIFACTS
+from proxysynth.paper.scale import SCALES
+
+ALL = [*TABLES, *(f"figure{name}" for name in "12345ABCD")]
+
+
+def _args(*words: str) -> Any:
+    return parser().parse_args(["paper", *words])
+
+
+def test_the_list_has_all_27(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(ARTIFACTS) == ALL
+    assert len(ALL) == 27
+    told = run_paper(_args("--list"))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ALL
+    assert list(told["artifacts"]) == ALL
+    run_paper(_args("--list", "--json"))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give `all`"),
+        (("tabel6",), "did you mean 'table6'"),
+        (("table1", "--data", "cub200"), "NAME:ROOT"),
+        (("table1", "--data", "cub200:/no/such/folder"), "no folder"),
+        (("table1", "--seeds", "0"), "--seeds"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told_in_one_sentence(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        run_paper(_args(*words, "--plan"))
+
+
+def test_an_unknown_benchmark_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown benchmark 'birds'"):
+        run_paper(_args("table1", "--plan", "--data", f"birds:{tmp_path}"))
+
+
+def test_seeds_and_folders_reach_the_runs(tmp_path: Path) -> None:
+    args = _args("table6", "--plan", "--json", "--scale", "paper", "--seeds", "2", "--out",
+                 str(tmp_path / "out"), "--data", f"cars196:{tmp_path}")  # fmt: skip
+    told = run_paper(args)
+    # Eight losses, two seeds, and the 30 settings of the search, on the one set that is there.
+    assert told["missing"] == 8 * 2 + 30
+    assert told["after_search"] == 8 * 2
+    assert {run["what"].split(" on ")[1].split(",")[0] for run in told["runs"]} == {"cars196"}
+
+
+def test_json_stands_alone_on_standard_output(smoke: dict[str, Any]) -> None:
+    assert len(smoke["stdout"].splitlines()) == 1
+    told = smoke["told"]
+    assert list(told["artifacts"]) == TABLES
+    assert told["failed"] == {}
+    for name, one in told["artifacts"].items():
+        endings = {Path(file).suffix for file in one["files"]}
+        assert endings == {".md", ".csv", ".tex"}, name
+        assert all(Path(file).stat().st_size > 200 for file in one["files"])
+    assert (
+        told["artifacts"]["table1"] | {"cells": 10, "measured": 10} == told["artifacts"]["table1"]
+    )
+    assert len(told["claims"]) > 25
+    assert (smoke["out"] / "claims.md").exists()
+
+
+class Page(HTMLParser):
+    """Balanced elements, anchors, links, and what would be fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag not in ("img", "br", "meta", "link"):
+            self.open.append(tag)
+        if given.get("id"):
+            self.ids.add(str(given["id"]))
+        if tag == "a":
+            self.links.append(str(given["href"]))
+        self.fetched += [str(given[key]) for key in ("src", "data") if given.get(key)]
+        assert tag not in ("script", "iframe", "link")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_self_contained(smoke: dict[str, Any]) -> None:
+    text = (smoke["out"] / "paper.html").read_text()
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert {*TABLES, "claims", "runs"} <= page.ids
+    assert all(link[1:] in page.ids for link in page.links if link.startswith("#"))
+    assert all(source.startswith("data:") for source in page.fetched)
+    assert "http://" not in text
+    assert "https://" not in text
+    folders = [link for link in page.links if link.startswith("runs/")]
+    assert len(folders) > 100
+    assert len(set(folders)) == len(folders)
+    for link in folders:
+        assert (smoke["out"] / link / "run.json").exists()
+    assert 'class="better">green' in text
+    assert '<small class="better"' not in text
+
+
+def test_one_table_more_keeps_the_others_on_the_page(smoke: dict[str, Any], tmp_path: Path) -> None:
+    import shutil
+
+    out = tmp_path / "out"
+    shutil.copytree(smoke["out"], out)
+    (out / "table2.md").unlink()
+    told = json.loads(
+        paper("table2", "--scale", "smoke", "--out", str(out), "--threads", "1", "--json").stdout
+    )
+    assert list(told["artifacts"]) == ["table2"]
+    assert (out / "table2.md").exists()
+    text = (out / "paper.html").read_text()
+    assert all(f'id="{name}"' in text for name in TABLES)
+
+
+def test_another_scale_begins_another_book(smoke: dict[str, Any], tmp_path: Path) -> None:
+    from proxysynth.paper.book import entries
+
+    assert set(TABLES) <= set(entries(smoke["out"], SCALES["smoke"]))
+    assert entries(smoke["out"], SCALES["small"]) == {}

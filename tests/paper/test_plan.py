@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paper.conftest import paper
+from proxysynth.losses import NormSoftmax
+from proxysynth.paper.artifacts import ARTIFACTS
+from proxysynth.paper.plan import estimate, kind_of, make_plan, measured_rates, pictures
+from proxysynth.paper.scale import SCALES
+from proxysynth.paper.store import Store
+from proxysynth.training.prepare import open_splits
+
+SMOKE, SMALL = SCALES["smoke"], SCALES["small"]
+
+
+def test_a_plan_starts_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = paper("table1", "table6", "--scale", "small", "--plan", "--out", str(out), "--json")
+    told = json.loads(done.stdout)
+    assert not out.exists()
+    # Table 1: five models, three seeds. Table 6: eight losses on four sets, of which Norm-softmax
+    # on one is M1, and a search of six settings per set; after it the same with Proxy Synthesis.
+    assert told["missing"] == 5 * 3 + 8 * 4 * 3 - 3 + 6 * 4
+    assert told["after_search"] == 8 * 4 * 3
+    assert told["finished"] == 0
+    assert told["seconds"] > 600
+    assert len(told["runs"]) == told["missing"]
+
+
+def test_runs_are_shared_between_tables(empty: Store) -> None:
+    names = ("table1", "table2", "table3", "table5", "table6", "tableF", "tableH")
+    apart = sum(len(make_plan({name: ARTIFACTS[name]}, SMALL, empty).known) for name in names)
+    together = make_plan({name: ARTIFACTS[name] for name in names}, SMALL, empty)
+    assert len(together.known) == len(set(together.known)) < apart - 50
+
+
+def test_nothing_is_missing_after_the_smoke(smoke_store: Store) -> None:
+    tables = {name: one for name, one in ARTIFACTS.items() if name.startswith("table")}
+    plan = make_plan(tables, SMOKE, smoke_store)
+    assert plan.known == plan.later == ()
+    assert plan.done > 100
+    assert plan.seconds == 0
+
+
+def test_estimates_rest_on_finished_runs_of_the_same_kind(smoke_store: Store) -> None:
+    rates = measured_rates(smoke_store)
+    run = SMOKE.run("cars196", NormSoftmax())
+    assert run is not None
+    assert rates[kind_of(run)] > 0
+    result = smoke_store.result(run)
+    assert result is not None
+    assert result.seconds > 0
+    assert estimate(run, {kind_of(run): 10.0}) == pytest.approx(1.0 + 192 / 10.0)
+
+
+@pytest.mark.parametrize("name", ["cub200", "sop", "inshop"])
+def test_pictures_are_counted_without_opening_them(name: str) -> None:
+    for epoch in ("last", "best"):
+        run = SMOKE.run(name, NormSoftmax(), report_epoch=epoch)
+        assert run is not None
+        share = 0.8 if epoch == "best" else 1.0
+        assert pictures(run) == round(share * len(open_splits(run).train))

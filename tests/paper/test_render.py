@@ -1,0 +1,115 @@
+"""Markdown, LaTeX, HTML of one made-up table."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from proxysynth.paper.artifact import Cell, Column, Line, Picture, Table
+from proxysynth.paper.render.csv_text import rows_csv, table_csv
+from proxysynth.paper.render.files import write_picture
+from proxysynth.paper.render.html import picture_section, table_section
+from proxysynth.paper.render.latex import escaped, table_latex
+from proxysynth.paper.render.markdown import table_markdown
+
+SURE = Cell((85.0, 86.0, 87.0), 84.7, baseline=(83.0, 84.1, 85.0), paper_baseline=83.3)
+WORSE = Cell((80.0, 81.0, 82.0), 84.7, baseline=(83.0, 84.1, 85.0))
+UNSURE = Cell((85.0, 80.0, 90.0), 84.7, baseline=(83.0, 84.1, 85.0), paper_baseline=83.3)
+TABLE = Table(
+    "Table 9",
+    "Made up & 100 % <fun>.",
+    ("loss_name",),
+    (Column("R@1", "glyphs", "CARS196", "r"), Column("MAP@R", "glyphs", "", "m")),
+    (
+        Line(("sure",), (SURE, Cell())),
+        Line(("worse",), (WORSE, Cell((1.5,), chosen=True))),
+        Line(("unsure | <b>",), (UNSURE, Cell((0.5, 0.7), gain=True))),
+        Line(("none",), (Cell(paper=50.0), Cell(text="n/a"))),
+    ),
+    ("A note with `code` & more.",),
+)
+
+
+def test_markdown() -> None:
+    text = table_markdown(TABLE)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 6
+    assert rows[0] == "| loss_name | R@1, glyphs | R@1, CARS196 (paper) | MAP@R, glyphs |"
+    assert rows[2] == "| sure | 86.0 ± 1.0 (+2.0 ▲) | 84.7 (+1.4) | – |"
+    assert rows[3] == "| worse | 81.0 ± 1.0 (-3.0 ▼) | 84.7 | 1.5 * |"
+    assert rows[4].startswith(r"| unsure \| <b> | 85.0 ± 5.0 (+1.0) | 84.7 (+1.4) | +0.6 ± 0.1")
+    assert rows[5] == "| none | – | 50.0 | n/a |"
+
+
+def test_html_colours_only_what_the_spread_supports() -> None:
+    text = table_section("table9", TABLE)
+    rows = re.findall(r"<tr>.*?</tr>", text)[2:]
+    assert 'class="better"> +2.0' in rows[0] or 'class="better">' in rows[0]
+    assert 'class="worse"' in rows[1]
+    assert "better" not in rows[2].split("</td>")[0]
+    assert "worse" not in rows[2].split("</td>")[0]
+    assert "better" not in rows[3]
+    assert "–" in rows[3]
+    assert "&lt;b&gt;" in text
+    assert "<fun>" not in text
+    assert "<code>code</code>" in text
+
+
+def test_latex_escapes_and_has_equal_columns() -> None:
+    text = table_latex(TABLE)
+    body = text.split("\\midrule\n")[1].split("\\bottomrule")[0].strip().splitlines()
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 3 for line in body)
+    assert "\\textcolor{ForestGreen}{(+2.0)}" in body[0]
+    assert "\\textcolor{Red}{(-3.0)}" in body[1]
+    assert "textcolor" not in body[2].split("&")[1]
+    assert "Made up \\& 100 \\% " in text
+    assert "loss\\_name" in text
+    plain = re.sub(r"\\[{}]", "", text)
+    assert plain.count("{") == plain.count("}")
+    for name in re.findall(r"\\begin\{(\w+)\}", text):
+        assert f"\\end{{{name}}}" in text
+    assert escaped("a_b ± 5 %") == r"a\_b $\pm$ 5 \%"
+
+
+def test_csv_of_a_table() -> None:
+    lines = table_csv(TABLE, {"commit": "abc"}).splitlines()
+    assert len(lines) == 1 + 8
+    assert lines[0].endswith("paper_on,commit")
+    assert lines[1].startswith("Table 9,sure,R@1,glyphs,86,1,3,85 86 87,")
+    assert ",better," in lines[1]
+    assert lines[1].endswith(",CARS196,abc")
+
+
+def test_rows_of_different_fields_make_one_csv() -> None:
+    assert rows_csv([{"a": 1}, {"b": 2}]).splitlines() == ["a,b", "1,", ",2"]
+
+
+def test_a_figure_leaves_vector_and_pixels(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots().plot([1, 2], [3, 4])
+    picture = Picture("Figure 9", "A line.", figure, [{"x": 1, "y": 3}])
+    made = write_picture(tmp_path, "figure9", picture)
+    assert [path.suffix for path in made] == [".svg", ".pdf", ".png", ".md", ".csv"]
+    first = {path.name: path.read_bytes() for path in made}
+    write_picture(tmp_path, "figure9", picture)
+    assert {path.name: path.read_bytes() for path in made} == first  # the same bytes again
+    section = picture_section("figure9", picture)
+    assert 'src="data:image/png;base64,' in section
+    assert "A line." in section
+
+
+def test_a_missing_cell_is_none() -> None:
+    assert TABLE.at("sure", "r") == SURE
+    assert TABLE.at("sure", "R@1") == SURE
+    assert TABLE.at("nobody", "r") is None
+    assert TABLE.at("sure", "x") is None
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0])
+def test_a_gain_of_nothing_has_no_sign(value: float) -> None:
+    assert "| 0.0 " in table_markdown(
+        Table("T", "", ("a",), (Column("g", "x"),), (Line(("l",), (Cell((value,), gain=True),)),))
+    )

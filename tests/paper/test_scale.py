@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+
+from proxysynth.losses import NormSoftmax, ProxyAnchor, Softmax
+from proxysynth.paper.scale import SCALES
+from proxysynth.paper.stand_ins import CLASSIFICATION, KS, RETRIEVAL
+from proxysynth.regularizers import ProxySynthesis
+from proxysynth.training.prepare import open_splits
+
+SMALL, SMOKE, PAPER = (SCALES[name] for name in ("small", "smoke", "paper"))
+
+
+def test_four_different_sets_of_glyphs_stand_in() -> None:
+    runs = {name: SMALL.run(name, NormSoftmax()) for name in RETRIEVAL}
+    assert all(run is not None and run.data == "glyphs" for run in runs.values())
+    assert len({run.split for run in runs.values() if run}) == 4
+    assert len({SMALL.heading(name) for name in RETRIEVAL}) == 4
+    assert {name: run.ks for name, run in runs.items() if run} == KS
+
+
+def test_the_small_sets_have_the_sizes_that_are_told() -> None:
+    told = {
+        "cub200": (100, 1600),
+        "cars196": (100, 1600),
+        "sop": (800, 4000),
+        "inshop": (100, 1600),
+    }
+    seen = {}
+    for name, (classes, pictures) in told.items():
+        run = SMALL.run(name, NormSoftmax())
+        assert run is not None
+        splits = open_splits(run)
+        seen[name] = set(splits.train.classes)
+        assert (len(splits.train.classes), len(splits.train)) == (classes, pictures)
+        assert not seen[name] & set(splits.query.classes)
+        assert (splits.gallery is not None) == (name == "inshop")
+    assert len(seen["cub200"] & seen["cars196"]) < 50  # another draw of characters
+
+
+def test_queries_and_gallery_of_the_in_shop_stand_in_have_no_face_in_common() -> None:
+    run = SMOKE.run("inshop", NormSoftmax())
+    assert run is not None
+    splits = open_splits(run)
+    assert splits.gallery is not None
+    faces = [{name.split("/")[1] for name in part.names} for part in (splits.query, splits.gallery)]
+    assert faces[0]
+    assert faces[1]
+    assert not faces[0] & faces[1]
+
+
+def test_classification_trains_on_twelve_faces_and_tests_on_four() -> None:
+    run = SMALL.classification("cifar10", Softmax())
+    assert run is not None
+    assert run.task == "classification"
+    splits = open_splits(run)
+    assert (len(splits.train), len(splits.query)) == (1200, 400)
+    assert all(SMALL.classification(name, Softmax()) is None for name in CLASSIFICATION[1:])
+
+
+def test_photographs_come_in_where_their_folder_is_given() -> None:
+    scale = SMALL.with_roots({"cub200": "/data/cub", "cifar10": "/data/cifar"})
+    run = scale.run("cub200", NormSoftmax())
+    assert run is not None
+    assert (run.data, run.image_size, run.backbone) == (
+        "cub200:/data/cub", 96, "efficientnet_lite0",
+    )  # fmt: skip
+    assert (run.epochs, run.decay_epochs, run.freeze_batch_norm) == (12, (8,), True)
+    few = scale.classification("cifar10", Softmax())
+    assert few is not None
+    assert few.data == "cifar10:/data/cifar"
+    assert (few.width, few.split.train_pictures, few.split.test_pictures) == (0.25, 2000, 2000)
+    assert "CUB" in scale.heading("cub200")
+    assert "glyphs" in scale.heading("cars196")
+
+
+def test_the_papers_scale_has_nothing_without_a_folder() -> None:
+    assert all(PAPER.run(name, NormSoftmax()) is None for name in RETRIEVAL)
+    assert all(PAPER.heading(name) == "" for name in (*RETRIEVAL, *CLASSIFICATION))
+    scale = PAPER.with_roots({"cars196": "/data/cars", "cifar100": "/data/cifar"})
+    run = scale.run("cars196", NormSoftmax(), seed=3, report_epoch="best")
+    assert run is not None
+    assert (run.backbone, run.dim, run.batch_size, run.decay_epochs, run.seed) == (
+        "bn_inception", 512, 128, (50,), 3,
+    )  # fmt: skip
+    assert run.report_epoch == "best"
+    anchor = scale.run("cars196", ProxySynthesis(ProxyAnchor()))
+    assert anchor is not None
+    assert (anchor.batch_size, anchor.optimizer) == (180, "adamw")
+    assert scale.classification("cifar100", Softmax()) is not None
+
+
+def test_unknown_names_are_errors_that_list_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="cars196"):
+        SMALL.run("cars", NormSoftmax())
+    with pytest.raises(ValueError, match="unknown benchmark 'cub'"):
+        SMALL.with_roots({"cub": "/x"})
+
+
+def test_a_run_is_the_same_on_every_call_and_another_for_another_seed() -> None:
+    a, b, c = (SMALL.run("sop", "softmax", seed) for seed in (0, 0, 1))
+    assert a is not None
+    assert c is not None
+    assert a == b
+    assert a.identity != c.identity

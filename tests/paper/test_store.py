@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from proxysynth.paper.store import Store
+from proxysynth.training.run import Run
+
+
+def test_a_measurement_is_made_once_per_key(empty: Store) -> None:
+    calls = []
+
+    def compute() -> dict[str, float]:
+        calls.append(1)
+        return {"a": 0.5}
+
+    run = Run(seed=1)
+    assert empty.kept("thing", [run, 3], compute) == {"a": 0.5}
+    assert empty.kept("thing", [run, 3], compute) == {"a": 0.5}
+    assert len(calls) == 1
+    empty.kept("thing", [run, 4], compute)
+    empty.kept("other", [run, 3], compute)
+    assert len(calls) == 3
+
+
+def test_a_broken_measurement_is_made_again_and_a_failed_one_leaves_nothing(empty: Store) -> None:
+    empty.kept("thing", 1, lambda: 7)
+    (path,) = (empty.folder / "kept").iterdir()
+    path.write_text("{half")
+    assert empty.kept("thing", 1, lambda: 8) == 8
+    assert json.loads(path.read_text())["value"] == 8
+
+    def fails() -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        empty.kept("thing", 2, fails)
+    assert len(list((empty.folder / "kept").iterdir())) == 1
+
+
+def test_what_is_not_there_is_none(empty: Store) -> None:
+    run = Run()
+    assert empty.result(run) is None
+    assert empty.model(run) is None
+    assert empty.result(None) is None
+    assert run.identity in str(empty.folder_of(run))
+    assert not empty.folder.exists()  # looking makes nothing
+
+
+def test_a_claimed_run_is_another_process_s_until_that_ends(empty: Store) -> None:
+    run = Run()
+    holder = (
+        "import sys\n"
+        "from proxysynth.paper.store import Store\n"
+        "from proxysynth.training.run import Run\n"
+        "with Store(sys.argv[1]).claimed(Run()) as mine:\n"
+        "    print(mine, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", holder, str(empty.folder)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline().strip() == "True"
+        with empty.claimed(run) as mine:
+            assert not mine
+    finally:
+        other.kill()
+        other.wait()
+    with empty.claimed(run) as mine:
+        assert mine
+    with empty.claimed(run) as mine, empty.claimed(Run(seed=5)) as another:
+        assert mine
+        assert another
+
+
+def test_one_at_a_time_writes_the_book(empty: Store) -> None:
+    order: list[str] = []
+    inside = threading.Event()
+
+    def first() -> None:
+        with empty.alone():
+            inside.set()
+            time.sleep(0.3)
+            order.append("first is done")
+
+    other = threading.Thread(target=first)
+    other.start()
+    assert inside.wait(10)
+    with empty.alone():
+        order.append("second")
+    other.join()
+    assert order == ["first is done", "second"]
+
+
+def test_a_finished_run_gives_its_result_and_model(smoke_store: Store) -> None:
+    from proxysynth.losses import NormSoftmax
+    from proxysynth.paper.scale import SCALES
+
+    run = SCALES["smoke"].run("cars196", NormSoftmax())
+    assert run is not None
+    result, model = smoke_store.result(run), smoke_store.model(run)
+    assert result is not None
+    assert model is not None
+    assert result.run == run.identity
+    assert model.run == run
+    assert Path(model.folder) == smoke_store.folder_of(run)

@@ -1,0 +1,236 @@
+"""Every table at the scale smoke, and what becomes of what was not run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from paper.conftest import TABLES
+from proxysynth.paper.artifact import Cell, Line, Table
+from proxysynth.paper.artifacts import ARTIFACTS
+from proxysynth.paper.choice import pick
+from proxysynth.paper.printed import number
+from proxysynth.paper.scale import SCALES
+from proxysynth.paper.store import Store
+from proxysynth.paper.tables.cells import measured, synthesis_search
+from proxysynth.paper.tables.classification import grid_search
+from proxysynth.paper.tables.mlrc import command
+from proxysynth.paper.tables.regularizers import mixup_search
+
+SMOKE, SMALL = SCALES["smoke"], SCALES["small"]
+READ_ELSEWHERE = ("table4", "tableG", "tableI", "tableK")  # studies of the MLRC command
+
+
+def _made(name: str, store: Store, scale: Any = SMOKE) -> Table:
+    made = ARTIFACTS[name].make(scale, store)
+    assert isinstance(made, Table)
+    return made
+
+
+@pytest.mark.parametrize("name", [n for n in TABLES if n not in READ_ELSEWHERE])
+def test_every_cell_that_could_run_did(name: str, smoke_store: Store) -> None:
+    table = _made(name, smoke_store)
+    for row in table.rows:
+        cited = row.labels[0] in ("Ens", "Gen", "Pair")
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            if cited or cell.text or not column.ours or (name, row.key) == ("tableA", "0"):
+                continue
+            assert len(cell.ours) == 1, (name, row.key, column.name)
+            assert all(-100 <= value <= 100 or name == "tableA" for value in cell.ours)
+
+
+@pytest.mark.parametrize("name", [n for n in TABLES if n != "tableA"])
+def test_without_a_run_every_number_of_ours_is_missing(name: str, empty: Store) -> None:
+    for scale in (SMALL, SCALES["paper"]):
+        table = _made(name, empty, scale)
+        assert not any(cell.ours for row in table.rows for cell in row.cells)
+        assert any(cell.paper is not None for row in table.rows for cell in row.cells)
+    assert not empty.folder.exists()  # making trains and writes nothing
+
+
+def test_the_papers_numbers_stand_in_their_cells(empty: Store) -> None:
+    assert _paper("table1", "M2 synthetic synthetic", "R@1", empty) == 83.1
+    assert _paper("table2", "drawn, alpha 0.4", "R@1", empty) == 84.7
+    assert _paper("table3", "zoom out", "proxy_synthesis", empty) == 80.0
+    assert _paper("table4", "PS + CosFace", "sop concatenated map@r", empty) == 48.68
+    assert _paper("table5", "Manifold Mixup", "norm_softmax cars196", empty) == 83.6
+    assert _paper("table6", "PS + Proxy-anchor", "inshop", empty) == 91.9
+    assert _paper("tableB", "0.50", "proxy_nca test proxy_synthesis", empty) == 24.8
+    assert _paper("tableC", "1.5 0.75", "cifar100", empty) == 77.1
+    assert _paper("tableD", "Virtual Softmax", "tiny_imagenet", empty) == 58.1
+    assert _paper("tableE", "Softmax 0.4", "input_mixup sop", empty) == 77.0
+    assert _paper("tableJ", "Pair Margin R50 128", "recall@1000", empty) == 98.0
+    assert _paper("tableK", "Proxy-anchor", "sop separated precision@1", empty) == 71.56
+    assert _paper("tableL", "- PS: maximum boost - -", "recall@1", empty) == 1.4
+
+
+def _paper(name: str, row: str, column: str, store: Store) -> float | None:
+    cell = _made(name, store, SMALL).at(row, column)
+    assert cell is not None, (name, row, column)
+    return cell.paper
+
+
+def test_every_printed_number_is_shown_somewhere(empty: Store) -> None:
+    files = {"table1": "table1", "table2": "table2", "table3": "table3", "table5": "table5",
+             "table6": "table6", "tableB": "tableB", "tableC": "tableC", "tableD": "tableD",
+             "tableE": "tableE"}  # fmt: skip
+    from proxysynth.paper.printed import printed
+
+    for table, file in files.items():
+        cells = [c for row in _made(table, empty, SMALL).rows for c in row.cells]
+        shown = sorted(cell.paper for cell in cells if cell.paper is not None)
+        assert shown == sorted(float(row["value"]) for row in printed(file)), table
+
+
+def test_table_1_is_the_mean_of_its_runs(smoke_store: Store) -> None:
+    runs = ARTIFACTS["table1"].runs(SMOKE)
+    results = [smoke_store.result(run) for run in runs]
+    table = _made("table1", smoke_store)
+    for row, result in zip(table.rows, results, strict=True):
+        assert result is not None
+        assert row.cells[0].ours == (100 * result.metrics["recall@1"],)
+    assert table.rows[0].cells[0].baseline == ()
+    assert table.rows[1].cells[0].baseline != ()
+
+
+def test_a_mean_over_some_of_the_seeds_is_not_told(smoke_store: Store) -> None:
+    runs = ARTIFACTS["table1"].runs(replace(SMOKE, seeds=(0, 1)))
+    assert len(runs) == 10
+    assert measured(smoke_store, runs[:1]) != ()
+    assert measured(smoke_store, runs[:2]) == ()
+
+
+def test_boosts_follow_from_the_rows_above_them(smoke_store: Store) -> None:
+    table = _made("tableH", smoke_store)
+    losses = ("Softmax", "Norm-softmax", "SphereFace", "CosFace", "ArcFace", "Proxy-NCA",
+              "SoftTriple", "Proxy-anchor")  # fmt: skip
+    gains = []
+    for loss in losses:
+        plain = table.at(f"Proxy {loss} BN 512", "recall@2")
+        ours = table.at(f"Proxy PS + {loss} BN 512", "recall@2")
+        assert plain is not None
+        assert ours is not None
+        gains.append(ours.ours[0] - plain.ours[0])
+    for boost, rule in (("average", fmean), ("minimum", min), ("maximum", max)):
+        cell = table.at(f"- PS: {boost} boost - -", "recall@2")
+        assert cell is not None
+        assert cell.ours[0] == pytest.approx(rule(gains))
+
+
+def test_table_6_is_the_first_column_of_the_extended_tables(smoke_store: Store) -> None:
+    table = _made("table6", smoke_store)
+    for letter, benchmark in (("F", "cub200"), ("J", "sop"), ("L", "inshop")):
+        other = _made(f"table{letter}", smoke_store)
+        for name in ("ArcFace", "PS + ArcFace"):
+            a, b = table.at(name, benchmark), other.at(f"Proxy {name} BN 512", "recall@1")
+            assert a is not None
+            assert b is not None
+            assert (a.ours, a.paper) == (b.ours, b.paper)
+
+
+def test_searches_choose_on_validation_and_the_notes_say_what(smoke_store: Store) -> None:
+    for name, search in (
+        ("table6", synthesis_search(SMOKE, "cub200")),
+        ("table5", mixup_search(SMOKE, "sop", "softmax", "manifold_mixup")),
+        ("tableD", grid_search(SMOKE, "cifar10")),
+    ):
+        scores = []
+        for option in search.options:
+            (run,) = option.runs
+            assert run.report_epoch == "best"
+            result = smoke_store.result(run)
+            assert result is not None
+            scores.append(result.validation[search.by])
+        found = pick(search, smoke_store.result)
+        assert found is not None
+        assert found == search.options[scores.index(max(scores))]
+        (told,) = [note for note in _made(name, smoke_store).notes if " settings. " in note]
+        assert f"{search.what}: {found.label}" in told
+        assert "held out" in told
+
+
+def test_the_chosen_cell_is_marked_in_the_tables_of_the_search(smoke_store: Store) -> None:
+    for name, columns in (("tableC", 1), ("tableE", 4 * 2)):
+        table = _made(name, smoke_store)
+        marked = sum(cell.chosen for row in table.rows for cell in row.cells)
+        assert marked == columns  # one per search: tableE has two losses in each column
+
+
+def test_mlrc_tables_read_studies(empty: Store) -> None:
+    values = {"precision@1": [0.60, 0.62], "r_precision": [0.3, 0.31], "map@r": [0.2, 0.22]}
+    for reg, more in (("none", 0.0), ("proxy_synthesis", 0.1)):
+        folder = empty.folder / "mlrc" / f"cub200-cosface-{reg}"
+        folder.mkdir(parents=True)
+        told = {key: [value + more for value in found] for key, found in values.items()}
+        study = {"separated": told, "concatenated": told, "loss": "cosface", "regularizer": reg,
+                 "scale": "small"}  # fmt: skip
+        (folder / "result.json").write_text(json.dumps(study))
+    for name in ("table4", "tableG"):
+        table = _made(name, empty, SMALL)
+        cell = table.at("PS + CosFace", "cub200 concatenated precision@1")
+        assert cell is not None
+        assert cell.ours == pytest.approx((70.0, 72.0))
+        assert cell.baseline == pytest.approx((60, 62))
+        assert (cell.paper, cell.paper_spread) == (69.52, 0.26)
+        assert not cell.paired
+        other = table.at("ArcFace", "cub200 concatenated precision@1")
+        assert other is not None
+        assert other.ours == ()
+    # A study of another scale is not this table's.
+    assert not any(c.ours for row in _made("table4", empty, SMOKE).rows for c in row.cells)
+    (empty.folder / "mlrc" / "cub200-cosface-none" / "result.json").write_text("{half")
+    cell = _made("table4", empty, SMALL).at("CosFace", "cub200 concatenated precision@1")
+    assert cell is not None
+    assert cell.ours == ()
+
+
+def test_the_command_of_a_study_is_one_that_the_program_takes(empty: Store) -> None:
+    from proxysynth.options import parser
+    from proxysynth.protocols.mlrc.settings_words import changes_from_words
+
+    words = command(SMALL, empty, "sop", "arcface", "none").split()
+    args = parser().parse_args(words[1:])
+    split = changes_from_words(args.settings)["split"]
+    run = SMALL.run("sop", "arcface")
+    assert run is not None
+    assert split == run.split
+    assert args.loss == "arcface"
+
+
+def test_table_a_is_measured_once(smoke_store: Store) -> None:
+    first, again = (_made("tableA", smoke_store) for _ in range(2))
+    assert first == again
+    cell = first.at("1", "generation")
+    assert cell is not None
+    assert cell.paper == 0.435
+    assert cell.ours[0] > 0
+    laid = first.at("2", "features")
+    assert laid is not None
+    assert laid.ours == (3.0,)
+    assert laid.paper == 3.0
+
+
+def test_a_table_refuses_rows_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="2 labels and 0 cells"):
+        Table("Table 0", "", ("a", "b"), (), (Line(("x",), (Cell(),)),))
+
+
+def test_csv_holds_every_seed_and_the_paper(smoke: dict[str, Any]) -> None:
+    rows = list(csv.DictReader(io.StringIO((smoke["out"] / "table1.csv").read_text())))
+    assert len(rows) == 10
+    ours = [row for row in rows if row["column"] == "R@1"]
+    assert [float(row["paper"]) for row in ours] == [
+        number("table1", model=name) for name in ("M1", "M2", "M3", "M4", "PS")
+    ]
+    for row in ours:
+        assert float(row["mean"]) == pytest.approx(fmean(map(float, row["values"].split())))
+        assert row["ran_on"] == "glyphs 2"
+        assert row["paper_on"] == "CARS196"
+        assert row["machine"]
+        assert row["scale"] == "smoke"

@@ -1,0 +1,144 @@
+"""Interruptions, several processes, failures."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from proxysynth.losses import NormSoftmax
+from proxysynth.paper import work
+from proxysynth.paper.artifacts import ARTIFACTS
+from proxysynth.paper.scale import SCALES
+from proxysynth.paper.store import Store
+from proxysynth.training.faults import NotFinite
+from proxysynth.training.progress import Tick
+from proxysynth.training.resources import Resources
+from proxysynth.training.run import Run
+
+SMOKE = SCALES["smoke"]
+ONE = Resources(threads=1, workers=0)
+
+
+class Told:
+    """Remembers what is said; stops the program at the n-th tick of a bar, as Ctrl-C does."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.sentences: list[str] = []
+        self.ticks, self.stop_after = 0, stop_after
+
+    def say(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+
+    @contextmanager
+    def task(self, name: str, total: int, done: int = 0) -> Iterator[Tick]:
+        def tick(pictures: int, note: str) -> None:
+            self.ticks += 1
+            if self.ticks == self.stop_after:
+                raise KeyboardInterrupt
+
+        yield tick
+
+
+def _runs(count: int) -> list[Run]:
+    made = [SMOKE.run("cars196", NormSoftmax(), seed) for seed in range(count)]
+    return [run for run in made if run is not None]
+
+
+def test_an_interrupted_command_goes_on_where_it_stopped(empty: Store) -> None:
+    runs = _runs(3)
+    with pytest.raises(KeyboardInterrupt):
+        work.train_missing(runs, empty, ONE, Told(stop_after=14), lambda run: 1.0)
+    done = [run for run in runs if empty.result(run) is not None]
+    assert 0 < len(done) < 3
+    before = {run: (empty.folder_of(run) / "result.json").stat().st_mtime_ns for run in done}
+    told = Told()
+    assert work.train_missing(runs, empty, ONE, told, lambda run: 1.0) == {}
+    assert len(told.sentences) == 3 - len(done)
+    assert all(empty.result(run) is not None for run in runs)
+    for run, moment in before.items():
+        assert (empty.folder_of(run) / "result.json").stat().st_mtime_ns == moment
+    again = Told()
+    work.train_missing(runs, empty, ONE, again, lambda run: 1.0)
+    assert again.sentences == []
+    assert again.ticks == 0
+
+
+def test_two_processes_on_one_folder_train_no_run_twice(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "proxysynth", "paper", "table1", "--scale", "smoke",
+             "--out", str(tmp_path / "out"), "--threads", "1"]  # fmt: skip
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "1000"}
+    both = [
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        for _ in range(2)
+    ]
+    told = [process.communicate(timeout=300)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    trained = [re.findall(r"^Run \d+ of \d+, about .* left: (.*)$", text, re.M) for text in told]
+    every = [name for names in trained for name in names]
+    assert len(every) == len(set(every)) == 5, trained
+    assert (tmp_path / "out" / "paper.html").exists()
+    for run in ARTIFACTS["table1"].runs(SMOKE):  # one evaluation each, so trained through once
+        lines = (Store(tmp_path / "out").folder_of(run) / "metrics.jsonl").read_text().splitlines()
+        assert len(lines) == 1
+
+
+def test_a_run_that_another_process_holds_is_waited_for(
+    empty: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = _runs(2)
+    held = iter([False, True, True])
+    order: list[int] = []
+
+    @contextmanager
+    def claimed(run: Run) -> Iterator[bool]:
+        yield next(held)
+
+    def train(run: Run, folder: Path, **_: object) -> None:
+        order.append(run.seed)
+
+    monkeypatch.setattr(empty, "claimed", claimed)
+    monkeypatch.setattr(work, "train", train)
+    monkeypatch.setattr(work, "WAIT", 0.0)
+    work.train_missing(runs, empty, ONE, Told(), lambda run: 1.0)
+    assert order == [1, 0]  # the held one was passed over and came last
+
+
+def test_a_loss_that_is_not_finite_ends_its_own_run_only(
+    empty: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, real = _runs(2), work.train
+
+    def train(run: Run, folder: Path, **rest: object) -> object:
+        if run.seed == 0:
+            raise NotFinite("the loss is not finite in step 3", 3, ())
+        return real(run, folder, **rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(work, "train", train)
+    told = Told()
+    broken = work.train_missing(runs, empty, ONE, told, lambda run: 1.0)
+    assert list(broken) == [runs[0]]
+    assert "not finite" in broken[runs[0]]
+    assert empty.result(runs[0]) is None
+    assert empty.result(runs[1]) is not None
+
+
+def test_times_are_spoken_in_fitting_units() -> None:
+    found = [work.spoken(seconds) for seconds in (3, 89, 600, 7200, 10 * 86400)]
+    assert found == ["3 s", "89 s", "10 min", "2.0 h", "10 days"]
+
+
+def test_a_runs_label_says_what_is_unusual() -> None:
+    from proxysynth.regularizers import ProxySynthesis
+
+    run = SMOKE.run("cars196", ProxySynthesis(NormSoftmax(), alpha=0.8), 2, report_epoch="best")
+    assert run is not None
+    assert work.label(run) == (
+        "NormSoftmax with ProxySynthesis (alpha 0.8) on glyphs 2, a part held out, seed 2"
+    )
