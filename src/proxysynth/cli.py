@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         module, _, function = args.run_verb.partition(":")
         result = getattr(importlib.import_module(module), function)(args)
     except UsageError as error:
-        _end(error, USAGE)
+        _end(error, USAGE, said=os.environ.get("RANK", "0") == "0")  # all ranks got the words
     except (ValueError, OSError, RuntimeError) as error:
         _end(error, FAILED)
     except KeyboardInterrupt:
@@ -42,8 +42,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(0)
 
 
-def _end(message: object, code: int) -> NoReturn:
-    print(f"proxysynth: {' '.join(str(message).split())}", file=sys.stderr)
+def _end(message: object, code: int, said: bool = True) -> NoReturn:
+    if said:
+        print(f"proxysynth: {' '.join(str(message).split())}", file=sys.stderr)
     sys.exit(code)
 
 

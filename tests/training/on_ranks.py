@@ -1,9 +1,10 @@
-"""Runs a function in several processes that are ranks of one group, on loopback.
+"""Runs functions in groups of processes that are ranks of each other, by gloo on loopback.
 
-    python on_ranks.py FILE FUNCTION WORLD ARGUMENT FOLDER
+    python on_ranks.py FILE FOLDER GROUPS
 
-It imports everything once and forks. Rank r calls `FUNCTION(argument, folder)` of the file; what
-it returns goes to FOLDER/r.json. All are killed when they take too long, so this ends by itself.
+GROUPS is JSON, [[function, world, argument], ...], one group after the other. The program imports
+everything once and forks. Rank r of group g calls `function(argument, folder)` of the file; what it
+returns, prints and says is in FOLDER/g. A group that takes too long is killed, so this ends.
 """
 
 from __future__ import annotations
@@ -18,83 +19,113 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-LIMIT = 120  # seconds
+LIMIT = 120  # seconds for a group
+Job = Callable[[Any, Path], Any]
 
 
-def on_ranks(function: Any, world: int, argument: Any, folder: Path, fails: bool = False) -> Any:
-    """What each of `world` ranks returned; where they must fail, exit codes and what was said."""
+class Ended(NamedTuple):
+    """How the ranks of a group ended: exit codes, what they returned, printed and said."""
+
+    codes: list[int]
+    returned: list[Any]
+    printed: str
+    said: str
+
+
+def groups(jobs: list[tuple[Job, int, Any]], folder: Path) -> list[Ended]:
+    """Each function of one file on so many ranks, with an argument that JSON can hold."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = inspect.getfile(function)
-    command = [sys.executable, __file__, file, function.__name__, str(world)]
-    done = subprocess.run(
-        [*command, json.dumps(argument), str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=LIMIT + 30,
-    )
-    if fails:
-        return json.loads(done.stdout), done.stderr
-    assert done.returncode == 0, done.stderr
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
+    asked = [(function.__name__, world, argument) for function, world, argument in jobs]
+    command = [sys.executable, __file__, inspect.getfile(jobs[0][0]), str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, json.dumps(asked)], check=False, env=environment)
+    assert done.returncode == 0
+    ended = []
+    for number, (_, world, _) in enumerate(jobs):
+        place = folder / str(number)
+        files = [place / f"{rank}.json" for rank in range(world)]
+        ended.append(
+            Ended(
+                json.loads((place / "codes").read_text()),
+                [json.loads(file.read_text()) if file.exists() else None for file in files],
+                (place / "out").read_text(),
+                (place / "err").read_text(),
+            )
+        )
+    return ended
 
 
-def free_port() -> int:
-    with socket.socket() as here:
-        here.bind(("127.0.0.1", 0))
-        return int(here.getsockname()[1])
+def on_ranks(function: Job, world: int, argument: Any, folder: Path) -> list[Any]:
+    """What a function returned on each rank of one group, none of which may fail."""
+    ended = groups([(function, world, argument)], folder)[0]
+    assert ended.codes == [0] * world, ended.said
+    return ended.returned
 
 
 def main() -> None:
-    file, name, world = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    argument, folder = json.loads(sys.argv[4]), Path(sys.argv[5])
+    file, folder, jobs = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     sys.path.insert(0, str(Path(__file__).parents[1]))
     spec = importlib.util.spec_from_file_location("job", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    os.environ |= {"WORLD_SIZE": str(world)}
-    children = [_child(getattr(module, name), argument, folder, rank) for rank in range(world)]
+    import torch._dynamo  # noqa: F401  what each child's optimizer would load, once for all
+
+    for number, (name, world, argument) in enumerate(jobs):
+        place = folder / str(number)
+        place.mkdir()
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+        os.environ["WORLD_SIZE"] = str(world)
+        function = getattr(module, name)
+        children = [_child(function, argument, folder, place, rank) for rank in range(world)]
+        (place / "codes").write_text(json.dumps(_wait(children)))
+
+
+def _wait(children: list[int]) -> list[int]:
     codes: dict[int, int] = {}
     end = time.monotonic() + LIMIT
-    while len(codes) < world and time.monotonic() < end:
-        for rank, pid in enumerate(children):
-            ended, status = (0, 0) if rank in codes else os.waitpid(pid, os.WNOHANG)
+    while len(codes) < len(children):
+        late = time.monotonic() > end
+        for pid in children:
+            if pid not in codes and late:
+                os.kill(pid, signal.SIGKILL)
+            ended, status = (0, 0) if pid in codes else os.waitpid(pid, 0 if late else os.WNOHANG)
             if ended:
-                codes[rank] = os.waitstatus_to_exitcode(status)
+                codes[pid] = os.waitstatus_to_exitcode(status)
         time.sleep(0.02)
-    for rank, pid in enumerate(children):
-        if rank not in codes:
-            print(f"rank {rank} did not end in {LIMIT} s", file=sys.stderr)
-            os.kill(pid, signal.SIGKILL)
-            codes[rank] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    print(json.dumps([codes[rank] for rank in range(world)]))
-    sys.exit(any(codes.values()))
+    return [codes[pid] for pid in children]
 
 
-def _child(function: Any, argument: Any, folder: Path, rank: int) -> int:
+def _child(function: Job, argument: Any, folder: Path, place: Path, rank: int) -> int:
     pid = os.fork()
     if pid:
         return pid
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    code = 0
+    code = 1
     try:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        for handle, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), handle)
         made = function(argument, folder)
-        (folder / f"{rank}.json").write_text(json.dumps(made))
+        (place / f"{rank}.json").write_text(json.dumps(made))
+        code = 0
     except SystemExit as error:
         code = int(error.code or 0)
     except BaseException:
         traceback.print_exc()
-        code = 1
     sys.stderr.flush()
     sys.stdout.flush()
     os._exit(code)
+
+
+def _free_port() -> int:
+    with socket.socket() as here:
+        here.bind(("127.0.0.1", 0))
+        return int(here.getsockname()[1])
 
 
 if __name__ == "__main__":

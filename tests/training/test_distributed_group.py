@@ -7,16 +7,21 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
-from proxysynth.training import NotFinite, TrainingFailed
+from proxysynth.training import NotFinite, Resources, TrainingFailed
 from proxysynth.training.distributed import gather
-from proxysynth.training.distributed_group import joined, speaks
+from proxysynth.training.distributed_group import (
+    joined,
+    own_device,
+    own_resources,
+    require_same_pictures,
+    speaks,
+)
 from proxysynth.training.ranks import Ranks
-from training.on_ranks import on_ranks
+from training.on_ranks import groups
 
 
 def test_one_process_exchanges_with_itself(monkeypatch):
@@ -40,6 +45,29 @@ def test_parts_are_a_partition_in_order(n, world):
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+def test_each_rank_has_a_device_of_its_own(monkeypatch):
+    cpu, two = torch.device("cpu"), Ranks(1, 2)
+    assert own_device(cpu, two) == cpu
+    assert own_device(torch.device("mps"), Ranks()) == torch.device("mps")
+    with pytest.raises(ValueError, match="several processes train on cuda or cpu, got .* mps"):
+        own_device(torch.device("mps"), two)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(ValueError, match="this machine has 1 for process 2"):
+        own_device(torch.device("cuda"), two)
+
+
+def test_ranks_of_a_machine_share_its_processors(monkeypatch):
+    monkeypatch.setattr("proxysynth.training.resources.default_workers", lambda: 7)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    assert own_resources(Resources(), Ranks(5, 6)).loader_workers == 2
+    assert own_resources(Resources(workers=5), Ranks(5, 6)).loader_workers == 5
+    assert own_resources(Resources(), Ranks()).loader_workers == 7
+
+
+COUNTS = [0, 1, 2, 3, 5, 6]
+
+
 def exchange(argument, folder):
     with joined() as ranks:
         told = {
@@ -59,8 +87,13 @@ def exchange(argument, folder):
         mean = torch.tensor([float(ranks.rank)])
         ranks.mean_(mean)
         told["mean"] = mean.item()
+        require_same_pictures("a hash", ranks)
+        try:
+            require_same_pictures(f"hash {ranks.rank // 2}", ranks)
+        except ValueError as error:
+            told["pictures"] = str(error)
         told["gathered"] = {}
-        for n in argument["counts"]:
+        for n in argument:
             whole = torch.arange(3.0 * n, dtype=torch.float64).reshape(n, 3)
             own = whole[ranks.part(n)].clone().requires_grad_()
             x = gather(own, n, ranks)
@@ -69,25 +102,6 @@ def exchange(argument, folder):
             ((ranks.rank + 1) * (weights * x**2).sum()).backward()
             told["gathered"][n] = [torch.equal(x.detach(), whole), own.grad.tolist()]
         return told
-
-
-def test_what_ranks_exchange(tmp_path):
-    counts = [0, 1, 2, 3, 5, 6]
-    every = on_ranks(exchange, 3, {"counts": counts}, tmp_path)
-    for rank, told in enumerate(every):
-        assert told["world"] == [rank, 3]
-        assert told["tell"] == {"of": 0, "nan": None, "third": 1 / 3}
-        assert told["ask"] == [{"name": ""}, {"name": "é"}, {"name": "éé"}]
-        assert told["all"] == [True, False]
-        assert told["tensors"] == {"a": ["torch.float32", [1.5, 0]], "b": ["torch.int64", 0]}
-        assert told["mean"] == 1.0
-        for n in counts:
-            same, gradient = told["gathered"][str(n)]
-            assert same
-            whole = torch.arange(3.0 * n, dtype=torch.float64).reshape(n, 3)
-            weights = torch.arange(1.0, n + 1, dtype=torch.float64)[:, None]
-            expected = (1 + 2 + 3) * 2 * weights * whole
-            assert gradient == expected[Ranks(rank, 3).part(n)].tolist()
 
 
 def dies(argument, folder):
@@ -103,7 +117,7 @@ def dies(argument, folder):
                 time.sleep(0.1)
                 ranks.tell("something")
                 ranks.wait()
-        except (ValueError, OSError, RuntimeError) as error:
+        except (ValueError, OSError, RuntimeError):
             if not speaks(ranks):
                 sys.exit(3)
             raise
@@ -117,21 +131,47 @@ def said(argument, folder):
         sys.exit(1)
 
 
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    ways = [{"who": 0, "how": "raise"}, {"who": 1, "how": "raise"}, {"who": 1, "how": "kill"}]
+    jobs = [*((said, 3, way) for way in ways), (exchange, 3, COUNTS)]
+    return groups(jobs, tmp_path_factory.mktemp("ended"))
+
+
+def test_what_ranks_exchange(ended):
+    assert ended[3].codes == [0, 0, 0], ended[3].said
+    for rank, told in enumerate(ended[3].returned):
+        assert told["world"] == [rank, 3]
+        assert told["tell"] == {"of": 0, "nan": None, "third": 1 / 3}
+        assert told["ask"] == [{"name": ""}, {"name": "é"}, {"name": "éé"}]
+        assert told["all"] == [True, False]
+        assert told["tensors"] == {"a": ["torch.float32", [1.5, 0]], "b": ["torch.int64", 0]}
+        assert told["mean"] == 1.0
+        assert "ranks 0 and 2 do not (hash hash 0 and hash 1)" in told["pictures"]
+        for n in COUNTS:
+            same, gradient = told["gathered"][str(n)]
+            assert same
+            whole = torch.arange(3.0 * n, dtype=torch.float64).reshape(n, 3)
+            weights = torch.arange(1.0, n + 1, dtype=torch.float64)[:, None]
+            expected = (1 + 2 + 3) * 2 * weights * whole
+            assert gradient == expected[Ranks(rank, 3).part(n)].tolist()
+
+
+def sentences(group) -> list[str]:
+    return [line for line in group.said.splitlines() if line.startswith('"')]
+
+
 @pytest.mark.parametrize("who", [0, 1])
-def test_a_rank_that_fails_is_the_one_that_speaks(who, tmp_path):
-    codes, told = on_ranks(said, 3, {"who": who, "how": "raise"}, tmp_path, fails=True)
-    assert [code != 0 for code in codes] == [True] * 3
-    assert codes[who] == 1
-    lines = [line for line in told.splitlines() if line.startswith('"')]
-    assert lines == ['"its own reason"']
+def test_a_rank_that_fails_is_the_one_that_speaks(who, ended):
+    assert [code != 0 for code in ended[who].codes] == [True] * 3
+    assert ended[who].codes[who] == 1
+    assert sentences(ended[who]) == ['"its own reason"']
 
 
-def test_a_rank_that_is_killed_is_told_of_once(tmp_path):
-    codes, told = on_ranks(said, 3, {"who": 1, "how": "kill"}, tmp_path, fails=True)
+def test_a_rank_that_is_killed_is_told_of_once(ended):
+    codes = ended[2].codes
     assert codes[1] == -signal.SIGKILL
     assert codes[0] != 0
     assert codes[2] != 0
-    lines = [line for line in told.splitlines() if line.startswith('"')]
-    assert len(lines) == 1
-    assert "another process of this run ended" in lines[0]
-    assert Path(tmp_path).exists()
+    assert len(sentences(ended[2])) == 1
+    assert "another process of this run ended" in sentences(ended[2])[0]

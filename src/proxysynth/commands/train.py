@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from proxysynth.cli import FAILED, INTERRUPTED, USAGE
 from proxysynth.commands.measures import show_measures
 from proxysynth.commands.usage import resources, understanding
 from proxysynth.data import BENCHMARKS, open_data
@@ -16,20 +18,37 @@ from proxysynth.options import UsageError
 from proxysynth.report import write_report
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.bars import Bars
+from proxysynth.training.distributed_group import joined, speaks
+from proxysynth.training.ranks import Ranks
 from proxysynth.training.words import run_from_words
 
 RUNS = Path("runs")
 
 
-def run_train(args: argparse.Namespace) -> dict[str, Any]:
-    """Train, write the report, print the result."""
+def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
+    """Train, write the report, print the result. Of several processes one speaks."""
+    with joined() as ranks:
+        try:
+            return _trained(args, ranks)
+        except (ValueError, OSError, RuntimeError) as error:
+            if speaks(ranks):
+                raise
+            sys.exit(USAGE if isinstance(error, UsageError) else FAILED)
+        except KeyboardInterrupt:
+            if ranks.first:
+                raise
+            sys.exit(INTERRUPTED)
+
+
+def _trained(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     machine = resources(args)
     run, folder = _asked(args)
-    progress = Bars()
     try:
-        result = train(run, folder, resources=machine, progress=progress)
+        result = train(run, folder, resources=machine, progress=Bars())
     except WrongFolder as error:
         raise UsageError(str(error)) from error
+    if not ranks.first:
+        return None
     report = write_report(folder)
     if not args.json:
         console = Console()

@@ -1,7 +1,8 @@
 """Checkpoints: a folder each, written so that a kill at any moment leaves the last good one.
 
     checkpoint/step-000000480/tensors.safetensors    weights, proxies, the optimizer's memory
-    checkpoint/step-000000480/state.json             where the run is, and checksums of both
+    checkpoint/step-000000480/proxies-0-of-2...      rows of sharded proxies, a file per rank
+    checkpoint/step-000000480/state.json             where the run is, and checksums of them all
 
 A checkpoint is written under another name, pushed to the disk and renamed; only then do older ones
 go. The last two stay, so that one damaged on the disk costs an epoch and not the run. Nothing here
@@ -15,7 +16,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +25,18 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from proxysynth.training.distributed_shards import (
+    BrokenShard,
+    ShardFile,
+    is_of_proxies,
+    read_rows,
+    write_shard,
+)
 from proxysynth.training.durable import UNFINISHED, sync_folder, write_new
 from proxysynth.training.faults import TrainingFailed, WrongFolder, cannot_write
+from proxysynth.training.ranks import ALONE, Ranks
 
-FORMAT = 1
+FORMAT = 2  # with shards; without, what is written is still format 1
 KEPT = 2  # of the newest checkpoints
 NAME = re.compile(r"step-(\d{9,})")
 
@@ -88,54 +97,82 @@ class Damaged(Exception):
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one run, in its folder `checkpoint`."""
+    """The checkpoints of one run, in its folder `checkpoint`.
+
+    Args:
+        folder: where they are.
+        rows: of sharded proxies, those of this rank: each writes and reads its own. None where
+            the first rank writes all of them; then all are read, too.
+        ranks: who train the run.
+    """
 
     folder: Path
+    rows: range | None = None
+    ranks: Ranks = ALONE
 
     def save(self, state: State, tensors: Mapping[str, Tensor]) -> None:
         """Keep this state; afterwards, drop the ones that it replaces."""
+        rows, ranks = self.rows, self.ranks
+        if rows is None and not ranks.first:
+            return
         place = self.folder / step_name(state.step)
         unfinished = self.folder / f"{UNFINISHED}{place.name}"
+        own = {k: t for k, t in tensors.items() if rows is not None and is_of_proxies(k, t)}
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            data = safetensors.torch.save({k: t.detach().contiguous() for k, t in tensors.items()})
-            write_new(unfinished / "tensors.safetensors", data)
-            write_new(unfinished / "state.json", _state_bytes(state, zlib.crc32(data)))
-            sync_folder(unfinished)
-            if place.exists():  # damaged: one before it was resumed from
-                shutil.rmtree(place)
-            os.rename(unfinished, place)
-            sync_folder(self.folder)
+            if ranks.first:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                shutil.rmtree(unfinished, ignore_errors=True)
+                unfinished.mkdir()
+            shards = []
+            if rows is not None:
+                ranks.wait()  # for the folder
+                mine = write_shard(unfinished, own, rows, ranks.rank, ranks.world)
+                shards = [ShardFile(**told) for told in ranks.ask(asdict(mine))]
+            if ranks.first:
+                rest = {k: t.detach().contiguous() for k, t in tensors.items() if k not in own}
+                data = safetensors.torch.save(rest)
+                write_new(unfinished / "tensors.safetensors", data)
+                write_new(unfinished / "state.json", _state_bytes(state, zlib.crc32(data), shards))
+                sync_folder(unfinished)
+                if place.exists():  # damaged: one before it was resumed from
+                    shutil.rmtree(place)
+                os.rename(unfinished, place)
+                sync_folder(self.folder)
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise cannot_write(place, error, self.describe_last()) from error
-        self.drop()
+        if ranks.first:
+            self.drop()
 
     def load(self, run: str) -> Loaded | None:
         """The newest whole checkpoint of the run of this identity; None where there is none yet.
 
         A damaged one is passed over for the one before; where all are damaged, or one is of another
-        run, an error says so.
+        run, an error says so. Of ranks that read rows, what is damaged for one is so for all.
         """
+        ranks = ALONE if self.rows is None else self.ranks
         faults: list[str] = []
-        for step in reversed(self.steps()):
+        for step in reversed(ranks.tell(self.steps())):
+            loaded, fault = None, None
             try:
-                return self.read(step, run)._replace(faults=tuple(faults))
-            except Damaged as fault:
-                faults.append(str(fault))
+                loaded = self.read(step, run)
+            except Damaged as error:
+                fault = str(error)
+            told = next((told for told in ranks.ask(fault) if told is not None), None)
+            if loaded is not None and told is None:
+                return loaded._replace(faults=tuple(faults))
+            faults.append(str(told))
         if faults:
             raise TrainingFailed(
-                f"no checkpoint in {self.folder} can be read ({'; '.join(faults)}): delete the "
-                "folder to begin the run again"
+                f"no checkpoint in {self.folder} can be read ({'; '.join(faults)}): put back what "
+                "is missing, or delete the folder to begin the run again"
             )
         return None
 
     def read(self, step: int, run: str) -> Loaded:
         """One checkpoint of the run of this identity; `Damaged` if it is not whole."""
         place = self.folder / step_name(step)
-        state, check = _state(place)
+        state, check, shards = _state(place)
         if state.run != run:
             raise WrongFolder(
                 f"the checkpoint {place} belongs to another run ({state.run}, expected {run}): "
@@ -145,9 +182,18 @@ class Checkpoints:
             data = (place / "tensors.safetensors").read_bytes()
             if zlib.crc32(data) != check:
                 raise Damaged(f"the tensors of {place.name} are not those that were written")
-            return Loaded(state, safetensors.torch.load(data))
+            tensors = safetensors.torch.load(data)
         except (OSError, safetensors.SafetensorError) as error:
             raise Damaged(f"{place.name} has no whole tensors.safetensors") from error
+        try:
+            return Loaded(state, {**tensors, **read_rows(place, shards, self.rows)})
+        except BrokenShard as fault:
+            raise Damaged(str(fault)) from fault
+
+    def shards(self, step: int) -> tuple[Path, list[ShardFile]]:
+        """Where a checkpoint's rows of proxies are; no files where they are not sharded."""
+        place = self.folder / step_name(step)
+        return place, _state(place)[2]
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, rising."""
@@ -185,13 +231,16 @@ def step_name(step: int) -> str:
     return f"step-{step:09d}"
 
 
-def _state_bytes(state: State, tensors_crc32: int) -> bytes:
+def _state_bytes(state: State, tensors_crc32: int, shards: Sequence[ShardFile]) -> bytes:
     told = {"tensors_crc32": tensors_crc32, **asdict(state)}
-    return json.dumps({"format": FORMAT, "crc32": _check(told), "state": told}).encode()
+    if shards:
+        told["shards"] = [asdict(shard) for shard in shards]
+    version = FORMAT if shards else 1
+    return json.dumps({"format": version, "crc32": _check(told), "state": told}).encode()
 
 
-def _state(place: Path) -> tuple[State, int]:
-    """The state in a checkpoint, and the checksum of its tensors."""
+def _state(place: Path) -> tuple[State, int, list[ShardFile]]:
+    """The state in a checkpoint, the checksum of its tensors, and the files of its proxies."""
     try:
         file = json.loads((place / "state.json").read_bytes())
         version = file["format"]
@@ -207,7 +256,8 @@ def _state(place: Path) -> tuple[State, int]:
         if file["crc32"] != _check(told):
             raise Damaged(f"the state of {place.name} is not the one that was written")
         check = told.pop("tensors_crc32")
-        return State(**{**told, "history": tuple(told["history"])}), check
+        shards = [ShardFile(**shard) for shard in told.pop("shards", ())]
+        return State(**{**told, "history": tuple(told["history"])}), check, shards
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"{place.name} has no whole state.json") from error
 

@@ -13,6 +13,7 @@ from proxysynth.data import Loader, in_order
 from proxysynth.losses.plain import plain_loss
 from proxysynth.models.embedder import Embedder
 from proxysynth.retrieval import evaluate
+from proxysynth.training.ranks import ALONE, Ranks
 
 AT_ONCE = 128  # pictures per batch; memory and speed depend on it
 
@@ -31,6 +32,7 @@ def embed(
     *,
     features: bool = False,
     tick: Callable[[int, str], None] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Tensor:
     """The embeddings (n, d) of a loader's pictures, float32 on the CPU, in the listing's order.
 
@@ -39,25 +41,30 @@ def embed(
     Args:
         features: the backbone's pooled features instead, before the embedding layer.
         tick: called with the pictures of each batch.
+        ranks: who divide the batches among them, the same ones as if one embedded all.
     """
     first = next(net.parameters())
     function = net.features if features else net
-    made = torch.empty(0)
+    plan = in_order(len(loader.listing), AT_ONCE)
+    counts = [sum(map(len, plan[part])) for part in ranks.parts(len(plan))]
+    made, done = torch.empty(0, net.channels if features else net.dim), 0
     mode = net.training
     net.eval()
     try:
         with torch.inference_mode():
-            n = len(loader.listing)
-            for batch in loader.batches(in_order(n, AT_ONCE)):
+            for batch in loader.batches(plan[ranks.part(len(plan))]):
                 x = function(batch.images.to(first.device, first.dtype, non_blocking=True)).float()
                 if not len(made):
-                    made = torch.empty(n, x.shape[1])
-                made[batch.indices] = x.cpu()
+                    made = torch.empty(counts[ranks.rank], x.shape[1])
+                made[done : done + len(x)] = x.cpu()
+                done += len(x)
                 if tick is not None:
                     tick(len(x), "")
     finally:
         net.train(mode)
-    return made.clone()  # an ordinary tensor, not one of inference mode
+    if tick is not None:
+        tick(sum(counts) - done, "")  # what the other ranks did meanwhile
+    return ranks.stack(made.clone(), counts)  # clone: an ordinary tensor, not of inference mode
 
 
 def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
@@ -91,23 +98,26 @@ def measure(
     nmi: bool = False,
     predict: Callable[[Tensor], Tensor] | None = None,
     tick: Callable[[int, str], None] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Tested:
     """Embed the queries (and the gallery) and measure: Recall@k, R-precision, MAP@R.
 
     Args:
         predict: classes of embeddings, to measure accuracy too; see `nearest_class`.
+        ranks: who embed together; the first one ranks, and all get the same metrics.
     """
-    x = embed(net, query, features=features, tick=tick)
-    g = None if gallery is None else embed(net, gallery, features=features, tick=tick)
-    metrics = evaluate(
-        x,
-        torch.from_numpy(query.listing.labels.copy()),
-        gallery=g,
-        gallery_labels=None if gallery is None else torch.from_numpy(gallery.listing.labels.copy()),
-        ks=ks,
-        nmi=nmi,
-    )
-    if predict is not None:
-        right = predict(x) == torch.from_numpy(query.listing.labels.copy())
-        metrics = {"accuracy": right.double().mean().item(), **metrics}
-    return Tested(x, g, metrics)
+    x = embed(net, query, features=features, tick=tick, ranks=ranks)
+    g = gy = None
+    if gallery is not None:
+        g, gy = embed(net, gallery, features=features, tick=tick, ranks=ranks), _labels(gallery)
+    metrics: dict[str, float] = {}
+    if ranks.first:
+        metrics = evaluate(x, _labels(query), gallery=g, gallery_labels=gy, ks=ks, nmi=nmi)
+        if predict is not None:
+            right = predict(x) == _labels(query)
+            metrics = {"accuracy": right.double().mean().item(), **metrics}
+    return Tested(x, g, ranks.tell(metrics))
+
+
+def _labels(loader: Loader) -> Tensor:
+    return torch.from_numpy(loader.listing.labels.copy())

@@ -10,7 +10,10 @@ import torch
 from proxysynth.data import Listing, Splits
 from proxysynth.provenance import provenance
 from proxysynth.training.checkpoint import Checkpoints, Damaged, State
-from proxysynth.training.embed import Tested, measure, usual_ks
+from proxysynth.training.distributed import about_ranks
+from proxysynth.training.distributed_merge import write_merged
+from proxysynth.training.distributed_resume import checkpoint_at, shared_result
+from proxysynth.training.embed import Tested, usual_ks
 from proxysynth.training.faults import TrainingFailed
 from proxysynth.training.learner import Learner, load_weights
 from proxysynth.training.prepare import Prepared
@@ -29,19 +32,23 @@ def finish(
     state: State,
     tested: Tested | None,
 ) -> Result:
-    """Write model, embeddings and result of the reported epoch.
+    """Write model, embeddings and result of the reported epoch. All ranks test, the first writes.
 
     Args:
         state: after the last epoch.
         tested: the last evaluation, if it was made just now.
     """
-    epoch, checkpoints = state.epoch, Checkpoints(folder / CHECKPOINT)
+    checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, learner.ranks)
+    epoch = state.epoch
     if state.best_step is not None and state.best_step != state.step:
         _go_back(checkpoints, state, learner)
         epoch, tested = state.best_epoch or epoch, None
     if tested is None:
         ks = run.ks or usual_ks(run.data)
-        tested = measure(learner.net, ready.query, ready.gallery, ks=ks, predict=learner.predict())
+        tested = learner.measure(ready.query, ready.gallery, ks)
+    if not learner.ranks.first:
+        return _shared(None, learner)
+    about = {"run": state.run, "epoch": epoch}
     line = next(entry for entry in state.history if entry["epoch"] == epoch)
     result = Result(
         run=state.run,
@@ -56,22 +63,37 @@ def finish(
         device=device_name(learner.device),
         data=describe(ready.splits),
         provenance=provenance(),
-        notes=ready.splits.remarks(),
+        notes=(*ready.splits.remarks(), *about_ranks(learner.net, learner.ranks)),
     )
-    weights = {f"net.{name}": value for name, value in learner.net.state_dict().items()}
-    write_tensors(
-        folder / MODEL, {**weights, "proxies": learner.proxies}, {"run": state.run, "epoch": epoch}
-    )
-    _write_embeddings(folder / EMBEDDINGS, ready.splits, tested, {"run": state.run, "epoch": epoch})
+    reported = state.step if state.best_step is None else state.best_step
+    _write_model(folder / MODEL, learner, checkpoints, reported, about)
+    _write_embeddings(folder / EMBEDDINGS, ready.splits, tested, about)
     write_result(folder, result)
     checkpoints.drop(newest=1)  # the one before was for the case that the last had been lost
-    return result
+    return _shared(result, learner)
+
+
+def _shared(result: Result | None, learner: Learner) -> Result:
+    told = shared_result(result, learner.ranks)
+    assert told is not None
+    return told
+
+
+def _write_model(
+    path: Path, learner: Learner, checkpoints: Checkpoints, step: int, about: dict[str, Any]
+) -> None:
+    """Network and proxies in one file; the rows of sharded ones come from the checkpoint."""
+    weights = {f"net.{name}": value for name, value in learner.net.state_dict().items()}
+    if learner.shards is None:
+        write_tensors(path, {**weights, "proxies": learner.proxies}, about)
+    else:
+        write_merged(path, weights, about, *checkpoints.shards(step))
 
 
 def _go_back(checkpoints: Checkpoints, state: State, learner: Learner) -> None:
     assert state.best_step is not None
     try:
-        best = checkpoints.read(state.best_step, state.run)
+        best = checkpoint_at(checkpoints, state.best_step, state.run)
     except Damaged as fault:
         raise TrainingFailed(
             f"the best epoch ({state.best_epoch}) cannot be read again, {fault}: delete the folder "

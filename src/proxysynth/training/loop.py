@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,20 @@ import torch
 
 from proxysynth.training.board import open_board
 from proxysynth.training.checkpoint import Checkpoints, State
+from proxysynth.training.distributed import shared_batches
+from proxysynth.training.distributed_group import (
+    joined,
+    own_device,
+    own_resources,
+    require_pictures_for_all,
+    require_same_pictures,
+    require_same_run,
+)
+from proxysynth.training.distributed_resume import (
+    after_the_first,
+    newest_checkpoint,
+    shared_result,
+)
 from proxysynth.training.embed import Tested, measure, usual_ks
 from proxysynth.training.faults import NotFinite, explained, not_finite
 from proxysynth.training.finish import finish
@@ -29,6 +43,7 @@ from proxysynth.training.prepare import (
     side_in_memory,
 )
 from proxysynth.training.progress import Progress, Silent
+from proxysynth.training.ranks import Ranks
 from proxysynth.training.record import Result, read_result
 from proxysynth.training.resources import Resources, device_name
 from proxysynth.training.run import Run
@@ -49,34 +64,53 @@ def train(
     A folder that holds the same run goes on where it was, bit for bit as if it had never stopped; a
     finished one gives its result at once; one that holds another run is refused.
     """
-    folder = Path(folder).expanduser()
-    resources, progress = resources or Resources(), progress or Silent()
-    claim(folder, run)
-    if (result := read_result(folder)) is not None:
+    with joined() as ranks:
+        require_same_run(run, ranks)
+        speaker = progress if ranks.first and progress else Silent()
+        machine = own_resources(resources or Resources(), ranks)
+        return _train(run, Path(folder).expanduser(), machine, speaker, ranks)
+
+
+def _train(
+    run: Run, folder: Path, resources: Resources, progress: Progress, ranks: Ranks
+) -> Result:
+    """`train`, as one of the ranks that do it together; the first one alone writes files."""
+    if (result := _finished(folder, run, ranks)) is not None:
         return result
-    device = resources.torch_device()
-    opened = open_splits(run)
+    device = own_device(resources.torch_device(), ranks)
+    require_pictures_for_all(run, ranks)
+    with after_the_first(ranks):
+        opened = open_splits(run)
     net = make_network(run, side_in_memory(opened))
-    make_folder(folder)  # from here on: what was asked for is possible
+    if ranks.first:
+        make_folder(folder)  # from here on: what was asked for is possible
     checkpoints = Checkpoints(folder / CHECKPOINT)
-    with locked(folder), explained(checkpoints), _torch_for(device, resources.threads):
-        recorded = claim(folder, run)  # again: until the lock, another process may have been here
-        if (result := read_result(folder)) is not None:
+    lock = locked(folder) if ranks.first else nullcontext()
+    with lock, explained(checkpoints), _torch_for(device, resources.threads):
+        # Again: until the lock, another process may have been here.
+        if (result := _finished(folder, run, ranks)) is not None:
             return result
-        tidy(folder)
+        if ranks.first:
+            tidy(folder)
         begun = time.perf_counter()
-        progress.say(f"Training on {device_name(device)}.")
-        ready = prepare(run, opened, net, resources, progress)
+        several = f", {ranks.world} processes" if ranks.world > 1 else ""
+        progress.say(f"Training on {device_name(device)}{several}.")
+        with after_the_first(ranks):
+            ready = prepare(run, opened, net, resources, progress)
+        require_same_pictures(ready.splits.fingerprint(), ranks)
         progress.say(ready.splits.describe())
         sampler, pictures = make_sampler(run), ready.train.listing
         first = sampler(pictures.labels, 0, run.batch_size)
-        learner = make_learner(run, ready.net, len(pictures.classes), len(first), device)
-        identity = record_run(folder, recorded, run, ready)
+        learner = make_learner(run, ready.net, len(pictures.classes), len(first), device, ranks)
+        checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, ranks)
+        recorded = record_run(folder, claim(folder, run), run, ready) if ranks.first else None
+        identity = ranks.tell(recorded)
         state = _resume(checkpoints, identity, learner, progress)
         if state is None:
-            state = State(identity, untrained=_untrained(ready, run, progress))
-        rewrite_metrics(folder, state.history)
-        board = open_board(folder, resources.tensorboard, state.step)
+            state = State(identity, untrained=_untrained(ready, run, progress, ranks))
+        if ranks.first:
+            rewrite_metrics(folder, state.history)
+        board = open_board(folder, resources.tensorboard and ranks.first, state.step)
         earlier, tested = state.seconds, None
 
         def failed(step: int) -> NotFinite:
@@ -101,7 +135,8 @@ def train(
                     break
                 learner.begin_epoch(epoch)
                 plan = sampler(pictures.labels, epoch, run.batch_size)
-                for batch in ready.train.batches(plan[state.batch :], run.seed, epoch):
+                left = plan[state.batch :]
+                for batch in shared_batches(ready.train, left, run.seed, epoch, ranks):
                     loss = learner.step(batch, state.step)
                     if not math.isfinite(loss):
                         raise failed(state.step + 1)
@@ -117,7 +152,8 @@ def train(
                     tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
                     tested = _test(ready, run, learner)
                     state = _evaluated(state, run, tested, _validate(ready, run, learner, tested))
-                    append_metrics(folder, state.history[-1])
+                    if ranks.first:
+                        append_metrics(folder, state.history[-1])
                     board(state.history[-1])
                     progress.say(_told(state.history[-1], run))
                 save(state)
@@ -125,26 +161,34 @@ def train(
         return finish(run, folder, ready, learner, replace(state, seconds=seconds), tested)
 
 
-def _untrained(ready: Prepared, run: Run, progress: Progress) -> dict[str, float]:
+def _finished(folder: Path, run: Run, ranks: Ranks) -> Result | None:
+    """The run's result if it is over; an error if the folder is not this run's."""
+    if ranks.first:
+        claim(folder, run)
+    return shared_result(read_result(folder) if ranks.first else None, ranks)
+
+
+def _untrained(ready: Prepared, run: Run, progress: Progress, ranks: Ranks) -> dict[str, float]:
     """The metrics of the backbone's features before the first step."""
     pictures = len(ready.splits.query) + len(ready.splits.gallery or ())
     with progress.task("untrained backbone", pictures) as tick:
         ks = run.ks or usual_ks(run.data)
-        return measure(
-            ready.net, ready.query, ready.gallery, ks=ks, features=True, tick=tick
-        ).metrics
+        made = measure(
+            ready.net, ready.query, ready.gallery, ks=ks, features=True, tick=tick, ranks=ranks
+        )
+    return made.metrics
 
 
 def _test(ready: Prepared, run: Run, learner: Learner) -> Tested:
     ks = run.ks or usual_ks(run.data)
-    return measure(ready.net, ready.query, ready.gallery, ks=ks, predict=learner.predict())
+    return learner.measure(ready.query, ready.gallery, ks)
 
 
 def _validate(ready: Prepared, run: Run, learner: Learner, tested: Tested) -> Tested | None:
     if ready.validation is None or ready.splits.validation is ready.splits.query:
         return None if ready.validation is None else tested
     ks = run.ks or usual_ks(run.data)
-    return measure(ready.net, ready.validation, ks=ks, predict=learner.predict())
+    return learner.measure(ready.validation, None, ks)
 
 
 def _evaluated(state: State, run: Run, tested: Tested, validated: Tested | None) -> State:
@@ -177,8 +221,7 @@ def _resume(
     checkpoints: Checkpoints, identity: str, learner: Learner, progress: Progress
 ) -> State | None:
     """Put the learner where its newest whole checkpoint is; None at the very start."""
-    checkpoints.drop()
-    loaded = checkpoints.load(identity)
+    loaded = newest_checkpoint(checkpoints, identity)
     if loaded is None:
         return None
     for fault in loaded.faults:

@@ -9,12 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from proxysynth.models.embedder import Embedder
+from proxysynth.training.rowwise import RowwiseAdam, SideBySide
 from proxysynth.training.run import Run
 
 GROUPS = ("backbone", "embedding", "proxies")
 
+Steps = torch.optim.Optimizer | SideBySide
+"""What takes a run's steps."""
 
-def make_optimizer(run: Run, net: Embedder, proxies: nn.Parameter) -> torch.optim.Optimizer:
+
+def make_optimizer(run: Run, net: Embedder, proxies: nn.Parameter) -> Steps:
     """One group each for the backbone, the embedding layer and the proxies.
 
     A group keeps its own learning rate under "base_lr", which the schedule multiplies.
@@ -28,9 +32,18 @@ def make_optimizer(run: Run, net: Embedder, proxies: nn.Parameter) -> torch.opti
         {"params": params, "lr": lr, "base_lr": lr, "name": name}
         for name, (params, lr) in parts.items()
     ]
+    if run.proxy_optimizer == "rowwise":
+        own = RowwiseAdam([groups.pop()], eps=run.eps, weight_decay=run.weight_decay)
+        return SideBySide(_optimizer(run, groups, proxies.device), own)
+    return _optimizer(run, groups, proxies.device)
+
+
+def _optimizer(
+    run: Run, groups: list[dict[str, Any]], device: torch.device
+) -> torch.optim.Optimizer:
     decay = run.weight_decay
     # One kernel for all the tensors of a group: what small networks spend most of a step on.
-    fused = proxies.device.type in ("cpu", "cuda")
+    fused = device.type in ("cpu", "cuda")
     if run.optimizer == "adam":
         return torch.optim.Adam(groups, eps=run.eps, weight_decay=decay, fused=fused)
     if run.optimizer == "adamw":
@@ -40,12 +53,12 @@ def make_optimizer(run: Run, net: Embedder, proxies: nn.Parameter) -> torch.opti
     return torch.optim.SGD(groups, weight_decay=decay, momentum=run.momentum, fused=fused)
 
 
-def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
+def set_rates(optimizer: Steps, factor: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = factor * group["base_lr"]
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def optimizer_tensors(optimizer: Steps) -> dict[str, Tensor]:
     """The optimizer's memory: "group.number.what" -> tensor. Rates are the schedule's to know."""
     return {
         f"{group['name']}.{i}.{what}": value
@@ -56,7 +69,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     }
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def load_optimizer(optimizer: Steps, tensors: Mapping[str, Tensor]) -> None:
     """Give the optimizer the memory that `optimizer_tensors` told."""
     for group in optimizer.param_groups:
         for i, parameter in enumerate(group["params"]):

@@ -11,6 +11,8 @@ from proxysynth.interfaces import ProxyLoss
 from proxysynth.losses.checks import check_not_negative, check_positive
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
+from proxysynth.sharding import check_shardable
+from proxysynth.sharding.negatives import check_fraction
 from proxysynth.training.split import Split
 from proxysynth.values import digest
 
@@ -53,9 +55,14 @@ class Run:
 
         sampler: "shuffled", or "m_per_class" for batches with `m` pictures of each class.
         epochs: how often the pictures are gone through.
-        batch_size: pictures per step.
+        batch_size: pictures per step, of all processes together.
+        shard_proxies: each process holds c / world proxies instead of all.
+        negatives: with sharded proxies, the fraction of the classes that take part in a step
+            besides those of the batch.
 
         optimizer: "adam", "adamw", "rmsprop" or "sgd".
+        proxy_optimizer: of the proxies: the "same", or "rowwise", which remembers one number for
+            each of very many, see `rowwise`.
         lr, embedding_lr, proxy_lr: learning rates of the backbone, of the embedding layer (None:
             as the backbone) and of the proxies.
         weight_decay, momentum, eps: of the optimizer, where it has them.
@@ -104,8 +111,11 @@ class Run:
     m: int = 4
     epochs: int = 30
     batch_size: int = 32
+    shard_proxies: bool = False
+    negatives: float = 1.0
 
     optimizer: Literal["adam", "adamw", "rmsprop", "sgd"] = "adam"
+    proxy_optimizer: Literal["same", "rowwise"] = "same"
     lr: float = 1e-3
     embedding_lr: float | None = None
     proxy_lr: float = 1e-2
@@ -134,6 +144,7 @@ class Run:
         if not callable(self.loss):
             raise ValueError(f"Run: loss must be a loss such as NormSoftmax(), got {self.loss!r}")
         _check_choices(self)
+        _check_shards(self)
         check_positive(self, width=self.width, lr=self.lr, proxy_lr=self.proxy_lr, eps=self.eps)
         check_not_negative(self, weight_decay=self.weight_decay, flip=self.flip, decay=self.decay)
         for name, least in _WHOLE.items():
@@ -199,6 +210,21 @@ _WHOLE = {
     "image_size": 1,
     "cache_side": 0,
 }
+
+
+def _check_shards(run: Run) -> None:
+    check_fraction(run.negatives)
+    if run.negatives < 1 and not run.shard_proxies:
+        raise ValueError(
+            f"Run: negatives={run.negatives!r} needs shard_proxies=true, with one process too"
+        )
+    if run.shard_proxies:
+        check_shardable(run.loss)
+        if run.task == "classification":
+            raise ValueError(
+                "Run: shard_proxies is for retrieval, since testing task='classification' needs "
+                "all proxies in one place: set shard_proxies=false"
+            )
 
 
 def _check_choices(run: Run) -> None:

@@ -1,0 +1,270 @@
+"""Whole runs by several processes: the same curve, one voice, deaths, and going on with others."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import proxysynth.commands.train  # noqa: F401  loaded once, before processes are forked
+from proxysynth.cli import main
+from proxysynth.training import Run, Split, load, read_metrics, read_result, read_run, train
+from proxysynth.training.checkpoint import Checkpoints
+from proxysynth.training.embed import measure
+from proxysynth.training.learner import Learner
+from proxysynth.training.prepare import open_splits, prepare
+from proxysynth.training.progress import Silent
+from proxysynth.training.resources import Resources
+from proxysynth.training.run_folder import CHECKPOINT
+from training.on_ranks import groups
+from training.tiny_pictures import pictures
+
+RUN = Run(
+    split=Split(train_classes=7, test_classes=5, faces_per_class=8),
+    epochs=3,
+    dim=16,
+    width=0.25,
+    batch_size=16,
+    freeze_batch_norm=True,
+)
+WORDS = [
+    *("train", "glyphs", "--epochs", "3", "--json"),
+    *("--set", "split.train_classes=7", "--set", "split.test_classes=5"),
+    *("--set", "split.faces_per_class=8", "--set", "dim=16", "--set", "width=0.25"),
+    *("--set", "batch_size=16", "--set", "freeze_batch_norm=true"),
+]
+SHARD = ["--set", "shard_proxies=true"]
+SHARDED = [*WORDS, *SHARD]
+
+
+def command(argument, folder):
+    """The command line, as torchrun would start it; words for a rank come after those for all."""
+    own = argument.get(f"rank {os.environ['RANK']}", [])
+    main([*argument["words"], *own, "--out", str(folder / argument["out"])])
+
+
+def killed(argument, folder):
+    """The same, but a rank is killed in the fourth step of the second epoch."""
+    step = Learner.step
+
+    def until(self, batch, number):
+        if number == 7 and self.ranks.rank == argument["who"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(self, batch, number)
+
+    Learner.step = until
+    command(argument, folder)
+
+
+def broken(argument, folder):
+    """The same, but in the third step a picture of the second rank is not a number."""
+    step = Learner.step
+
+    def until(self, batch, number):
+        if number == 2 and self.ranks.rank == 1:
+            batch.images[0, 0, 3, 3] = float("nan")
+        return step(self, batch, number)
+
+    Learner.step = until
+    command(argument, folder)
+
+
+def lose(argument, folder):
+    """Copy a run and lose the second shard of all its checkpoints."""
+    shutil.copytree(folder / argument["of"], folder / argument["out"])
+    for path in (folder / argument["out"]).rglob("proxies-1-of-2.safetensors"):
+        path.unlink()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """All groups of processes of this file, one after the other, and their folder."""
+    folder = tmp_path_factory.mktemp("trained")
+    photos = str(pictures(folder / "photos"))
+    live = ["train", photos, "--from-scratch", "--epochs", "2", "--set", "batch_size=5", "--json"]
+    live += ["--set", "backbone=conv4", "--set", "dim=8", "--set", "width=0.25"]
+    live += ["--set", "image_size=32", "--set", "report_epoch=best_on_test"]
+    resume = ["train", "--resume", "--json"]
+    jobs = {
+        "two": (command, 2, {"words": WORDS, "out": "two"}),
+        "again": (command, 2, {"words": WORDS, "out": "two"}),
+        "sharded": (command, 3, {"words": SHARDED, "out": "sharded"}),
+        "killed": (killed, 2, {"words": WORDS, "out": "killed", "who": 1}),
+        "resumed": (command, 3, {"words": resume, "out": "killed"}),
+        "shards killed": (killed, 2, {"words": SHARDED, "out": "shards", "who": 0}),
+        "lost": (lose, 1, {"of": "shards", "out": "lost"}),
+        "shard missing": (command, 2, {"words": resume, "out": "lost"}),
+        "shards resumed": (command, 3, {"words": resume, "out": "shards"}),
+        "broken": (broken, 2, {"words": WORDS, "out": "broken"}),
+        "live": (command, 2, {"words": live, "out": "live"}),
+        "different": (command, 2, {"words": WORDS, "out": "no1", "rank 1": ["--seed", "5"]}),
+        "cannot shard": (command, 2, {"words": [*SHARDED, "--loss", "proxy_nca"], "out": "no2"}),
+        "few classes": (command, 4, {"words": [*live, *SHARD], "out": "no3"}),
+        "few pictures": (command, 3, {"words": [*WORDS, "--set", "batch_size=2"], "out": "no4"}),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROXYSYNTH_CACHE", str(folder / "cache"))
+        ended = groups(list(jobs.values()), folder)
+    return dict(zip(jobs, ended, strict=True)), folder
+
+
+@pytest.fixture(scope="module")
+def alone(trained):
+    """The same run by one process."""
+    folder = trained[1] / "alone"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROXYSYNTH_CACHE", str(trained[1] / "cache"))
+        train(RUN, folder)
+    return folder
+
+
+def assert_same_curve(one: Path, other: Path) -> None:
+    """Losses agree to 1e-5, weights too but for what Adam makes of rounding; metrics are counts,
+    in which two neighbours that are all but equally near may have changed places."""
+    assert len(read_metrics(one)) == len(read_metrics(other)) == 3
+    for a, b in zip(read_metrics(one), read_metrics(other), strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
+        assert a == pytest.approx(b, abs=5e-3)
+    first, second = load(one), load(other)
+    torch.testing.assert_close(first.proxies, second.proxies, rtol=1e-4, atol=1e-4)
+    assert first.proxies.shape == (7, 16)
+    for name, value in second.embedder.state_dict().items():
+        found = first.embedder.state_dict()[name]
+        torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["two", "sharded", "resumed", "shards resumed"])
+def test_the_curve_is_that_of_one_process(name, trained, alone):
+    """Replicated and sharded, unbroken and gone on with by another number of processes."""
+    ended, folder = trained
+    group = ended[name]
+    assert set(group.codes) == {0}, group.said
+    out = {"resumed": "killed", "shards resumed": "shards"}.get(name, name)
+    assert_same_curve(folder / out, alone)
+    assert read_run(folder / out).run == replace(RUN, shard_proxies="shard" in name)
+
+
+def test_one_rank_prints_the_result_and_keeps_the_folder_clean(trained):
+    ended, folder = trained
+    lines = ended["two"].printed.splitlines()
+    assert len(lines) == 1
+    assert json.loads(lines[0])["metrics"] == read_result(folder / "two").metrics
+    assert ended["two"].said.count("Training on") == 1
+    assert "2 processes" in ended["two"].said
+    assert "epoch 3/3" in ended["two"].said
+    assert not [path for path in (folder / "two").rglob("*") if "unfinished" in path.name]
+
+
+def test_a_finished_run_is_not_trained_again(trained):
+    again = trained[0]["again"]
+    assert again.codes == [0, 0]
+    assert json.loads(again.printed)["metrics"] == read_result(trained[1] / "two").metrics
+    assert "epoch" not in again.said
+
+
+def test_a_divided_evaluation_gives_exactly_the_same_metrics(trained, monkeypatch):
+    folder = trained[1] / "two"
+    monkeypatch.setenv("PROXYSYNTH_CACHE", str(trained[1] / "cache"))
+    monkeypatch.setattr("proxysynth.training.embed.AT_ONCE", 128)
+    ready = prepare(RUN, open_splits(RUN), load(folder).embedder, Resources(), Silent())
+    assert measure(ready.net, ready.query).metrics == read_result(folder).metrics
+
+
+def test_a_rank_that_dies_ends_the_run_with_a_sentence(trained):
+    for name, who in (("killed", 1), ("shards killed", 0)):
+        group = trained[0][name]
+        assert group.codes[who] == -signal.SIGKILL
+        assert group.codes[1 - who] == 1
+        said = [line for line in group.said.splitlines() if line.startswith("proxysynth:")]
+        assert len(said) == 1
+        assert "another process of this run ended" in said[0]
+        assert "Traceback" not in group.said
+
+
+def test_shards_lie_in_files_of_their_own_and_are_merged_in_the_end(trained):
+    folder = trained[1] / "sharded"
+    checkpoints = Checkpoints(folder / CHECKPOINT)
+    place, files = checkpoints.shards(checkpoints.steps()[-1])
+    assert [(file.start, file.stop) for file in files] == [(0, 3), (3, 5), (5, 7)]
+    assert all((place / file.name).exists() for file in files)
+    whole = checkpoints.load(read_run(folder).identity)
+    assert torch.equal(whole.tensors["proxies"], load(folder).proxies)
+    assert whole.tensors["optimizer.proxies.0.exp_avg"].shape == (7, 16)
+
+
+def test_live_batch_norm_is_told_of(trained):
+    ended, folder = trained
+    assert ended["live"].codes == [0, 0], ended["live"].said
+    notes = " ".join(read_result(folder / "live").notes)
+    assert "2 processes" in notes
+    assert "batch norm" in notes
+    frozen = " ".join(read_result(folder / "two").notes)
+    assert "2 processes" in frozen
+    assert "batch norm" not in frozen
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "sentence"),
+    [
+        ("different", 1, "rank 1 (here) differs from rank 0 (there), seed 0 there, 5 here"),
+        ("cannot shard", 2, "ProxyNCA cannot be computed on shards"),
+        ("few classes", 1, "3 classes cannot be divided over 4 processes"),
+        ("few pictures", 1, "2 pictures do not go round 3"),
+        ("broken", 1, "the loss is not finite in step 3 of epoch 1, in a batch of 16"),
+        ("shard missing", 1, "lacks its shard proxies-1-of-2.safetensors"),
+    ],
+)
+def test_what_cannot_be_is_said_once_and_all_ranks_end(name, code, sentence, trained):
+    group = trained[0][name]
+    assert set(group.codes) == {code}, group.said
+    said = [line for line in group.said.splitlines() if line.startswith("proxysynth:")]
+    assert len(said) == 1, group.said
+    assert sentence in said[0]
+    assert group.printed == ""
+    assert "Traceback" not in group.said
+
+
+@pytest.mark.slow
+def test_torchrun_starts_and_ends_it(trained, alone, tmp_path):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    words = [*launch, "--nproc-per-node", "2", "-m", "proxysynth", *WORDS]
+    environment = {**os.environ, "PROXYSYNTH_CACHE": str(trained[1] / "cache")}
+    done = subprocess.run(
+        [*words, "--out", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    assert_same_curve(tmp_path / "run", alone)
+
+
+@pytest.mark.slow
+def test_live_batch_norm_ends_within_the_spread_of_the_seeds(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "cache"))
+    split = Split(train_classes=30, test_classes=30, faces_per_class=16)
+    run = Run(split=split, epochs=10, dim=32, width=0.5, evaluate_every=10)
+    alone = [train(replace(run, seed=s), tmp_path / f"alone{s}").metrics for s in range(5)]
+    words = ["train", "glyphs", "--epochs", "10", "--set", "dim=32", "--set", "width=0.5"]
+    words += ["--set", "evaluate_every=10", "--set", "split.faces_per_class=16"]
+    words += ["--set", "split.train_classes=30", "--set", "split.test_classes=30"]
+    jobs = [(command, 2, {"words": [*words, "--seed", str(s)], "out": f"two{s}"}) for s in range(5)]
+    ended = groups(jobs, tmp_path)
+    assert all(group.codes == [0, 0] for group in ended), ended[0].said
+    for name in ("recall@1", "map@r"):
+        one = torch.tensor([metrics[name] for metrics in alone])
+        two = torch.tensor([read_result(tmp_path / f"two{s}").metrics[name] for s in range(5)])
+        spread = float(one.std())
+        assert spread > 0
+        assert abs(float(two.mean() - one.mean())) < 2 * spread, (name, one, two)
