@@ -24,6 +24,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     warnings.showwarning = _warn
     try:
         args = parser().parse_args(argv)
+    except UsageError as error:
+        # Under torchrun all ranks got the same words: one of them is enough to say so.
+        _end(error, USAGE, said=os.environ.get("RANK", "0") == "0")
+    try:
         if args.run_verb is None:
             args.print_help(sys.stderr)
             sys.exit(0)
@@ -32,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         module, _, function = args.run_verb.partition(":")
         result = getattr(importlib.import_module(module), function)(args)
     except UsageError as error:
-        _end(error, USAGE, said=os.environ.get("RANK", "0") == "0")  # all ranks got the words
+        _end(error, USAGE)
     except (ValueError, OSError, RuntimeError) as error:
         _end(error, FAILED)
     except KeyboardInterrupt:

@@ -28,7 +28,7 @@ from training.on_ranks import groups
 from training.tiny_pictures import pictures
 
 RUN = Run(
-    split=Split(train_classes=7, test_classes=5, faces_per_class=8),
+    split=Split(train_classes=7, test_classes=20, faces_per_class=8),
     epochs=3,
     dim=16,
     width=0.25,
@@ -37,7 +37,7 @@ RUN = Run(
 )
 WORDS = [
     *("train", "glyphs", "--epochs", "3", "--json"),
-    *("--set", "split.train_classes=7", "--set", "split.test_classes=5"),
+    *("--set", "split.train_classes=7", "--set", "split.test_classes=20"),
     *("--set", "split.faces_per_class=8", "--set", "dim=16", "--set", "width=0.25"),
     *("--set", "batch_size=16", "--set", "freeze_batch_norm=true"),
 ]

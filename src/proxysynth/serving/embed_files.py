@@ -42,8 +42,11 @@ def embed_files(
     waiting: deque[tuple[Sequence[Found], list[Future[Picture | Unreadable]]]] = deque()
 
     def opened(file: Found) -> Picture | Unreadable:
+        path = root / file.path
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            return Unreadable(file.path, "it is a pipe or a device, not a file")
         try:
-            return model.opened(root / file.path)
+            return model.opened(path)
         except UnreadablePicture as error:
             return Unreadable(file.path, error.reason)
 
