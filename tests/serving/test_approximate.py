@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -110,3 +112,16 @@ def test_without_faiss_the_extra_is_named(index, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ValueError, match=r"pip install 'proxysynth\[faiss\]'"):
         index.search_vectors(torch.ones(1, 16), approximate=True)
+
+
+def test_another_library_may_have_replaced_the_search(tmp_path) -> None:
+    """Importing it changes faiss for the whole process, so it is done in one of its own."""
+    code = """
+import torch, faiss.contrib.torch_utils
+from proxysynth.serving.approximate import make_approximate
+x = torch.nn.functional.normalize(torch.randn(300, 8), dim=1)
+found = make_approximate(x).nearest_rows(x[:2], x, 3)
+print([int(numbers[0]) for numbers, _ in found])
+"""
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert made.stdout.strip() == "[0, 1]", made.stderr

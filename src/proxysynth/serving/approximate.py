@@ -142,9 +142,12 @@ def _measured(
 
 
 def _candidates(faiss_index: Any, x: Tensor, k: int, probes: int) -> NDArray[np.int64]:
-    faiss = _faiss()
-    parameters = faiss.SearchParametersIVF(nprobe=probes)
-    _, numbers = faiss_index.search(_array(x), k, params=parameters)
+    # Not as an argument of the search: other libraries replace that function by one of their own
+    # for all of the process, and theirs does not take it.
+    if faiss_index.nprobe != probes:
+        faiss_index.nprobe = probes
+    numbers: NDArray[np.int64]
+    _, numbers = faiss_index.search(_array(x), k)
     return numbers
 
 
