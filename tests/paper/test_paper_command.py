@@ -54,6 +54,14 @@ def test_an_unknown_benchmark_is_a_usage_error(tmp_path: Path) -> None:
         run_paper(_args("table1", "--plan", "--data", f"birds:{tmp_path}"))
 
 
+def test_a_file_in_the_place_of_the_folder_is_a_usage_error(tmp_path: Path) -> None:
+    place = tmp_path / "notes.txt"
+    place.write_text("mine")
+    with pytest.raises(UsageError, match="--out takes a folder"):
+        run_paper(_args("table1", "--scale", "smoke", "--plan", "--out", str(place)))
+    assert place.read_text() == "mine"
+
+
 def test_seeds_and_folders_reach_the_runs(tmp_path: Path) -> None:
     args = _args("table6", "--plan", "--json", "--scale", "paper", "--seeds", "2", "--out",
                  str(tmp_path / "out"), "--data", f"cars196:{tmp_path}")  # fmt: skip

@@ -30,7 +30,7 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
     if args.list:
         return _listed(args.json)
     wanted, scale = _wanted(args.artifacts), _scale(args)
-    store = Store(args.out or OUT)
+    store = Store(_folder(args.out or OUT))
     if args.plan:
         return _planned(make_plan(wanted, scale, store), wanted, scale, args.json)
     return _made(wanted, scale, store, args)
@@ -101,6 +101,13 @@ def _wanted(names: list[str]) -> dict[str, Artifact]:
         if name != "all" and name not in ARTIFACTS:
             raise UsageError(f"unknown artifact {name!r}: {nearest(name, [*ARTIFACTS, 'all'])}")
     return {name: one for name, one in ARTIFACTS.items() if "all" in names or name in names}
+
+
+def _folder(out: Path) -> Path:
+    """`--out`, refused where it is a file: its Runs would look like broken ones."""
+    if out.expanduser().exists() and not out.expanduser().is_dir():
+        raise UsageError(f"--out takes a folder, got the file {str(out)!r}: give another place")
+    return out
 
 
 def _scale(args: argparse.Namespace) -> Scale:
