@@ -98,19 +98,22 @@ def test_unreadable_files_are_named_and_tried_again(model, photos, tmp_path):
     (photos / "class0" / "empty.jpg").touch()
     (photos / "class0" / "page.jpg").write_text("<html>")
     (photos / "class0" / "broken.jpg").symlink_to("nowhere.jpg")
+    os.mkfifo(photos / "class0" / "pipe.jpg")  # whoever reads it waits for ever
     (photos / "notes.txt").write_text("no picture by its name")
     (photos / ".hidden.png").write_text("nor this")
     out = tmp_path / "a.index"
     built = build_index(model, photos, out)
     reasons = dict(built.unreadable)
-    assert set(reasons) == {"class0/empty.jpg", "class0/page.jpg", "class0/broken.jpg"}
+    names = ("empty.jpg", "page.jpg", "broken.jpg", "pipe.jpg")
+    assert set(reasons) == {f"class0/{name}" for name in names}
+    assert "pipe" in reasons["class0/pipe.jpg"]
     assert "empty" in reasons["class0/empty.jpg"]
     assert "HTML" in reasons["class0/page.jpg"]
     assert "no such file" in reasons["class0/broken.jpg"]
     assert built.items == 12
     Image.new("RGB", (32, 32)).save(photos / "class0" / "page.jpg")
     again = build_index(model, photos, out)
-    assert (again.embedded, len(again.unreadable)) == (1, 2)
+    assert (again.embedded, len(again.unreadable)) == (1, 3)
 
 
 def test_an_embedding_that_is_no_number_stays_out(model, photos, tmp_path):

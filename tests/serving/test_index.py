@@ -56,6 +56,12 @@ def test_hits_are_those_of_an_independent_product(index, photos):
                           hits[0].similarity)  # fmt: skip
 
 
+@pytest.mark.parametrize("query", [None, 3, [None], b"bytes"])
+def test_what_is_no_picture_is_one_sentence(index, query):
+    with pytest.raises(ValueError, match="a picture is a path, an opened file"):
+        index.search(query)
+
+
 def test_several_pictures_are_searched_by_their_mean(index, photos):
     names = ["class0/1.png", "class3/2.png"]
     numbers = [index.find(name) for name in names]

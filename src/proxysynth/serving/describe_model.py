@@ -89,6 +89,8 @@ class ModelIdentity:
 def several(pictures: Source | Iterable[Source]) -> Iterable[Source]:
     """One picture as a list of one, many as they are."""
     alone = isinstance(pictures, (str, os.PathLike, Image.Image, np.ndarray))
+    if not alone and not isinstance(pictures, Iterable):
+        alone = True  # whatever it is, it is refused as one picture
     return cast(Iterable[Source], [pictures] if alone or hasattr(pictures, "read") else pictures)
 
 

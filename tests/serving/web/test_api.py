@@ -198,3 +198,4 @@ def test_the_report_is_shown_and_cannot_run(client, shop) -> None:
     assert "sandbox" in policy
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'self'" in policy
+    assert answer.headers["x-frame-options"] == "SAMEORIGIN"  # the page's own frame

@@ -101,11 +101,11 @@ def test_every_answer_has_the_headers(client) -> None:
         headers = client.get(path).headers
         policy = headers["content-security-policy"]
         assert "default-src 'self'" in policy
-        assert "frame-ancestors 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
-        assert headers["x-frame-options"] == "SAMEORIGIN"
+        assert headers["x-frame-options"] == "DENY"
         assert "access-control-allow-origin" not in headers
 
 

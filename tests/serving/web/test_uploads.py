@@ -124,6 +124,16 @@ def test_an_upload_that_is_too_large(client) -> None:
     assert answer.json()["error"] == "at most 20 MB are taken here: send less"
 
 
+def test_an_upload_that_is_too_large_and_does_not_say_so(client) -> None:
+    """Sent in pieces, without a length: it is counted while it comes, and refused all the same."""
+    head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    pieces = (piece for piece in (head, *[bytes(2**20)] * 21, b"\r\n--b--\r\n"))
+    kind = {"Content-Type": "multipart/form-data; boundary=b"}
+    answer = client.post("/api/search", content=pieces, headers=kind)
+    assert answer.status_code == 413
+    assert answer.json()["error"] == "at most 20 MB are taken here: send less"
+
+
 def test_a_text_file_by_any_name_is_refused_with_a_sentence(client) -> None:
     file = ("holiday.jpg", b"dear diary", "image/jpeg")
     answer = client.post("/api/search", files={"file": file})

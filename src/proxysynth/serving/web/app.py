@@ -100,5 +100,5 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         if path is None:
             raise Refused(404, "the run that made this index has left no report")
         data = await asyncio.to_thread(path.read_bytes)
-        headers = {"Content-Security-Policy": REPORT_POLICY}
+        headers = {"Content-Security-Policy": REPORT_POLICY, "X-Frame-Options": "SAMEORIGIN"}
         return Response(data, media_type="text/html", headers=headers)

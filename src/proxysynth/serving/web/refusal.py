@@ -9,11 +9,15 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 
-class Refused(Exception):
-    """A request that cannot be answered, and why."""
+class Refused(HTTPException):
+    """A request that cannot be answered, and why.
+
+    One of starlette's own: any other error that comes up while a body is read would be taken for
+    a body that cannot be parsed.
+    """
 
     def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
+        super().__init__(status, sentence)
         self.status = status
         self.sentence = sentence
 
