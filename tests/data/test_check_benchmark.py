@@ -109,3 +109,19 @@ def test_no_copy_is_an_error(tmp_path):
         check_benchmark("cub200", tmp_path)
     with pytest.raises(ValueError, match="unknown benchmark 'birds'"):
         check_benchmark("birds", tmp_path)
+
+
+def test_a_refusal_says_what_helps(tmp_path, monkeypatch):
+    root = cub200(tmp_path, monkeypatch)
+    (root / "images/003.Crow/2.jpg").unlink()
+    lacking = check_benchmark("cub200", root)
+    assert "accept it with --allow-incomplete" in lacking.refusal()
+    for bird in (*root.glob("images/003*/*"), *root.glob("images/004*/*")):
+        bird.unlink()
+    halved = check_benchmark("cub200", root, allow_incomplete=True)
+    assert not halved.accepted
+    assert "has no test pictures" in halved.refusal(allow_incomplete=True)
+    (root / "images/001.Auk/0.jpg").write_text("<!DOCTYPE html><html>")
+    page = check_benchmark("cub200", root, allow_incomplete=True).refusal(allow_incomplete=True)
+    assert "images/001.Auk/0.jpg (it is an HTML page" in page
+    assert "--allow-incomplete" not in page

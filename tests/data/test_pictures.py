@@ -287,3 +287,8 @@ def test_damaged_bytes_never_end_in_another_error(name):
         except UnreadablePicture:
             unreadable += 1
     assert unreadable > 0
+
+
+def test_floats_of_one_value_out_of_range(tmp_path):
+    Image.fromarray(np.full((2, 3), 300.0, np.float32)).save(tmp_path / "flat.tiff")
+    assert np.asarray(open_picture(tmp_path / "flat.tiff")).tolist() == [[[0] * 3] * 3] * 2

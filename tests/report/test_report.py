@@ -135,6 +135,9 @@ def test_the_sentence_about_training():
     )
     assert made_worse(mixed, before) == ["map@r"]
     assert "changed nothing" in training_changed(before, before)
+    lower = {"recall@1": 0.4, "map@r": 0.1}
+    assert "on these unseen classes" in training_changed(lower, before)
+    assert "unseen" not in training_changed(lower, before, unseen=False)
 
 
 @pytest.mark.parametrize(

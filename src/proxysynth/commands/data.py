@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from rich.table import Table
 from proxysynth.commands.usage import understanding
 from proxysynth.data import (
     CATALOGUE,
+    BadPictures,
     catalogue,
     check_benchmark,
     default_workers,
@@ -34,16 +36,22 @@ def list_data(args: argparse.Namespace) -> dict[str, Any]:
                 for part in row["pictures"]
             ]
             console.print(f"[bold]{row['name']}[/bold]  {escape(row['title'])}, {row['size']}")
-            facts = Table.grid(padding=(0, 2))
-            facts.add_row("  has", "; ".join(parts))
-            facts.add_row("  needs", escape(", ".join(row["needs"])))
-            facts.add_row("  from", escape(row["published"]))
-            facts.add_row("  licence", escape(row["licence"]))
-            if row["note"]:
-                facts.add_row("  note", escape(row["note"]))
-            console.print(facts)
+            _show({"has": "; ".join(parts), "needs": ", ".join(row["needs"])}, console)
+            # An address is there to be copied: never cut, in a terminal of any width.
+            console.print(f"  from     {row['published']}", markup=False, soft_wrap=True)
+            _show({"licence": row["licence"], "note": row["note"]}, console)
             console.print()
     return {"benchmarks": rows}
+
+
+def _show(facts: dict[str, str], console: Console) -> None:
+    """A line or more for each fact that there is."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(min_width=9)
+    for name, fact in facts.items():
+        if fact:
+            table.add_row(f"  {name}", escape(fact))
+    console.print(table)
 
 
 def check_data(args: argparse.Namespace) -> dict[str, Any]:
@@ -56,13 +64,12 @@ def check_data(args: argparse.Namespace) -> dict[str, Any]:
         )
     if not args.json:
         Console().print(checked.describe(), markup=False, soft_wrap=True)
+    told: dict[str, Any] = {**encode(checked), "complete": checked.complete}
     if not checked.accepted:
-        raise RuntimeError(
-            f"{checked.title} in {checked.root} is not complete: get the missing files, or accept "
-            "it with --allow-incomplete"
-        )
-    told: dict[str, Any] = encode(checked)
-    return {**told, "complete": checked.complete}
+        if args.json:  # what is wrong with a copy is what a program asks for
+            print(json.dumps(told), flush=True)
+        raise RuntimeError(checked.refusal(args.allow_incomplete))
+    return told
 
 
 def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
@@ -71,9 +78,22 @@ def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
         look_up(args.name, CATALOGUE, "benchmark")
     out = args.out or args.root.with_name(f"{args.root.name}-{args.side}")
     with _bar("shrinking") as progress:
-        made = prepare_benchmark(
-            args.name, args.root, out, args.side, args.allow_incomplete, _workers(args), progress
-        )
+        try:
+            made = prepare_benchmark(
+                args.name,
+                args.root,
+                out,
+                args.side,
+                args.allow_incomplete,
+                _workers(args),
+                progress,
+            )
+        except BadPictures as error:  # whose own words name an option that this verb has not
+            raise RuntimeError(
+                str(error).replace(
+                    "skip them with --skip-bad", "leave them out with --allow-incomplete"
+                )
+            ) from error
     if not args.json:
         Console().print(
             f"{made.written:,} pictures written to {made.root}, {made.kept:,} were there already.",

@@ -8,7 +8,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-NAMES = {"r_precision": "R-precision", "map@r": "MAP@R", "precision@1": "P@1", "nmi": "NMI"}
+from proxysynth.report.numbers import heading, name as measure_name
+
 COUNTS = ("queries", "queries_without_positive")
 
 
@@ -19,9 +20,12 @@ def show_measures(rows: Mapping[str, Mapping[str, float]], title: str, console: 
     hidden = (*COUNTS, "precision@1") if "recall@1" in first else COUNTS
     keys = [key for key in first if key not in hidden]
     table = Table(title=title, box=box.SIMPLE, title_justify="left", title_style="bold")
+    # On one line where there is room for it, with three more columns of space for each name.
+    width = sum(3 + len(text) for text in (max(rows, key=len), *map(measure_name, keys)))
+    called = measure_name if 1 + width <= console.width else heading
     table.add_column("")
     for key in keys:
-        table.add_column(NAMES.get(key, key.capitalize()), justify="right")
+        table.add_column(called(key), justify="right", overflow="fold")
     for name, metrics in rows.items():
         table.add_row(name, *(_percent(metrics.get(key)) for key in keys))
     console.print(table)

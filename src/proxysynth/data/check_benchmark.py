@@ -49,6 +49,30 @@ class CopyCheck:
         pairs = [*self.pictures.values(), *self.classes.values()]
         return all(found == published for found, published in pairs) and not self.unreadable
 
+    def refusal(self, allow_incomplete: bool = False) -> str:
+        """Why the copy is not accepted, and what helps; an incomplete one may be allowed already.
+
+        What is unreadable or too much comes first: no option takes it."""
+        pairs = [*self.pictures.values(), *self.classes.values()]
+        what = f"{self.title} in {self.root}"
+        if self.unreadable:
+            file, why = self.unreadable[0]
+            return (
+                f"{what} has unreadable files ({len(self.unreadable):,}), the first is {file} "
+                f"({why}): download them again"
+            )
+        if any(found > published for found, published in pairs):
+            return f"{what} has more than was published: remove what was added"
+        if allow_incomplete:
+            empty = [part for part, (found, _) in self.pictures.items() if not found]
+            return (
+                f"{what} has no {' and no '.join(empty)} pictures, which training needs even of "
+                "an incomplete copy: get the missing files"
+            )
+        return (
+            f"{what} is not complete: get the missing files, or accept it with --allow-incomplete"
+        )
+
     def describe(self) -> str:
         """A line per part and per kind of fault, for people."""
         lines = [f"{self.title} in {self.root}"]

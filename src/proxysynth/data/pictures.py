@@ -102,7 +102,7 @@ def _eight_bits(image: Image.Image) -> np.ndarray:
     values = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
     low, high = float(values.min()), float(values.max())
     if low < 0 or high > (255 if image.mode == "F" else 65535):
-        values = (values - low) * (255 / (high - low))
+        values = (values - low) * (255 / max(high - low, 1e-300))  # one value alone is black
     elif image.mode != "F":
         values = np.floor(values / 256)
     elif high <= 1:

@@ -66,7 +66,11 @@ class Splits:
                 "and are left out of the averages."
             )
         both = len(set(self.train.classes) & set(self.query.classes))
-        if both:
+        if both and both == len(self.query.classes):
+            remarks.append(
+                "All test classes are also trained on, so the result is not about unseen classes."
+            )
+        elif both:
             remarks.append(
                 f"{both} of {len(self.query.classes)} test classes are also trained on, "
                 "so the result is not about unseen classes alone."

@@ -36,6 +36,11 @@ def name(measure: str) -> str:
     return NAMES.get(measure, measure[:1].upper() + measure[1:])
 
 
+def heading(measure: str) -> str:
+    """The name over a column: its number may go to a second line, Recall over @1."""
+    return re.sub(r"(?<=[a-z])(?=@)|(?<=-)(?=precision)", "\n", name(measure))
+
+
 def percent(value: float | None, digits: int = 1) -> str:
     """0.9583 -> 95.8; a dash for what was not measured."""
     return "–" if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f}"

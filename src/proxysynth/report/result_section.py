@@ -73,12 +73,11 @@ def before_and_after(run: FinishedRun) -> Html | None:
         [tag("th", text, class_="number") for text in ("untrained", "trained", "difference")],
     )
     worse = made_worse(run.metrics, run.untrained)
+    told = training_changed(run.metrics, run.untrained, unseen=not run.data.shared_classes)
     return tag(
         "section",
         tag("h2", "Before and after training"),
-        tag(
-            "p", training_changed(run.metrics, run.untrained), class_="note bad" if worse else None
-        ),
+        tag("p", told, class_="note bad" if worse else None),
         tag("div", tag("table", tag("thead", head), tag("tbody", rows)), class_="scroll"),
         tag("p", tag("small", UNTRAINED)),
     )
@@ -89,8 +88,10 @@ def made_worse(trained: Mapping[str, float], untrained: Mapping[str, float]) -> 
     return [key for key in _main(trained, untrained) if trained[key] < untrained[key]]
 
 
-def training_changed(trained: Mapping[str, float], untrained: Mapping[str, float]) -> str:
-    """One plain sentence: what training did to the main measures."""
+def training_changed(
+    trained: Mapping[str, float], untrained: Mapping[str, float], unseen: bool = True
+) -> str:
+    """One plain sentence: what training did to the main measures, on classes unseen or not."""
     keys = _main(trained, untrained)
     worse = made_worse(trained, untrained)
     better = [key for key in keys if trained[key] > untrained[key]]
@@ -105,8 +106,9 @@ def training_changed(trained: Mapping[str, float], untrained: Mapping[str, float
     if not worse:
         return f"Training raised {told(better)}."
     if not better:
+        classes = "unseen classes" if unseen else "classes"
         return (
-            f"Training made it worse: it lowered {told(worse)}, so on these unseen classes the "
+            f"Training made it worse: it lowered {told(worse)}, so on these {classes} the "
             "untrained backbone is the better one; fewer epochs, a lower learning rate or more "
             "seen classes may help."
         )

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .comparison import Comparison
-from .numbers import count, name, percent, points
+from .numbers import count, heading, name, percent, points
 from .result_section import tone
 from .verdict import between, no_difference, short, verdicts, with_spread
 
@@ -37,7 +37,13 @@ def render_terminal(comparison: Comparison, console: Console) -> None:
 
 
 def _table(title: str) -> Table:
-    return Table(title=title, box=box.SIMPLE, title_justify="left", title_style="bold")
+    return Table(
+        title=title,
+        box=box.SIMPLE,
+        collapse_padding=True,
+        title_justify="left",
+        title_style="bold",
+    )
 
 
 def _runs(comparison: Comparison) -> Table:
@@ -46,7 +52,7 @@ def _runs(comparison: Comparison) -> Table:
     table.add_column("run", overflow="fold")
     table.add_column("seed", justify="right")
     for key in comparison.measures:
-        table.add_column(name(key), justify="right")
+        table.add_column(heading(key), justify="right", overflow="fold")
     for run in comparison.runs:
         cells = []
         for key in comparison.measures:
@@ -65,7 +71,7 @@ def _groups(comparison: Comparison) -> Table:
     table.add_column("group", overflow="fold")
     table.add_column("seeds", justify="right")
     for key in comparison.measures:
-        table.add_column(name(key), justify="right")
+        table.add_column(heading(key), justify="right", overflow="fold")
     for group in comparison.groups:
         cells = [with_spread(group.spread(key)) for key in comparison.measures]
         table.add_row(group.letter, escape(group.name), str(len(group.runs)), *cells)

@@ -89,17 +89,16 @@ def _mlrc(table_of: dict[str, str], embeddings: tuple[str, ...], e: Evidence) ->
 
 def _most_recalls(e: Evidence) -> Verdict:
     up, total = 0, 0
+    if any(e.tables.get(f"table{letter}") is None for letter in "FHJL"):
+        return Verdict("not run", "not all of Tables F, H, J and L were made")
     for letter in "FHJL":
-        table = e.tables.get(f"table{letter}")
-        for column in table.columns if table else ():
+        for column in e.tables[f"table{letter}"].columns:
             if not column.key.startswith("recall@"):
                 continue
             for name in LOSS_NAMES.values():
                 plain = e.value(f"table{letter}", f"Proxy {name} BN 512", column.key)
                 ours = e.value(f"table{letter}", f"Proxy PS + {name} BN 512", column.key)
                 up, total = up + (ours > plain), total + 1
-    if not total:
-        return Verdict("not run", "Tables F, H, J and L were not made")
     return held(up > total / 2, f"{up} of {total} Recall@k rise")
 
 

@@ -83,8 +83,10 @@ def _legend(scale: Scale) -> Html:
         tag("span", "green", class_="better"),
         " or ",
         tag("span", "red", class_="worse"),
-        f" only where the 95 % interval over the {len(scale.seeds)} seed"
-        f"{'s' if len(scale.seeds) > 1 else ''} leaves out zero. A dash was not run.",
+        f" only where the 95 % interval over the {len(scale.seeds)} seeds leaves out zero"
+        if len(scale.seeds) > 1
+        else " only where several seeds support it, and there is one",
+        ". A dash was not run.",
     )
 
 
