@@ -100,8 +100,8 @@ def _paper(verbs: Any) -> None:
     paper.add_argument("--scale", choices=SCALES, default="small")
     paper.add_argument("--plan", action="store_true", help="what would be trained, and how long")
     paper.add_argument("--list", action="store_true", help="the names of all artifacts")
-    paper.add_argument("--data", action="append", default=[], metavar="NAME:ROOT",
-                       help="a benchmark's folder, such as cub200:ROOT or cifar10:ROOT; repeatable")  # fmt: skip
+    what = "a benchmark's folder, such as cub200:ROOT or cifar10:ROOT; repeatable"
+    paper.add_argument("--data", action="append", default=[], metavar="NAME:ROOT", help=what)
     paper.add_argument("--seeds", type=int, metavar="N", help="3 at the scale small")
     paper.add_argument("--out", type=Path, metavar="DIR", help="paper unless said otherwise")
     _machine(paper)

@@ -12,7 +12,6 @@ from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training import Run, Split, load, read_result, train
 from proxysynth.training.embed import nearest_class
 from proxysynth.training.prepare import evaluation_transform, make_network, training_transform
-
 from training.test_prepare import FILES, HELD, prepared
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -17,9 +19,9 @@ COLORS = {"better": "green", "worse": "red", None: "dim"}
 
 def render_terminal(comparison: Comparison, console: Console) -> None:
     """Tables of metrics, of groups of seeds, of settings; then what only one of them knows."""
-    console.print(_runs(comparison))
+    console.print(_runs(comparison, console.width))
     if any(len(group.runs) > 1 for group in comparison.groups):
-        console.print(_groups(comparison))
+        console.print(_groups(comparison, console.width))
         if comparison.contrasts:
             console.print(_contrasts(comparison))
     if comparison.settings:
@@ -46,13 +48,23 @@ def _table(title: str) -> Table:
     )
 
 
-def _runs(comparison: Comparison) -> Table:
+def _called(
+    keys: Sequence[str], names: Sequence[str], least: int, width: int
+) -> Callable[[str], str]:
+    """How measures are called over columns of at least so many characters: on one line where it
+    fits, beside the letter, the names and the seeds."""
+    taken = 14 + max(map(len, names)) + sum(2 + max(least, len(name(key))) for key in keys)
+    return name if taken <= width else heading
+
+
+def _runs(comparison: Comparison, width: int) -> Table:
     table = _table("Runs, per cent, with the difference to the first")
     table.add_column("")
     table.add_column("run", overflow="fold")
     table.add_column("seed", justify="right")
+    called = _called(comparison.measures, [run.name for run in comparison.runs], 8, width)
     for key in comparison.measures:
-        table.add_column(heading(key), justify="right", overflow="fold")
+        table.add_column(called(key), justify="right", overflow="fold")
     for run in comparison.runs:
         cells = []
         for key in comparison.measures:
@@ -65,13 +77,14 @@ def _runs(comparison: Comparison) -> Table:
     return table
 
 
-def _groups(comparison: Comparison) -> Table:
+def _groups(comparison: Comparison, width: int) -> Table:
     table = _table("Groups of seeds, mean ± standard deviation")
     table.add_column("")
     table.add_column("group", overflow="fold")
     table.add_column("seeds", justify="right")
+    called = _called(comparison.measures, [group.name for group in comparison.groups], 15, width)
     for key in comparison.measures:
-        table.add_column(heading(key), justify="right", overflow="fold")
+        table.add_column(called(key), justify="right", overflow="fold")
     for group in comparison.groups:
         cells = [with_spread(group.spread(key)) for key in comparison.measures]
         table.add_row(group.letter, escape(group.name), str(len(group.runs)), *cells)

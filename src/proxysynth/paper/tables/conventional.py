@@ -122,8 +122,8 @@ def _table6(scale: Scale, store: Store) -> Table:
 
 
 PROXY_NCA = (
-    "Ours as Proxy-NCA is what the authors' code trains, squared distances with the positive in the "
-    "denominator at a scale of 12, which is Norm-softmax at a scale of 24."
+    "Ours as Proxy-NCA is what the authors' code trains, squared distances with the positive in "
+    "the denominator at a scale of 12, which is Norm-softmax at a scale of 24."
 )
 
 

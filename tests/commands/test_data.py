@@ -1,0 +1,42 @@
+import json
+
+import pytest
+
+from benchmark_imitations import cub200
+from proxysynth.cli import main
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    said = capsys.readouterr()
+    return ended.value.code, said.out, said.err
+
+
+def test_every_address_stands_whole_in_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    _, out, _ = run(capsys, "data", "list", "--json")
+    addresses = [row["published"] for row in json.loads(out)["benchmarks"]]
+    _, out, _ = run(capsys, "data", "list")
+    assert [address for address in addresses if address not in out] == []
+
+
+def test_a_refused_copy_is_told_as_json_too(capsys, tmp_path, monkeypatch):
+    root = cub200(tmp_path, monkeypatch)
+    (root / "images/003.Crow/2.jpg").unlink()
+    code, out, err = run(capsys, "data", "check", "cub200", str(root), "--json")
+    told = json.loads(out)
+    assert code == 1
+    assert told["missing"] == ["images/003.Crow/2.jpg"]
+    assert not told["complete"]
+    assert "--allow-incomplete" in err
+
+
+def test_prepare_names_its_own_option_for_bad_pictures(capsys, tmp_path, monkeypatch):
+    root = cub200(tmp_path / "birds", monkeypatch)
+    (root / "images/003.Crow/2.jpg").write_text("<!DOCTYPE html><html>")
+    code, _, err = run(capsys, "data", "prepare", "cub200", str(root), "--side", "20")
+    assert code == 1
+    assert "003.Crow/2.jpg (it is an HTML page" in err
+    assert "--allow-incomplete" in err
+    assert "--skip-bad" not in err
