@@ -42,7 +42,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         _end("interrupted; the same command goes on", INTERRUPTED)
     if result is not None and args.json:
-        print(json.dumps(result), flush=True)
+        try:
+            print(json.dumps(result), flush=True)
+        except BrokenPipeError:  # whoever read it has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(0)
 
 

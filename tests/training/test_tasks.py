@@ -25,7 +25,7 @@ def classifier(tmp_path_factory):
 
 
 def test_accuracy_is_the_share_of_right_predictions(classifier):
-    run, folder, result = classifier
+    _, folder, result = classifier
     model = load(folder)
     splits = own_splits(model)
     x = model.embed(splits.query.pixels)
@@ -36,6 +36,7 @@ def test_accuracy_is_the_share_of_right_predictions(classifier):
     assert splits.train.classes == splits.query.classes
     tested = Conventional()(model, splits.query)
     assert tested.metrics["accuracy"] == pytest.approx(right)
+    assert "unseen" not in result.verdict
 
 
 def test_a_regulariser_predicts_by_the_loss_it_holds():

@@ -27,7 +27,9 @@ def show(rows: list[Row], console: Console) -> None:
         for row in group:
             style = "bold" if row.get("reached") is not None else None
             table.add_row(*(_cell(key, row.get(key)) for key in columns), style=style)
-        console.print(table)
+        # A table wider than the terminal may run over its edge: numbers cut short say nothing.
+        wide = max(console.width, Console(width=10_000).measure(table).maximum)
+        Console(file=console.file, width=wide).print(table, crop=False)
 
 
 def save(rows: list[Row], folder: Path) -> list[Path]:

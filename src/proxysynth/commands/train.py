@@ -54,7 +54,7 @@ def _trained(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         console = Console()
         show_measures(
             {"trained": result.metrics, "untrained backbone": result.untrained},
-            f"Unseen classes of {result.data['name']}, per cent ({result.why})",
+            f"{result.tested.capitalize()} of {result.data['name']}, per cent ({result.why})",
             console,
         )
         console.print(result.verdict, markup=False)

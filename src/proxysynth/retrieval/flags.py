@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 GROUP = 128
-"""Neighbouring flags that are counted together; few groups have a one."""
+"""Neighbouring flags that are counted together."""
+
+SPARSE = 1 / 8
+"""Groups with a one, as a part of all, up to which it pays to gather them."""
 
 
 def count(flags: Tensor) -> Tensor:
@@ -21,9 +24,9 @@ def count(flags: Tensor) -> Tensor:
 def ones(flags: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns of the ones, in the order in which the matrix lies in memory.
 
-    Groups without a one are passed over. Of the others eight flags at a time are looked at as one
-    machine word, which is several times as fast as `nonzero` itself. So a matrix has a multiple of
-    eight columns; transposed, of rows.
+    Eight flags at a time are looked at as one machine word, which is several times as fast as
+    `nonzero` itself; where ones are few, groups without one are passed over. A matrix has a
+    multiple of eight columns; transposed, of rows.
 
     Args:
         counts: of `count`.
@@ -31,11 +34,19 @@ def ones(flags: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     if not flags.is_contiguous():
         column, row = ones(flags.T, counts)
         return row, column
-    groups = flags.view(len(counts), -1)
     full = counts.nonzero().squeeze(1)
-    words = groups.index_select(0, full).to(torch.bool).view(torch.int64)
-    group, word = words.nonzero(as_tuple=True)
-    hit, byte = words[group, word][:, None].view(torch.bool).nonzero(as_tuple=True)
-    place = full[group[hit]] * groups.shape[1] + word[hit] * 8 + byte
+    if len(full) > SPARSE * len(counts):
+        return _in_words(flags)
+    groups = flags.view(len(counts), -1)
+    group, place = _in_words(groups.index_select(0, full))
+    place += full[group] * groups.shape[1]
     row = place.div(flags.shape[1], rounding_mode="floor")
     return row, place - row * flags.shape[1]
+
+
+def _in_words(flags: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the ones, eight flags at a time as one machine word."""
+    words = flags.to(torch.bool).view(torch.int64)
+    row, word = words.nonzero(as_tuple=True)
+    hit, byte = words[row, word][:, None].view(torch.bool).nonzero(as_tuple=True)
+    return row[hit], word[hit] * 8 + byte

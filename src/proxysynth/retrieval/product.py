@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from proxysynth.retrieval.dots import dots
-from proxysynth.retrieval.rounding import Rounded, multiply, rounded, slack, types_that_pay
+from proxysynth.retrieval.rounding import (
+    Rounded,
+    best_unit,
+    multiply,
+    rounded,
+    slack,
+    types_that_pay,
+)
 from proxysynth.retrieval.shelf import Shelf
 
 
@@ -82,8 +89,12 @@ class Product:
 
     def __init__(self, queries: Shelf, gallery: Shelf) -> None:
         self.queries, self.gallery = queries, gallery
-        self.lock = threading.Lock()
-        self.levels: dict[torch.dtype, tuple[Rounded, Rounded]] = {}
+        types = types_that_pay(queries.x.device, queries.x.shape[1])
+        self.units = (1.0, 1.0)
+        if torch.int8 in types:
+            unit = best_unit(queries.x)
+            self.units = unit, unit if gallery is queries else best_unit(gallery.x)
+        self.rounded: dict[tuple[torch.dtype, bool, int, int], Rounded] = {}
         self.pause: Counter[torch.dtype] = Counter()
         self.wait: Counter[torch.dtype] = Counter()
         self.buffers = threading.local()
@@ -99,7 +110,7 @@ class Product:
                 self.wait[dtype] -= 1
                 continue
             enough = 1.0 if dtype == torch.float32 else self.queries.x.shape[1] * EXACT_COST
-            both = self._make(a, b, *self._level(dtype), enough)
+            both = self._make(a, b, self._part(dtype, a, True), self._part(dtype, b, False), enough)
             waiting = {way: see for way, see in waiting.items() if not see(both[way])}
             if not waiting:
                 self.pause[dtype] = 0
@@ -108,23 +119,27 @@ class Product:
             self.pause[dtype] = min(2 * self.pause[dtype] + 1, LONGEST_PAUSE)
             self.wait[dtype] = self.pause[dtype]
 
-    def _level(self, dtype: torch.dtype) -> tuple[Rounded, Rounded]:
-        with self.lock:  # one thread does it for all
-            if dtype not in self.levels:
-                queries = rounded(self.queries.x, dtype)
-                own = self.gallery is self.queries
-                self.levels[dtype] = queries, queries if own else rounded(self.gallery.x, dtype)
-        return self.levels[dtype]
+    def _part(self, dtype: torch.dtype, rows: slice, of_queries: bool) -> Rounded:
+        """These rows in a shorter type, made when they are first wanted.
+
+        Two threads may both make them, which costs less than to wait for each other.
+        """
+        of_queries = of_queries or self.gallery is self.queries
+        key = dtype, of_queries, rows.start, rows.stop
+        if key not in self.rounded:
+            shelf, unit = (self.queries if of_queries else self.gallery), self.units[not of_queries]
+            self.rounded[key] = rounded(shelf.x[rows], dtype, unit)
+        return self.rounded[key]
 
     def _make(
         self, a: slice, b: slice, queries: Rounded, gallery: Rounded, enough: float
     ) -> tuple[Block, Block]:
         S, flags, others = self._buffers((a.stop - a.start, b.stop - b.start))
-        S = multiply(queries, a, gallery, b, S, spare=flags)
+        S = multiply(queries, gallery, S, spare=flags)
         flags, others = flags.view(S.dtype), others.view(S.dtype)
         self._hide(S, a, b)
         x, y = self.queries.x[a], self.gallery.x[b]
-        off_x, off_y = queries.off[a], gallery.off[b]
+        off_x, off_y = queries.off, gallery.off
         unit, grain = queries.unit * gallery.unit, queries.grain
         upright = Block(
             S,

@@ -41,12 +41,15 @@ class Rounded:
     grain: float
 
 
-def rounded(x: Tensor, dtype: torch.dtype) -> Rounded:
-    """The rows of x, of length one or zero, in another type."""
+def rounded(x: Tensor, dtype: torch.dtype, unit: float | None = None) -> Rounded:
+    """The rows of x, of length one or zero, in another type; `unit` of whole numbers, if known."""
     off = torch.full((len(x), 1), summing(x.shape[1], dtype), device=x.device)
     if dtype == x.dtype:
         return Rounded(x, 1.0, off, 0.0)
-    unit = _best_unit(x) if dtype == torch.int8 else 1.0
+    if dtype != torch.int8:
+        unit = 1.0
+    elif unit is None:
+        unit = best_unit(x)
     short = torch.empty(x.shape, dtype=dtype, device=x.device)
     for at in range(0, len(x), 4096):
         rows = slice(at, at + 4096)
@@ -79,14 +82,12 @@ def summing(d: int, dtype: torch.dtype) -> float:
     return error
 
 
-def multiply(
-    x: Rounded, rows: slice, y: Rounded, columns: slice, S: Tensor, spare: Tensor
-) -> Tensor:
+def multiply(x: Rounded, y: Rounded, S: Tensor, spare: Tensor) -> Tensor:
     """x' . y' in the memory of S, as float32, or as int32 where x' are whole numbers.
 
     `spare` is a buffer as large as S.
     """
-    a, b = x.x[rows], y.x[columns].T
+    a, b = x.x, y.x.T
     if a.dtype == torch.float32:
         return torch.mm(a, b, out=S)
     if a.dtype == torch.int8:
@@ -113,13 +114,13 @@ def _seconds(dtype: torch.dtype, d: int, side: int = 480) -> float:
     largest = 127 if dtype == torch.int8 else 1
     x = torch.full((side, d), largest, dtype=dtype)
     x[::2] *= -1
-    rows, numbers = slice(0, side), Rounded(x, 1.0, torch.empty(0), 0.0)
+    numbers = Rounded(x, 1.0, torch.empty(0), 0.0)
     S, spare = torch.empty(2, side, side)
     seconds = []
     try:
         for _ in range(6):
             start = time.thread_time()
-            made = multiply(numbers, rows, numbers, rows, S, spare)
+            made = multiply(numbers, numbers, S, spare)
             seconds.append(time.thread_time() - start)
     except (AttributeError, RuntimeError, TypeError):
         return float("inf")
@@ -132,7 +133,7 @@ def _whole(x: Tensor, unit: float) -> Tensor:
     return (x / unit).round_().clamp_(-127, 127)
 
 
-def _best_unit(x: Tensor) -> float:
+def best_unit(x: Tensor) -> float:
     """The unit by which no row loses much: a small one cuts off, a large one is coarse."""
     sample = x[:: -(-len(x) // 1024)]
     largest = float(sample.abs().max())

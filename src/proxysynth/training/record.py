@@ -57,6 +57,11 @@ class Result:
         )
 
     @property
+    def tested(self) -> str:
+        """Which classes the metrics are about: unseen ones, or other pictures of the seen."""
+        return "seen classes" if "accuracy" in self.metrics else "unseen classes"
+
+    @property
     def verdict(self) -> str:
         """Trained against untrained, in one sentence."""
         change = " and ".join(
@@ -65,8 +70,8 @@ class Result:
             for name in (self.worse or COMPARED)
         )
         if self.worse:
-            return f"Training made the backbone worse on unseen classes: {change}."
-        return f"Training took unseen classes' {change}."
+            return f"Training made the backbone worse on {self.tested}: {change}."
+        return f"Training took {self.tested}' {change}."
 
     def to_json(self) -> dict[str, Any]:
         told = {"format": FORMAT, **asdict(self)}
