@@ -46,11 +46,11 @@ def run(
     """
     rows = []
     for n, d, per_class in sizes if sizes is not None else QUICK_SIZES if quick else SIZES:
-        rows += compare(n, d, per_class, repeats=3 if quick else 5)
+        rows += compare(n, d, per_class, repeats=3 if quick else 9)
     return [*rows, alone(*(QUICK_ALONE if quick else ALONE))]
 
 
-def compare(n: int, d: int, per_class: int, repeats: int = 5) -> list[dict[str, Any]]:
+def compare(n: int, d: int, per_class: int, repeats: int = 9) -> list[dict[str, Any]]:
     """Rows of all methods at one size."""
     x, y = clustered(n, d, per_class)
     methods: dict[str, Callable[[Tensor, Tensor], Measures]] = {
