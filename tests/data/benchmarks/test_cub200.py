@@ -40,7 +40,7 @@ def test_labels_that_do_not_fit(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"line 1 of .*image_class_labels.txt must have a whole"):
         open_data(f"cub200:{root}")
     labels.unlink()
-    with pytest.raises(ValueError, match=r"cannot read .*image_class_labels.txt: no such file"):
+    with pytest.raises(ValueError, match=r"cannot read .*image_class_labels.txt .no such file"):
         open_data(f"cub200:{root}")
 
 

@@ -31,5 +31,5 @@ def test_bad_label_files(tmp_path, monkeypatch):
             open_data(f"sop:{root}")
         assert "\n" not in str(caught.value)
     file.unlink()
-    with pytest.raises(ValueError, match="cannot read .*Ebay_test.txt: no such file"):
+    with pytest.raises(ValueError, match="cannot read .*Ebay_test.txt .no such file"):
         open_data(f"sop:{root}")

@@ -63,7 +63,10 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise ValueError(f"cannot read {file}: {(error.strerror or 'unknown').lower()}") from error
+        why = (error.strerror or "unknown").lower()
+        raise ValueError(
+            f"cannot read {file} ({why}): unpack the archive again, it holds this file"
+        ) from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} must be a text file in UTF-8: download it again") from error
 

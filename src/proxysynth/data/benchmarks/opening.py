@@ -125,6 +125,6 @@ def _incomplete(contents: Contents, entry: Benchmark, count: Tally) -> str:
         why = ""
     return (
         f"the copy of {entry.title} in {contents.base} is incomplete, it has {count}{why}: "
-        f"{how_to_get(entry, contents.base)}, or accept what is "
-        "there with --set split.incomplete=true (in Python incomplete=True)"
+        f"{how_to_get(entry, contents.base)}, or accept what is there, when training with --set "
+        "split.incomplete=true (in Python incomplete=True), else with --allow-incomplete"
     )
