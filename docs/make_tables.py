@@ -12,6 +12,7 @@ import statistics
 import sys
 from pathlib import Path
 
+from proxysynth.paper.tables.cells import LOSS_NAMES
 from proxysynth.report.student import paired_interval
 
 ROOT = Path(__file__).parents[1]
@@ -86,16 +87,6 @@ def neighbours() -> str:
     return f"`proxysynth bench neighbours`:\n\n{table(head, body)}\n\n{source(found)}"
 
 
-LOSSES = {
-    "softmax": "Softmax",
-    "norm_softmax": "Norm-softmax",
-    "sphereface": "SphereFace",
-    "cosface": "CosFace",
-    "arcface": "ArcFace",
-    "proxy_nca": "Proxy-NCA",
-    "soft_triple": "SoftTriple",
-    "proxy_anchor": "Proxy-anchor",
-}
 Values = dict[int, float]  # by seed
 
 
@@ -151,7 +142,7 @@ def _compared(title: str, name: str) -> str:
         return f"{title} not run yet."
     head = ["", "seeds", "Recall@1", "with Proxy Synthesis", "MAP@R", "with Proxy Synthesis"]
     body = []
-    for loss, spoken in LOSSES.items():
+    for loss, spoken in LOSS_NAMES.items():
         line, seeds = [spoken], 0
         for measure in ("recall@1", "map@r"):
             plain, mixed = (
