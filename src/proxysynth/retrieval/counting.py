@@ -30,6 +30,9 @@ NEVER = 64.0
 FEW = 1 / 256
 """Of a block, to be measured exactly: with more it is worth to look for those that need not."""
 
+NARROW = 16
+"""Positives of a query, up to which looking at all of them is faster than bisection."""
+
 
 class Counter:
     """Counts, for a block of queries, the negatives before each positive.
@@ -112,7 +115,10 @@ class Counter:
         """(p,) how many of the first `length` positives come before."""
         t, j = self.t.view(-1), self.index.view(-1)
         base = row * self.t.shape[1]
-        m = _bisect(length, base, lambda at: t[at] > s)
+        if self.t.shape[1] <= NARROW:
+            m = (self.t.index_select(0, row) > s[:, None]).sum(1).minimum(length)
+        else:
+            m = _bisect(length, base, lambda at: t[at] > s)
         # Few are tied with a positive; only for those the indices are looked up.
         tied = (t[base + m.minimum(length - 1)] == s).nonzero().squeeze(1)
         if len(tied):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from proxysynth.retrieval.dots import dots
+from proxysynth.retrieval.runs import spread
 from proxysynth.retrieval.shelf import Shelves
 
 
@@ -31,7 +32,7 @@ def find_positives(shelves: Shelves, rows: slice) -> Positives:
     queries, gallery = shelves.queries, shelves.gallery
     klass = queries.klass[rows][: queries.real(rows)]
     start, end = shelves.start[klass], shelves.start[klass + 1]
-    row, place = _spread(start, end - start)
+    row, place = spread(start, end - start)
     if shelves.own:
         others = gallery.index[place] != queries.index[rows][row]
         row, place = row[others], place[others]
@@ -44,10 +45,3 @@ def find_positives(shelves: Shelves, rows: slice) -> Positives:
     index[row, m] = gallery.index[place]
     similarity, order = similarity.sort(dim=1, descending=True, stable=True)
     return Positives(similarity, index.gather(1, order), count)
-
-
-def _spread(start: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-    """The numbers from start[i] on, size[i] of them, for every i; and the i of each."""
-    i = torch.arange(len(size), device=size.device).repeat_interleave(size)
-    step = torch.arange(len(i), device=size.device) - (size.cumsum(0) - size)[i]
-    return i, start[i] + step

@@ -23,6 +23,7 @@ from proxysynth.retrieval.rounding import (
     slack,
     types_that_pay,
 )
+from proxysynth.retrieval.runs import spread
 from proxysynth.retrieval.shelf import Shelf
 
 
@@ -76,6 +77,9 @@ FAR = 2.0**30
 """Beyond every sum of products of bytes, and a whole number in float32 as well as in int32."""
 
 Viewer = Callable[[Block], bool]
+
+SCATTERED = 1 / 16
+"""The part of a block up to which single entries are filled faster than all are looked at."""
 
 LONGEST_PAUSE = 15
 """Blocks for which a type that was too coarse is left out, at most."""
@@ -171,7 +175,13 @@ class Product:
         rows, columns = self.queries.real(a), self.gallery.real(b)
         mine, theirs = self.queries.klass[a][:rows], self.gallery.klass[b][:columns]
         if mine[0] <= theirs[-1] and theirs[0] <= mine[-1]:  # both ascend
-            S[:rows, :columns].masked_fill_(mine[:, None] == theirs, never)
+            start = torch.searchsorted(theirs, mine)
+            size = torch.searchsorted(theirs, mine, right=True) - start
+            if int(size.sum()) > SCATTERED * S.numel():
+                S[:rows, :columns].masked_fill_(mine[:, None] == theirs, never)
+            else:
+                row, column = spread(start, size)
+                S.view(-1).index_fill_(0, row * S.shape[1] + column, never)
         S[rows:] = never
         S[:, columns:] = never
 
