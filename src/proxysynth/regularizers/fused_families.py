@@ -26,6 +26,20 @@ from proxysynth.losses import (
 BOUND = 40.0
 """Cosines times a scale up to this need no shift: exp(80) is a float32, and so is exp(-80)."""
 
+LOG2E = math.log2(math.e)
+
+
+def exponential(M: Tensor, top: Tensor | None = None) -> Tensor:
+    """exp(M - top), a new matrix.
+
+    As a power of two on a CPU: there torch's `exp2` takes a third of the time of its `exp`, which
+    goes to a library that is slow on some processors. What the product rounds off is what the
+    logits themselves were rounded by.
+    """
+    if M.device.type != "cpu":
+        return torch.exp(M) if top is None else (M - top).exp_()
+    return (M * LOG2E if top is None else (M - top).mul_(LOG2E)).exp2_()
+
 
 class Own(NamedTuple):
     """Where in a block own logits stand: at (rows, columns); no rows is every row in order."""
@@ -84,10 +98,10 @@ class Rows:
     def piece(self, M: Tensor, N: Tensor, own_M: Own, own_N: Own | None, classes: int) -> Piece:
         tops = None
         if self.normalized and self.scale <= BOUND:  # the paper's losses all are
-            E_M, E_N = M.exp(), N.exp()
+            E_M, E_N = exponential(M), exponential(N)
         else:
             top_M, top_N = M.amax(dim=1, keepdim=True), N.amax(dim=1, keepdim=True)
-            E_M, E_N = (M - top_M).exp_(), (N - top_N).exp_()
+            E_M, E_N = exponential(M, top_M), exponential(N, top_N)
             tops = torch.cat((top_M, top_N))[:, 0]
         own_M.clear(E_M)
         if own_N is not None:
@@ -133,10 +147,10 @@ class Columns:
     def piece(self, M: Tensor, N: Tensor, own_M: Own, own_N: Own | None, classes: int) -> Piece:
         ahead = self.scale * self.margin
         if self.bounded:
-            E_M, E_N, total = M.exp(), N.exp(), M.new_tensor(math.exp(-ahead))
+            E_M, E_N, total = exponential(M), exponential(N), M.new_tensor(math.exp(-ahead))
         else:
             top = torch.maximum(M.amax(dim=0), N.amax(dim=0)).clamp_min_(-ahead)
-            E_M, E_N, total = (M - top).exp_(), (N - top).exp_(), torch.exp(-ahead - top)
+            E_M, E_N, total = exponential(M, top), exponential(N, top), torch.exp(-ahead - top)
         own_M.clear(E_M)
         if own_N is not None:
             own_N.clear(E_N)
