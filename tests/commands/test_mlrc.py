@@ -139,6 +139,18 @@ def test_a_class_without_a_second_picture_is_one_line(tmp_path, capsys):
     assert err.count("\n") == 1
 
 
+def test_an_unseen_picture_alone_in_its_class_is_left_out_and_said(tmp_path, capsys):
+    root = pictures(tmp_path / "set", classes=12, each=2)
+    (root / sorted(path.name for path in root.iterdir())[-1] / "1.png").unlink()
+    argv = ["mlrc", str(root), "--scale", "smoke", "--trials", "1", "--set", "epochs=1"]
+    argv += ["--set", "split.order=sorted", "--threads", "1", "--out", str(tmp_path / "s")]
+    ended, out, _ = run(capsys, *argv)
+    assert ended == 0
+    assert "1 unseen picture alone in a class, left out" in " ".join(out.split())
+    told = json.loads((tmp_path / "s" / "result.json").read_text())
+    assert told["queries_without_positive"] == 1
+
+
 def test_data_that_is_not_there(capsys):
     ended, _, err = run(capsys, "mlrc", "glphys")
     assert ended == 2

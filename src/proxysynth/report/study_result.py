@@ -48,6 +48,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
         "best_trial": best.index + 1,
         "value": best.value,
         **values,
+        "queries_without_positive": max(one.alone for one in outcome.repetitions),
         "summary": {
             kind: {name: spread(each) for name, each in values[kind].items()} for kind in KINDS
         },

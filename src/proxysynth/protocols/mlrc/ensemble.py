@@ -34,10 +34,12 @@ class Measured:
     Args:
         separated: the mean over the models of the folds.
         concatenated: of the embeddings of all of them, joined.
+        alone: queries left out, for there is no second picture of their class.
     """
 
     separated: dict[str, float]
     concatenated: dict[str, float]
+    alone: int = 0
 
 
 def measure_ensemble(
@@ -61,6 +63,7 @@ def measure_ensemble(
     return Measured(
         separated={name: fmean(item.metrics[name] for item in tested) for name in MEASURES},
         concatenated={name: joined[name] for name in MEASURES},
+        alone=int(joined["queries_without_positive"]),
     )
 
 
