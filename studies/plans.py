@@ -97,6 +97,16 @@ def glyph_settings(**_: Any) -> Plan:
         yield Planned(plain, {"alpha": "", "mu": 0, "per_pair": "", "duplicates": "", "seed": seed})
 
 
+def glyph_scales(**_: Any) -> Plan:
+    """Norm-softmax at several scales: on a fold of the seen classes, four seeds and folds."""
+    for seed in range(4):
+        split = replace(GLYPHS.split, fold=seed % 4)
+        for scale in (4.0, 6.0, 9.0, 14.0, 23.0, 40.0, 64.0):
+            for kind, loss in _with_and_without(NormSoftmax(scale=scale)):
+                run = replace(GLYPHS, loss=loss, seed=seed, split=split)
+                yield Planned(run, {"scale": scale, "regularizer": kind, "seed": seed})
+
+
 def cub200(cub: str | None = None, **_: Any) -> Plan:
     """CUB-200-2011 at 96 pixels, EfficientNet-Lite0 from its ImageNet weights."""
     if cub is None:
@@ -120,5 +130,12 @@ def _with_and_without(loss: Any) -> list[tuple[str, Any]]:
 
 STUDIES: dict[str, Callable[..., Plan]] = {
     study.__name__: study
-    for study in (cub200, glyph_losses, glyph_regularizers, glyph_classes, glyph_settings)
+    for study in (
+        cub200,
+        glyph_losses,
+        glyph_regularizers,
+        glyph_classes,
+        glyph_settings,
+        glyph_scales,
+    )
 }

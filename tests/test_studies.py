@@ -29,7 +29,7 @@ def studies(monkeypatch):
 
 def test_every_run_is_planned_once(studies, tmp_path) -> None:
     counts = {"cub200": 24, "glyph_losses": 160, "glyph_regularizers": 45, "glyph_classes": 72,
-              "glyph_settings": 52}  # fmt: skip
+              "glyph_settings": 52, "glyph_scales": 56}  # fmt: skip
     for name, study in studies.STUDIES.items():
         planned = list(study(cub=str(tmp_path)))
         assert len({item.run.identity for item in planned}) == len(planned) == counts[name]
@@ -38,7 +38,8 @@ def test_every_run_is_planned_once(studies, tmp_path) -> None:
 
 
 def test_settings_are_chosen_without_the_unseen_classes(studies) -> None:
-    assert all(item.run.split.fold is not None for item in studies.STUDIES["glyph_settings"]())
+    for name in ("glyph_settings", "glyph_scales"):
+        assert all(item.run.split.fold is not None for item in studies.STUDIES[name]())
 
 
 def test_finished_runs_make_the_table(studies, tmp_path) -> None:

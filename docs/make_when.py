@@ -1,0 +1,119 @@
+"""Draws docs/when_it_helps.svg and .png from results/study_glyph_classes.csv and _scales.csv.
+
+python docs/make_when.py [FOLDER OF RESULTS] [FOLDER]
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean, stdev
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from proxysynth.paper.figures.style import BLUE, FAINT, GOLD, INK, lettered, panels, styled
+from proxysynth.report.student import paired_interval
+from proxysynth.training.durable import write_bytes
+
+DOCS = Path(__file__).parent
+KINDS = {"none": ("Norm-softmax", INK, "o"), "proxy_synthesis": ("with Proxy Synthesis", GOLD, "D")}
+LINES = ((BLUE, "o", 0.97), (INK, "s", 1.03))
+"""Colour, mark, and a step aside, so that intervals do not cover each other."""
+
+Row = dict[str, str]
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a study; none if it was never made."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def by_seed(rows: list[Row], kind: str) -> dict[int, float]:
+    return {int(r["seed"]): 100 * float(r["map@r"]) for r in rows if r["regularizer"] == kind}
+
+
+def gain_by_classes(axes: Axes, rows: list[Row]) -> None:
+    """The change of MAP@R over the number of seen classes, a line for the pictures of a class."""
+    lettered(axes, "a", "Gain by the number of seen classes")
+    axes.axhline(0, color=FAINT, zorder=0)
+    kinds = sorted({int(r["per_class"]) for r in rows})
+    for (color, mark, aside), faces in zip(LINES, kinds, strict=False):
+        xs, middle, low, high = [], [], [], []
+        for classes in sorted({int(r["classes"]) for r in rows}):
+            here = [r for r in rows if (int(r["classes"]), int(r["per_class"])) == (classes, faces)]
+            plain, mixed = by_seed(here, "none"), by_seed(here, "proxy_synthesis")
+            seeds = sorted(plain.keys() & mixed.keys())
+            if len(seeds) < 2:
+                continue
+            a, b = [plain[s] for s in seeds], [mixed[s] for s in seeds]
+            gain, (bottom, top) = fmean(b) - fmean(a), paired_interval(a, b)
+            xs.append(aside * classes)
+            middle.append(gain)
+            low.append(gain - bottom)
+            high.append(top - gain)
+        axes.errorbar(
+            xs, middle, yerr=(low, high), color=color, marker=mark, markersize=4.5, capsize=2.5,
+            elinewidth=0.9, label=f"{faces} pictures of a class",
+        )  # fmt: skip
+    _numbered(axes, sorted({int(r["classes"]) for r in rows}))
+    axes.set_xlabel("seen classes")
+    axes.set_ylabel("change of MAP@R, points")
+    axes.legend()
+
+
+def level_by_scale(axes: Axes, rows: list[Row]) -> None:
+    """MAP@R over the scale of Norm-softmax, with and without."""
+    lettered(axes, "b", "MAP@R by the scale of the loss")
+    for kind, (label, color, mark) in KINDS.items():
+        values: dict[float, list[float]] = defaultdict(list)
+        for row in rows:
+            if row["regularizer"] == kind:
+                values[float(row["scale"])].append(100 * float(row["map@r"]))
+        xs = sorted(values)
+        spread = [stdev(values[x]) if len(values[x]) > 1 else 0.0 for x in xs]
+        axes.errorbar(
+            xs, [fmean(values[x]) for x in xs], yerr=spread, color=color, marker=mark,
+            markersize=4.5, capsize=2.5, elinewidth=0.9, label=label,
+        )  # fmt: skip
+    _numbered(axes, sorted({float(r["scale"]) for r in rows}))
+    axes.set_xlabel("scale")
+    axes.set_ylabel("MAP@R, held-out seen classes")
+    axes.legend()
+
+
+def _numbered(axes: Axes, values: list[int] | list[float]) -> None:
+    axes.set_xscale("log")
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.minorticks_off()
+
+
+@styled
+def draw(results: Path) -> Figure:
+    figure, (left, right) = panels(1, 2, height=3.0)
+    gain_by_classes(left, read(results / "study_glyph_classes.csv"))
+    level_by_scale(right, read(results / "study_glyph_scales.csv"))
+    return figure
+
+
+def main(results: Path, folder: Path) -> None:
+    """Write both files; the same bytes every time."""
+    figure = draw(results)
+    for ending in ("svg", "png"):
+        file = io.BytesIO()
+        with rc_context({"svg.hashsalt": "proxysynth"}):
+            about = {"Date": None} if ending == "svg" else {"Software": None}
+            figure.savefig(file, format=ending, dpi=200, facecolor="white", metadata=about)
+        write_bytes(folder / f"when_it_helps.{ending}", file.getvalue())
+
+
+if __name__ == "__main__":
+    given = [Path(word) for word in sys.argv[1:]]
+    main(given[0] if given else DOCS.parent / "results", given[1] if given[1:] else DOCS)
