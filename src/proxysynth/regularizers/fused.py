@@ -102,7 +102,7 @@ class _Fused(torch.autograd.Function):
 
         target = draw.target + (c - blocks[-1].part.start)
         own = torch.cat((L.gather(1, y[:, None]), T.gather(1, target[:, None])))[:, 0]
-        outcome = family.outcome(pieces, own, torch.cat((y, c + draw.target)), c + u)
+        outcome = family.outcome(pieces, own, y, draw.target, c, u)
         ctx.save_for_backward(x, p, L, own, unit_x, length_x, inverse_p)
         ctx.rest = (rows, columns, blocks, pieces, target, outcome, family, low)
         return outcome.value

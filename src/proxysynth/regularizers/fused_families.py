@@ -110,7 +110,9 @@ class Rows:
         shrink = (E_N * N).sum(dim=1) if self.normalized else sums
         return Piece(E_M, E_N, sums, tops, None, shrink)
 
-    def outcome(self, pieces: list[Piece], own: Tensor, y: Tensor, classes: int) -> Outcome:
+    def outcome(
+        self, pieces: list[Piece], own: Tensor, y: Tensor, made_y: Tensor, c: int, u: int
+    ) -> Outcome:
         tops = [piece.tops for piece in pieces if piece.tops is not None]
         if tops:
             logs = [piece.sums.log() + top for piece, top in zip(pieces, tops, strict=True)]
@@ -161,7 +163,10 @@ class Columns:
             sums += top
         return Piece(E_M, E_N, sums, None, factor, (E_N * N) @ factor)
 
-    def outcome(self, pieces: list[Piece], own: Tensor, y: Tensor, classes: int) -> Outcome:
+    def outcome(
+        self, pieces: list[Piece], own: Tensor, y: Tensor, made_y: Tensor, c: int, u: int
+    ) -> Outcome:
+        y, classes = torch.cat((y, c + made_y)), c + u
         push = torch.cat([piece.sums for piece in pieces]).mean()
         pull = self.scale * self.margin - own
         if self.bounded:

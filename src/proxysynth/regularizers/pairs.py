@@ -6,6 +6,8 @@ state gives the same pairs and coefficients on every device and in every process
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -20,6 +22,14 @@ def numpy_generator(generator: torch.Generator | None) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(int(seed)))
 
 
+@lru_cache(maxsize=64)
+def counting(n: int) -> Ints:
+    """0, 1, ..., n - 1: the same array for all who ask, so nobody may write to it."""
+    made = np.arange(n)
+    made.setflags(write=False)
+    return made
+
+
 def draw_pairs(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """m pairs (i, j) of batch positions with labels[i] != labels[j]; none if there is one class.
 
@@ -28,14 +38,14 @@ def draw_pairs(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, In
     of that class, and its members, like all the others among themselves, are used equally often.
     """
     n = len(labels)
-    if m == 0 or (labels == labels[0]).all():
-        none = np.empty(0, np.int64)
+    none = np.empty(0, np.int64)
+    if m == 0:
         return none, none
     rounds = []
     for done in range(0, m, n):
         drawn = _shuffled(labels, min(n, m - done), rng)
         if drawn is None:
-            return _grouped(labels, m, rng)
+            return (none, none) if (labels == labels[0]).all() else _grouped(labels, m, rng)
         rounds.append(drawn)
     if len(rounds) == 1:
         return rounds[0]
@@ -49,7 +59,7 @@ def _shuffled(labels: Ints, take: int, rng: np.random.Generator) -> tuple[Ints, 
     """
     n = len(labels)
     if take == n:
-        i, j = np.arange(n), rng.permutation(n)
+        i, j = counting(n), rng.permutation(n)
     else:
         # Firsts and seconds are kept apart (or, past one half, cover everything), so that no
         # position is used twice before another is used once.
@@ -59,6 +69,8 @@ def _shuffled(labels: Ints, take: int, rng: np.random.Generator) -> tuple[Ints, 
         equal = np.flatnonzero(labels[i] == labels[j])
         if len(equal) == 0:
             return i, j
+        if len(equal) == take:  # one class, most likely
+            return None
         for here, there in zip(equal, rng.integers(take, size=len(equal)), strict=True):
             if labels[i[here]] != labels[j[there]] and labels[i[there]] != labels[j[here]]:
                 j[here], j[there] = j[there], j[here]

@@ -16,7 +16,7 @@ from proxysynth.regularizers.blocked import Taking, blocked
 from proxysynth.regularizers.fused import fused, outside_graphs
 from proxysynth.regularizers.fused_families import family_of
 from proxysynth.regularizers.mixed_similarity import mixed_similarity
-from proxysynth.regularizers.pairs import draw_pairs, merge_duplicates, numpy_generator
+from proxysynth.regularizers.pairs import counting, draw_pairs, merge_duplicates, numpy_generator
 from proxysynth.regularizers.synthesis import Draw, Synthetics, synthesize
 
 Part = Literal["both", "original", "synthetic"]
@@ -169,14 +169,15 @@ class ProxySynthesis:
             lam = np.asarray(rng.beta(self.alpha, self.alpha, size))
         else:
             lam = np.full(() if size is None else size, self.lam)
-        target = first = torch.arange(m)
+        target = first = every = torch.arange(m)
         if self.duplicates == "merge":
             target, first = map(torch.from_numpy, merge_duplicates(labels, i, j))
             lam = lam[first][target] if self.per_pair else lam
-        in_order = m == len(labels) and bool((i[1:] > i[:-1]).all())
+        in_order = i is counting(len(labels))
+        drawn = (every if in_order else torch.from_numpy(i), *map(torch.from_numpy, (j, lam)))
         i_, j_, lam_, target, first = (
-            tensor.to(y.device, non_blocking=True)
-            for tensor in (*map(torch.from_numpy, (i, j, lam)), target, first)
+            tensor if y.device.type == "cpu" else tensor.to(y.device, non_blocking=True)
+            for tensor in (*drawn, target, first)
         )
         return Draw(i_, j_, lam_, target, first, in_order)
 

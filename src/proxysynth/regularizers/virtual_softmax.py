@@ -45,7 +45,12 @@ class VirtualSoftmax:
                 f"VirtualSoftmax holds a plain loss such as Softmax(), got {name}: "
                 "one regulariser at a time"
             )
-        if getattr(self.loss, "normalized", True) or not hasattr(self.loss, "from_similarity"):
+        if not all(hasattr(self.loss, part) for part in ("similarity", "from_similarity")):
+            raise ValueError(
+                "VirtualSoftmax needs a loss of raw dot products such as Softmax(), got "
+                f"{name}: it has no similarities beside which a virtual one could stand"
+            )
+        if getattr(self.loss, "normalized", True):
             raise ValueError(
                 "VirtualSoftmax needs a loss of raw dot products such as Softmax(), got "
                 f"{name}: it normalises embeddings and proxies, so the virtual logit |p+| |x| "
