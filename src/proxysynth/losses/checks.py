@@ -31,11 +31,14 @@ def _is_number(value: object) -> bool:
     return number and math.isfinite(value)  # type: ignore[arg-type]
 
 
-def check_batch(x: Tensor, y: Tensor, p: Tensor, subproxies: bool = False) -> Tensor:
+def check_batch(
+    x: Tensor, y: Tensor, p: Tensor, subproxies: bool = False, finite: bool = True
+) -> Tensor:
     """Embeddings, labels and proxies that fit together; returns the labels as int64.
 
     The values themselves (finite, in range) are looked at too, except inside torch.compile, where a
-    look would break the graph.
+    look would break the graph. With `finite=False` whoever calls this looks at the loss instead,
+    with `check_outcome`.
     """
     expected = "(classes, sub-proxies, dimensions)" if subproxies else "(classes, dimensions)"
     if x.dim() != 2 or not x.is_floating_point():
@@ -56,9 +59,15 @@ def check_batch(x: Tensor, y: Tensor, p: Tensor, subproxies: bool = False) -> Te
         raise ValueError(
             f"embeddings are {_name(x)} and proxies {_name(p)}: cast one, or use torch.autocast"
         )
-    if not torch.compiler.is_compiling() and not math.isfinite(float(x.detach().sum())):
-        _check_finite(x)
+    if finite and not torch.compiler.is_compiling():
+        check_outcome(x.detach().sum(), x)
     return y.long()
+
+
+def check_outcome(value: Tensor, x: Tensor) -> None:
+    """A number made of all the embeddings is not finite where one of them is not."""
+    if not torch.compiler.is_compiling() and not math.isfinite(float(value.detach())):
+        _check_finite(x)
 
 
 def check_labels(y: Tensor, n: int, c: int) -> None:

@@ -55,12 +55,12 @@ def fused(family: Family, x: Tensor, y: Tensor, p: Tensor, draw: Draw) -> Tensor
     Half precision (its own, or autocast's) is used for the three products only. The gradient itself
     cannot be differentiated again; the reference path can.
     """
-    low = x.dtype
-    if torch.is_autocast_enabled(x.device.type):
-        low = torch.get_autocast_dtype(x.device.type)
+    apply: Callable[..., Tensor] = outside_graphs(_Fused.apply)
+    if not torch.is_autocast_enabled(x.device.type):
+        return apply(x, p, y, draw, family, x.dtype)
+    low = torch.get_autocast_dtype(x.device.type)
     with torch.autocast(x.device.type, enabled=False):
-        value: Tensor = outside_graphs(_Fused.apply)(x, p, y, draw, family, low)
-    return value
+        return apply(x, p, y, draw, family, low)
 
 
 class _Fused(torch.autograd.Function):
@@ -100,7 +100,8 @@ class _Fused(torch.autograd.Function):
             T = rows.of_rows(L_b)
             pieces.append(family.piece(L_b, T, block.own, block.own_synthetic, c + u))
 
-        target = draw.target + (c - blocks[-1].part.start)
+        assert blocks[-1].own_synthetic is not None
+        target = blocks[-1].own_synthetic.columns
         own = torch.cat((L.gather(1, y[:, None]), T.gather(1, target[:, None])))[:, 0]
         outcome = family.outcome(pieces, own, y, draw.target, c, u)
         ctx.save_for_backward(x, p, L, own, unit_x, length_x, inverse_p)

@@ -9,7 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from proxysynth.losses.checks import check_batch, check_not_negative, check_positive
+from proxysynth.losses.checks import (
+    check_batch,
+    check_not_negative,
+    check_outcome,
+    check_positive,
+)
 from proxysynth.losses.plain import has_subproxies, penalty
 from proxysynth.losses.similarity import unit
 from proxysynth.regularizers.blocked import Taking, blocked
@@ -86,11 +91,13 @@ class ProxySynthesis:
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        y = check_batch(x, y, p, subproxies=has_subproxies(self.loss))
+        y = check_batch(x, y, p, subproxies=has_subproxies(self.loss), finite=False)
         draw = self.draw(y, generator)
         if draw is None:
             return self.loss(x, y, p, generator=generator)
-        return self.on(draw, x, y, p)
+        value = self.on(draw, x, y, p)
+        check_outcome(value, x)
+        return value
 
     def on(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """The loss for these pairs and coefficients, by the fastest path that serves it."""
