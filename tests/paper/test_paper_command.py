@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from html.parser import HTMLParser
@@ -15,6 +16,8 @@ from proxysynth.commands.paper import run_paper
 from proxysynth.options import UsageError, parser
 from proxysynth.paper.artifacts import ARTIFACTS
 from proxysynth.paper.scale import SCALES
+from proxysynth.training.durable import CannotWrite
+from proxysynth.training.faults import TrainingFailed
 
 ALL = [*TABLES, *(f"figure{name}" for name in "12345ABCD")]
 
@@ -49,6 +52,16 @@ def test_what_is_asked_wrongly_is_told_in_one_sentence(words: tuple[str, ...], s
         run_paper(_args(*words, "--plan"))
 
 
+def test_a_plan_ends_with_what_is_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def last(*words: str) -> str:
+        run_paper(_args(*words, "--plan", "--out", str(tmp_path / "out")))
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert last("figure1") == "1 artifact at the scale small: nothing is to be trained."
+    assert last("table1", "table2").startswith("2 artifacts at the scale small: 42 Runs missing")
+    assert "(searched)" in last("table6")
+
+
 def test_an_unknown_benchmark_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown benchmark 'birds'"):
         run_paper(_args("table1", "--plan", "--data", f"birds:{tmp_path}"))
@@ -60,6 +73,33 @@ def test_a_file_in_the_place_of_the_folder_is_a_usage_error(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="--out takes a folder"):
         run_paper(_args("table1", "--scale", "smoke", "--plan", "--out", str(place)))
     assert place.read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path / "file" / "out", tmp_path / ("a" * 300)):
+        with pytest.raises(UsageError, match="can be written to, got .*: give another place"):
+            run_paper(_args("figure1", "--scale", "smoke", "--out", str(place)))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_that_cannot_be_written_to_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(UsageError, match="permission denied"):
+        run_paper(_args("figure1", "--scale", "smoke", "--out", str(tmp_path)))
+
+
+def test_a_full_disk_is_told_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise CannotWrite(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("proxysynth.paper.book.write_bytes", full)
+    with pytest.raises(TrainingFailed, match="no space left on device; .*free some space"):
+        run_paper(_args("figure1", "--scale", "smoke", "--out", str(tmp_path)))
 
 
 def test_seeds_and_folders_reach_the_runs(tmp_path: Path) -> None:
@@ -79,13 +119,24 @@ def test_json_stands_alone_on_standard_output(smoke: dict[str, Any]) -> None:
     assert told["failed"] == {}
     for name, one in told["artifacts"].items():
         endings = {Path(file).suffix for file in one["files"]}
-        assert endings == {".md", ".csv", ".tex"}, name
+        sheet = {".png"} if name == "table3" else set()  # the deformed pictures
+        assert endings == {".md", ".csv", ".tex"} | sheet, name
         assert all(Path(file).stat().st_size > 200 for file in one["files"])
     assert (
         told["artifacts"]["table1"] | {"cells": 10, "measured": 10} == told["artifacts"]["table1"]
     )
-    assert len(told["claims"]) > 25
+    assert len(told["claims"]) > 70
+    assert {claim["here"] for claim in told["claims"]} == {"holds", "fails", "not run"}
+    assert {claim["paper"] for claim in told["claims"]} == {"holds", "fails", "not printed"}
     assert (smoke["out"] / "claims.md").exists()
+
+
+def test_the_papers_own_column_needs_no_table_of_ours(tmp_path: Path) -> None:
+    told = run_paper(_args("figure1", "--scale", "smoke", "--out", str(tmp_path / "out")))
+    found = {claim["sentence"][:20]: claim["paper"] for claim in told["claims"]}
+    assert found["Virtual Softmax degr"] == "holds"
+    assert found["computation times re"] == "holds"
+    assert not (tmp_path / "out" / "kept").exists()  # and nothing was measured for it
 
 
 class Page(HTMLParser):
@@ -130,6 +181,11 @@ def test_the_page_is_whole_and_self_contained(smoke: dict[str, Any]) -> None:
         assert (smoke["out"] / link / "run.json").exists()
     assert 'class="better">green' in text
     assert '<small class="better"' not in text
+
+
+def test_a_finished_plan_says_so(smoke: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    run_paper(_args("table1", "--plan", "--scale", "smoke", "--out", str(smoke["out"])))
+    assert capsys.readouterr().out == "1 artifact at the scale smoke: all 5 Runs are finished.\n"
 
 
 def test_one_table_more_keeps_the_others_on_the_page(smoke: dict[str, Any], tmp_path: Path) -> None:

@@ -105,3 +105,12 @@ def test_a_number_needs_keys_that_name_one_row() -> None:
     assert number("table1", model="M9") is None
     with pytest.raises(ValueError, match="expected one"):
         number("table6", loss="softmax")
+
+
+def test_a_note_reads_right_under_every_table_that_shows_it() -> None:
+    """A file may stand under several tables, so that no note can say "here"."""
+    for name in NAMES:
+        assert not any(" here" in note for note in notes_of(name)), name
+    told = " ".join((*notes_of("conventional"), *notes_of("table5")))
+    assert told.count("in Tables 6 and J") == 4
+    assert told.count("in Table 5") == 4

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from proxysynth.paper.artifact import Cell, Column, Line, Picture, Table
+from proxysynth.paper.artifact import Cell, Column, Line, Picture, Sheet, Table
 from proxysynth.paper.render.csv_text import rows_csv, table_csv
-from proxysynth.paper.render.files import write_picture
+from proxysynth.paper.render.files import write_picture, write_table
 from proxysynth.paper.render.html import picture_section, table_section
 from proxysynth.paper.render.latex import escaped, table_latex
 from proxysynth.paper.render.markdown import table_markdown
@@ -42,9 +43,49 @@ def test_markdown() -> None:
     assert rows[5] == "| none | – | 50.0 | n/a |"
 
 
+def test_a_heading_says_what_ran_and_the_papers_set_once() -> None:
+    cells = (Cell(paper=1.0),) * 3
+    columns = (
+        Column("P@1, CUB200", "glyphs 1", "CUB200"),
+        Column("P@1, SOP", "", "SOP"),
+        Column("P@1, concatenated", "glyphs 1", "CUB200"),
+    )
+    table = Table("Table 9", "", ("loss",), columns, (Line(("a",), cells),))
+    heads = table_markdown(table).split("| loss | ")[1].splitlines()[0]
+    assert heads == (
+        "P@1, glyphs 1 | P@1, CUB200 (paper) | P@1, SOP: not run | P@1, SOP (paper) | "
+        "P@1, concatenated, glyphs 1 | P@1, concatenated, CUB200 (paper) |"
+    )
+    for text in (table_section("t", table), table_latex(table)):
+        assert text.count("SOP") == 2  # what was not run, and the paper's
+        assert text.count("CUB200") == 2
+
+
+def test_neighbours_that_measure_the_same_share_a_heading() -> None:
+    columns = (
+        Column("Softmax, CARS196", "glyphs 2", "CARS196"),
+        Column("Softmax, SOP", "glyphs 3", "SOP"),
+        Column("MAP@R", "glyphs 3"),
+    )
+    table = Table("Table 9", "", ("loss",), columns, (Line(("a",), (Cell(),) * 3),))
+    assert table.groups == [("Softmax", 4), ("MAP@R", 1)]
+    assert '<th colspan="4" class="group">Softmax</th>' in table_section("t", table)
+    assert r"\multicolumn{4}{c}{Softmax}" in table_latex(table)
+
+
+def test_columns_that_are_sets_have_one_line_of_headings() -> None:
+    columns = (Column("CUB200", "glyphs 1", "CUB200"), Column("SOP", "glyphs 3", "SOP"))
+    table = Table("Table 9", "", ("loss",), columns, (Line(("a",), (Cell(), Cell())),))
+    assert table_markdown(table).split("\n")[4] == (
+        "| loss | glyphs 1 | CUB200 (paper) | glyphs 3 | SOP (paper) |"
+    )
+    assert table_section("t", table).split("</thead>")[0].count("<tr>") == 1
+    assert table_latex(table).split("midrule")[0].count(r"\\") == 1
+
+
 def test_html_colours_only_what_the_spread_supports() -> None:
     text = table_section("table9", TABLE)
-    rows = re.findall(r"<tr>.*?</tr>", text)[2:]
+    rows = re.findall(r"<tr>.*?</tr>", text.split("<tbody>")[1])
     assert 'class="better"> +2.0' in rows[0] or 'class="better">' in rows[0]
     assert 'class="worse"' in rows[1]
     assert "better" not in rows[2].split("</td>")[0]
@@ -99,6 +140,18 @@ def test_a_figure_leaves_vector_and_pixels(tmp_path) -> None:  # type: ignore[no
     section = picture_section("figure9", picture)
     assert 'src="data:image/png;base64,' in section
     assert "A line." in section
+
+
+def test_pictures_stand_below_a_table(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    table = replace(TABLE, sheet=Sheet(b"\x89PNG", "What it <shows>."))
+    made = write_table(tmp_path, "table9", table, {})
+    assert [path.suffix for path in made] == [".md", ".csv", ".tex", ".png"]
+    assert made[-1].read_bytes() == b"\x89PNG"
+    assert "](table9.png)" in made[0].read_text()
+    section = table_section("table9", table)
+    assert 'src="data:image/png;base64,iVBORw=="' in section
+    assert "<figcaption>What it &lt;shows&gt;.</figcaption>" in section
+    assert "<figure>" not in table_section("table9", TABLE)
 
 
 def test_a_missing_cell_is_none() -> None:

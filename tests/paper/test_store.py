@@ -44,6 +44,14 @@ def test_a_broken_measurement_is_made_again_and_a_failed_one_leaves_nothing(empt
     assert len(list((empty.folder / "kept").iterdir())) == 1
 
 
+def test_a_store_may_measure_nothing(empty: Store) -> None:
+    looking = Store(empty.folder, measures=False)
+    assert looking.kept("thing", 1, lambda: 7) is None
+    assert not empty.folder.exists()
+    empty.kept("thing", 1, lambda: 7)
+    assert looking.kept("thing", 1, lambda: 8) == 7
+
+
 def test_what_is_not_there_is_none(empty: Store) -> None:
     run = Run()
     assert empty.result(run) is None

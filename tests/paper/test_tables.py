@@ -6,10 +6,13 @@ import csv
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from paper.conftest import TABLES
 from proxysynth.paper.artifact import Cell, Line, Table
@@ -194,13 +197,16 @@ def test_the_command_of_a_study_is_one_that_the_program_takes(empty: Store) -> N
     from proxysynth.options import parser
     from proxysynth.protocols.mlrc.settings_words import changes_from_words
 
-    words = command(SMALL, empty, "sop", "arcface", "none").split()
+    words = command(SMALL, "sop", "arcface", "none").split()
     args = parser().parse_args(words[1:])
     split = changes_from_words(args.settings)["split"]
     run = SMALL.run("sop", "arcface")
     assert run is not None
     assert split == run.split
     assert args.loss == "arcface"
+    assert args.out == Path("mlrc/sop-arcface-none")  # no folder of the machine that made the table
+    given = SMALL.with_roots({"cub200": "/data/mine"})
+    assert command(given, "cub200", "arcface", "none").startswith("proxysynth mlrc cub200:ROOT ")
 
 
 def test_table_a_is_measured_once(smoke_store: Store) -> None:
@@ -234,3 +240,36 @@ def test_csv_holds_every_seed_and_the_paper(smoke: dict[str, Any]) -> None:
         assert row["paper_on"] == "CARS196"
         assert row["machine"]
         assert row["scale"] == "smoke"
+
+
+def test_table_a_that_was_not_measured_shows_dashes_beside_the_papers(tmp_path: Path) -> None:
+    store = Store(tmp_path / "empty", measures=False)
+    table = ARTIFACTS["tableA"].make(SMOKE, store)
+    assert isinstance(table, Table)
+    assert not any(cell.ours for row in table.rows for cell in row.cells)
+    cell = table.at("1", "generation")
+    assert cell is not None
+    assert cell.paper == 0.435
+    assert "Nothing was measured." in table.notes
+    assert not store.folder.exists()
+
+
+def test_a_store_that_measures_nothing_leaves_deformations_out(
+    smoke_store: Store, tmp_path: Path
+) -> None:
+    """Its Runs are finished, but what was measured on their models lies elsewhere."""
+    (tmp_path / "runs").symlink_to(smoke_store.folder / "runs")
+    store = Store(tmp_path, measures=False)
+    for name in ("table3", "tableB"):
+        table = ARTIFACTS[name].make(SMOKE, store)
+        assert isinstance(table, Table)
+        assert not any(cell.ours for row in table.rows for cell in row.cells)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_table_3_shows_the_pictures_it_tested(smoke_store: Store) -> None:
+    sheet = _made("table3", smoke_store).sheet
+    assert sheet is not None
+    pictures = np.asarray(Image.open(io.BytesIO(sheet.png)).convert("L"))
+    assert pictures.shape[1] > pictures.shape[0] > 300  # nine columns, six rows
+    assert pictures.std() > 20

@@ -140,5 +140,13 @@ def test_a_runs_label_says_what_is_unusual() -> None:
     run = SMOKE.run("cars196", ProxySynthesis(NormSoftmax(), alpha=0.8), 2, report_epoch="best")
     assert run is not None
     assert work.label(run) == (
-        "NormSoftmax with ProxySynthesis (alpha 0.8) on glyphs 2, a part held out, seed 2"
+        "NormSoftmax with ProxySynthesis (alpha 0.8) on glyphs 2, a part held out, 1 epoch, seed 2"
     )
+
+
+def test_the_runs_of_figure_d_have_labels_of_their_own() -> None:
+    from proxysynth.paper.figures.embedding_space import runs_at_epochs
+
+    labels = [work.label(run) for run in runs_at_epochs(SCALES["small"])]
+    assert len(set(labels)) == 4
+    assert labels[-1].endswith("on glyphs 2, 15 epochs, seed 0")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +16,14 @@ from proxysynth.paper.artifact import Artifact, Table
 from proxysynth.paper.artifacts import ARTIFACTS
 from proxysynth.paper.book import add, write_book
 from proxysynth.paper.plan import Plan, estimator, make_plan
+from proxysynth.paper.render.claims_page import counted
 from proxysynth.paper.scale import SCALES, Scale
 from proxysynth.paper.store import Store
 from proxysynth.paper.work import do, label, spoken
 from proxysynth.provenance import provenance
 from proxysynth.training.bars import Bars
+from proxysynth.training.durable import CannotWrite
+from proxysynth.training.faults import cannot_write
 from proxysynth.training.progress import Progress
 from proxysynth.values import nearest
 
@@ -33,7 +38,11 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
     store = Store(_folder(args.out or OUT))
     if args.plan:
         return _planned(make_plan(wanted, scale, store), wanted, scale, args.json)
-    return _made(wanted, scale, store, args)
+    _make_ready(store.folder)
+    try:
+        return _made(wanted, scale, store, args)
+    except CannotWrite as error:
+        raise cannot_write(Path(str(error.filename)), error, "what was made is whole") from error
 
 
 def _made(
@@ -72,10 +81,7 @@ def _made(
 
 
 def _say_end(progress: Progress, page: Path, checked: list[Any]) -> None:
-    counts = {status: sum(one.ours.status == status for one in checked)
-              for status in ("holds", "fails", "not run")}  # fmt: skip
-    claims = ", ".join(f"{count} {status}" for status, count in counts.items())
-    progress.say(f"The page is {page}. Of the paper's claims here: {claims}.")
+    progress.say(f"The page is {page}. Of the paper's claims, here {counted(checked)}.")
 
 
 def _counted(what: object) -> dict[str, int]:
@@ -105,9 +111,32 @@ def _wanted(names: list[str]) -> dict[str, Artifact]:
 
 def _folder(out: Path) -> Path:
     """`--out`, refused where it is a file: its Runs would look like broken ones."""
-    if out.expanduser().exists() and not out.expanduser().is_dir():
+    try:
+        wrong = out.expanduser().exists() and not out.expanduser().is_dir()
+    except OSError as error:  # such as a name that is too long
+        raise _unusable(out, error) from error
+    if wrong:
         raise UsageError(f"--out takes a folder, got the file {str(out)!r}: give another place")
     return out
+
+
+def _make_ready(folder: Path) -> None:
+    """Make sure that there is a folder to write to, before anything is trained."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _unusable(folder, PermissionError(errno.EACCES, ""))
+
+
+def _unusable(out: Path, error: OSError) -> UsageError:
+    reason = os.strerror(error.errno).lower() if error.errno else str(error)
+    named = str(out) if len(str(out)) < 100 else f"{str(out)[:60]}..."
+    return UsageError(
+        f"--out takes a folder that can be written to, got {named!r}, where that fails ({reason}): "
+        "give another place"
+    )
 
 
 def _scale(args: argparse.Namespace) -> Scale:
@@ -140,17 +169,12 @@ def _listed(as_json: bool) -> dict[str, Any]:
 def _planned(
     plan: Plan, wanted: Mapping[str, Artifact], scale: Scale, as_json: bool
 ) -> dict[str, Any]:
-    count = len(plan.known) + len(plan.later)
     if not as_json:
         for run in plan.known:
             print(f"{run.identity}  {spoken(plan.times[run]):>8}  {label(run)}")
         for run in plan.later:
             print(f"{'(searched)':12}  {spoken(plan.times[run]):>8}  {label(run)}")
-        basis = "by the finished ones" if plan.measured else "by rough rates of each network"
-        print(
-            f"{len(wanted)} artifacts at the scale {scale.name}: {count} Runs missing, {plan.done} "
-            f"finished; about {spoken(plan.seconds)} in one process, {basis}."
-        )
+        print(_summed(plan, wanted, scale))
     return {
         "scale": scale.name,
         "artifacts": list(wanted),
@@ -164,3 +188,20 @@ def _planned(
             for run in plan.known
         ],
     }
+
+
+def _summed(plan: Plan, wanted: Mapping[str, Artifact], scale: Scale) -> str:
+    """The last line of a plan."""
+    what = f"{len(wanted)} artifact{'s' * (len(wanted) != 1)} at the scale {scale.name}"
+    count = len(plan.known) + len(plan.later)
+    if not count and not plan.done:
+        return f"{what}: nothing is to be trained."
+    if not count:
+        return f"{what}: all {plan.done} Runs are finished."
+    basis = "by the finished ones" if plan.measured else "by rough rates of each network"
+    told = (
+        f"{what}: {count} Run{'s' * (count != 1)} missing, {plan.done} finished; about "
+        f"{spoken(plan.seconds)} in one process, {basis}."
+    )
+    searched = " What is marked (searched) will have the alpha and mu that a search finds."
+    return told + searched * bool(plan.later)

@@ -71,6 +71,21 @@ class Column:
     paper: str = ""
     key: str = ""
 
+    @property
+    def measure(self) -> str:
+        """The name without the paper's set, which stands in a heading of its own: "P@1"."""
+        return ", ".join(part for part in self.name.split(", ") if part != self.paper)
+
+    @property
+    def ours_head(self) -> str:
+        """What ran."""
+        return self.ours or (f"{self.paper}: not run" if self.paper else "not run")
+
+    @property
+    def paper_head(self) -> str:
+        """What the paper's numbers are of; "" where it has none."""
+        return f"{self.paper} (paper)" if self.paper else ""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -86,6 +101,14 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Sheet:
+    """Pictures below a table, to look at: a PNG and what it shows."""
+
+    png: bytes = field(repr=False)
+    words: str
+
+
+@dataclass(frozen=True)
 class Table:
     """A table of the paper, made again.
 
@@ -97,6 +120,7 @@ class Table:
         rows: the lines.
         notes: sentences below: what ran, how something was chosen, where the paper contradicts
             itself.
+        sheet: pictures below it, None for none.
     """
 
     title: str
@@ -105,6 +129,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Line, ...]
     notes: tuple[str, ...] = ()
+    sheet: Sheet | None = None
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -113,6 +138,17 @@ class Table:
                     f"{self.title}: a row needs {len(self.stubs)} labels and {len(self.columns)} "
                     f"cells, got {len(row.labels)} and {len(row.cells)} in {row.key!r}"
                 )
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """What is measured, with how many headings stand below it; empty where no name says it."""
+        made: list[tuple[str, int]] = []
+        for column in self.columns:
+            width = 2 if column.paper else 1
+            if made and made[-1][0] == column.measure:
+                width += made.pop()[1]
+            made.append((column.measure, width))
+        return made if any(measure for measure, _ in made) else []
 
     def at(self, row: str, column: str) -> Cell | None:
         """The cell in the row of that key and the column of that key; None if there is none."""

@@ -13,18 +13,19 @@ from typing import Any
 
 from proxysynth.paper.artifact import Artifact, Picture, Table
 from proxysynth.paper.claims import CLAIMS, Checked, check
-from proxysynth.paper.claims.claim import claims_markdown
+from proxysynth.paper.figures.figure_numbers import figure_tables
+from proxysynth.paper.render.claims_page import claims_markdown
 from proxysynth.paper.render.files import write_picture, write_table
 from proxysynth.paper.render.html import picture_section, table_section
 from proxysynth.paper.render.page import Entry, paper_page
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.grid import grid_table
 from proxysynth.paper.work import chooser
 from proxysynth.report.markup import Html
 from proxysynth.report.page_file import write_page
 from proxysynth.training.durable import write_bytes, write_json
 from proxysynth.training.run import Run
+from proxysynth.training.run_folder import make_folder
 
 MADE, SECTIONS, PAGE, CLAIMS_FILE = "made.json", "sections", "paper.html", "claims.md"
 
@@ -39,7 +40,7 @@ def add(
 ) -> list[Path]:
     """Write an artifact's files and its section; returns the files."""
     folder = store.folder
-    (folder / SECTIONS).mkdir(parents=True, exist_ok=True)
+    make_folder(folder / SECTIONS)
     if isinstance(what, Table):
         files, section = write_table(folder, name, what, about), table_section(name, what)
     else:
@@ -63,13 +64,9 @@ def entries(folder: Path, scale: Scale) -> dict[str, Any]:
 def write_book(
     artifacts: Mapping[str, Artifact], scale: Scale, store: Store, about: Mapping[str, str]
 ) -> tuple[Path, list[Checked]]:
-    """paper.html and claims.md of everything made so far.
-
-    Tables are made again, since claims read them and that is quick; figures are taken as they are.
-    """
+    """paper.html and claims.md of everything made so far; figures are taken as they are."""
     made = entries(store.folder, scale)
     shown: list[Entry] = []
-    tables: dict[str, Table] = {}
     runs: dict[Run, None] = {}
     for name, artifact in artifacts.items():
         if name not in made:
@@ -80,15 +77,31 @@ def write_book(
             continue
         shown.append(Entry(name, made[name]["title"], made[name]["about"], Html(section)))
         runs.update(dict.fromkeys(runs_of(artifact, scale, store)))
-        if name.startswith("table"):
-            table = artifact.make(scale, store)
-            assert isinstance(table, Table)
-            tables[name] = table
-    tables["figureA"] = grid_table(scale, store)
+    tables = evidence(artifacts, scale, store)
     checked = check(CLAIMS, tables, meaningful=scale.name != "smoke")
     page = paper_page(shown, checked, list(runs), scale, store, about)
     write_bytes(store.folder / CLAIMS_FILE, claims_markdown(checked).encode())
     return write_page(store.folder / PAGE, page), checked
+
+
+def evidence(artifacts: Mapping[str, Artifact], scale: Scale, store: Store) -> dict[str, Table]:
+    """Every table, and the numbers behind figures, for the claims to read.
+
+    Those that are not on the page are made of what lies there and measure nothing: the paper's
+    numbers, which they hold as well, are there at any time.
+    """
+    made, unmeasured = entries(store.folder, scale), Store(store.folder, measures=False)
+
+    def of(name: str) -> Store:
+        return store if name in made else unmeasured
+
+    tables = figure_tables(scale, of)
+    for name, artifact in artifacts.items():
+        if name.startswith("table"):
+            table = artifact.make(scale, of(name))
+            assert isinstance(table, Table)
+            tables[name] = table
+    return tables
 
 
 def runs_of(artifact: Artifact, scale: Scale, store: Store) -> Sequence[Run]:

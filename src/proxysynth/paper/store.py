@@ -24,16 +24,23 @@ from proxysynth.training.load import Trained, load
 from proxysynth.training.lock import locked
 from proxysynth.training.record import Result, read_result
 from proxysynth.training.run import Run
+from proxysynth.training.run_folder import make_folder
 from proxysynth.values import digest, encode
 
 WAIT = 0.2  # seconds between looks at a folder that another process writes to
 
 
 class Store:
-    """Results, models and measurements in one folder."""
+    """Results, models and measurements in one folder.
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    Args:
+        folder: where they are.
+        measures: whether `kept` may measure what is missing; if not, it is left missing.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], measures: bool = True) -> None:
         self.folder = Path(folder).expanduser()
+        self.measures = measures
         self._finished: dict[str, Result] = {}
 
     def folder_of(self, run: Run) -> Path:
@@ -59,7 +66,8 @@ class Store:
         return load(self.folder_of(run), device)
 
     def kept(self, name: str, key: Any, compute: Callable[[], Any]) -> Any:
-        """A measurement that is made once: `compute()`, or what it gave the last time.
+        """A measurement that is made once: `compute()`, or what it gave the last time. None where
+        it was not made yet and this store measures nothing.
 
         Args:
             name: of the measurement, fit for a file's name.
@@ -70,8 +78,10 @@ class Store:
         try:
             return json.loads(path.read_bytes())["value"]
         except (OSError, ValueError, KeyError, TypeError):
+            if not self.measures:
+                return None
             value = compute()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_json(path, {"name": name, "key": encode(key), "value": value})
         return value
 
@@ -79,7 +89,7 @@ class Store:
     def alone(self) -> Iterator[None]:
         """Hold the folder itself, for what is measured and written once the Runs are done; waits
         where another process does so."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         with ExitStack() as held:
             while True:
                 try:
@@ -93,7 +103,7 @@ class Store:
     def claimed(self, run: Run) -> Iterator[bool]:
         """Hold a Run so that no other process trains it; False where another one does."""
         place = self.folder / "locks" / run.identity
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place)
         with ExitStack() as held:
             try:
                 held.enter_context(locked(place))

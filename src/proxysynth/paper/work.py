@@ -120,7 +120,8 @@ def label(run: Run) -> str:
     where = _where(run)
     held = ", a part held out" if run.report_epoch == "best" else ""
     extra = f" ({', '.join(unusual)})" if unusual else ""
-    return f"{method(told)}{extra} on {where}{held}, seed {run.seed}"
+    epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"
+    return f"{method(told)}{extra} on {where}{held}, {epochs}, seed {run.seed}"
 
 
 def _where(run: Run) -> str:

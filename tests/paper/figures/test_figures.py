@@ -1,6 +1,7 @@
 """Every figure at smoke scale: made of real Runs, saved as vector and PNG, with its numbers."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 
 from proxysynth.paper.artifact import Picture
 from proxysynth.paper.figures import FIGURES
+from proxysynth.paper.figures.figure_numbers import figure_tables
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
 from proxysynth.training.loop import train
@@ -79,3 +81,42 @@ def _is_text(artist: object) -> bool:
 
 def _texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(_is_text)]
+
+
+def test_the_numbers_that_claims_read_are_those_of_the_figures(store: Store) -> None:
+    tables = figure_tables(SMOKE, lambda name: store)
+    assert list(tables) == ["figure2", "figure4", "figureA", "figureC", "figureD"]
+    for name, table in tables.items():
+        assert all(cell.ours for row in table.rows for cell in row.cells), name
+    heat = [row for row in FIGURES["figure4"].make(SMOKE, store).data
+            if row["method"] == "Norm-softmax" and row["row"] == row["column"]]  # fmt: skip
+    d0 = tables["figure4"].at("D0", "mean")
+    assert d0 is not None
+    assert d0.ours[0] == pytest.approx(np.mean([row["cosine"] for row in heat]), abs=1e-4)
+    epochs = [f"epoch {run.epochs}" for run in FIGURES["figureD"].runs(SMOKE)]
+    assert [row.key for row in tables["figureD"].rows] == epochs
+
+
+def test_looking_for_the_numbers_of_figures_makes_nothing(tmp_path) -> None:
+    looking = Store(tmp_path / "none", measures=False)
+    tables = figure_tables(SMOKE, lambda name: looking)
+    assert not any(c.ours for table in tables.values() for row in table.rows for c in row.cells)
+    assert not looking.folder.exists()
+
+
+def test_figure_4_has_a_pair_of_runs_for_each_seed_and_tells_their_means(store: Store) -> None:
+    more = replace(SMOKE, seeds=(0, 1, 2))
+    assert len(FIGURES["figure4"].runs(more)) == 6
+    notes = " ".join(FIGURES["figure4"].make(SMOKE, store).notes)
+    assert "of the one seed are D0 " in notes
+    assert ", D4 " in notes
+
+
+def test_figure_5_tells_the_papers_means_beside_ours(store: Store) -> None:
+    made = FIGURES["figure5"].make(SMOKE, store)
+    told = " ".join(made.notes)
+    assert "seen classes 18.8 and 42.3 in the paper" in told  # means of the 18 rows of Table B
+    ours = [row["mean"] for row in made.data
+            if (row["method"], row["classes"]) == ("PS + Norm-softmax", "test")]  # fmt: skip
+    assert f"and {np.mean(ours):.1f} here." in told
+    assert "coloured" not in told  # no difference is coloured in a plot

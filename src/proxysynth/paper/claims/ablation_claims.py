@@ -171,11 +171,13 @@ ABLATIONS = (
         "section D.2, Figure A",
         "their mean R@1 over all mu is above that of the larger ones",
         _small_alphas,
+        printed=False,
     ),
     Claim(
         "when the generation ratio mu is around 1.0, the performance is high",
         "section D.2, Figure A",
         "the mu with the best mean R@1 over all alpha is 0.5, 1.0 or 1.5",
         _mu_one,
+        printed=False,
     ),
 )

@@ -14,7 +14,9 @@ from typing import Literal
 from proxysynth.paper.artifact import Table
 from proxysynth.paper.render.shown import interval, verdict
 
-Status = Literal["holds", "fails", "not run"]
+Status = Literal["holds", "fails", "not run", "not printed"]
+STATUSES: tuple[Status, ...] = ("holds", "fails", "not run")
+"""What can be said of a sentence here; "not printed" is said of the paper's own numbers only."""
 
 
 @dataclass(frozen=True)
@@ -44,20 +46,21 @@ class Evidence:
             return cell.paper
         if cell is not None and self.whose == "ours" and cell.ours:
             return fmean(cell.ours)
-        raise Missing(f"{table}, {row}, {column}")
+        raise Missing(f"{row} under {self.named(table, column)} in {titled(table)}")
 
     def rows(self, table: str) -> tuple[str, ...]:
         """The keys of a table's rows."""
         if table not in self.tables:
-            raise Missing(table)
+            raise Missing(titled(table))
         return tuple(row.key for row in self.tables[table].rows)
 
     def named(self, table: str, column: str) -> str:
         """A column for people, by what was measured: "Softmax, glyphs 2", "Softmax, CARS196"."""
         for head in self.tables[table].columns if table in self.tables else ():
             if head.key == column:
-                ours = head.ours if self.whose == "ours" else head.paper
-                return head.name.replace(head.paper, ours) if head.paper else head.name
+                on = (self.whose == "ours" and head.ours) or head.paper
+                apart = head.measure == head.name  # a set that is not a part of the name
+                return head.name if apart else ", ".join(filter(None, (head.measure, on)))
         return column
 
     def supported(self, table: str, pairs: Iterable[tuple[str, str]]) -> str:
@@ -82,12 +85,19 @@ class Claim:
         where: section and table.
         criterion: the rule in words.
         rule: reads numbers; what it cannot find makes the verdict "not run".
+        trained: whether it rests on trained models. What rests on definitions, settings and closed
+            forms is asked of the code, at any scale.
+        scaled: whether a scale may cut its training short; the toy of Figure 2 is always whole.
+        printed: whether the paper prints numbers that the rule can be asked of as well.
     """
 
     sentence: str
     where: str
     criterion: str
     rule: Rule
+    trained: bool = True
+    scaled: bool = True
+    printed: bool = True
 
 
 @dataclass(frozen=True)
@@ -110,17 +120,29 @@ def check(
     checked = []
     for claim in claims:
         ours = _judge(claim, Evidence(tables, "ours"))
-        if not meaningful and ours.status != "not run":
+        if not meaningful and claim.trained and claim.scaled and ours.status != "not run":
             ours = Verdict("not run", f"a few steps only: {ours.evidence}")
         checked.append(Checked(claim, ours, _judge(claim, Evidence(tables, "paper"))))
     return checked
 
 
 def _judge(claim: Claim, evidence: Evidence) -> Verdict:
+    theirs = evidence.whose == "paper"
+    if theirs and not claim.printed:
+        return Verdict("not printed", "")
     try:
         return claim.rule(evidence)
     except Missing as missing:
+        if theirs:
+            return Verdict("not printed", f"the paper prints no number for {missing}")
         return Verdict("not run", f"no number for {missing}")
+
+
+def titled(table: str) -> str:
+    """ "table6" as people write it."""
+    for kind in ("table", "figure"):
+        table = table.replace(kind, f"{kind.capitalize()} ")
+    return table
 
 
 def held(right: bool, evidence: str) -> Verdict:
@@ -137,21 +159,3 @@ def listed(values: Mapping[str, float], digits: int = 1, sign: bool = False) -> 
     """ "M1 83.3, M2 83.1"."""
     form = f"{'+' if sign else ''}.{digits}f"
     return ", ".join(f"{name} {value:{form}}" for name, value in values.items())
-
-
-def claims_markdown(checked: Iterable[Checked]) -> str:
-    """The claims as a page of their own."""
-    lines = ["# Claims of the paper", "",
-             "Each sentence is tested by a stated rule, on the numbers measured here and on those "
-             "that the paper prints.", "",
-             "| the paper says | it holds if | here | in the paper's own tables |",
-             "| --- | --- | --- | --- |"]  # fmt: skip
-    for one in checked:
-        cells = (
-            f"“{one.claim.sentence}” ({one.claim.where})",
-            one.claim.criterion,
-            f"**{one.ours.status}**: {one.ours.evidence}",
-            f"{one.paper.status}: {one.paper.evidence}",
-        )
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join([*lines, ""])

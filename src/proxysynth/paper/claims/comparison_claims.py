@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from statistics import fmean
 
-from proxysynth.paper.claims.claim import Claim, Evidence, Verdict, held, listed, rounded
+from proxysynth.paper.claims.claim import Claim, Evidence, Missing, Verdict, held, listed, rounded
 from proxysynth.paper.stand_ins import NAMES, RETRIEVAL
 from proxysynth.paper.tables.cells import LOSS_NAMES
 from proxysynth.paper.tables.mlrc import EMBEDDINGS, LOSSES as MLRC_LOSSES, METRICS
@@ -55,10 +55,12 @@ def _gains6(e: Evidence, benchmark: str) -> dict[str, float]:
     }
 
 
-def _range(benchmarks: tuple[str, ...], least: float, average: float, e: Evidence) -> Verdict:
+def _range(
+    benchmarks: tuple[str, ...], least: float, most: float, average: float, e: Evidence
+) -> Verdict:
     gains = {k: v for b in benchmarks for k, v in _gains6(e, b).items()}
     low, high, mean = min(gains.values()), max(gains.values()), fmean(gains.values())
-    right = rounded(low) >= least and rounded(mean) >= average
+    right = rounded(low) >= least and rounded(high) >= most and rounded(mean) >= average
     support = _support6(e, benchmarks)
     return held(right, f"average {mean:+.1f}, least {low:+.1f}, largest {high:+.1f}{support}")
 
@@ -89,9 +91,9 @@ def _mlrc(table_of: dict[str, str], embeddings: tuple[str, ...], e: Evidence) ->
 
 def _most_recalls(e: Evidence) -> Verdict:
     up, total = 0, 0
-    if any(e.tables.get(f"table{letter}") is None for letter in "FHJL"):
-        return Verdict("not run", "not all of Tables F, H, J and L were made")
     for letter in "FHJL":
+        if f"table{letter}" not in e.tables:
+            raise Missing(f"Table {letter}")
         for column in e.tables[f"table{letter}"].columns:
             if not column.key.startswith("recall@"):
                 continue
@@ -115,6 +117,19 @@ def _beats_cited(e: Evidence) -> Verdict:
         right = right and below == 0
         told.append(f"Table {letter}: best cited {best:.1f}, {below} of {len(ours)} PS not above")
     return held(right, "; ".join(told))
+
+
+def _state_of_the_art(e: Evidence) -> Verdict:
+    told, right = [], True
+    for letter in "FHJL":
+        if e.whose == "ours":
+            return Verdict("not run", "the cited methods are not run here")
+        rows = [r for r in e.rows(f"table{letter}") if not r.startswith("-")]
+        found = {r: e.value(f"table{letter}", r, "recall@1") for r in rows}
+        best = max(found, key=found.__getitem__)
+        right = right and "PS + " in best
+        told.append(f"Table {letter}: {best.removeprefix('Proxy ')} {found[best]:.1f}")
+    return held(right, f"best R@1: {'; '.join(told)}")
 
 
 CARS = tuple(c for c in COLUMNS if c.endswith("cars196"))
@@ -165,15 +180,15 @@ COMPARISONS = (
         "For fine-grained datasets [...] such as CUB200 and CARS196, the performance gain ranges "
         "between a minimum of +0.7% and a maximum of +2.8%, and the average improvement is +1.1%",
         "section 4.6, Table 6",
-        "the least gain is at least +0.7 and the average at least +1.1",
-        partial(_range, ("cub200", "cars196"), 0.7, 1.1),
+        "the least gain is at least +0.7, the largest at least +2.8, the average at least +1.1",
+        partial(_range, ("cub200", "cars196"), 0.7, 2.8, 1.1),
     ),
     Claim(
         "For large-scale datasets [...] such as SOP and In-Shop, the performance gain ranges "
         "between a minimum of +0.4% and a maximum of +1.4%, and the average improvement is +0.9%",
         "section 4.6, Table 6",
-        "the least gain is at least +0.4 and the average at least +0.9",
-        partial(_range, ("sop", "inshop"), 0.4, 0.9),
+        "the least gain is at least +0.4, the largest at least +1.4, the average at least +0.9",
+        partial(_range, ("sop", "inshop"), 0.4, 1.4, 0.9),
     ),
     Claim(
         "Even in the specifically designed MLRC evaluation, Table 4 shows that Proxy Synthesis "
@@ -206,5 +221,12 @@ COMPARISONS = (
         "section D.6, Tables F, H, J, L",
         "every R@1 with Proxy Synthesis is above the best cited method's",
         _beats_cited,
+    ),
+    Claim(
+        "[We] obtain state-of-the-art performance with respect to four famous benchmarks in image "
+        "retrieval tasks",
+        "section 1, Tables F, H, J, L",
+        "the best R@1 of each table is one with Proxy Synthesis",
+        _state_of_the_art,
     ),
 )

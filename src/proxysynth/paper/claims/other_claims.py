@@ -1,8 +1,7 @@
-"""Claims about cost, classification, and the data."""
+"""Claims about cost and classification."""
 
 from __future__ import annotations
 
-from proxysynth.data.benchmarks.catalogue import CATALOGUE
 from proxysynth.paper.claims.claim import Claim, Evidence, Missing, Verdict, held, listed
 from proxysynth.paper.stand_ins import CLASSIFICATION, NAMES
 
@@ -79,11 +78,23 @@ def _below_mixup(e: Evidence) -> Verdict:
     return held(not wrong, told)
 
 
-def _inshop(e: Evidence) -> Verdict:
-    parts = CATALOGUE["inshop"].pictures
-    total = parts["query"] + parts["gallery"]
-    told = f"{parts['query']:,} queries and {parts['gallery']:,} gallery pictures make {total:,}"
-    return held(total == 28_760, told)
+def _classify_well(e: Evidence) -> Verdict:
+    """Table D for the first half of the sentence, Table 5 for the second."""
+    told, right = [], True
+    for name in ("Virtual Softmax", "Input Mixup", "Manifold Mixup"):
+        gains = _gains(e, name)
+        right = right and min(gains.values()) > 0
+        told.append(f"{name} in classification: {listed(gains, sign=True)}")
+    best = []
+    for head in e.tables["table5"].columns:
+        found = {}
+        for row in e.rows("table5"):
+            cell = e.tables["table5"].at(row, head.key)
+            if cell is not None and not cell.text:
+                found[row] = e.value("table5", row, head.key)
+        best.append(max(found, key=found.__getitem__))
+    told.append(f"best in the columns of Table 5: {', '.join(best)}")
+    return held(right and set(best) == {"Proxy Synthesis"}, "; ".join(told))
 
 
 OTHERS = (
@@ -120,11 +131,11 @@ OTHERS = (
         _below_mixup,
     ),
     Claim(
-        "For In-Shop [...] 28,760 images of the remaining classes for testing; the test set is "
-        "further partitioned into a query set with 14,218 images [...] and a gallery set with "
-        "12,612 images",
-        "section C.1",
-        "the two parts add up",
-        _inshop,
+        "both techniques [Mixup and Virtual Softmax] work well for the classification task, while "
+        "Proxy Synthesis works the best for the retrieval task",
+        "section D.4, Tables D and 5",
+        "accuracy rises with each of the three on each set that was run, and Proxy Synthesis is "
+        "the best in each column of Table 5",
+        _classify_well,
     ),
 )

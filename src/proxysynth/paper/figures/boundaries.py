@@ -155,9 +155,18 @@ def _runs(scale: Scale) -> list[Run]:
     return []  # the toy is no Run: it is trained in seconds, when the figure is made
 
 
-def _make(scale: Scale, store: Store) -> Picture:
+def toys_of(scale: Scale, store: Store) -> dict[str, Any] | None:
+    """What was measured of the toy at each seed; None where nothing was and nothing may be."""
     toy, seeds = Toy(), scale.seeds
-    kept = store.kept("toy", [encode(toy), seeds], lambda: _measured(toy, seeds))
+    found: dict[str, Any] | None = store.kept(
+        "toy", [encode(toy), seeds], lambda: _measured(toy, seeds)
+    )
+    return found
+
+
+def _make(scale: Scale, store: Store) -> Picture:
+    toy, seeds, kept = Toy(), scale.seeds, toys_of(scale, store)
+    assert kept is not None
     means = {
         method: Between(
             *(fmean(row[name] for row in kept["numbers"] if row["method"] == method)

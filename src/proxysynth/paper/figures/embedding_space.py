@@ -49,18 +49,24 @@ def runs_at_epochs(scale: Scale, benchmark: str = "cars196") -> tuple[Run, ...]:
     return tuple(replace(last, epochs=epoch, evaluate_every=epoch) for epoch in epochs[1:])
 
 
-def _seen(store: Store, run: Run, selection: Selection) -> dict[str, Any] | None:
+def seen_space(store: Store, run: Run, selection: Selection) -> dict[str, Any] | None:
     """The places of all points and how near they are to proxies; None where the Run is missing."""
-    model = store.model(run)
-    if model is None:
+    if store.result(run) is None:
         return None
 
     def compute() -> dict[str, Any]:
+        model = store.model(run)
+        assert model is not None
         points = points_of(model, selection)
         return {"cloud": project(points), "nearness": nearness(points), "note": points.note}
 
-    found: dict[str, Any] = store.kept("t-sne", [run, encode(selection)], compute)
+    found: dict[str, Any] | None = store.kept("t-sne", [run, encode(selection)], compute)
     return found
+
+
+def selection_at(scale: Scale, selection: Selection) -> Selection:
+    """What is shown at a scale: less where training is a few steps only."""
+    return selection if scale.name != "smoke" else replace(SMOKE, above=selection.above)
 
 
 def _picture(
@@ -128,14 +134,14 @@ def _of_the_end(name: str, benchmark: str, selection: Selection) -> Artifact:
         return () if run is None else (run,)
 
     def make(scale: Scale, store: Store) -> Picture:
-        chosen = selection if scale.name != "smoke" else replace(SMOKE, above=selection.above)
+        chosen = selection_at(scale, selection)
         return _picture(
             title,
             f"t-SNE of a network trained with PS + Norm-softmax on "
             f"{scale.heading(benchmark) or NAMES[benchmark]}. (a) Seen classes with their proxies, "
             "and unseen classes. (b) The same seen classes with synthetic embeddings and proxies.",
             ("",),
-            [_seen(store, run, chosen) for run in runs(scale)],
+            [seen_space(store, run, chosen) for run in runs(scale)],
             _notes(scale, benchmark, chosen),
         )
 
@@ -151,7 +157,7 @@ def _over_epochs(scale: Scale, store: Store) -> Picture:
         f"{scale.heading('cars196') or NAMES['cars196']} as training goes on. Left: seen and "
         "unseen classes. Right: seen classes and synthetics.",
         names,
-        [_seen(store, run, selection) for run in runs],
+        [seen_space(store, run, selection) for run in runs],
         [
             *_notes(scale, "cars196", selection),
             "Each epoch is a Run of its own with the same seed and rates that do not depend on the "

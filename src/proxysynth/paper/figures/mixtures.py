@@ -20,10 +20,11 @@ from proxysynth.paper.figures.style import (
     panels,
     styled,
 )
+from proxysynth.paper.printed import rows_of
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import flat, ran_on
+from proxysynth.paper.tables.cells import few_steps, flat, stands_for
 from proxysynth.paper.tables.robustness import ON, mixed_recalls, runs_of
 
 METHODS = {"Norm-softmax": "none", "PS + Norm-softmax": "proxy_synthesis"}
@@ -89,10 +90,35 @@ def _make(scale: Scale, store: Store) -> Picture:
         draw_mixtures(found),
         data,
         (
-            *ran_on(scale, ON),
+            *stands_for(scale, ON),
+            _seeds(scale),
+            *few_steps(scale),
+            _beside(found),
             *(f"{method} was not run." for method in missing),
         ),
     )
+
+
+def _seeds(scale: Scale) -> str:
+    if len(scale.seeds) == 1:
+        return "Lines are of one seed."
+    return f"Lines are means over {len(scale.seeds)} seeds, bands their standard deviation."
+
+
+def _beside(found: Mapping[str, Recalls]) -> str:
+    """The means over lam, the paper's beside ours."""
+    told = []
+    for part, words in PARTS.items():
+        theirs, ours = [], []
+        for method, regularizer in METHODS.items():
+            keys = {"loss": "norm_softmax", "classes": part, "regularizer": regularizer}
+            theirs.append(f"{fmean(float(row['value']) for row in rows_of('tableB', **keys)):.1f}")
+            at_lam = found[method].get(part, {})
+            ours.append(f"{fmean(fmean(v) for v in at_lam.values()):.1f}" if at_lam else "–")
+        told.append(
+            f"{words} {theirs[0]} and {theirs[1]} in the paper, {ours[0]} and {ours[1]} here"
+        )
+    return f"Means over lam, without and with Proxy Synthesis: {'; '.join(told)}."
 
 
 FIGURE_5 = Artifact(

@@ -21,13 +21,17 @@ _UNDATED = {
 
 
 def write_table(folder: Path, name: str, table: Table, about: Mapping[str, str]) -> list[Path]:
-    """NAME.md, NAME.csv and NAME.tex."""
+    """NAME.md, NAME.csv and NAME.tex, and NAME.png where pictures stand below it."""
     texts = {
-        "md": table_markdown(table),
+        "md": table_markdown(table, name),
         "csv": table_csv(table, about),
         "tex": table_latex(table),
     }
-    return [_write(folder / f"{name}.{ending}", text) for ending, text in texts.items()]
+    made = [_write(folder / f"{name}.{ending}", text) for ending, text in texts.items()]
+    if table.sheet is not None:
+        write_bytes(folder / f"{name}.png", table.sheet.png)
+        made.append(folder / f"{name}.png")
+    return made
 
 
 def write_picture(folder: Path, name: str, picture: Picture) -> list[Path]:

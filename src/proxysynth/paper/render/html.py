@@ -6,7 +6,7 @@ import base64
 import io
 import re
 
-from proxysynth.paper.artifact import Picture, Table
+from proxysynth.paper.artifact import Picture, Sheet, Table
 from proxysynth.paper.render.shown import DASH, Shown, show
 from proxysynth.report.markup import Html, escape, join, tag
 
@@ -19,6 +19,7 @@ def table_section(name: str, table: Table) -> Html:
         tag("p", table.caption),
         tag("div", _table(table), class_="scroll"),
         _notes(table.notes),
+        _sheet(table.sheet),
         id=name,
     )
 
@@ -35,17 +36,25 @@ def picture_section(name: str, picture: Picture) -> Html:
 
 
 def _table(table: Table) -> Html:
-    spans = [tag("th", "", colspan=len(table.stubs))]
+    groups = [tag("th", name, colspan=width, class_="group") for name, width in table.groups]
+    above = (
+        tag("tr", tag("th", "", colspan=len(table.stubs)), groups, class_="groups")
+        if groups
+        else None
+    )
     subs = [tag("th", stub) for stub in table.stubs]
     for column in table.columns:
-        width = 2 if column.paper else 1
-        spans.append(tag("th", column.name, colspan=width, class_="group"))
-        subs.append(tag("th", column.ours or "not run", class_="number ours"))
+        subs.append(tag("th", column.ours_head, class_="number ours"))
         if column.paper:
-            subs.append(tag("th", f"{column.paper}, paper", class_="number paper"))
+            subs.append(tag("th", column.paper_head, class_="number paper"))
+    # The label that stays in sight where a wide table is scrolled.
+    held = table.stubs.index("method") if "method" in table.stubs else 0
     body = []
     for row in table.rows:
-        cells = [tag("th", label, scope="row") for label in row.labels]
+        cells = [
+            tag("th", label, scope="row", class_="held" if number == held else None)
+            for number, label in enumerate(row.labels)
+        ]
         for column, cell in zip(table.columns, row.cells, strict=True):
             shown = show(cell)
             cells.append(_ours(shown, cell.chosen))
@@ -54,7 +63,7 @@ def _table(table: Table) -> Html:
         body.append(tag("tr", cells))
     return tag(
         "table",
-        tag("thead", tag("tr", spans), tag("tr", subs)),
+        tag("thead", above, tag("tr", subs)),
         tag("tbody", body),
         class_="paper",
     )
@@ -74,13 +83,19 @@ def _paper(shown: Shown) -> Html:
     return tag("td", shown.paper, change, class_="number paper")
 
 
+def _sheet(sheet: Sheet | None) -> Html | None:
+    if sheet is None:
+        return None
+    return tag("figure", _image(sheet.png, sheet.words), tag("figcaption", sheet.words))
+
+
 def _notes(notes: tuple[str, ...]) -> Html:
-    return tag("ul", [tag("li", _code(note)) for note in notes], class_="notes") if notes else join(
+    return tag("ul", [tag("li", code(note)) for note in notes], class_="notes") if notes else join(
         None
     )  # fmt: skip
 
 
-def _code(text: str) -> Html:
+def code(text: str) -> Html:
     """Text with what stands between backticks as code."""
     parts = re.split(r"`([^`]*)`", text)
     return join([tag("code", p) if i % 2 else escape(p) for i, p in enumerate(parts)])
@@ -90,5 +105,9 @@ def _drawing(picture: Picture) -> Html:
     """The figure as a picture inside the page. As an image its own ids and styles stay its own."""
     file = io.BytesIO()
     picture.figure.savefig(file, format="png", dpi=160, bbox_inches="tight", facecolor="white")
-    data = base64.b64encode(file.getvalue()).decode()
-    return tag("img", src=f"data:image/png;base64,{data}", alt=picture.caption, class_="drawing")
+    return _image(file.getvalue(), picture.caption)
+
+
+def _image(png: bytes, words: str) -> Html:
+    data = base64.b64encode(png).decode()
+    return tag("img", src=f"data:image/png;base64,{data}", alt=words, class_="drawing")

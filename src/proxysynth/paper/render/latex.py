@@ -16,12 +16,11 @@ COLOURS = {"better": "ForestGreen", "worse": "Red"}
 def table_latex(table: Table) -> str:
     """A float with caption; put `\\usepackage{booktabs,adjustbox}` and
     `\\usepackage[dvipsnames]{xcolor}` in the preamble."""
-    spans, subs = [], []
+    subs = []
     for column in table.columns:
-        width = 2 if column.paper else 1
-        spans.append(f"\\multicolumn{{{width}}}{{c}}{{{escaped(column.name)}}}")
-        subs.append(escaped(column.ours or "not run"))
-        subs += [escaped(f"{column.paper} (paper)")] if column.paper else []
+        subs.append(escaped(column.ours_head))
+        subs += [escaped(column.paper_head)] if column.paper else []
+    spans = [f"\\multicolumn{{{width}}}{{c}}{{{escaped(name)}}}" for name, width in table.groups]
     labels = "l" * len(table.stubs)
     lines = [
         "\\begin{table}[t]",
@@ -29,7 +28,7 @@ def table_latex(table: Table) -> str:
         "\\begin{adjustbox}{max width=\\linewidth}",
         f"\\begin{{tabular}}{{{labels}{'c' * len(subs)}}}",
         "\\toprule",
-        " & ".join([""] * len(table.stubs) + spans).strip() + r" \\",
+        *([" & ".join([""] * len(table.stubs) + spans).strip() + r" \\"] if spans else []),
         " & ".join([*map(escaped, table.stubs), *subs]) + r" \\",
         "\\midrule",
     ]

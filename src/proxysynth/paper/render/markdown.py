@@ -10,16 +10,12 @@ MARKS = {"better": " ▲", "worse": " ▼", "": ""}
 
 def heads(column: Column) -> list[str]:
     """The headings of a measured column: what ran, then the paper's in its own."""
-    made = []
-    if column.ours or not column.paper:
-        made.append(f"{column.name}, {column.ours or 'not run'}")
-    else:
-        made.append(f"{column.name}, not run")
-    return [*made, f"{column.name}, {column.paper} (paper)"] if column.paper else made
+    made = [column.ours_head, *([column.paper_head] if column.paper else [])]
+    return [f"{column.measure}, {head}" if column.measure else head for head in made]
 
 
-def table_markdown(table: Table) -> str:
-    """Title, caption, table, notes."""
+def table_markdown(table: Table, name: str = "") -> str:
+    """Title, caption, table, notes, and the pictures below it, which lie in NAME.png."""
     head = [*table.stubs, *(text for column in table.columns for text in heads(column))]
     lines = [_line(head), _line(["---"] * len(head))]
     for row in table.rows:
@@ -31,8 +27,9 @@ def table_markdown(table: Table) -> str:
         lines.append(_line(words))
     notes = [f"- {note}" for note in table.notes]
     marks = "▲ better and ▼ worse, where the seeds' spread supports it; – was not run."
+    sheet = ["", f"![{table.sheet.words}]({name}.png)"] if table.sheet and name else []
     return "\n".join(
-        [f"# {table.title}", "", table.caption, "", *lines, "", f"{marks}", "", *notes, ""]
+        [f"# {table.title}", "", table.caption, "", *lines, "", marks, "", *notes, *sheet, ""]
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proxysynth.paper.claims.claim import Checked
+from proxysynth.paper.render.claims_page import claims_section
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.paper.work import label
@@ -25,9 +26,15 @@ WORDS = {
 STYLE = """
 main { max-width: 80rem; }
 a { color: var(--accent); }
-table.paper thead tr:first-child th { border-bottom: none; padding-bottom: 0; }
+.scroll {
+  background:
+    linear-gradient(to left, var(--paper) 40%, transparent) right / 3rem 100% no-repeat local,
+    linear-gradient(to left, var(--line), transparent) right / 1rem 100% no-repeat scroll;
+}
+table.paper tr.groups th { border-bottom: none; padding-bottom: 0; }
+table.paper th.held { position: sticky; left: 0; background: var(--paper); }
 table.paper td.paper, table.paper th.paper { color: var(--muted); }
-table.paper th.group { text-align: right; color: var(--ink); font-weight: 600; }
+table.paper th.group { text-align: center; color: var(--ink); font-weight: 600; }
 table.paper td, table.paper th { padding-right: 1.1rem; }
 table.paper small.better { color: var(--right); }
 table.paper small.worse { color: var(--wrong); }
@@ -35,7 +42,13 @@ ul.notes { max-width: 52rem; padding-left: 1.1rem; color: var(--muted); font-siz
 img.drawing { max-width: 100%; height: auto; background: #fff; border-radius: 6px; }
 nav ol { columns: 3 16rem; padding-left: 0; list-style: none; font-size: 0.92rem; }
 .verdict { white-space: nowrap; font-weight: 600; }
+#runs td details { margin-top: 0; }
 td.wide { white-space: normal; min-width: 14rem; }
+table.claims { table-layout: fixed; width: 100%; min-width: 46rem; }
+table.claims td { white-space: normal; overflow-wrap: anywhere; }
+table.claims th:first-child { width: 34%; }
+table.claims th:nth-child(2) { width: 20%; }
+table.claims th:nth-child(3) { width: 25%; }
 """
 
 
@@ -69,7 +82,7 @@ def paper_page(
             tag("p", _legend(scale)),
         ),
         _contents(made, bool(claims), bool(runs)),
-        _claims(claims),
+        claims_section(claims),
         *(one.section for one in made),
         _runs(runs, store),
         _facts(about),
@@ -99,36 +112,6 @@ def _contents(made: Sequence[Entry], claims: bool, runs: bool) -> Html:
         for name, title, text in items
     ]
     return tag("nav", tag("h2", "Contents"), tag("ol", links))
-
-
-def _claims(claims: Sequence[Checked]) -> Html | None:
-    if not claims:
-        return None
-    colours = {"holds": "better", "fails": "worse", "not run": "quiet"}
-    lines = [
-        tag(
-            "tr",
-            tag("td", f"“{one.claim.sentence}”", tag("br"), tag("small", one.claim.where),
-                class_="wide"),
-            tag("td", one.claim.criterion, class_="wide quiet"),
-            tag("td", tag("span", one.ours.status, class_=f"verdict {colours[one.ours.status]}"),
-                tag("br"), tag("small", one.ours.evidence), class_="wide"),
-            tag("td", tag("span", one.paper.status), tag("br"), tag("small", one.paper.evidence),
-                class_="wide quiet"),
-        )
-        for one in claims
-    ]  # fmt: skip
-    head = [tag("th", text) for text in
-            ("the paper says", "it holds if", "here", "in the paper's own tables")]  # fmt: skip
-    return tag(
-        "section",
-        tag("h2", "Claims"),
-        tag("p", "Sentences of the paper that carry a number or a result, each tested by a stated "
-            "rule: once on what was measured here, once on what the paper prints."),
-        tag("div", tag("table", tag("thead", tag("tr", head)), tag("tbody", lines)),
-            class_="scroll"),
-        id="claims",
-    )  # fmt: skip
 
 
 def _runs(runs: Sequence[Run], store: Store) -> Html | None:

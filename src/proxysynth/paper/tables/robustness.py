@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from typing import Any
 
 from proxysynth.data.deformations import DEFORMATIONS
-from proxysynth.paper.artifact import Artifact, Cell, Column, Line, Table
+from proxysynth.paper.artifact import Artifact, Cell, Column, Line, Sheet, Table
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import LOSS_NAMES, column, flat, ran_on, seeded
+from proxysynth.protocols.contact_sheet import contact_sheet
 from proxysynth.protocols.deformation import UNDEFORMED, Deformation
 from proxysynth.protocols.embedding_deformation import LAMS, EmbeddingDeformation
 from proxysynth.protocols.loaders import embeddings_of
@@ -46,8 +48,9 @@ def deformed_recalls(store: Store, runs: Iterable[Run]) -> dict[str, tuple[float
             return {name: metrics["recall@1"] for name, metrics in found.items()}
 
         told.append(store.kept("deformation", [run, encode(protocol)], compute))
-    names = (UNDEFORMED, *DEFORMATIONS)
-    return {name: tuple(100 * one[name] for one in told) for name in names} if told else {}
+    if not told or any(one is None for one in told):
+        return {}
+    return {name: tuple(100 * one[name] for one in told) for name in (UNDEFORMED, *DEFORMATIONS)}
 
 
 def mixed_recalls(
@@ -66,7 +69,7 @@ def mixed_recalls(
             return _mixed(store, run, protocol)
 
         told.append(store.kept("embedding_deformation", [run, encode(protocol)], compute))
-    if not told:
+    if not told or any(one is None for one in told):
         return {}
     return {
         part: {
@@ -119,7 +122,26 @@ def _table3(scale: Scale, store: Store) -> Table:
             "half of each side, zoom out one and a half times it with black around; the paper's "
             "wording also allows the opposite.",
         ),
+        _sheet(scale, store),
     )
+
+
+def _sheet(scale: Scale, store: Store) -> Sheet | None:
+    """Some test pictures as the network sees them, deformed in each way; made once."""
+    runs = [run for run in runs_of(scale, "norm_softmax", "none") if store.result(run)]
+    if not runs:
+        return None
+    protocol = Deformation(ks=(1,))
+
+    def compute() -> str:
+        model = store.model(runs[0])
+        assert model is not None
+        made = contact_sheet(model, open_splits(runs[0]).query, protocol)
+        return base64.b64encode(made).decode()
+
+    found = store.kept("contact_sheet", [runs[0], encode(protocol)], compute)
+    words = "Test pictures as the network is given them: as they are, and in each deformation."
+    return None if found is None else Sheet(base64.b64decode(found), words)
 
 
 def _tableB(scale: Scale, store: Store) -> Table:
