@@ -185,3 +185,21 @@ def test_every_picture_of_a_plain_folder_or_table_is_tested(places, capsys, tmp_
     code, other, _ = run(capsys, "eval", places / "photos", table, "--json")
     assert code == 0
     assert json.loads(out)["metrics"] == json.loads(other)["metrics"]
+
+
+def test_pictures_of_one_class_are_warned_about(places, capsys, tmp_path) -> None:
+    root = pictures(tmp_path / "alone", classes=1, each=3)
+    (root / "class0").rename(root / "alone")
+    code, out, err = run(capsys, "eval", places / "photos", root, "--json")
+    assert code == 0
+    (warning,) = json.loads(out)["warnings"]
+    assert "one class (alone), so nothing can be told apart" in warning
+    assert warning in err
+    assert run(capsys, "eval", places / "glyphs", "--json")[1].endswith('"warnings": []}\n')
+
+
+def test_classes_that_were_trained_on_are_warned_about(places, capsys) -> None:
+    code, out, err = run(capsys, "eval", places / "photos", places / "set")
+    assert code == 0
+    assert "3 of 6 classes are called as ones trained on" in err
+    assert "Warning" not in out

@@ -117,3 +117,15 @@ def test_pixels_in_memory_need_no_check():
     pixels = np.zeros((2, 4, 4), np.uint8)
     listing = Listing(("x", "y"), np.array([0, 1]), ("a", "b"), pixels=pixels)
     assert check_pictures(listing) is listing
+
+
+def test_more_bad_ones_than_a_sentence_names_are_told_one_by_one(make_folder):
+    root = make_folder({"a": 15, "b": 2, "c": 2, "d": 2})
+    bad = [root / "a" / f"{i}.png" for i in range(12)]
+    for path in bad:
+        path.write_bytes(b"")
+    told = []
+    splits = check_splits(open_folder(root), skip_bad=True, tell=told.append)
+    assert len(splits.train) + len(splits.query) == 9
+    (lines,) = told
+    assert sorted(lines.splitlines()) == sorted(f"{path}: the file is empty" for path in bad)

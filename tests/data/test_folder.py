@@ -3,7 +3,7 @@ import os
 import pytest
 from PIL import Image
 
-from proxysynth.data import ClassSplit, open_folder
+from proxysynth.data import BadPictures, ClassSplit, check_splits, open_folder
 from proxysynth.data.folder import parts_of_folder
 
 FOUR = {"ants": 3, "bees": 3, "cats": 3, "dogs": 3}
@@ -57,6 +57,15 @@ def test_links_are_followed_but_not_in_circles(make_folder, tmp_path):
     os.symlink(root, root / "ants" / "all over again")
     splits = open_folder(root)
     assert len(splits.train) + len(splits.query) == 14
+
+
+def test_a_link_to_itself_is_a_picture_that_cannot_be_read(make_folder):
+    root = make_folder(FOUR)
+    os.symlink("round.png", root / "ants" / "round.png")
+    os.symlink("circle", root / "circle")
+    splits = open_folder(root)
+    with pytest.raises(BadPictures, match=r"1 of 13 .* \(too many levels of symbolic links\)"):
+        check_splits(splits)
 
 
 def test_train_and_test_folders_are_recognised(make_folder):

@@ -128,7 +128,9 @@ def test_a_cache_that_would_run_code_is_not_run(tmp_path, monkeypatch):
 
 def test_another_renderer_gives_a_warning(monkeypatch):
     monkeypatch.setattr(MODULE, "EXPECTED", "another")
-    with pytest.warns(UserWarning, match="not another: matplotlib's fonts are of another version"):
+    with pytest.warns(
+        UserWarning, match="not another: matplotlib's fonts or the renderer are of another"
+    ):
         glyphs()
 
 

@@ -158,3 +158,8 @@ def test_faults_are_named(tmp_path):
     (tmp_path / "bad.jpg").write_bytes(b"<html>")
     with pytest.raises(UnreadablePicture, match="HTML page"):
         PictureCache(folder=tmp_path).picture(tmp_path / "bad.jpg")
+
+
+def test_a_name_that_no_file_can_have(tmp_path):
+    with pytest.raises(UnreadablePicture, match="null"):
+        PictureCache(folder=tmp_path).picture("a\0b.png")

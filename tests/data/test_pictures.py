@@ -1,4 +1,5 @@
 import io
+import os
 import struct
 import zlib
 
@@ -252,7 +253,7 @@ def test_a_truncated_picture_is_named(tmp_path, suffix):
 def test_faults_of_the_file_system(tmp_path):
     with pytest.raises(UnreadablePicture, match="no such file"):
         open_picture(tmp_path / "missing.jpg")
-    with pytest.raises(UnreadablePicture, match="is a directory"):
+    with pytest.raises(UnreadablePicture, match="it is a folder"):
         open_picture(tmp_path)
 
 
@@ -292,3 +293,10 @@ def test_damaged_bytes_never_end_in_another_error(name):
 def test_floats_of_one_value_out_of_range(tmp_path):
     Image.fromarray(np.full((2, 3), 300.0, np.float32)).save(tmp_path / "flat.tiff")
     assert np.asarray(open_picture(tmp_path / "flat.tiff")).tolist() == [[[0] * 3] * 3] * 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with pytest.raises(UnreadablePicture, match="not a file"):
+        open_picture(tmp_path / "pipe.jpg")

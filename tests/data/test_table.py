@@ -95,3 +95,8 @@ def test_other_faults(root):
     write(root / "all.csv", "path,label,split", "a,x,train", "b,y,train", "c,z,test")
     with pytest.raises(ValueError, match="no other rule"):
         open_table(root / "all.csv", ClassSplit())
+
+
+def test_a_root_that_is_not_there(root):
+    with pytest.raises(ValueError, match=r"there is no folder .*elsewhere: split\.root is where"):
+        open_table(root / "table.csv", root=root / "elsewhere")

@@ -40,6 +40,14 @@ def choose(pretrained=False):
 
 def broken():
     return "a network"
+
+
+def raises():
+    return {}["nothing"]
+
+
+def wants(depth):
+    return depth
 """
 
 
@@ -144,6 +152,8 @@ def test_what_can_go_wrong_with_a_users_function(nets: None) -> None:
         "my_nets:mak": "my_nets has no function 'mak': did you mean 'make'",
         "my_nets:": "my_nets has no function ''",
         "my_nets:broken": "must return an nn.Module, got str",
+        "my_nets:raises": "without arguments, but it raised KeyError: 'nothing'",
+        "my_nets:wants": r"without arguments, but it raised TypeError: wants\(\) missing 1",
         "not_there:make": "module 'not_there', which cannot be imported: No module named",
         "bad_nets:make": "module 'bad_nets', which cannot be imported: no luck$",
     }.items():

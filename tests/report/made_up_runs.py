@@ -11,6 +11,7 @@ from PIL import Image
 
 from proxysynth.retrieval import evaluate
 from proxysynth.training.defaults import default_run
+from proxysynth.training.finish import why_this_epoch
 from proxysynth.training.metrics_log import rewrite_metrics
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.record import Result, write_result
@@ -99,7 +100,7 @@ def make_run(
             epoch=epoch,
             epochs=run.epochs,
             chosen=run.report_epoch,
-            why="the last epoch",
+            why=why_this_epoch(run),
             seconds=75.0,
             device="cpu (1 thread)",
             data=data,

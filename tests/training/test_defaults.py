@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from proxysynth.training import Run, default_run
+from proxysynth.training import Run, Split, default_run
 
 
 def test_glyphs_are_the_default():
@@ -45,3 +45,10 @@ def test_a_benchmark_keeps_its_name(tmp_path, monkeypatch):
 def test_a_misspelt_field_names_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'epochs'"):
         default_run(epoch=3)
+
+
+def test_every_path_is_made_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = default_run("glyphs", weights="w.safetensors", split=Split(root="pictures"))
+    assert run.weights == str(tmp_path / "w.safetensors")
+    assert run.split.root == str(tmp_path / "pictures")

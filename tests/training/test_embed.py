@@ -65,3 +65,9 @@ def test_the_literatures_ks():
     assert usual_ks("glyphs") == (1, 2, 4, 8)
     assert usual_ks("sop:/data/sop") == (1, 10, 100, 1000)
     assert usual_ks("inshop:/data") == (1, 10, 20, 40)
+
+
+def test_a_network_without_weights(parts):
+    _, loader = parts
+    net = make_embedder(torch.nn.Identity(), None, preprocess="grey", image_size=32)
+    assert embed(net, loader).shape == (300, 1)

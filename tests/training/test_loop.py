@@ -470,3 +470,29 @@ def test_tensors_of_two_runs_are_told_apart(finished, glyph_run, tmp_path):
     other = read_tensors(tmp_path / "run" / EMBEDDINGS)[0]
     with pytest.raises(AssertionError):
         assert_same_tensors(one, other)
+
+
+def test_ks_without_1_train_to_the_end(glyph_run, tmp_path):
+    run = replace(glyph_run, ks=(2, 4), report_epoch="best_on_test", best_by="recall@1")
+    speaker = Stopper()
+    result = train(run, tmp_path / "run", progress=speaker)
+    assert "recall@1" not in result.metrics
+    lines = read_metrics(tmp_path / "run")
+    assert result.metrics["precision@1"] == max(line["precision@1"] for line in lines)
+    assert any("P@1" in sentence for sentence in speaker.said)
+    assert "P@1 from" in result.verdict or "changed nothing" in result.verdict
+
+
+@pytest.mark.parametrize("name", ["a file", "a file/run"])
+def test_a_file_in_the_place_of_the_folder(glyph_run, tmp_path, name):
+    (tmp_path / "a file").write_text("something else")
+    with pytest.raises(TrainingFailed, match=r"cannot write .*a file.*: (not a dir|file exists)"):
+        train(glyph_run, tmp_path / name)
+    assert (tmp_path / "a file").read_text() == "something else"
+
+
+def test_too_little_memory_is_one_sentence(glyph_run, tmp_path):
+    run = replace(glyph_run, image_size=99_999_999)
+    with pytest.raises(TrainingFailed, match="memory does not suffice .* smaller batch_size") as e:
+        train(run, tmp_path / "run")
+    assert "\n" not in str(e.value)

@@ -24,13 +24,23 @@ def test_it_says_when_training_made_things_worse(tmp_path):
     told = json.loads((tmp_path / RESULT).read_text())
     assert told["made_worse"] is True
     assert RESULT_OF.worse == ("map@r",)
-    assert "worse on unseen classes: MAP@R from 40.0 to 30.0" in told["verdict"]
+    assert "worse on unseen classes: it lowered MAP@R from 40.0 to 30.0" in told["verdict"]
 
 
 def test_it_says_when_training_helped():
     result = Result("abc", BEFORE, {"recall@1": 0.1, "map@r": 0.1}, 1, 1, "last", "the last epoch")
     assert result.worse == ()
     assert "Recall@1 from 10.0 to 50.0" in result.verdict
+
+
+@pytest.mark.parametrize(
+    ("shared", "words"),
+    [(0, "On unseen classes"), (3, "On seen and unseen classes"), (5, "On seen classes")],
+)
+def test_it_says_which_classes_were_tested(shared, words):
+    data = {"shared_classes": shared, "query": {"classes": 5}}
+    result = Result("abc", BEFORE, {"recall@1": 0.1}, 1, 1, "last", "the last epoch", data=data)
+    assert result.verdict.startswith(words)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "{}"])

@@ -2,6 +2,7 @@ import dataclasses
 import json
 
 import pytest
+import torch
 
 import proxysynth as ps
 from batches import EVERY_LOSS
@@ -120,3 +121,8 @@ def test_a_split_says_only_what_was_said():
         "seed": 0,
         "unseen_classes": ("a",),
     }
+
+
+def test_a_backbone_is_a_name():
+    with pytest.raises(ValueError, match="write a function that returns it and name it"):
+        Run(backbone=torch.nn.Identity())

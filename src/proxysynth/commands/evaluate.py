@@ -19,6 +19,7 @@ from proxysynth.protocols import (
     contact_sheet,
     embeddings_of,
 )
+from proxysynth.report.numbers import count
 from proxysynth.training import load
 from proxysynth.training.bars import Bars
 from proxysynth.training.durable import write_bytes
@@ -49,7 +50,12 @@ def run_eval(args: argparse.Namespace) -> dict[str, Any]:
         "epoch": model.epoch,
         "pictures": len(pictures),
     }
-    return {**facts, **measure(args, model, pictures, machine)}
+    told = measure(args, model, pictures, machine)
+    classifies = model.run.task == "classification"
+    warnings = pictures.warnings(() if classifies else model.classes)
+    for sentence in warnings:
+        Bars().say(f"Warning: {sentence}")
+    return {**facts, **told, "warnings": warnings}
 
 
 def _protocol(args: argparse.Namespace) -> Any:
@@ -78,7 +84,10 @@ def _conventional(
         show_measures({f"epoch {model.epoch}": tested.metrics}, _title(pictures), console)
         left_out = int(tested.metrics.get(COUNTS[1], 0))
         if left_out:
-            console.print(f"{left_out:,} queries have no other picture of their class: left out.")
+            console.print(
+                f"{count(left_out, 'query', 'queries')} without another picture of the class: left "
+                "out."
+            )
     return {"metrics": tested.metrics}
 
 
@@ -138,8 +147,8 @@ MEASURES = {
 
 def _title(pictures: Pictures) -> str:
     query = pictures.query
-    counts = f"{len(query):,} pictures of {len(query.classes):,} classes"
-    return f"{counts} of {pictures.name}, per cent"
+    classes = count(len(query.classes), "class", "classes")
+    return f"{count(len(query), 'picture')} of {classes} of {pictures.name}, per cent"
 
 
 def _check_sheet(path: Path) -> None:

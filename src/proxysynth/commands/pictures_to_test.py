@@ -9,7 +9,7 @@ import numpy as np
 
 from proxysynth.commands.usage import understanding
 from proxysynth.data import BadPictures, Listing
-from proxysynth.data.check import bad_pictures
+from proxysynth.data.check import bad_pictures, tell_all
 from proxysynth.data.everything import to_test_on
 from proxysynth.protocols.conventional import own_splits
 from proxysynth.training.bars import Bars
@@ -33,6 +33,26 @@ class Pictures:
 
     def __len__(self) -> int:
         return len(self.query) + (0 if self.gallery is None else len(self.gallery))
+
+    def warnings(self, seen: tuple[str, ...]) -> list[str]:
+        """What a reader of the numbers must know; `seen` are the classes that were trained on."""
+        there = (self.gallery or self.query).without_empty_classes().classes
+        told = []
+        if len(there) == 1:
+            told.append(
+                f"All the pictures to find are of one class ({there[0]}), so nothing can be told "
+                "apart and every query is right whatever the model: give pictures of 2 classes or "
+                "more."
+            )
+        tested = set(self.query.without_empty_classes().classes)
+        both = len(tested & set(seen))
+        if both:
+            some = "All" if both == len(tested) else f"{both:,} of {len(tested):,}"
+            told.append(
+                f"{some} classes are called as ones trained on, so the result is not about unseen "
+                "classes alone."
+            )
+        return told
 
 
 def pictures_to_test(args: argparse.Namespace, model: Trained, machine: Resources) -> Pictures:
@@ -60,6 +80,7 @@ def _readable(listing: Listing, skip_bad: bool, model: Trained, machine: Resourc
     if not bad:
         return listing
     fault = BadPictures(tuple(bad.values()), len(listing))
+    tell_all(fault.pictures, Bars().say)
     if not skip_bad:
         raise fault
     Bars().say(f"{str(fault).partition(';')[0]}; left out: {len(bad)}.")

@@ -16,10 +16,12 @@ from proxysynth.commands.usage import resources, understanding
 from proxysynth.data import BENCHMARKS, open_data
 from proxysynth.options import UsageError
 from proxysynth.report import write_report
+from proxysynth.report.report_page import FILE as REPORT
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.bars import Bars
 from proxysynth.training.distributed_group import joined, speaks
 from proxysynth.training.ranks import Ranks
+from proxysynth.training.record import RESULT
 from proxysynth.training.words import run_from_words
 
 RUNS = Path("runs")
@@ -43,13 +45,17 @@ def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
 def _trained(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     machine = resources(args)
     run, folder = _asked(args)
+    report = folder.expanduser() / REPORT
+    # Looked at again, a finished run keeps its report: the pictures may have moved since.
+    told = report.is_file() and (report.parent / RESULT).is_file()
     try:
         result = train(run, folder, resources=machine, progress=Bars())
     except WrongFolder as error:
         raise UsageError(str(error)) from error
     if not ranks.first:
         return None
-    report = write_report(folder)
+    if not told:
+        report = write_report(folder)
     if not args.json:
         console = Console()
         show_measures(
@@ -74,7 +80,7 @@ def _asked(args: argparse.Namespace) -> tuple[Run, Path]:
             if silent:
                 return recorded.run, args.out
         run = run_from_words(
-            args.data or "glyphs",
+            "glyphs" if args.data is None else args.data,
             args.loss or "norm_softmax",
             args.regularizer or "proxy_synthesis",
             args.settings,

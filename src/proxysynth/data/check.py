@@ -13,7 +13,7 @@ from .picture_cache import PictureCache
 from .pictures import UnreadablePicture, open_picture
 from .splits import Splits, require_usable
 
-SHOWN = 10  # bad pictures named in a message; all of them stand in the error's `pictures`
+SHOWN = 10  # bad pictures named in a sentence; where there are more, `tell` hears of each
 Progress = Callable[[int, int], None]  # pictures done, pictures in all
 
 
@@ -83,6 +83,7 @@ def check_splits(
     cache: PictureCache | None = None,
     workers: int = 0,
     progress: Progress | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Splits:
     """The splits with every picture readable; with `skip_bad`, a note names those left out."""
     parts = {
@@ -100,6 +101,8 @@ def check_splits(
     every = tuple(error for found in bad.values() for error in found.values())
     if not every:
         return splits
+    if tell is not None:
+        tell_all(every, tell)
     if not skip_bad:
         raise BadPictures(every, total)
     kept = {name: _without(part, bad[name]) for name, part in parts.items()}
@@ -118,6 +121,12 @@ def check_splits(
             notes=(*splits.notes, note),
         )
     )
+
+
+def tell_all(errors: tuple[UnreadablePicture, ...], tell: Callable[[str], None]) -> None:
+    """A line for each, where there are more than a sentence names."""
+    if len(errors) > SHOWN:
+        tell("\n".join(f"{error.path}: {error.reason}" for error in errors))
 
 
 def _without(listing: Listing, bad: dict[int, UnreadablePicture]) -> Listing:

@@ -45,7 +45,7 @@ def open_folder(root: str | os.PathLike[str], rule: ClassSplit | None = None) ->
         rule: how classes are split; given one, train/ and test/ are taken for classes too.
     """
     base = _folder(root)
-    found = {entry.name for entry in _entries(base) if entry.is_dir()}
+    found = {entry.name for entry in _entries(base) if _is_folder(entry)}
     layout = found - {"validation"}
     if rule is None and layout in LAYOUTS:
         return parts_of_folder(base, {name: base / name for name in found})
@@ -56,7 +56,7 @@ def open_folder(root: str | os.PathLike[str], rule: ClassSplit | None = None) ->
 def whole_folder(root: str | os.PathLike[str]) -> Listing | None:
     """Every picture of a folder without parts of its own, labelled by its sub-folder; else None."""
     base = _folder(root)
-    if {entry.name for entry in _entries(base) if entry.is_dir()} - {"validation"} in LAYOUTS:
+    if {entry.name for entry in _entries(base) if _is_folder(entry)} - {"validation"} in LAYOUTS:
         return None
     return listing_of_files(base, _scan(base).files)
 
@@ -127,7 +127,7 @@ def _scan(base: Path) -> Scan:
     files: list[tuple[str, str]] = []
     empty, others = [], Counter[str]()
     for entry in entries:
-        if entry.is_dir():
+        if _is_folder(entry):
             inside = list(_files(entry.path, frozenset({os.path.realpath(base)})))
             pictures = [path for path in inside if _is_picture(path)]
             others.update(_suffix(path) for path in inside if not _is_picture(path))
@@ -135,7 +135,7 @@ def _scan(base: Path) -> Scan:
             if not pictures:
                 empty.append(entry.name)
     if not files:
-        loose = sum(_is_picture(entry.path) for entry in entries if entry.is_file())
+        loose = sum(_is_picture(entry.path) for entry in entries if not _is_folder(entry))
         raise ValueError(_nothing(base, loose, others))
     notes = []
     if empty:
@@ -152,10 +152,17 @@ def _files(place: str, above: frozenset[str]) -> Iterator[str]:
     if real in above:
         return
     for entry in _entries(place):
-        if entry.is_dir():
+        if _is_folder(entry):
             yield from _files(entry.path, above | {real})
-        elif entry.is_file() or entry.is_symlink():  # a broken link is named when it is read
+        elif entry.is_symlink() or entry.is_file():  # a broken link is named when it is read
             yield entry.path
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads round in a circle
+        return False
 
 
 def _is_picture(path: str) -> bool:

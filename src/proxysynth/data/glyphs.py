@@ -90,8 +90,9 @@ def glyphs(
     found = splits.fingerprint()
     if asked == (100, 100, 0, 16) and found != EXPECTED:
         warnings.warn(
-            f"the glyphs drawn here have the hash {found}, not {EXPECTED}: matplotlib's fonts are "
-            "of another version, so results may differ slightly from published ones",
+            f"the glyphs drawn here have the hash {found}, not {EXPECTED}: matplotlib's fonts or "
+            "the renderer are of another version, so results may differ slightly from published "
+            "ones",
             stacklevel=2,
         )
     return splits

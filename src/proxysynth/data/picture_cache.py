@@ -93,6 +93,8 @@ class PictureCache:
             found = os.stat(name)
         except OSError as error:
             raise UnreadablePicture(name, os.strerror(error.errno or 0).lower()) from error
+        except ValueError as error:  # a name that no file can have
+            raise UnreadablePicture(name, str(error)) from error
         about = (os.path.abspath(name), found.st_mtime_ns, found.st_size, self.side, VERSION)
         text = "\0".join(str(item) for item in (*about, PIL.__version__))
         key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]

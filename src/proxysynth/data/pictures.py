@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from functools import lru_cache
 from typing import BinaryIO
 
@@ -57,6 +58,9 @@ def open_picture(source: Source, at_least: int | None = None) -> Image.Image:
         UnreadablePicture: for anything that is not a whole picture of a sensible size.
     """
     try:
+        if isinstance(source, (str, os.PathLike)) and not stat.S_ISREG(os.stat(source).st_mode):
+            # Reading a pipe could wait for ever.
+            raise UnreadablePicture(source, "it is a folder or a device, not a file")
         with Image.open(source, formats=_formats()) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise UnreadablePicture(source, _too_large(image.size))

@@ -35,6 +35,10 @@ def open_table(
     """
     file = Path(os.path.abspath(os.path.expanduser(path)))
     base = file.parent if root is None else Path(os.path.abspath(os.path.expanduser(root)))
+    if not base.is_dir():
+        raise ValueError(
+            f"there is no folder {base}: split.root is where the paths of {file} start"
+        )
     rows = _rows(file, base)
     parts: dict[str, list[tuple[str, str]]] = {}
     for name, label, part in rows:
@@ -103,7 +107,7 @@ def _inside(text: str, base: Path, where: str) -> str:
     path = Path(os.path.normpath(base / text))
     if not text or path == base or not path.is_relative_to(base):
         raise ValueError(
-            f"{where} must name a file under {base}, got {text!r}: give the folder that holds all "
-            "pictures as root"
+            f"{where} must name a file under {base}, got {text!r}: say which folder holds all "
+            "pictures with --set split.root=DIR"
         )
     return path.relative_to(base).as_posix()

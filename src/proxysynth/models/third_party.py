@@ -12,6 +12,7 @@ import importlib
 import inspect
 import os
 import sys
+from collections.abc import Callable
 from types import ModuleType
 
 import torch
@@ -36,16 +37,21 @@ def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
         raise ValueError(
             f"{module_name} has no function {function_name!r}: {nearest(function_name, functions)}"
         )
-    takes = inspect.signature(function).parameters
-    if pretrained is None or (not pretrained and "pretrained" not in takes):
-        network = function()
-    elif "pretrained" in takes:
-        network = function(pretrained=pretrained)
-    else:
+    takes = _arguments(function)
+    if pretrained and "pretrained" not in takes:
         raise ValueError(
             f"{spec} was asked for pretrained weights but takes no argument `pretrained`: "
             "add it to the function, or leave the choice to it"
         )
+    said = pretrained is not None and "pretrained" in takes
+    try:
+        network = function(pretrained=pretrained) if said else function()
+    except Exception as error:  # whatever the user's own function raises
+        raise ValueError(
+            f"{spec} must return an nn.Module when called "
+            f"{'with pretrained alone' if said else 'without arguments'}, but it raised "
+            f"{_named(error)}"
+        ) from error
     if not isinstance(network, nn.Module):
         raise ValueError(f"{spec} must return an nn.Module, got {type(network).__name__}")
     return network
@@ -83,10 +89,10 @@ def measure_channels(backbone: nn.Module, preprocess: str, image_size: int) -> i
     in_channels = getattr(backbone, "in_channels", 1 if preprocess == "grey" else 3)
     try:
         out = _probe(backbone, in_channels, image_size)
-    except (RuntimeError, ValueError, TypeError) as error:
+    except Exception as error:  # whatever the user's own network raises
         raise ValueError(
             f"the backbone must take pictures (n, {in_channels}, {image_size}, {image_size}), "
-            f"but {type(backbone).__name__} refused them: {_line(error)}"
+            f"but {type(backbone).__name__} refused them: {_named(error)}"
         ) from error
     if not isinstance(out, Tensor) or out.ndim not in (2, 4):
         given = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
@@ -107,6 +113,13 @@ def _probe(backbone: nn.Module, in_channels: int, image_size: int) -> Tensor:
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def _arguments(function: Callable[..., object]) -> tuple[str, ...]:
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # some that are written in C do not say
+        return ()
 
 
 def _import(module_name: str, spec: str) -> ModuleType:
@@ -132,3 +145,7 @@ def _timm_size(network: nn.Module) -> int:
 def _line(error: BaseException) -> str:
     """The first line of what an error says; some say nothing but their class."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_line(error)}"

@@ -6,6 +6,7 @@ state gives the same pairs and coefficients on every device and in every process
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 
 import numpy as np
@@ -14,12 +15,29 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
+SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
+"""2**128 over the golden ratio: takes seeds that are near far from each other."""
+
+
+_kept = threading.local()
+
 
 def numpy_generator(generator: torch.Generator | None) -> np.random.Generator:
-    """A numpy generator seeded by one draw of torch's (of its default one, if None)."""
+    """A numpy generator that starts from one draw of torch's (of its default one, if None).
+
+    A thread has one of them and gets it again each time: to make a new one, numpy's careful
+    seeding included, would take as long as all that is drawn from it. The draw is random already.
+    """
     device = generator.device if generator is not None else "cpu"
-    seed = torch.randint(2**63 - 1, (), generator=generator, device=device)
-    return np.random.Generator(np.random.PCG64(int(seed)))
+    seed = int(torch.randint(2**63 - 1, (), generator=generator, device=device))
+    if not hasattr(_kept, "rng"):
+        _kept.rng = np.random.Generator(np.random.PCG64(0))
+    rng: np.random.Generator = _kept.rng
+    state = {"state": seed * SPREAD % 2**128, "inc": 1}
+    rng.bit_generator.state = {
+        "bit_generator": "PCG64", "state": state, "has_uint32": 0, "uinteger": 0
+    }  # fmt: skip
+    return rng
 
 
 @lru_cache(maxsize=64)
@@ -65,13 +83,14 @@ def _shuffled(labels: Ints, take: int, rng: np.random.Generator) -> tuple[Ints, 
         # position is used twice before another is used once.
         order, start = rng.permutation(n), min(take, n - take)
         i, j = order[:take], rng.permutation(np.concatenate((order[start:], order[:start]))[:take])
-    for _ in range(8):
+    for attempt in range(8):
         equal = np.flatnonzero(labels[i] == labels[j])
         if len(equal) == 0:
             return i, j
         if len(equal) == take:  # one class, most likely
             return None
-        for here, there in zip(equal, rng.integers(take, size=len(equal)), strict=True):
+        for here in equal.tolist():
+            there = (here + take // 2 + attempt) % take  # far off, since neighbours may be alike
             if labels[i[here]] != labels[j[there]] and labels[i[there]] != labels[j[here]]:
                 j[here], j[there] = j[there], j[here]
     return None

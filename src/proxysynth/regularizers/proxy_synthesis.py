@@ -178,8 +178,9 @@ class ProxySynthesis:
             lam = np.full(() if size is None else size, self.lam)
         target = first = every = torch.arange(m)
         if self.duplicates == "merge":
-            target, first = map(torch.from_numpy, merge_duplicates(labels, i, j))
-            lam = lam[first][target] if self.per_pair else lam
+            merged, made = merge_duplicates(labels, i, j)
+            lam = lam[made][merged] if self.per_pair else lam
+            target, first = torch.from_numpy(merged), torch.from_numpy(made)
         in_order = i is counting(len(labels))
         drawn = (every if in_order else torch.from_numpy(i), *map(torch.from_numpy, (j, lam)))
         i_, j_, lam_, target, first = (

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-NAMES = {
-    "precision@1": "P@1",
-    "r_precision": "R-precision",
-    "map@r": "MAP@R",
-    "nmi": "NMI",
-}
+from proxysynth.training.spoken import listed, name, percent
+
+__all__ = ["count", "duration", "heading", "listed", "measures", "name", "percent", "points"]
+
 COUNTS = frozenset({"queries", "queries_without_positive"})
 
 
 def measures(*results: Mapping[str, object]) -> list[str]:
-    """The measures among the results: Recall@k by k, R-precision, MAP@R, others. P@1 stands in only
-    where Recall@1, which is the same, does not."""
+    """The measures among the results: accuracy, Recall@k by k, R-precision, MAP@R, others. P@1
+    stands in only where Recall@1, which is the same, does not."""
     keys = [
         key
         for key in dict.fromkeys(key for result in results for key in result)
@@ -26,24 +24,20 @@ def measures(*results: Mapping[str, object]) -> list[str]:
     ]
     if "recall@1" in keys:
         keys = [key for key in keys if key != "precision@1"]
-    known = ["precision@1", "r_precision", "map@r", "nmi"]
-    rank = {key: place for place, key in enumerate(known)}
-    return sorted(keys, key=lambda key: (_k(key) is None, _k(key) or rank.get(key, len(known))))
+    last = ["precision@1", "r_precision", "map@r", "nmi"]
 
+    def place(key: str) -> tuple[int, int]:
+        if key == "accuracy":  # measured where it is what the run is about
+            return 0, 0
+        k = _k(key)
+        return (2, last.index(key) if key in last else len(last)) if k is None else (1, k)
 
-def name(measure: str) -> str:
-    """recall@1 -> Recall@1."""
-    return NAMES.get(measure, measure[:1].upper() + measure[1:])
+    return sorted(keys, key=place)
 
 
 def heading(measure: str) -> str:
     """The name over a column: its number may go to a second line, Recall over @1."""
     return re.sub(r"(?<=[a-z])(?=@)|(?<=-)(?=precision)", "\n", name(measure))
-
-
-def percent(value: float | None, digits: int = 1) -> str:
-    """0.9583 -> 95.8; a dash for what was not measured."""
-    return "–" if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f}"
 
 
 def points(value: float | None, digits: int = 1) -> str:
@@ -66,12 +60,6 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
-def listed(words: Iterable[str]) -> str:
-    """a, b and c."""
-    words = list(words)
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _k(measure: str) -> int | None:

@@ -9,7 +9,6 @@ from .command import command
 from .examples import Example, choose
 from .finished_run import FinishedRun
 from .pairs import Pairs, pair_similarities
-from .result_section import made_worse
 from .settings import changed
 
 
@@ -35,7 +34,7 @@ class Report:
             "run": str(run.path),
             "metrics": dict(run.metrics),
             "untrained": dict(run.untrained),
-            "worse_than_untrained": made_worse(run.metrics, run.untrained),
+            "worse_than_untrained": list(run.result.worse),
             "epoch": run.result.epoch,
             "chosen": run.result.chosen,
             "data": run.data.to_json(),

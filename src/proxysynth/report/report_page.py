@@ -19,7 +19,7 @@ from .svg import SERIES, inline_svg
 from .thumbnails import Pictures
 
 FILE = "report.html"
-DRAWN = ("recall@1", "precision@1", "map@r")  # measures that get a curve
+DRAWN = ("accuracy", "recall@1", "precision@1", "map@r")  # measures that get a curve
 TOLD = (
     "Drawn at random, one half among the queries whose nearest neighbour is right, the other among "
     "those where it is wrong: not in proportion to how often either happens. A green border and ✓ "

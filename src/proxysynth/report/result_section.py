@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from .data_facts import DataFacts
 from .finished_run import FinishedRun
 from .markup import Html, tag
-from .numbers import count, listed, measures, name, percent, points
+from .numbers import count, measures, name, percent, points
 
 UNTRAINED = "Untrained are the backbone's own features, before the first step of training."
-MAIN = ("recall@1", "precision@1", "r_precision", "map@r")
 
 
 def headline(run: FinishedRun) -> Html:
@@ -34,20 +31,16 @@ def headline(run: FinishedRun) -> Html:
 def protocol(run: FinishedRun) -> list[str]:
     """How the numbers came about, in sentences."""
     looked_up = f"{_looked_up(run.data)} {_trained_on(run.data)}"
-    return [looked_up, reported(run), *run.data.remarks]
+    return [*_classified(run), looked_up, reported(run), *run.data.remarks]
 
 
 def reported(run: FinishedRun) -> str:
     """Which epoch counts, and what it was chosen on."""
-    by = name(run.run.best_by)
-    epoch = f"Reported is epoch {run.result.epoch}"
-    return {
-        "last": f"{epoch}, the last one, whatever the ones before it gave.",
-        "best": f"{epoch}, the best by {by} on classes held out of the seen ones; the test "
-        "classes had no say.",
-        "best_on_test": f"{epoch}, the best by {by} on the test classes themselves, as much of the "
-        "literature does: this flatters the result.",
-    }.get(run.result.chosen, f"{epoch}, {run.result.why}.")
+    more = {
+        "last": ", whatever the ones before it gave",
+        "best_on_test": ", as much of the literature does",
+    }.get(run.result.chosen, "")
+    return f"Reported is epoch {run.result.epoch}, {run.result.why}{more}."
 
 
 def before_and_after(run: FinishedRun) -> Html | None:
@@ -72,47 +65,13 @@ def before_and_after(run: FinishedRun) -> Html | None:
         tag("th", "per cent"),
         [tag("th", text, class_="number") for text in ("untrained", "trained", "difference")],
     )
-    worse = made_worse(run.metrics, run.untrained)
-    told = training_changed(run.metrics, run.untrained, unseen=not run.data.shared_classes)
     return tag(
         "section",
         tag("h2", "Before and after training"),
-        tag("p", told, class_="note bad" if worse else None),
+        tag("p", run.result.verdict, class_="note bad" if run.result.worse else None),
         tag("div", tag("table", tag("thead", head), tag("tbody", rows)), class_="scroll"),
         tag("p", tag("small", UNTRAINED)),
     )
-
-
-def made_worse(trained: Mapping[str, float], untrained: Mapping[str, float]) -> list[str]:
-    """The main measures that training lowered."""
-    return [key for key in _main(trained, untrained) if trained[key] < untrained[key]]
-
-
-def training_changed(
-    trained: Mapping[str, float], untrained: Mapping[str, float], unseen: bool = True
-) -> str:
-    """One plain sentence: what training did to the main measures, on classes unseen or not."""
-    keys = _main(trained, untrained)
-    worse = made_worse(trained, untrained)
-    better = [key for key in keys if trained[key] > untrained[key]]
-
-    def told(keys: list[str]) -> str:
-        return listed(
-            f"{name(key)} from {percent(untrained[key])} to {percent(trained[key])}" for key in keys
-        )
-
-    if not worse and not better:
-        return "Training changed nothing: the untrained backbone retrieves these classes as well."
-    if not worse:
-        return f"Training raised {told(better)}."
-    if not better:
-        classes = "unseen classes" if unseen else "classes"
-        return (
-            f"Training made it worse: it lowered {told(worse)}, so on these {classes} the "
-            "untrained backbone is the better one; fewer epochs, a lower learning rate or more "
-            "seen classes may help."
-        )
-    return f"Training made a part of it worse: it lowered {told(worse)}, and raised {told(better)}."
 
 
 def tone(change: float) -> str | None:
@@ -120,9 +79,14 @@ def tone(change: float) -> str | None:
     return None if points(change, 2) == "0.00" else "better" if change > 0 else "worse"
 
 
-def _main(trained: Mapping[str, float], untrained: Mapping[str, float]) -> list[str]:
-    keys = [key for key in measures(trained) if key in MAIN and key in untrained]
-    return keys or [key for key in measures(trained) if key in untrained]
+def _classified(run: FinishedRun) -> list[str]:
+    if "accuracy" not in run.metrics:
+        return []
+    pictures = count(run.data.query_pictures, "picture")
+    return [
+        f"Accuracy is the share of {pictures} that the loss gives their own class, of "
+        f"{run.data.train_classes:,} trained on; the other measures are of retrieval."
+    ]
 
 
 def _looked_up(data: DataFacts) -> str:

@@ -87,6 +87,8 @@ def _groups(comparison: Comparison, width: int) -> Table:
         table.add_column(called(key), justify="right", overflow="fold")
     for group in comparison.groups:
         cells = [with_spread(group.spread(key)) for key in comparison.measures]
+        if called is heading:  # where the names take two lines, so do the numbers
+            cells = [cell.replace(" ± ", "\n± ") for cell in cells]
         table.add_row(group.letter, escape(group.name), str(len(group.runs)), *cells)
     return table
 

@@ -6,7 +6,7 @@ from .comparison import Comparison
 from .groups import Contrast, Spread
 from .numbers import name, percent, points
 
-MAIN = ("recall@1", "map@r")  # a sentence for each; the table has them all
+MAIN = ("accuracy", "recall@1", "map@r")  # a sentence for each; the table has them all
 
 
 def with_spread(spread: Spread | None) -> str:

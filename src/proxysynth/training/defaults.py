@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from proxysynth.models.backbones import BACKBONES
@@ -32,7 +32,8 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
     fine-tunes `efficientnet_lite0` from its ImageNet weights, at its 224 pixels.
 
     Args:
-        data: see `Run`; a path is made absolute, so that the run can go on from anywhere.
+        data: see `Run`; a path is made absolute, here and in `changes`, so that the run can go on
+            from anywhere.
         changes: fields of `Run`.
     """
     known = [field.name for field in fields(Run)]
@@ -42,6 +43,10 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
     text = os.fspath(data)
     chosen: dict[str, Any] = {} if text == "glyphs" else dict(PHOTOGRAPHS)
     chosen |= {"data": _absolute(text), **changes}
+    if chosen.get("weights"):
+        chosen["weights"] = _absolute_path(chosen["weights"])
+    if chosen.get("split", Run.split).root:
+        chosen["split"] = replace(chosen["split"], root=_absolute_path(chosen["split"].root))
     if "pretrained" not in chosen:
         chosen["pretrained"] = _has_published_weights(chosen.get("backbone", Run.backbone))
     if chosen["pretrained"] is not False or chosen.get("weights"):
@@ -60,7 +65,11 @@ def _absolute(data: str) -> str:
     """A path is made absolute, on its own or behind the name of a benchmark."""
     name, colon, root = data.partition(":")
     if data != "glyphs" and os.path.exists(os.path.expanduser(data)):
-        return os.path.abspath(os.path.expanduser(data))
+        return _absolute_path(data)
     if colon and name.isidentifier() and root:
-        return f"{name}:{os.path.abspath(os.path.expanduser(root))}"
+        return f"{name}:{_absolute_path(root)}"
     return data
+
+
+def _absolute_path(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))

@@ -43,7 +43,7 @@ def embed(
         tick: called with the pictures of each batch.
         ranks: who divide the batches among them, the same ones as if one embedded all.
     """
-    first = next(net.parameters())
+    first = next(net.parameters(), torch.zeros(()))  # a user's network may have none
     function = net.features if features else net
     plan = in_order(len(loader.listing), AT_ONCE)
     counts = [sum(map(len, plan[part])) for part in ranks.parts(len(plan))]

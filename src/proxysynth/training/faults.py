@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+import torch
+
 from proxysynth.training.durable import CannotWrite
 
 SHOWN = 8  # files named in a sentence
@@ -40,11 +42,25 @@ class Kept(Protocol):
 
 @contextmanager
 def explained(checkpoints: Kept) -> Iterator[None]:
-    """A full or read-only disk inside this block ends in one sentence."""
+    """A full or read-only disk, or too little memory, inside this block ends in one sentence."""
     try:
         yield
     except CannotWrite as error:
         raise cannot_write(Path(error.filename), error, checkpoints.describe_last()) from error
+    except (MemoryError, RuntimeError) as error:
+        if not _lacks_memory(error):
+            raise
+        reason = (str(error).strip() or "none is left").splitlines()[0]
+        raise TrainingFailed(
+            f"the memory does not suffice ({reason}); "
+            f"{checkpoints.describe_last()}: choose a smaller batch_size, image_size or backbone"
+        ) from error
+
+
+def _lacks_memory(error: Exception) -> bool:
+    # torch has a class of its own for graphics cards, and for processors none.
+    named = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return named or "can't allocate memory" in str(error)
 
 
 def not_finite(

@@ -21,6 +21,7 @@ from proxysynth.training.record import Result, write_result
 from proxysynth.training.resources import device_name
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, describe
+from proxysynth.training.spoken import name
 from proxysynth.training.tensor_file import EMBEDDINGS, MODEL, write_tensors
 
 
@@ -57,7 +58,7 @@ def finish(
         epoch=epoch,
         epochs=run.epochs,
         chosen=run.report_epoch,
-        why=_why(run),
+        why=why_this_epoch(run),
         validation=line.get("validation", {}),
         seconds=round(state.seconds, 3),
         device=device_name(learner.device),
@@ -83,7 +84,7 @@ def _write_model(
     path: Path, learner: Learner, checkpoints: Checkpoints, step: int, about: dict[str, Any]
 ) -> None:
     """Network and proxies in one file; the rows of sharded ones come from the checkpoint."""
-    weights = {f"net.{name}": value for name, value in learner.net.state_dict().items()}
+    weights = {f"net.{key}": value for key, value in learner.net.state_dict().items()}
     if learner.shards is None:
         write_tensors(path, {**weights, "proxies": learner.proxies}, about)
     else:
@@ -116,12 +117,16 @@ def _labels(listing: Listing) -> torch.Tensor:
     return torch.from_numpy(listing.labels.copy())
 
 
-def _why(run: Run) -> str:
+def why_this_epoch(run: Run) -> str:
     """The choice of the epoch, told as it is."""
     if run.report_epoch == "last":
         return "the last epoch"
-    if run.report_epoch == "best":
-        return f"the best epoch by {run.best_by} on classes held out of the seen ones"
-    return (
-        f"the best epoch by {run.best_by} on the test classes themselves, which flatters the result"
-    )
+    by = run.best_by
+    best = f"the best epoch by {by if by == 'accuracy' else name(by)}"
+    if run.report_epoch == "best_on_test":
+        return f"{best} on the test classes themselves, which flatters the result"
+    if run.split.fold is not None:
+        return f"{best} on the fold held out, which is also what is tested"
+    if run.task == "classification":
+        return f"{best} on pictures held out of training"
+    return f"{best} on classes held out of the seen ones"

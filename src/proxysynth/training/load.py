@@ -73,7 +73,7 @@ class Trained:
         """
         alone = isinstance(pictures, (str, os.PathLike, Image.Image)) or _is_picture(pictures)
         several = cast(Iterable[Picture], [pictures] if alone else pictures)
-        device = next(self.embedder.parameters()).device
+        device = self.proxies.device
         made = [torch.empty(0, self.embedder.dim)]
         with ThreadPoolExecutor(max(1, Resources(workers=workers).loader_workers)) as pool:
             for chunk in _chunks(several):

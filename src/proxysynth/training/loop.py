@@ -48,6 +48,7 @@ from proxysynth.training.record import Result, read_result
 from proxysynth.training.resources import Resources, device_name
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, claim, make_folder, record_run, tidy
+from proxysynth.training.spoken import name, percent
 
 NOT_FINITE = "not_finite.txt"
 
@@ -203,7 +204,9 @@ def _evaluated(state: State, run: Run, tested: Tested, validated: Tested | None)
     state = replace(state, history=(*state.history, line), loss_sum=0.0, loss_count=0)
     if run.report_epoch == "last":
         return state
-    scores = [entry.get("validation", entry)[run.best_by] for entry in state.history]
+    # Recall@1 is P@1, which is there whatever the ks.
+    by = "precision@1" if run.best_by == "recall@1" else run.best_by
+    scores = [entry.get("validation", entry)[by] for entry in state.history]
     if max(scores) > max(scores[:-1], default=-1.0):
         return replace(state, best_epoch=state.epoch, best_step=state.step)
     return state
@@ -233,11 +236,10 @@ def _resume(
 
 def _told(line: dict[str, float], run: Run) -> str:
     """An evaluation for people."""
-    accuracy = f"accuracy {100 * line['accuracy']:.1f}  " if "accuracy" in line else ""
-    return (
-        f"epoch {line['epoch']}/{run.epochs}  loss {line['loss']:.3f}  {accuracy}"
-        f"Recall@1 {100 * line['recall@1']:.1f}  MAP@R {100 * line['map@r']:.1f}"
-    )
+    first = "recall@1" if "recall@1" in line else "precision@1"
+    keys = [key for key in ("accuracy", first, "map@r") if key in line]
+    measured = "  ".join(f"{name(key)} {percent(line[key])}" for key in keys)
+    return f"epoch {line['epoch']}/{run.epochs}  loss {line['loss']:.3f}  {measured}"
 
 
 @contextmanager

@@ -89,8 +89,14 @@ def usable(
     if splits.train.root is not None:
         parts = (splits.train, splits.validation, splits.query, splits.gallery)
         with progress.task("reading", sum(len(part) for part in parts if part)) as tick:
-            workers = resources.loader_workers
-            splits = check_splits(splits, run.skip_bad, cache, workers, lambda *_: tick(1, ""))
+            splits = check_splits(
+                splits,
+                run.skip_bad,
+                cache,
+                resources.loader_workers,
+                progress=lambda *_: tick(1, ""),
+                tell=progress.say,
+            )
     if run.report_epoch != "best":
         return splits
     return with_validation(

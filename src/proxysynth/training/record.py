@@ -9,9 +9,9 @@ from typing import Any
 
 from proxysynth.training.durable import write_json
 from proxysynth.training.faults import TrainingFailed, WrongFolder
+from proxysynth.training.verdict import made_worse, training_changed
 
 FORMAT = 1
-COMPARED = ("recall@1", "map@r")
 RESULT = "result.json"
 
 
@@ -49,29 +49,21 @@ class Result:
 
     @property
     def worse(self) -> tuple[str, ...]:
-        """The metrics that training made worse than the untrained backbone's."""
-        return tuple(
-            name
-            for name in COMPARED
-            if name in self.untrained and self.metrics[name] < self.untrained[name]
-        )
+        """The measures that training made worse than the untrained backbone's."""
+        return made_worse(self.metrics, self.untrained)
 
     @property
     def tested(self) -> str:
         """Which classes the metrics are about: unseen ones, or other pictures of the seen."""
-        return "seen classes" if "accuracy" in self.metrics else "unseen classes"
+        shared = self.data.get("shared_classes", 0)
+        if "accuracy" in self.metrics or (shared and shared == self.data["query"]["classes"]):
+            return "seen classes"
+        return "seen and unseen classes" if shared else "unseen classes"
 
     @property
     def verdict(self) -> str:
         """Trained against untrained, in one sentence."""
-        change = " and ".join(
-            f"{_spoken(name)} from {100 * self.untrained[name]:.1f} to "
-            f"{100 * self.metrics[name]:.1f}"
-            for name in (self.worse or COMPARED)
-        )
-        if self.worse:
-            return f"Training made the backbone worse on {self.tested}: {change}."
-        return f"Training took {self.tested}' {change}."
+        return training_changed(self.metrics, self.untrained, self.tested)
 
     def to_json(self) -> dict[str, Any]:
         told = {"format": FORMAT, **asdict(self)}
@@ -88,7 +80,7 @@ def read_result(folder: Path) -> Result | None:
     try:
         told = json.loads(path.read_bytes())
         version = told.pop("format")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise TrainingFailed(f"{path} cannot be read: delete it to have it made again") from error
@@ -99,7 +91,3 @@ def read_result(folder: Path) -> Result | None:
         )
     told = {name: value for name, value in told.items() if name in Result.__dataclass_fields__}
     return Result(**{**told, "notes": tuple(told["notes"])})
-
-
-def _spoken(name: str) -> str:
-    return {"recall@1": "Recall@1", "map@r": "MAP@R"}.get(name, name)

@@ -143,6 +143,12 @@ class Run:
     def __post_init__(self) -> None:
         if not callable(self.loss):
             raise ValueError(f"Run: loss must be a loss such as NormSoftmax(), got {self.loss!r}")
+        if not isinstance(self.backbone, str):
+            raise ValueError(
+                "Run: backbone must be a name, so that the run can be written down, got a "
+                f"{type(self.backbone).__name__}: for a network of your own, write a function that "
+                "returns it and name it 'package.module:function'"
+            )
         _check_choices(self)
         _check_shards(self)
         check_positive(self, width=self.width, lr=self.lr, proxy_lr=self.proxy_lr, eps=self.eps)

@@ -107,8 +107,8 @@ def record_run(folder: Path, recorded: Recorded | None, run: Run, ready: Prepare
 
 
 def describe(splits: Splits) -> dict[str, Any]:
-    """Name, hashes, and pictures and classes of each part. Runs with one hash of the test can be
-    compared, whatever they trained on."""
+    """Name, hashes, how many of the test classes are trained on too, and pictures and classes of
+    each part. Runs with one hash of the test can be compared, whatever they trained on."""
     parts = {
         "train": splits.train,
         "validation": splits.validation,
@@ -119,6 +119,7 @@ def describe(splits: Splits) -> dict[str, Any]:
         "name": splits.name,
         "fingerprint": splits.fingerprint(),
         "test_fingerprint": replace(splits, train=splits.query, validation=None).fingerprint(),
+        "shared_classes": len(set(splits.train.classes) & set(splits.query.classes)),
         **{
             name: {"pictures": len(part), "classes": len(part.classes)}
             for name, part in parts.items()

@@ -1,0 +1,38 @@
+from proxysynth.training.verdict import made_worse, training_changed
+
+BEFORE = {"recall@1": 0.5, "map@r": 0.2}
+
+
+def test_what_training_raised():
+    assert training_changed({"recall@1": 0.6, "map@r": 0.3}, BEFORE) == (
+        "On unseen classes, training raised Recall@1 from 50.0 to 60.0 and MAP@R from 20.0 to 30.0."
+    )
+
+
+def test_what_training_lowered_is_said_plainly():
+    mixed = {"recall@1": 0.6, "map@r": 0.1}
+    assert training_changed(mixed, BEFORE) == (
+        "Training made a part of it worse on unseen classes: it lowered MAP@R from 20.0 to 10.0, "
+        "and raised Recall@1 from 50.0 to 60.0."
+    )
+    assert made_worse(mixed, BEFORE) == ("map@r",)
+    lower = {"recall@1": 0.4, "map@r": 0.1}
+    told = training_changed(lower, BEFORE, "seen classes")
+    assert told.startswith("Training made it worse on seen classes: it lowered Recall@1 from 50.0")
+    assert made_worse(lower, BEFORE) == ("recall@1", "map@r")
+
+
+def test_nothing_changed():
+    assert "changed nothing" in training_changed(BEFORE, BEFORE)
+    assert made_worse(BEFORE, BEFORE) == ()
+
+
+def test_a_small_change_is_not_the_same_number_twice():
+    told = training_changed({"recall@1": 0.50004, "map@r": 0.2}, BEFORE)
+    assert "Recall@1 from 50.000 to 50.004" in told
+
+
+def test_without_recall_at_1_its_other_name_is_spoken_of():
+    trained = {"recall@2": 0.9, "precision@1": 0.7, "map@r": 0.2}
+    untrained = {"recall@2": 0.8, "precision@1": 0.6, "map@r": 0.2}
+    assert "P@1 from 60.0 to 70.0" in training_changed(trained, untrained)
