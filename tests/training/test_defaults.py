@@ -52,3 +52,11 @@ def test_every_path_is_made_absolute(tmp_path, monkeypatch):
     run = default_run("glyphs", weights="w.safetensors", split=Split(root="pictures"))
     assert run.weights == str(tmp_path / "w.safetensors")
     assert run.split.root == str(tmp_path / "pictures")
+
+
+def test_virtual_softmax_is_clipped_for_retrieval_only() -> None:
+    words = ("glyphs", "softmax", "virtual_softmax")
+    assert run_from_words(*words).loss.clip == 10.0
+    assert run_from_words(*words, ["task=classification"]).loss.clip is None
+    chosen = run_from_words(*words, ["task=classification", "regularizer.clip=3"])
+    assert chosen.loss.clip == 3.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from proxysynth.losses import LOSSES
-from proxysynth.regularizers import REGULARIZERS
+from proxysynth.regularizers import REGULARIZERS, VirtualSoftmax
 from proxysynth.training.defaults import default_run
 from proxysynth.training.run import KINDS, Run
 from proxysynth.training.split import Split
@@ -50,6 +50,8 @@ def run_from_words(
         fields[part][name] = spelt_field(kind, name, text, KINDS)
 
     made = kinds["loss"](**fields["loss"])
+    if kinds["regularizer"] is VirtualSoftmax and fields[""].get("task") == "classification":
+        fields["regularizer"].setdefault("clip", None)  # the paper clips for retrieval only (D.4)
     if kinds["regularizer"] is not None:
         made = kinds["regularizer"](made, **fields["regularizer"])
     changes = {name: value for name, value in given.items() if value is not None} | fields[""]
