@@ -3,6 +3,7 @@ import os
 import pytest
 
 from proxysynth.training import Run, Split, default_run
+from proxysynth.training.words import run_from_words
 
 
 def test_glyphs_are_the_default():
