@@ -44,6 +44,7 @@ def test_all_paths_agree(name: str, mu: float, per_pair: bool, duplicates: str) 
 @pytest.mark.parametrize("name", FUSED)
 def test_the_fused_path_agrees_across_blocks_of_classes(name: str, monkeypatch) -> None:
     monkeypatch.setattr(fused_module, "CACHE", 1)  # the least block, 256 classes
+    monkeypatch.setattr(fused_module, "STRIP", 100)
     loss = ps.ProxySynthesis(EVERY_LOSS[name], mu=1.5, per_pair=True, duplicates="merge")
     x, y, p = batch(loss.loss, n=20, c=1000, d=5)
     y = torch.tensor([0, 255, 256, 511, 512, 767, 768, 999, 300, 301, *range(0, 1000, 100)])

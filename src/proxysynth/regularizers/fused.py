@@ -33,6 +33,9 @@ from proxysynth.regularizers.synthesis import Draw
 CACHE = 2**18
 """Logits per block on a CPU: about a megabyte, so that a block's many passes stay in its cache."""
 
+STRIP = 1024
+"""Classes per product on a CPU: with more, the packed operands outgrow its cache."""
+
 LAUNCH = 2**24
 """Logits per block on an accelerator, where starting a kernel costs more than memory does."""
 
@@ -84,7 +87,8 @@ class _Fused(torch.autograd.Function):
         blocks, pieces, inverses = _blocks(y, draw.target, n, c), [], []
         for block in blocks:
             p_b, L_b = p[block.part], L[:, block.part]
-            _product_into(L_b, unit_x, p_b.t(), low)
+            for part in _strips(len(p_b), p.device):
+                _product_into(L_b[:, part], unit_x, p_b[part].t(), low)
             if family.normalized:
                 inverse = torch.linalg.vector_norm(p_b, dim=1, dtype=unit_x.dtype).clamp_min_(EPS)
                 inverses.append(inverse.reciprocal_())
@@ -142,12 +146,14 @@ class _Fused(torch.autograd.Function):
                 inverse = inverse_p[block.part]
                 turned = (d_L * L_b).sum(dim=0).mul_(inverse).mul_(inverse)
                 d_L *= inverse * (family.scale * grad)
-                _product_into(d_p_b, d_L.t(), unit_x, low)
+                for part in _strips(len(p_b), p.device):
+                    _product_into(d_p_b[part], d_L[:, part].t(), unit_x, low)
                 turned = along[block.part].sub_(turned).mul_(grad)
                 d_p_b.addcmul_(p_b, turned.to(p.dtype)[:, None])
             else:
                 d_L *= grad
-                _product_into(d_p_b, d_L.t(), unit_x, low)
+                for part in _strips(len(p_b), p.device):
+                    _product_into(d_p_b[part], d_L[:, part].t(), unit_x, low)
             if position == len(blocks) - 1:
                 _product_into(d_unit_x, d_L, p_b, low)
             else:
@@ -247,6 +253,11 @@ class _Additions:
             return
         here = slice(self.edges[position], self.edges[position + 1])
         d_L.index_add_(1, self.index[here], self.parts[:, here])
+
+
+def _strips(c: int, device: torch.device) -> list[slice]:
+    size = STRIP if device.type == "cpu" else c
+    return [slice(at, at + size) for at in range(0, c, size)]
 
 
 def _product_into(out: Tensor, a: Tensor, b: Tensor, low: torch.dtype) -> None:
