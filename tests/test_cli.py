@@ -173,3 +173,14 @@ def test_data_list_and_check(capsys, tmp_path) -> None:
     code, _, err = run(capsys, "data", "check", "cub20", str(tmp_path))
     assert code == 2
     assert "did you mean 'cub200'?" in err
+
+
+def test_too_little_memory_is_one_line(capsys, monkeypatch) -> None:
+    def full(args: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("proxysynth.commands.compare.run_compare", full)
+    code, out, err = run(capsys, "compare", "one", "two")
+    assert (code, out) == (1, "")
+    assert "the memory does not suffice" in err
+    assert err.count("\n") == 1

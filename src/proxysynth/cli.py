@@ -39,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         _end(error, USAGE)
     except (ValueError, OSError, RuntimeError) as error:
         _end(error, FAILED)
+    except MemoryError:
+        _end("the memory does not suffice: use smaller batches or blocks, or free some", FAILED)
     except KeyboardInterrupt:
         _end("interrupted; the same command goes on", INTERRUPTED)
     if result is not None and args.json:

@@ -1,6 +1,8 @@
 import io
 import os
 import struct
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -300,3 +302,12 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.jpg")
     with pytest.raises(UnreadablePicture, match="not a file"):
         open_picture(tmp_path / "pipe.jpg")
+
+
+def test_pillow_does_not_warn_of_a_large_picture_that_is_allowed(tmp_path):
+    path = tmp_path / "wide.png"
+    Image.new("1", (10_000, 9_100)).save(path)  # 91 megapixels in a few kilobytes
+    program = "import sys; from proxysynth.data import open_picture; open_picture(sys.argv[1])"
+    command = [sys.executable, "-c", program, str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import warnings
 from functools import lru_cache
 from typing import BinaryIO
 
@@ -33,6 +34,11 @@ _UPRIGHT = {
 
 
 Source = str | os.PathLike[str] | BinaryIO
+
+
+# MAX_PIXELS decides, by the file's name; Pillow would warn earlier, without it. Last in the list, so
+# that whoever has made an error of the warning still has it.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning, append=True)
 
 
 class UnreadablePicture(ValueError):
