@@ -36,8 +36,8 @@ _UPRIGHT = {
 Source = str | os.PathLike[str] | BinaryIO
 
 
-# MAX_PIXELS decides, by the name of the file; Pillow would warn earlier, without it. Last in the list,
-# so that whoever has made an error of the warning still has it.
+# MAX_PIXELS decides, by the name of the file; Pillow would warn earlier, without it. Last in the
+# list, so that whoever has made an error of the warning still has it.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning, append=True)
 
 
