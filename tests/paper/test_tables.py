@@ -172,7 +172,8 @@ def test_mlrc_tables_read_studies(empty: Store) -> None:
         folder.mkdir(parents=True)
         told = {key: [value + more for value in found] for key, found in values.items()}
         study = {"separated": told, "concatenated": told, "loss": "cosface", "regularizer": reg,
-                 "scale": "small"}  # fmt: skip
+                 "scale": "small", "trials": 5, "folds": 4, "repetitions": 2,
+                 "pruned": 3}  # fmt: skip
         (folder / "result.json").write_text(json.dumps(study))
     for name in ("table4", "tableG"):
         table = _made(name, empty, SMALL)
@@ -185,6 +186,8 @@ def test_mlrc_tables_read_studies(empty: Store) -> None:
         other = table.at("ArcFace", "cub200 concatenated precision@1")
         assert other is not None
         assert other.ours == ()
+        said = "glyphs 1: 5 trials of 4 folds and 2 repetitions for each row; 6 trials in all were"
+        assert any(note.startswith(said) for note in table.notes)
     # A study of another scale is not this table's.
     assert not any(c.ours for row in _made("table4", empty, SMOKE).rows for c in row.cells)
     (empty.folder / "mlrc" / "cub200-cosface-none" / "result.json").write_text("{half")

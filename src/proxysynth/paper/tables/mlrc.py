@@ -122,6 +122,7 @@ def _notes(store: Store, scale: Scale, parts: tuple[tuple[str, str], ...]) -> li
             f"{len(missing)} of {len(benchmarks) * len(LOSSES) * 2} studies have not been run. "
             f"`{command(scale, *missing[0])}`, given in this folder, runs the first of them."
         )
+    told += [done for b in benchmarks if (done := _amount(scale, store, b))]
     told.append(
         "Both ± are 95 % intervals of the mean over the repetitions, the paper's over ten; a "
         "difference is coloured where Welch's 95 % interval leaves out zero."
@@ -130,6 +131,24 @@ def _notes(store: Store, scale: Scale, parts: tuple[tuple[str, str], ...]) -> li
         for note in notes_of("mlrc", benchmark=benchmark, embedding=embedding):
             told.append(f"The paper: {note}.")
     return told
+
+
+def _amount(scale: Scale, store: Store, benchmark: str) -> str:
+    """How much was searched and repeated for a benchmark's rows; "" where nothing was."""
+    found = [study(scale, store, benchmark, x, reg) for x in LOSSES for reg in REGULARIZERS]
+    amounts = {
+        tuple(told.get(key) for key in ("trials", "folds", "repetitions")) for told in found if told
+    }
+    each = " or ".join(
+        f"{trials} trials of {folds} folds and {repetitions} repetitions"
+        for trials, folds, repetitions in sorted(amounts, key=str)
+    )
+    if not each:
+        return ""
+    pruned = sum(int(told.get("pruned") or 0) for told in found)
+    return f"{scale.heading(benchmark) or NAMES[benchmark]}: {each} for each row" + (
+        f"; {pruned} trials in all were pruned." if pruned else "."
+    )
 
 
 def command(scale: Scale, benchmark: str, loss: str, regularizer: str) -> str:
