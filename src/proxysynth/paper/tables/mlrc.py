@@ -137,7 +137,9 @@ def _amount(scale: Scale, store: Store, benchmark: str) -> str:
     """How much was searched and repeated for a benchmark's rows; "" where nothing was."""
     found = [study(scale, store, benchmark, x, reg) for x in LOSSES for reg in REGULARIZERS]
     amounts = {
-        tuple(told.get(key) for key in ("trials", "folds", "repetitions")) for told in found if told
+        tuple(told.get(key) for key in ("trials", "folds", "repetitions"))
+        for told in found
+        if told.get("trials")
     }
     each = " or ".join(
         f"{trials} trials of {folds} folds and {repetitions} repetitions"
