@@ -5,25 +5,15 @@ python docs/make_picture.py [FOLDER]
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 
-from matplotlib import rc_context
-
 from proxysynth.paper.figures.idea import draw_idea
-from proxysynth.training.durable import write_bytes
+from proxysynth.paper.render.files import write_figure
 
 
 def main(folder: Path) -> None:
-    """Write both files; the same bytes every time, so that a change of them is a change of it."""
-    figure = draw_idea()
-    for ending in ("svg", "png"):
-        file = io.BytesIO()
-        with rc_context({"svg.hashsalt": "proxysynth"}):
-            about = {"Date": None} if ending == "svg" else {"Software": None}
-            figure.savefig(file, format=ending, dpi=200, facecolor="white", metadata=about)
-        write_bytes(folder / f"idea.{ending}", file.getvalue())
+    write_figure(folder, "idea", draw_idea(), ("svg", "png"))
 
 
 if __name__ == "__main__":

@@ -6,19 +6,17 @@ python docs/make_when.py [FOLDER OF RESULTS] [FOLDER]
 from __future__ import annotations
 
 import csv
-import io
 import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean, stdev
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from proxysynth.paper.figures.style import BLUE, FAINT, GOLD, INK, lettered, panels, styled
+from proxysynth.paper.render.files import write_figure
 from proxysynth.report.student import paired_interval
-from proxysynth.training.durable import write_bytes
 
 DOCS = Path(__file__).parent
 KINDS = {"none": ("Norm-softmax", INK, "o"), "proxy_synthesis": ("with Proxy Synthesis", GOLD, "D")}
@@ -104,14 +102,7 @@ def draw(results: Path) -> Figure:
 
 
 def main(results: Path, folder: Path) -> None:
-    """Write both files; the same bytes every time."""
-    figure = draw(results)
-    for ending in ("svg", "png"):
-        file = io.BytesIO()
-        with rc_context({"svg.hashsalt": "proxysynth"}):
-            about = {"Date": None} if ending == "svg" else {"Software": None}
-            figure.savefig(file, format=ending, dpi=200, facecolor="white", metadata=about)
-        write_bytes(folder / f"when_it_helps.{ending}", file.getvalue())
+    write_figure(folder, "when_it_helps", draw(results), ("svg", "png"))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ def test_a_folder_beside_with_a_longer_name_is_outside(root) -> None:
 def test_a_root_that_is_a_link_is_followed(root) -> None:
     link = root.parent / "link"
     link.symlink_to(root)
-    open_listed(link, "a.jpg").close()
+    with open_listed(link, "a.jpg") as file:
+        assert file.read() == (root / "a.jpg").read_bytes()
 
 
 def test_a_pipe_is_not_waited_for(root) -> None:

@@ -100,6 +100,11 @@ class Claim:
     printed: bool = True
 
 
+def of_code(sentence: str, where: str, criterion: str, rule: Rule) -> Claim:
+    """A claim that rests on definitions or closed forms: asked of the code alone."""
+    return Claim(sentence, where, criterion, rule, trained=False, printed=False)
+
+
 @dataclass(frozen=True)
 class Checked:
     """A claim with its two verdicts."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import atan, degrees
 
 import numpy as np
 from numpy.typing import NDArray
 
 from proxysynth.data.deformations import DEFORMATIONS
-from proxysynth.paper.claims.claim import Claim, Evidence, Verdict, held
+from proxysynth.paper.claims.claim import Evidence, Verdict, held, of_code
 
 SIDE, DRAWS = 101, 300
 Bytes = NDArray[np.uint8]
@@ -86,43 +85,46 @@ def _blur(e: Evidence) -> Verdict:
     return held(abs(sigma - 3.0) < 0.1, f"an edge is blurred with a sigma of {sigma:.2f}")
 
 
-def _claim(sentence: str, criterion: str, rule: Callable[[Evidence], Verdict]) -> Claim:
-    return Claim(sentence, "section C.3", criterion, rule, trained=False, printed=False)
-
-
+WHERE = "section C.3"
 MANY = f"over {DRAWS} draws"
 
 DEFORMED = (
-    _claim(
+    of_code(
         "each input image is randomly filled by two grayish pixels that are 20% of the image size",
+        WHERE,
         f"the most that is covered {MANY} are two grey squares of 20 % of each side",
         _cutout,
     ),
-    _claim(
+    of_code(
         "a value p from the range of 0 <= p <= 0.2 is sampled; thereafter, p x 100% of all pixels "
         "is dropped from each image",
+        WHERE,
         f"{MANY} from about none to about 20 % of a white picture become black",
         _dropout,
     ),
-    _claim(
+    of_code(
         "each input image is transformed by zoom-in and zoom-out at scale of 50% and 150%, "
         "respectively",
+        WHERE,
         "so much of each side is seen, to a fiftieth",
         _zoom,
     ),
-    _claim(
+    of_code(
         "each image is rotated and sheared at a randomly sampled degree between -30° and 30°",
+        WHERE,
         f"an upright line leans by up to 30 degrees either way {MANY}, to a degree or two",
         _angles,
     ),
-    _claim(
+    of_code(
         "noise is sampled once per pixel from a normal distribution N(0, s), where s is sampled "
         "between 0 and 0.2 x 255",
+        WHERE,
         f"the deviation of a grey picture {MANY} goes from about 0 to about that",
         _noise,
     ),
-    _claim(
+    of_code(
         "we blur each image with a Gaussian kernel with a sigma of 3.0",
+        WHERE,
         "the slope of a blurred edge has a deviation of 3 pixels, to a tenth",
         _blur,
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from proxysynth.losses import NormSoftmax, Softmax
 from proxysynth.losses.margin_softmax import MarginSoftmax
-from proxysynth.paper.claims.claim import Claim, Evidence, Verdict, held, listed
+from proxysynth.paper.claims.claim import Evidence, Verdict, held, listed, of_code
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.regularizers.synthesis import Draw
 
@@ -107,44 +106,40 @@ def _not_too_close(e: Evidence) -> Verdict:
     return held(min(along.values()) > 0, f"gradient along p_i - p_j: {listed(along, 2, sign=True)}")
 
 
-def _claim(sentence: str, where: str, criterion: str, rule: Callable[[Evidence], Verdict]) -> Claim:
-    return Claim(sentence, where, criterion, rule, trained=False, printed=False)
-
-
 GRADIENTS = (
-    _claim(
+    of_code(
         "we set the bias b = 0",
         "section 3.1, Eq. 2",
         "Softmax gives an embedding of zeros the logit 0 for every class",
         _no_bias,
     ),
-    _claim(
+    of_code(
         "fix the individual proxy (weight) |W_j| = 1 and feature |x_i| = 1 by l2-normalization",
         "section 3.1, Eq. 3",
         "Norm-softmax does not change with the lengths of its vectors, and Softmax does",
         _lengths,
     ),
-    _claim(
+    of_code(
         "this includes the Norm-softmax loss when m1 = 1.0, m2 = 0.0, and m3 = 0.0",
         "section A, Eq. viii",
         "both losses of a random batch are equal up to rounding",
         _no_margin,
     ),
-    _claim(
+    of_code(
         "It is obvious that tau_i < 0 and tau_k > 0 [...] the gradient descent forces x to be "
         "closer to p_i and to be distant from other proxies p_k",
         "section 3.3, Eqs. 11 and 12",
         "autograd's gradient of Softmax is theirs up to rounding, and all signs are so",
         _softmax_pulls,
     ),
-    _claim(
+    of_code(
         "Proxy Synthesis enables the gradient over S(x, p_i) and S(x, p_j) to consider class "
         "relation between p_i and p_j",
         "section 3.3, Eqs. 8 and 9",
         "autograd's gradient of PS + Softmax is theirs up to rounding",
         _class_relation,
     ),
-    _claim(
+    of_code(
         "It is obvious that tau'_i > 0 [...]; it is also obvious that tau'_j < 0, implying that "
         "softmax loss for synthesized pair provides gradient which makes embedding vector not too "
         "distant from the competing proxy",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from proxysynth.losses import NormSoftmax, Softmax
-from proxysynth.paper.claims.claim import Claim, Evidence, Verdict, held, listed
+from proxysynth.paper.claims.claim import Evidence, Verdict, held, listed, of_code
 from proxysynth.paper.claims.gradient_claims import batch
 from proxysynth.regularizers import ProxySynthesis, VirtualSoftmax
 
@@ -113,32 +111,28 @@ def _clipped(e: Evidence) -> Verdict:
     return held(most["clipped"] <= 10 < most["not clipped"], told)
 
 
-def _claim(sentence: str, where: str, criterion: str, rule: Callable[[Evidence], Verdict]) -> Claim:
-    return Claim(sentence, where, criterion, rule, trained=False, printed=False)
-
-
 METHOD = (
-    _claim(
+    of_code(
         "We perform mu x batch size generations",
         "section 3.2",
         "so many synthetics are made, to the nearest whole number",
         _synthetics,
     ),
-    _claim(
+    of_code(
         "the coefficient of lambda ~ Beta(alpha, alpha) for alpha in (0, inf), and lambda in "
         "[0, 1]",
         "section 3.2, Eq. 4",
         f"all of {DRAWN} lam drawn for each of four alpha lie there",
         _between,
     ),
-    _claim(
+    of_code(
         "Virtual Softmax is limited by generating one synthetic negative class, while Proxy "
         "Synthesis generates multiple synthetic classes, including synthetic embeddings",
         "section D.4",
         "so many are made for a batch",
         _single,
     ),
-    _claim(
+    of_code(
         "Since we suggest to sample lambda from Beta(alpha, alpha) with small alpha [...], p~ has "
         "high chance to be generated either close to p_i with lambda >> 0.5 or close to p_j with "
         "lambda << 0.5",
@@ -146,14 +140,14 @@ METHOD = (
         "with alpha 0.4 more than half of the lam drawn lie below 0.2 or above 0.8",
         _near_a_parent,
     ),
-    _claim(
+    of_code(
         "alpha = 1.0 is the same with uniform distribution, and alpha = 1.5 has a high chance of "
         "generating synthetics in the middle of two classes",
         "section 4.3",
         "half of the lam drawn with alpha 1 lie in 0.25..0.75, to 3 %, and more with alpha 1.5",
         _shapes,
     ),
-    _claim(
+    of_code(
         "Norm-softmax loss creates [...] a N x N similarity matrix for the computation of loss. On "
         "the other hand, PS + Norm-softmax loss creates [...] a (N + mu x N) x (N + mu x N) "
         "similarity matrix",
@@ -161,20 +155,20 @@ METHOD = (
         "the matrices are of this size for the batch and the classes of Table A",
         _matrix,
     ),
-    _claim(
+    of_code(
         "Virtual Softmax is not applicable to Norm-softmax loss because W_virt will always be "
         "constant 1",
         "sections 4.5 and D.4",
         "the virtual logit of unit vectors is 1, and the combination is refused",
         _constant,
     ),
-    _claim(
+    of_code(
         "In Virtual Softmax, we observe that W_virt x is much bigger than that of positive class",
         "section D.4",
         "the virtual logit is above the own one in every random row",
         _bigger,
     ),
-    _claim(
+    of_code(
         "we clip the similarity with a virtual negative class to be under 10 for softmax",
         "section D.4",
         "none is above 10 unless told otherwise, where some would be",
