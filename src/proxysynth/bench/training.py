@@ -41,6 +41,7 @@ from proxysynth.losses import NormSoftmax
 from proxysynth.models.conv4 import Conv4
 from proxysynth.models.embedder import Embedder
 from proxysynth.regularizers import ProxySynthesis
+from proxysynth.training.allocator import kept_memory
 from proxysynth.training.learner import make_learner
 from proxysynth.training.prepare import make_network, make_sampler
 from proxysynth.training.run import Run
@@ -124,8 +125,9 @@ def ours(setting: Run, listing: Listing, workers: int) -> Epoch:
     def epoch(number: int) -> int:
         learner.begin_epoch(number)
         plan = sampler(listing.labels, number, setting.batch_size)
-        for i, batch in enumerate(loader.batches(plan, setting.seed, number)):
-            learner.step(batch, number * steps + i)
+        with kept_memory():
+            for i, batch in enumerate(loader.batches(plan, setting.seed, number)):
+                learner.step(batch, number * steps + i)
         return sum(map(len, plan))
 
     return epoch

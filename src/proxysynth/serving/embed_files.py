@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from proxysynth.data import UnreadablePicture
 from proxysynth.serving.describe_model import PictureEmbedder
 from proxysynth.serving.scan_folder import Found
+from proxysynth.training.allocator import kept_memory
 from proxysynth.training.embed import AT_ONCE
 from proxysynth.training.load import Picture
 from proxysynth.training.resources import Resources
@@ -53,15 +54,16 @@ def embed_files(
     pool = ThreadPoolExecutor(threads, thread_name_prefix="index")
     try:
         todo = iter(cuts)
-        while True:
-            for cut in todo:
-                waiting.append((cut, [pool.submit(opened, file) for file in cut]))
-                if len(waiting) > AHEAD:
-                    break
-            if not waiting:
-                return
-            cut, parts = waiting.popleft()
-            yield _embedded(model, cut, [part.result() for part in parts], workers)
+        with kept_memory():
+            while True:
+                for cut in todo:
+                    waiting.append((cut, [pool.submit(opened, file) for file in cut]))
+                    if len(waiting) > AHEAD:
+                        break
+                if not waiting:
+                    return
+                cut, parts = waiting.popleft()
+                yield _embedded(model, cut, [part.result() for part in parts], workers)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

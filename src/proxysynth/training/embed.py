@@ -13,6 +13,7 @@ from proxysynth.data import Loader, in_order
 from proxysynth.losses.plain import plain_loss
 from proxysynth.models.embedder import Embedder
 from proxysynth.retrieval import evaluate
+from proxysynth.training.allocator import kept_memory
 from proxysynth.training.ranks import ALONE, Ranks
 
 AT_ONCE = 128  # pictures per batch; memory and speed depend on it
@@ -51,7 +52,7 @@ def embed(
     mode = net.training
     net.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), kept_memory(first.device):
             for batch in loader.batches(plan[ranks.part(len(plan))]):
                 x = function(batch.images.to(first.device, first.dtype, non_blocking=True)).float()
                 if not len(made):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from proxysynth.training.allocator import kept_memory
 from proxysynth.training.board import open_board
 from proxysynth.training.checkpoint import Checkpoints, State
 from proxysynth.training.distributed import shared_batches
@@ -244,11 +245,15 @@ def _told(line: dict[str, float], run: Run) -> str:
 
 @contextmanager
 def _torch_for(device: torch.device, threads: int | None) -> Iterator[None]:
-    """So many threads, if they are said; they and torch's random numbers are given back after."""
+    """So many threads, if they are said, and memory that is kept from step to step.
+
+    These and torch's random numbers are given back after.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        fork = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+        with fork, kept_memory(device):
             yield
     finally:
         torch.set_num_threads(before)

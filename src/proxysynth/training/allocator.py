@@ -1,0 +1,83 @@
+"""Memory that is kept from one step to the next.
+
+A step on a CPU asks for the same large pieces as the one before. By default the C library returns
+each to the system when it is freed, and every page of the next one is cleared and mapped again:
+with EfficientNet-Lite0 more than a third of the time. While memory is kept, freed pieces stay with
+the process; what it holds grows to the most that it needs at once, and is given back at the end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+# The parameters of mallopt(3).
+TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD, MMAP_MAX = -1, -2, -3, -4
+KEPT = {MMAP_MAX: 0, TRIM_THRESHOLD: -1, TOP_PAD: 64 * 2**20}
+"""No piece apart from the heap, and the heap never shortened; it grows in strides."""
+USUAL = {MMAP_MAX: 65_536, MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 64 * 2**20, TOP_PAD: 2**17}
+"""glibc's own values; thresholds that grow by themselves are set to what they grow to at most."""
+
+CPU = torch.device("cpu")
+SETTINGS = (
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_TOP_PAD_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_MMAP_MAX_",
+)
+_lock = threading.Lock()
+_keepers = 0
+
+
+@contextmanager
+def kept_memory(device: torch.device = CPU) -> Iterator[None]:
+    """Keep freed memory for the time of the block; several blocks at once are one.
+
+    Does nothing for another device than the CPU, without glibc, or where the environment already
+    says how memory is to be allocated.
+    """
+    library = _library() if device.type == "cpu" else None
+    if library is None:
+        yield
+        return
+    _change(library, +1)
+    try:
+        yield
+    finally:
+        _change(library, -1)
+
+
+def _change(library: ctypes.CDLL, by: int) -> None:
+    global _keepers
+    with _lock:
+        before, _keepers = _keepers, _keepers + by
+        if not before:
+            _set(library, KEPT)
+        elif not _keepers:
+            _set(library, USUAL)
+            library.malloc_trim(0)
+
+
+def _set(library: ctypes.CDLL, values: dict[int, int]) -> None:
+    for parameter, value in values.items():
+        library.mallopt(parameter, value)
+
+
+def _library() -> ctypes.CDLL | None:
+    """The C library, if it is glibc and has its allocator to itself."""
+    chosen = (os.environ.get(name, "") for name in ("GLIBC_TUNABLES", "LD_PRELOAD"))
+    if any("malloc" in value for value in chosen) or any(name in os.environ for name in SETTINGS):
+        return None
+    try:
+        library = ctypes.CDLL(None)
+        library.gnu_get_libc_version, library.mallopt, library.malloc_trim  # noqa: B018
+    except (OSError, AttributeError, TypeError):
+        return None
+    library.mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
+    library.malloc_trim.argtypes = (ctypes.c_size_t,)
+    return library
