@@ -58,6 +58,7 @@ def test_bench_quick_as_json_and_csv(capsys, tmp_path) -> None:
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [
         "bench_step.csv",
+        "bench_step_memory_kept.csv",
         "bench_step_other_fused_losses.csv",
         "bench_step_table_a.csv",
     ]

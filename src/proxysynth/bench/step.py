@@ -1,11 +1,12 @@
 """One step of the loss, forward and backward: what Proxy Synthesis costs.
 
-All methods take turns in one run, on the same tensors; medians count, and only their ratios mean
-anything on another machine.
+All methods take turns in one run, on the same numbers, each in a process of its own; medians count,
+and only their ratios mean anything on another machine.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import statistics
 import time
@@ -17,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from proxysynth.bench.turns import Step, Turns
 from proxysynth.losses import ArcFace, CosFace, NormSoftmax, ProxyAnchor, Softmax, SphereFace
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.regularizers.synthesis import synthesize
@@ -24,65 +26,69 @@ from proxysynth.regularizers.synthesis import synthesize
 N, D, SCALE = 128, 512, 23.0
 CLASSES = (98, 3_997, 11_318, 100_000)
 """The seen classes of CARS196, In-Shop and Stanford Online Products, and a face data set's size."""
+OTHERS = {
+    "Softmax": Softmax(),
+    "SphereFace": SphereFace(),
+    "CosFace": CosFace(),
+    "ArcFace": ArcFace(),
+    "Proxy-anchor": ProxyAnchor(),
+}
+PEER = "pytorch-metric-learning"
+IN_SHORT = ("plain", "authors' formulation", "fused")
 MUS = (0.0, 0.2, 0.5, 1.0, 1.5, 2.0)
 
-Step = Callable[[], Any]
 Row = dict[str, Any]
 
 
 def run(quick: bool = False) -> list[Row]:
-    """Rows of three tables: the step, the other fused losses, the paper's Table A."""
-    rows = []
-    for threads in sorted({1, torch.get_num_threads()}):
+    """Rows of four tables: the step, with memory kept, the other fused losses, Table A."""
+    counts = sorted({1, torch.get_num_threads()})
+    cases = [(threads, c) for threads in counts for c in ((98, 500) if quick else CLASSES)]
+    rows: list[Row] = []
+    with Turns(make_step, methods()) as turns:
+        for threads, c in cases:
+            rows += step_rows("step", turns, c, threads, quick)
+    with Turns(make_step, IN_SHORT, kept=True) as turns:
+        for threads, c in cases:
+            rows += step_rows("memory kept", turns, c, threads, quick)
+    with Turns(make_step, ("fused", *OTHERS)) as turns:
+        for threads, c in cases:
+            rows += other_rows(turns, c, threads, quick)
+    for threads in counts:
         with _threads(threads):
-            for c in (98, 500) if quick else CLASSES:
-                rows += step_rows(c, threads, quick)
             rows += table_a(threads, quick)
     return rows
 
 
-def step_rows(c: int, threads: int, quick: bool) -> list[Row]:
+def step_rows(table: str, turns: Turns, c: int, threads: int, quick: bool) -> list[Row]:
     """Every method at one number of classes."""
-    x, y, p = batch(c)
-    ours = ProxySynthesis(NormSoftmax(SCALE))
-    methods: dict[str, Step] = {
-        "plain": lambda: plain(x, y, p).backward(),
-        **_peer(c, x, y),
-        "authors' formulation": lambda: authors(x, y, p).backward(),
-        "reference": lambda: ours.by_reference(_draw(ours, y), x, y, p).backward(),
-        "mixed similarity": lambda: ours.by_similarity(_draw(ours, y), x, y, p).backward(),
-        "fused": lambda: ours(x, y, p).backward(),
-    }
-    others = {
-        "Softmax": Softmax(),
-        "SphereFace": SphereFace(),
-        "CosFace": CosFace(),
-        "ArcFace": ArcFace(),
-        "Proxy-anchor": ProxyAnchor(),
-    }
-    fused = {name: _fused_step(ProxySynthesis(loss), x, y, p) for name, loss in others.items()}
-    seconds = in_turn({**methods, **fused}, _rounds(c, quick), x, p)
-
-    base, theirs, own = (seconds[k] for k in ("plain", "authors' formulation", "fused"))
+    seconds = turns.seconds(c, threads, *_rounds(c, quick))
+    base, theirs = seconds["plain"], seconds["authors' formulation"]
     limit = 1.5 if c < 3_997 else 0.70
     rows: list[Row] = []
-    for name in methods:
-        row = {"table": "step", "threads": threads, "classes": c, "method": name}
-        row |= {"ms": 1e3 * seconds[name], "of_plain": seconds[name] / base}
-        row |= {"of_authors": seconds[name] / theirs, "target": None, "reached": None}
-        if name == "fused":
-            reached = own / base <= limit and (c < 11_318 or own / theirs <= 0.35)
-            also = ", 0.35 of authors'" if c >= 11_318 else ""
-            row |= {"target": f"{limit} of plain{also}", "reached": reached}
+    for name, taken in seconds.items():
+        row = {"table": table, "threads": threads, "classes": c, "method": name}
+        row |= {"ms": 1e3 * taken, "of_plain": taken / base, "of_authors": taken / theirs}
+        if table == "step":
+            row |= {"target": None, "reached": None}
+            if name == "fused":
+                reached = taken / base <= limit and (c < 11_318 or taken / theirs <= 0.35)
+                also = ", 0.35 of authors'" if c >= 11_318 else ""
+                row |= {"target": f"{limit} of plain{also}", "reached": reached}
         rows.append(row)
-    for name in others:
-        ratio = seconds[name] / own
-        rows.append(
-            {"table": "other fused losses", "threads": threads, "classes": c, "method": name,
-             "ms": 1e3 * seconds[name], "of_fused_norm_softmax": ratio,
-             "target": "1.2 of Norm-softmax", "reached": ratio <= 1.2}
-        )  # fmt: skip
     return rows
+
+
+def other_rows(turns: Turns, c: int, threads: int, quick: bool) -> list[Row]:
+    """The other losses that the fused path serves, beside Norm-softmax."""
+    seconds = turns.seconds(c, threads, *_rounds(c, quick))
+    own = seconds.pop("fused")
+    return [
+        {"table": "other fused losses", "threads": threads, "classes": c, "method": name,
+         "ms": 1e3 * taken, "of_fused_norm_softmax": taken / own,
+         "target": "1.2 of Norm-softmax", "reached": taken / own <= 1.2}
+        for name, taken in seconds.items()
+    ]  # fmt: skip
 
 
 def table_a(threads: int, quick: bool) -> list[Row]:
@@ -167,31 +173,53 @@ def in_turn(steps: dict[str, Step], rounds: int, *learnt: Tensor) -> dict[str, f
     return {name: statistics.median(taken) for name, taken in seconds.items()}
 
 
-def _fused_step(loss: ProxySynthesis, x: Tensor, y: Tensor, p: Tensor) -> Step:
-    return lambda: loss(x, y, p).backward()
+def make_step(name: str, c: int) -> Step:
+    """A method's step at so many classes: forward, backward, gradients dropped before it."""
+    x, y, p = batch(c)
+    ours = ProxySynthesis(NormSoftmax(SCALE))
+    if name == PEER:
+        from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
+
+        module = NormalizedSoftmaxLoss(num_classes=c, embedding_size=D, temperature=1 / SCALE)
+        learnt, value = (x, *module.parameters()), lambda: module(x, y)
+    else:
+        ways: dict[str, Callable[[], Tensor]] = {
+            "plain": lambda: plain(x, y, p),
+            "authors' formulation": lambda: authors(x, y, p),
+            "reference": lambda: ours.by_reference(_draw(ours, y), x, y, p),
+            "mixed similarity": lambda: ours.by_similarity(_draw(ours, y), x, y, p),
+            "fused": lambda: ours(x, y, p),
+            **{name: _loss(ProxySynthesis(loss), x, y, p) for name, loss in OTHERS.items()},
+        }
+        learnt, value = (x, p), ways[name]
+
+    def step() -> None:
+        for tensor in learnt:
+            tensor.grad = None
+        value().backward()
+
+    return step
+
+
+def methods() -> tuple[str, ...]:
+    """The names of the methods; the peer's where it is installed."""
+    peer = (PEER,) if importlib.util.find_spec("pytorch_metric_learning") else ()
+    return ("plain", *peer, "authors' formulation", "reference", "mixed similarity", "fused")
+
+
+def _loss(loss: ProxySynthesis, x: Tensor, y: Tensor, p: Tensor) -> Callable[[], Tensor]:
+    return lambda: loss(x, y, p)
 
 
 def _draw(loss: ProxySynthesis, y: Tensor) -> Any:
     return loss.draw(y)
 
 
-def _rounds(c: int, quick: bool) -> int:
-    return 3 if quick else max(5, min(200, 400_000 // c))
-
-
-def _peer(c: int, x: Tensor, y: Tensor) -> dict[str, Step]:
-    """pytorch-metric-learning's Norm-softmax, where it is installed."""
-    try:
-        from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
-    except ImportError:
-        return {}
-    module = NormalizedSoftmaxLoss(num_classes=c, embedding_size=D, temperature=1 / SCALE)
-
-    def step() -> None:
-        module.zero_grad(set_to_none=True)
-        module(x, y).backward()
-
-    return {"pytorch-metric-learning": step}
+def _rounds(c: int, quick: bool) -> tuple[int, int]:
+    """Rounds, and steps of each method in a round."""
+    if quick:
+        return 2, 2
+    return max(5, min(20, 200_000 // c)), max(1, min(10, 40_000 // c))
 
 
 @contextmanager

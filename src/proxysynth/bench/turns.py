@@ -1,0 +1,118 @@
+"""Methods that take turns, each in a process of its own.
+
+A training script uses one loss. In one process several would not only take turns but share its
+memory: what a large step leaves behind decides whether the next finds its pieces there or has to
+ask the system for every page, and the ratio of two methods would tell what a third one did.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from proxysynth.training.allocator import kept_memory
+
+Step = Callable[[], Any]
+Maker = Callable[[str, int], Step]
+"""A function of a module, from a method's name and the number of classes to its step."""
+
+
+class Turns:
+    """Processes that wait for their turn, one a method.
+
+    Args:
+        make: asked for a method's step, in the method's process.
+        names: the methods.
+        kept: whether the processes keep the memory they free, as `proxysynth train` does.
+    """
+
+    def __init__(self, make: Maker, names: Iterable[str], kept: bool = False) -> None:
+        self.make, self.names, self.kept = make, tuple(names), kept
+        self.stack = ExitStack()
+        self.players: dict[str, Connection] = {}
+
+    def __enter__(self) -> Turns:
+        fresh = multiprocessing.get_context("spawn")
+        for name in self.names:
+            here, there = fresh.Pipe()
+            player = fresh.Process(
+                target=_play, args=(there, self.make, name, self.kept), daemon=True
+            )
+            player.start()
+            there.close()
+            self.players[name] = here
+            self.stack.callback(player.join)
+            self.stack.callback(here.close)  # which ends the player
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.stack.close()
+
+    def seconds(self, c: int, threads: int, rounds: int, steps: int) -> dict[str, float]:
+        """The median seconds of each method's step, over all rounds.
+
+        In its turn a method takes so many steps, after one that does not count: it brings the
+        method's numbers back into the caches. Every round has an order of its own.
+        """
+        for name in self.names:
+            self._ask(name, (c, threads))
+        found: dict[str, list[float]] = {name: [] for name in self.names}
+        order, draw = list(self.names), random.Random(0)
+        for turn in range(rounds + 1):
+            draw.shuffle(order)
+            for name in order:
+                taken = self._ask(name, steps)
+                if turn:  # the first round warms up
+                    found[name] += taken
+        return {name: statistics.median(taken) for name, taken in found.items()}
+
+    def _ask(self, name: str, what: object) -> list[float]:
+        try:
+            self.players[name].send(what)
+            answer = self.players[name].recv()
+        except (EOFError, OSError) as error:
+            raise RuntimeError(f"the process for {name} ended: was memory short?") from error
+        if isinstance(answer, str):
+            raise RuntimeError(f"the measurement of {name} failed: {answer}")
+        return list(answer)
+
+
+def _play(line: Connection, make: Maker, name: str, kept: bool) -> None:
+    """A process: builds what it is asked for, takes steps when it is its turn."""
+    step: Step = lambda: None  # noqa: E731
+    with ExitStack() as stack:
+        if kept:
+            stack.enter_context(kept_memory())
+        while True:
+            try:
+                asked = line.recv()
+            except (EOFError, OSError):  # the measurement is over
+                return
+            try:
+                if isinstance(asked, tuple):
+                    classes, threads = asked
+                    torch.set_num_threads(threads)
+                    step = make(name, classes)
+                    line.send([])
+                else:
+                    line.send([_timed(step) for _ in range(asked + 1)][1:])
+            except Exception as error:
+                line.send(f"{type(error).__name__}: {error}")
+
+
+def _timed(step: Step) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
