@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from variants import HarderPartners, ParentsApart
+
 from proxysynth.losses import LOSSES, NormSoftmax, Softmax
 from proxysynth.paper.scale import SCALES, trained_loss
 from proxysynth.regularizers import (
@@ -107,6 +109,25 @@ def glyph_scales(**_: Any) -> Plan:
                 yield Planned(run, {"scale": scale, "regularizer": kind, "seed": seed})
 
 
+def glyph_variants(**_: Any) -> Plan:
+    """Changes to the method (`variants.py`): on a fold of the seen classes, four seeds."""
+    for seed in range(4):
+        split = replace(GLYPHS.split, fold=seed % 4)
+        for scale in (6.0, 23.0):
+            loss = NormSoftmax(scale=scale)
+            kinds = {
+                **dict(_with_and_without(loss)),
+                "harder_partners": HarderPartners(loss),
+                "hardest_partners": HarderPartners(loss, nearest=2),
+                "parents_apart": ParentsApart(loss),
+                "per_pair": ProxySynthesis(loss, per_pair=True),
+                "twice_as_many": ProxySynthesis(loss, mu=2.0),
+            }
+            for kind, changed in kinds.items():
+                run = replace(GLYPHS, loss=changed, seed=seed, split=split)
+                yield Planned(run, {"scale": scale, "regularizer": kind, "seed": seed})
+
+
 def cub200(cub: str | None = None, **_: Any) -> Plan:
     """CUB-200-2011 at 96 pixels, EfficientNet-Lite0 from its ImageNet weights."""
     if cub is None:
@@ -137,5 +158,6 @@ STUDIES: dict[str, Callable[..., Plan]] = {
         glyph_classes,
         glyph_settings,
         glyph_scales,
+        glyph_variants,
     )
 }

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from proxysynth.losses import NormSoftmax
 from proxysynth.paper.store import Store
+from proxysynth.regularizers import ProxySynthesis
+from proxysynth.regularizers.synthesis import synthesize
 from proxysynth.training import Run, Split, train
 from proxysynth.training.run import KINDS
 from proxysynth.values import decode, encode
@@ -20,7 +23,7 @@ FOLDER = Path(__file__).parents[1] / "studies"
 @pytest.fixture
 def studies(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
-    for name in ("plans", "run"):
+    for name in ("plans", "run", "variants"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     import run
 
@@ -29,7 +32,7 @@ def studies(monkeypatch):
 
 def test_every_run_is_planned_once(studies, tmp_path) -> None:
     counts = {"cub200": 24, "glyph_losses": 160, "glyph_regularizers": 45, "glyph_classes": 72,
-              "glyph_settings": 52, "glyph_scales": 56}  # fmt: skip
+              "glyph_settings": 52, "glyph_scales": 56, "glyph_variants": 56}  # fmt: skip
     for name, study in studies.STUDIES.items():
         planned = list(study(cub=str(tmp_path)))
         assert len({item.run.identity for item in planned}) == len(planned) == counts[name]
@@ -38,7 +41,7 @@ def test_every_run_is_planned_once(studies, tmp_path) -> None:
 
 
 def test_settings_are_chosen_without_the_unseen_classes(studies) -> None:
-    for name in ("glyph_settings", "glyph_scales"):
+    for name in ("glyph_settings", "glyph_scales", "glyph_variants"):
         assert all(item.run.split.fold is not None for item in studies.STUDIES[name]())
 
 
@@ -65,3 +68,57 @@ def test_finished_runs_make_the_table(studies, tmp_path) -> None:
 def test_photographs_need_their_folder(studies) -> None:
     with pytest.raises(ValueError, match="give it with --cub"):
         list(studies.STUDIES["cub200"]())
+
+
+@pytest.fixture
+def batch():
+    draw = torch.Generator().manual_seed(0)
+    x, p = (torch.randn(count, 5, generator=draw, dtype=torch.float64) for count in (12, 6))
+    y = torch.randint(6, (12,), generator=draw)
+    return x.requires_grad_(), y, p.requires_grad_()
+
+
+def test_harder_partners_are_close_and_of_another_class(studies, batch) -> None:
+    from variants import HarderPartners
+
+    x, y, p = batch
+    loss = HarderPartners(NormSoftmax(), nearest=1)
+    plain = ProxySynthesis(NormSoftmax()).draw(y, torch.Generator().manual_seed(1))
+    assert plain is not None
+    draw = loss.partners(plain, y, p, torch.Generator().manual_seed(1))
+    cos = torch.cosine_similarity(p[y][:, None], p[y][None], dim=2)
+    for i, j in zip(draw.i.tolist(), draw.j.tolist(), strict=True):
+        assert y[i] != y[j]
+        assert cos[i, j] == max(cos[i, k] for k in range(12) if y[k] != y[i])
+    value = loss(x, y, p, torch.Generator().manual_seed(1))
+    value.backward()
+    assert value.isfinite()
+    assert p.grad.isfinite().all()
+
+
+def test_parents_apart_are_left_out_of_the_sums(studies, batch) -> None:
+    from variants import ParentsApart
+
+    x, y, p = batch
+    loss, scale = ParentsApart(NormSoftmax()), NormSoftmax().scale
+    value = loss(x, y, p, torch.Generator().manual_seed(1))
+    value.backward()
+    assert x.grad.isfinite().all()
+    draw = ProxySynthesis(NormSoftmax()).draw(y, torch.Generator().manual_seed(1))
+    assert draw is not None
+    made = synthesize(x, y, p, draw, normalized=True)
+    rows, columns = torch.cat((x, made.x)), torch.cat((p, made.p))
+    labels = torch.cat((y, made.y)).tolist()
+    parents = [{int(y[i]), int(y[j])} for i, j in zip(draw.i, draw.j, strict=True)]
+    losses = []
+    for r, row in enumerate(rows):
+        mine = {labels[r]} if r < len(x) else parents[r - len(x)]
+        others = []
+        for k, column in enumerate(columns):
+            made_of_mine = r < len(x) and k >= len(p) and mine & parents[k - len(p)]
+            parent_of_mine = r >= len(x) and k in mine
+            if not (made_of_mine or parent_of_mine):
+                others.append(scale * torch.cosine_similarity(row, column, dim=0))
+        own = scale * torch.cosine_similarity(row, columns[labels[r]], dim=0)
+        losses.append(torch.logsumexp(torch.stack(others), dim=0) - own)
+    assert value.item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-10)
