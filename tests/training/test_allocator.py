@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -82,6 +83,38 @@ def test_blocks_within_blocks_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
             begun = list(library.calls)
         assert library.calls == begun == list(allocator.KEPT.items())
     assert library.calls == [*begun, *allocator.USUAL.items(), (0,)]
+
+
+def test_a_machine_that_is_short_of_memory_gets_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Recorded()
+    monkeypatch.setattr(allocator, "_library", lambda: library)
+    available = [1e12]
+    monkeypatch.setattr(allocator, "_available", lambda: available[0])
+    with kept_memory() as look:
+        look()
+        assert library.calls == list(allocator.KEPT.items())
+        available[0] = allocator._held() / 3
+        look()
+        given_back = [*allocator.KEPT.items(), *allocator.USUAL.items(), (0,)]
+        assert library.calls == given_back
+        look()
+    assert library.calls == given_back  # once
+    with kept_memory():  # and the next block starts anew
+        assert library.calls == [*given_back, *allocator.KEPT.items()]
+
+
+@pytest.mark.parametrize(("limit", "left"), [("3000000", 1_000_000), ("max", None)])
+def test_a_container_has_less_than_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, left: int | None
+) -> None:
+    machine = allocator._available()
+    (tmp_path / "memory.max").write_text(limit + "\n")
+    (tmp_path / "memory.current").write_text("2000000\n")
+    monkeypatch.setattr(allocator, "CONTAINER", tmp_path)
+    if left is None:
+        assert allocator._available() == pytest.approx(machine, rel=0.5)
+    else:
+        assert allocator._available() == left
 
 
 def test_memory_is_given_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

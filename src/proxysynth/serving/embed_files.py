@@ -54,7 +54,7 @@ def embed_files(
     pool = ThreadPoolExecutor(threads, thread_name_prefix="index")
     try:
         todo = iter(cuts)
-        with kept_memory():
+        with kept_memory() as look:
             while True:
                 for cut in todo:
                     waiting.append((cut, [pool.submit(opened, file) for file in cut]))
@@ -64,6 +64,7 @@ def embed_files(
                     return
                 cut, parts = waiting.popleft()
                 yield _embedded(model, cut, [part.result() for part in parts], workers)
+                look()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

@@ -52,13 +52,14 @@ def embed(
     mode = net.training
     net.eval()
     try:
-        with torch.inference_mode(), kept_memory(first.device):
+        with torch.inference_mode(), kept_memory(first.device) as look:
             for batch in loader.batches(plan[ranks.part(len(plan))]):
                 x = function(batch.images.to(first.device, first.dtype, non_blocking=True)).float()
                 if not len(made):
                     made = torch.empty(counts[ranks.rank], x.shape[1])
                 made[done : done + len(x)] = x.cpu()
                 done += len(x)
+                look()
                 if tick is not None:
                     tick(len(x), "")
     finally:

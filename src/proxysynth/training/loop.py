@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from proxysynth.training.allocator import kept_memory
+from proxysynth.training.allocator import Look, kept_memory
 from proxysynth.training.board import open_board
 from proxysynth.training.checkpoint import Checkpoints, State
 from proxysynth.training.distributed import shared_batches
@@ -88,7 +88,7 @@ def _train(
         make_folder(folder)  # from here on: what was asked for is possible
     checkpoints = Checkpoints(folder / CHECKPOINT)
     lock = locked(folder) if ranks.first else nullcontext()
-    with lock, explained(checkpoints), _torch_for(device, resources.threads):
+    with lock, explained(checkpoints), _torch_for(device, resources.threads) as look:
         # Again: until the lock, another process may have been here.
         if (result := _finished(folder, run, ranks)) is not None:
             return result
@@ -144,6 +144,7 @@ def _train(
                         raise failed(state.step + 1)
                     state = state.after_step(loss, len(batch.labels))
                     tick(len(batch.labels), f"epoch {epoch + 1}/{run.epochs}  loss {loss:.3f}")
+                    look()
                     every = resources.checkpoint_steps
                     if every and state.step % every == 0 and state.batch < len(plan):
                         check(state)
@@ -244,7 +245,7 @@ def _told(line: dict[str, float], run: Run) -> str:
 
 
 @contextmanager
-def _torch_for(device: torch.device, threads: int | None) -> Iterator[None]:
+def _torch_for(device: torch.device, threads: int | None) -> Iterator[Look]:
     """So many threads, if they are said, and memory that is kept from step to step.
 
     These and torch's random numbers are given back after.
@@ -253,7 +254,7 @@ def _torch_for(device: torch.device, threads: int | None) -> Iterator[None]:
     torch.set_num_threads(threads or before)
     try:
         fork = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-        with fork, kept_memory(device):
-            yield
+        with fork, kept_memory(device) as look:
+            yield look
     finally:
         torch.set_num_threads(before)
