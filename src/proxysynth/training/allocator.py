@@ -104,9 +104,9 @@ def _held() -> int:
 def _available() -> float:
     """Bytes that can still be had of the machine's memory, or of the container's."""
     found = [math.inf]
-    with suppress(OSError):
-        told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        found.append(int(told["MemAvailable"].split()[0]) * 1024)
+    with suppress(OSError, IndexError):
+        told = Path("/proc/meminfo").read_text().partition("MemAvailable:")[2]
+        found.append(int(told.split(maxsplit=1)[0]) * 1024)
     with suppress(OSError, ValueError):  # no such limit, or the word "max"
         limit, used = (
             int((CONTAINER / name).read_text()) for name in ("memory.max", "memory.current")
