@@ -8,11 +8,9 @@ gives is computed here; a time needs a measured rate and is a dash until there i
 
 from __future__ import annotations
 
-import re
-import sys
 from pathlib import Path
 
-from make_tables import cell, rows, source, table
+from make_tables import cell, fill, rows, source, table
 
 PAGE = Path(__file__).parent / "scale.md"
 DEVICES, CLASSES, DIM = 64, 100_000_000, 256
@@ -108,19 +106,5 @@ TABLES = {
 }
 
 
-def main() -> None:
-    text = made = PAGE.read_text()
-    for name, function in TABLES.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
-        made, count = pattern.subn(lambda m, f=function: f"{m[1]}{f()}\n{m[2]}", made)  # type: ignore[misc]
-        if count != 1:
-            sys.exit(f"docs/scale.md must have one place for the table {name!r}, has {count}")
-    if "--check" in sys.argv:
-        if made != text:
-            sys.exit("docs/scale.md is not up to date: run python docs/make_scale_tables.py")
-    else:
-        PAGE.write_text(made)
-
-
 if __name__ == "__main__":
-    main()
+    fill(PAGE, TABLES)

@@ -11,6 +11,7 @@ import json
 import re
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from proxysynth.paper.tables.cells import LOSS_NAMES
@@ -194,7 +195,8 @@ def _compared(title: str, name: str) -> str:
                 for kind in ("none", "proxy_synthesis")
             )  # fmt: skip
             seeds = max(seeds, len(plain.keys() & mixed.keys()), min(1, len(plain)))
-            line += [spread(plain), f"{spread(mixed)}{difference(plain, mixed)}"]
+            change = difference(plain, mixed).partition(" ")[0]
+            line += [spread(plain), f"{spread(mixed)} ({change})" if change else spread(mixed)]
         if seeds:
             body.append([line[0], str(seeds), *line[1:]])
     return f"{title}\n\n{table(head, body)}"
@@ -208,35 +210,34 @@ def spread(values: Values) -> str:
 
 
 def difference(plain: Values, mixed: Values) -> str:
-    """Of the seeds that both have: " (+1.2)", in bold where the seeds support it."""
+    """Of the seeds that both have: "+1.2 [+0.9, +1.5]", in bold where the seeds support it."""
     seeds = sorted(plain.keys() & mixed.keys())
     if not seeds:
         return ""
     a, b = [plain[seed] for seed in seeds], [mixed[seed] for seed in seeds]
     told = f"{statistics.fmean(b) - statistics.fmean(a):+.1f}"
-    if len(seeds) > 1:
-        low, high = paired_interval(a, b)
-        if low > 0 or high < 0:
-            told = f"**{told}**"
-    return f" ({told})"
+    if len(seeds) == 1:
+        return told
+    low, high = paired_interval(a, b)
+    return f"{f'**{told}**' if low > 0 or high < 0 else told} [{low:+.1f}, {high:+.1f}]"
 
 
 TABLES = {"speed": speed, "neighbours": neighbours, "results": results}
 
 
-def main() -> None:
-    path = ROOT / "README.md"
-    text = path.read_text()
-    made = text
-    for name, function in TABLES.items():
+def fill(page: Path, tables: dict[str, Callable[[], str]]) -> None:
+    """Write the tables into the page, each between its marks; with --check, only compare."""
+    text = made = page.read_text()
+    for name, function in tables.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
-        made = pattern.sub(lambda m, f=function: f"{m[1]}{f()}\n{m[2]}", made)  # type: ignore[misc]
-    if "--check" in sys.argv:
-        if made != text:
-            sys.exit("README.md is not up to date: run python docs/make_tables.py")
-    else:
-        path.write_text(made)
+        made, count = pattern.subn(lambda m, f=function: f"{m[1]}{f()}\n{m[2]}", made)  # type: ignore[misc]
+        if count != 1:
+            sys.exit(f"{page.name} must have one place for the table {name!r}, has {count}")
+    if "--check" not in sys.argv:
+        page.write_text(made)
+    elif made != text:
+        sys.exit(f"{page.name} is not up to date: run python {sys.argv[0]}")
 
 
 if __name__ == "__main__":
-    main()
+    fill(ROOT / "README.md", TABLES)

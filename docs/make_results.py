@@ -1,0 +1,149 @@
+"""Puts the tables of docs/results.md together from results/study_*.csv.
+
+    python docs/make_results.py [--check]
+
+As in make_tables.py a table stands between <!-- NAME --> and <!-- /NAME -->.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from make_tables import LOSS_NAMES, Values, difference, fill, rows, spread, table
+
+PAGE = Path(__file__).parent / "results.md"
+MEASURES = {
+    "recall@1": "Recall@1",
+    "recall@2": "@2",
+    "recall@4": "@4",
+    "recall@8": "@8",
+    "r_precision": "RP",
+    "map@r": "MAP@R",
+    "best_on_test_recall@1": "best on test, Recall@1",
+}
+KINDS = {
+    "none": "",
+    "proxy_synthesis": "Proxy Synthesis",
+    "virtual_softmax": "Virtual Softmax",
+    "input_mixup": "Input Mixup",
+    "manifold_mixup": "Manifold Mixup",
+    "harder_partners": "harder partners",
+    "hardest_partners": "hardest partners",
+    "parents_apart": "parents apart",
+    "per_pair": "per pair",
+    "twice_as_many": "twice as many",
+}
+Row = dict[str, str]
+
+
+def values(found: list[Row], measure: str) -> Values:
+    """A measure of these rows by seed, in per cent."""
+    return {int(row["seed"]): 100 * float(row[measure]) for row in found if row.get(measure)}
+
+
+def photographs() -> str:
+    """CUB: four losses with and without, every measure."""
+    found = rows("study_cub200")
+    body = []
+    for loss in ("norm_softmax", "proxy_anchor", "softmax", "arcface"):
+        for kind, spoken in (("none", ""), ("proxy_synthesis", " + Proxy Synthesis")):
+            here = [r for r in found if (r["loss"], r["regularizer"]) == (loss, kind)]
+            cells = [spread(values(here, measure)) for measure in MEASURES]
+            body.append([f"{LOSS_NAMES[loss]}{spoken}", str(len(here) or "–"), *cells])
+        line = [_of(found, loss, "none"), _of(found, loss, "proxy_synthesis")]
+        cells = [difference(*(values(each, name) for each in line)) or "–" for name in MEASURES]
+        body.append(["difference", "", *cells])
+    return table(["", "seeds", *MEASURES.values()], body)
+
+
+def losses() -> str:
+    """Glyphs: each loss with and without, the difference with its interval."""
+    return _against_none("study_glyph_losses", list(LOSS_NAMES), ["proxy_synthesis"])
+
+
+def regularizers() -> str:
+    """Glyphs: the four regularisers on two losses."""
+    kinds = ["proxy_synthesis", "virtual_softmax", "input_mixup", "manifold_mixup"]
+    return _against_none("study_glyph_regularizers", ["softmax", "norm_softmax"], kinds)
+
+
+def _against_none(name: str, of: list[str], kinds: list[str]) -> str:
+    found = rows(name)
+    if not found:
+        return "Not run yet."
+    body = []
+    for loss in of:
+        plain = _of(found, loss, "none")
+        cells = [spread(values(plain, measure)) for measure in ("recall@1", "map@r")]
+        body.append([LOSS_NAMES[loss], str(len(plain) or "–"), cells[0], "", cells[1], ""])
+        for kind in kinds:
+            here = _of(found, loss, kind)
+            if not here and kind == "virtual_softmax" and loss != "softmax":
+                continue  # it is defined for the dot product alone
+            body.append([f"+ {KINDS[kind]}", str(len(here) or "–"), *_pair(plain, here)])
+    return table(["", "seeds", "Recall@1", "difference", "MAP@R", "difference"], body)
+
+
+def settings() -> str:
+    """Glyphs, held-out seen classes: each setting against the paper's."""
+    found = rows("study_glyph_settings")
+    if not found:
+        return "Not run yet."
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in found:
+        key = tuple(row[name] for name in ("alpha", "mu", "per_pair", "duplicates"))
+        groups.setdefault(key, []).append(row)
+    paper = groups.get(("0.4", "1.0", "False", "keep"), [])
+    body = []
+    for (alpha, mu, per_pair, duplicates), here in groups.items():
+        told = f"alpha {alpha}, mu {mu}" if alpha else "without Proxy Synthesis"
+        told += ", per pair" if per_pair == "True" else ""
+        told += ", duplicates merged" if duplicates == "merge" else ""
+        same = " (the paper's)" if here is paper else ""
+        body.append([told + same, str(len(here)), *_pair(paper, here)])
+    head = ["", "seeds", "Recall@1", "against the paper's", "MAP@R", "against the paper's"]
+    return table(head, body)
+
+
+def variants() -> str:
+    """Glyphs, held-out seen classes: changes to the method against the paper's."""
+    found = rows("study_glyph_variants")
+    if not found:
+        return "Not run yet."
+    body = []
+    for scale in sorted({row["scale"] for row in found}, key=float):
+        of_scale = [row for row in found if row["scale"] == scale]
+        paper = [row for row in of_scale if row["regularizer"] == "proxy_synthesis"]
+        for kind in dict.fromkeys(row["regularizer"] for row in of_scale):
+            here = [row for row in of_scale if row["regularizer"] == kind]
+            told = KINDS[kind] or "without"
+            body.append([f"{float(scale):g}", told, str(len(here)), *_pair(paper, here)])
+    head = ["scale", "", "seeds", "Recall@1", "against the paper's", "MAP@R", "against the paper's"]
+    return table(head, body)
+
+
+def _of(found: list[Row], loss: str, kind: str) -> list[Row]:
+    return [row for row in found if (row["loss"], row["regularizer"]) == (loss, kind)]
+
+
+def _pair(base: list[Row], here: list[Row]) -> list[str]:
+    """Two measures, each with its difference to the base."""
+    cells = []
+    for measure in ("recall@1", "map@r"):
+        mine = values(here, measure)
+        same = base is here or base == here
+        cells += [spread(mine), "" if same else difference(values(base, measure), mine) or "–"]
+    return cells
+
+
+TABLES = {
+    "photographs": photographs,
+    "losses": losses,
+    "regularizers": regularizers,
+    "settings": settings,
+    "variants": variants,
+}
+
+
+if __name__ == "__main__":
+    fill(PAGE, TABLES)
