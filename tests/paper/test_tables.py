@@ -19,6 +19,7 @@ from proxysynth.paper.artifact import Cell, Line, Table
 from proxysynth.paper.artifacts import ARTIFACTS
 from proxysynth.paper.choice import pick
 from proxysynth.paper.printed import number
+from proxysynth.paper.render.shown import verdict
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import measured, synthesis_search
@@ -124,6 +125,8 @@ def test_boosts_follow_from_the_rows_above_them(smoke_store: Store) -> None:
         cell = table.at(f"- PS: {boost} boost - -", "recall@2")
         assert cell is not None
         assert cell.ours[0] == pytest.approx(rule(gains))
+        supported = replace(cell, ours=(3.0, 3.1, 3.2))
+        assert bool(verdict(supported)) == (boost == "average")
 
 
 def test_table_6_is_the_first_column_of_the_extended_tables(smoke_store: Store) -> None:
