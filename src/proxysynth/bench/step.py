@@ -219,7 +219,7 @@ def _rounds(c: int, quick: bool) -> tuple[int, int]:
     """Rounds, and steps of each method in a round."""
     if quick:
         return 2, 2
-    return max(5, min(20, 200_000 // c)), max(1, min(10, 40_000 // c))
+    return max(5, min(15, 150_000 // c)), max(1, min(10, 20_000 // c))
 
 
 @contextmanager
