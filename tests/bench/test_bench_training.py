@@ -49,9 +49,10 @@ def test_it_runs_at_a_small_size():
     assert [row["side"] for row in rows] == [
         "proxysynth",
         "plain loop",
+        *("memory kept", "memory returned") * len({1, torch.get_num_threads()}),
         "proxysynth",
         "plain loop",
         "plain loop, convolution and pooling apart",
     ]
     assert all(row["pictures_per_second"] > 0 for row in rows)
-    assert rows[1]["times_plain"] == rows[3]["times_plain"] == 1.0
+    assert rows[1]["times_plain"] == rows[-2]["times_plain"] == 1.0

@@ -48,7 +48,7 @@ def run(quick: bool = False) -> list[Row]:
     with Turns(make_step, methods()) as turns:
         for threads, c in cases:
             rows += step_rows("step", turns, c, threads, quick)
-    with Turns(make_step, IN_SHORT, kept=True) as turns:
+    with Turns(make_step, IN_SHORT, kept=IN_SHORT) as turns:
         for threads, c in cases:
             rows += step_rows("memory kept", turns, c, threads, quick)
     with Turns(make_step, ("fused", *OTHERS)) as turns:

@@ -23,7 +23,7 @@ from proxysynth.training.allocator import kept_memory
 
 Step = Callable[[], Any]
 Maker = Callable[[str, int], Step]
-"""A function of a module, from a method's name and the number of classes to its step."""
+"""A function of a module, from a method's name and a size (as of classes) to its step."""
 
 
 class Turns:
@@ -32,11 +32,11 @@ class Turns:
     Args:
         make: asked for a method's step, in the method's process.
         names: the methods.
-        kept: whether the processes keep the memory they free, as `proxysynth train` does.
+        kept: those whose processes keep the memory they free, as `proxysynth train` does.
     """
 
-    def __init__(self, make: Maker, names: Iterable[str], kept: bool = False) -> None:
-        self.make, self.names, self.kept = make, tuple(names), kept
+    def __init__(self, make: Maker, names: Iterable[str], kept: Iterable[str] = ()) -> None:
+        self.make, self.names, self.kept = make, tuple(names), frozenset(kept)
         self.stack = ExitStack()
         self.players: dict[str, Connection] = {}
 
@@ -45,7 +45,7 @@ class Turns:
         for name in self.names:
             here, there = fresh.Pipe()
             player = fresh.Process(
-                target=_play, args=(there, self.make, name, self.kept), daemon=True
+                target=_play, args=(there, self.make, name, name in self.kept), daemon=True
             )
             player.start()
             there.close()
@@ -60,14 +60,14 @@ class Turns:
     ) -> None:  # fmt: skip
         self.stack.close()
 
-    def seconds(self, c: int, threads: int, rounds: int, steps: int) -> dict[str, float]:
+    def seconds(self, size: int, threads: int, rounds: int, steps: int) -> dict[str, float]:
         """The median seconds of each method's step, over all rounds.
 
         In its turn a method takes so many steps, after one that does not count: it brings the
         method's numbers back into the caches. Every round has an order of its own.
         """
         for name in self.names:
-            self._ask(name, (c, threads))
+            self._ask(name, (size, threads))
         found: dict[str, list[float]] = {name: [] for name in self.names}
         order, draw = list(self.names), random.Random(0)
         for turn in range(rounds + 1):
@@ -102,9 +102,9 @@ def _play(line: Connection, make: Maker, name: str, kept: bool) -> None:
                 return
             try:
                 if isinstance(asked, tuple):
-                    classes, threads = asked
+                    size, threads = asked
                     torch.set_num_threads(threads)
-                    step = make(name, classes)
+                    step = make(name, size)
                     line.send([])
                 else:
                     line.send([_timed(step) for _ in range(asked + 1)][1:])
