@@ -2,9 +2,9 @@
 
 A step on a CPU asks for the same large pieces as the one before. By default the C library returns
 each to the system when it is freed, and every page of the next one is cleared and mapped again: a
-third of the time with EfficientNet-Lite0 and batches of 128. While memory is kept, freed pieces stay
-with the process. Pieces of different sizes do not fill each other's gaps, so it comes to hold some 40 %
-more than it uses at its height; where that would leave the machine short, keeping ends.
+third of the time with EfficientNet-Lite0 and batches of 128. While memory is kept, freed pieces
+stay with the process. Pieces of different sizes do not fill each other's gaps, so it comes to hold
+some 40 % more than it uses at its height; where that would leave the machine short, keeping ends.
 """
 
 from __future__ import annotations
