@@ -38,9 +38,9 @@ def by_seed(rows: list[Row], kind: str) -> dict[int, float]:
     return {int(r["seed"]): 100 * float(r["map@r"]) for r in rows if r["regularizer"] == kind}
 
 
-def gain_by_classes(axes: Axes, rows: list[Row]) -> None:
+def gain_by_classes(axes: Axes, rows: list[Row], letter: str) -> None:
     """The change of MAP@R over the number of seen classes, a line for the pictures of a class."""
-    lettered(axes, "a", "Gain by the number of seen classes")
+    _titled(axes, letter, "Gain by the number of seen classes")
     axes.axhline(0, color=FAINT, zorder=0)
     kinds = sorted({int(r["per_class"]) for r in rows})
     for (color, mark, aside), faces in zip(LINES, kinds, strict=False):
@@ -67,9 +67,9 @@ def gain_by_classes(axes: Axes, rows: list[Row]) -> None:
     axes.legend()
 
 
-def level_by_scale(axes: Axes, rows: list[Row]) -> None:
+def level_by_scale(axes: Axes, rows: list[Row], letter: str) -> None:
     """MAP@R over the scale of Norm-softmax, with and without."""
-    lettered(axes, "b", "MAP@R by the scale of the loss")
+    _titled(axes, letter, "MAP@R by the scale of the loss")
     for kind, (label, color, mark) in KINDS.items():
         values: dict[float, list[float]] = defaultdict(list)
         for row in rows:
@@ -87,6 +87,13 @@ def level_by_scale(axes: Axes, rows: list[Row]) -> None:
     axes.legend()
 
 
+def _titled(axes: Axes, letter: str, text: str) -> None:
+    if letter:
+        lettered(axes, letter, text)
+    else:  # the only panel
+        axes.set_title(text, loc="left", fontsize=9.5, color=INK)
+
+
 def _numbered(axes: Axes, values: list[int] | list[float]) -> None:
     axes.set_xscale("log")
     axes.set_xticks(values, [f"{value:g}" for value in values])
@@ -95,9 +102,11 @@ def _numbered(axes: Axes, values: list[int] | list[float]) -> None:
 
 @styled
 def draw(results: Path) -> Figure:
-    figure, (left, right) = panels(1, 2, height=3.0)
-    gain_by_classes(left, read(results / "study_glyph_classes.csv"))
-    level_by_scale(right, read(results / "study_glyph_scales.csv"))
+    parts = {"glyph_classes": gain_by_classes, "glyph_scales": level_by_scale}
+    made = {name: rows for name in parts if (rows := read(results / f"study_{name}.csv"))}
+    figure, axes = panels(1, len(made), width=3.6 * len(made), height=3.0)
+    for letter, place, (name, rows) in zip("ab", axes, made.items(), strict=False):
+        parts[name](place, rows, letter if len(made) > 1 else "")
     return figure
 
 
