@@ -84,6 +84,28 @@ def _against_none(name: str, of: list[str], kinds: list[str]) -> str:
     return table(["", "seeds", "Recall@1", "difference", "MAP@R", "difference"], body)
 
 
+def classes() -> str:
+    """Glyphs: the change by the number of seen classes and of pictures of a class."""
+    found = rows("study_glyph_classes")
+    if not found:
+        return "Not run yet."
+    body = []
+    for faces in sorted({row["per_class"] for row in found}, key=int):
+        for seen in sorted({row["classes"] for row in found}, key=int):
+            here = [row for row in found if (row["classes"], row["per_class"]) == (seen, faces)]
+            plain, mixed = (
+                [row for row in here if row["regularizer"] == kind]
+                for kind in ("none", "proxy_synthesis")
+            )
+            line = [seen, faces, str(len(mixed))]
+            for measure in ("recall@1", "map@r"):
+                a, b = values(plain, measure), values(mixed, measure)
+                line += [spread(a), difference(a, b) or "–"]
+            body.append(line)
+    head = ["seen classes", "pictures of each", "seeds", "Recall@1", "change", "MAP@R", "change"]
+    return table(head, body)
+
+
 def settings() -> str:
     """Glyphs, held-out seen classes: each setting against the paper's."""
     found = rows("study_glyph_settings")
@@ -139,6 +161,7 @@ def _pair(base: list[Row], here: list[Row]) -> list[str]:
 TABLES = {
     "photographs": photographs,
     "losses": losses,
+    "classes": classes,
     "regularizers": regularizers,
     "settings": settings,
     "variants": variants,
