@@ -45,7 +45,7 @@ def noting(name: str, c: int) -> Step:
 def test_the_median_of_each_method() -> None:
     with Turns(sleeping, SLEEP) as turns:
         seconds = turns.seconds(2, threads=1, rounds=2, steps=2)
-    assert seconds["quick"] == pytest.approx(0.004, abs=0.01)
+    assert seconds["quick"] >= 0.004  # no upper bound: a busy machine may wake it late
     assert seconds["slow"] >= 0.04
     assert seconds["slow"] > seconds["quick"]
 
