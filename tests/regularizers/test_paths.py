@@ -1,7 +1,11 @@
-"""Three ways to one number: reference, mixed similarity, fused. Values and gradients, float64."""
+"""Three ways to one number: reference, mixed similarity, fused. Values and gradients, float64.
+
+The fused one has two forms, for few logits and for many: what is said of it is asked of both.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -9,12 +13,13 @@ import torch
 
 import proxysynth as ps
 from batches import EVERY_LOSS, batch, gradients
-from proxysynth.regularizers import fused as fused_module
+from proxysynth.regularizers import fused as fused_module, fused_small
 from proxysynth.regularizers.fused import fused
 from proxysynth.regularizers.fused_families import family_of
 from proxysynth.regularizers.proxy_synthesis import ABLATIONS
 
 FUSED = [name for name, loss in EVERY_LOSS.items() if family_of(loss) is not None]
+FORMS = {"small": fused_small.SMALL, "large": 0}
 SETTINGS = list(itertools.product((0.2, 0.5, 1.0, 1.5, 2.0), (False, True), ("keep", "merge")))
 
 
@@ -26,7 +31,9 @@ def test_the_fused_path_serves_the_softmax_family_and_proxy_anchor() -> None:
 
 @pytest.mark.parametrize("name", EVERY_LOSS)
 @pytest.mark.parametrize(("mu", "per_pair", "duplicates"), SETTINGS)
-def test_all_paths_agree(name: str, mu: float, per_pair: bool, duplicates: str) -> None:
+def test_all_paths_agree(
+    name: str, mu: float, per_pair: bool, duplicates: str, monkeypatch
+) -> None:
     loss = ps.ProxySynthesis(
         EVERY_LOSS[name], mu=mu, per_pair=per_pair, duplicates=duplicates, alpha=0.8
     )
@@ -35,7 +42,11 @@ def test_all_paths_agree(name: str, mu: float, per_pair: bool, duplicates: str) 
     expected = gradients(loss.by_reference(draw, x, y, p), x, p)
     others = [loss.by_similarity(draw, x, y, p)]
     if name in FUSED:
-        others.append(fused(family_of(loss.loss), x, y, p, draw))
+        for limit in FORMS.values():
+            monkeypatch.setattr(fused_small, "SMALL", limit)
+            others.append(fused(family_of(loss.loss), x, y, p, draw))
+        small, large = (type(value.grad_fn).__name__ for value in others[1:])
+        assert small != large  # the two are different ways
     for value in others:
         for a, b in zip(gradients(value, x, p), expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
@@ -43,6 +54,7 @@ def test_all_paths_agree(name: str, mu: float, per_pair: bool, duplicates: str) 
 
 @pytest.mark.parametrize("name", FUSED)
 def test_the_fused_path_agrees_across_blocks_of_classes(name: str, monkeypatch) -> None:
+    monkeypatch.setattr(fused_small, "SMALL", 0)
     monkeypatch.setattr(fused_module, "CACHE", 1)  # the least block, 256 classes
     monkeypatch.setattr(fused_module, "STRIP", 100)
     loss = ps.ProxySynthesis(EVERY_LOSS[name], mu=1.5, per_pair=True, duplicates="merge")
@@ -55,8 +67,15 @@ def test_the_fused_path_agrees_across_blocks_of_classes(name: str, monkeypatch) 
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
+@pytest.fixture(params=FORMS)
+def form(request, monkeypatch) -> str:
+    """The form of the fused path that a test is to meet."""
+    monkeypatch.setattr(fused_small, "SMALL", FORMS[request.param])
+    return request.param
+
+
 @pytest.mark.parametrize("name", FUSED)
-def test_the_fused_gradient_is_the_slope_of_the_fused_value(name: str) -> None:
+def test_the_fused_gradient_is_the_slope_of_the_fused_value(name: str, form: str) -> None:
     loss = ps.ProxySynthesis(EVERY_LOSS[name])
     x, y, p = batch(loss.loss, n=4, c=3, d=3)
     draw = loss.draw(y, torch.Generator().manual_seed(1))
@@ -64,7 +83,7 @@ def test_the_fused_gradient_is_the_slope_of_the_fused_value(name: str) -> None:
     assert torch.autograd.gradcheck(lambda x, p: fused(family, x, y, p, draw), (x, p), atol=1e-6)
 
 
-def test_the_fused_path_scales_its_gradient_and_runs_backward_twice() -> None:
+def test_the_fused_path_scales_its_gradient_and_runs_backward_twice(form: str) -> None:
     loss = ps.ProxySynthesis(ps.NormSoftmax())
     x, y, p = batch(loss.loss)
     value = loss.on(loss.draw(y), x, y, p)
@@ -74,7 +93,7 @@ def test_the_fused_path_scales_its_gradient_and_runs_backward_twice() -> None:
         torch.testing.assert_close(-2.5 * a, b)
 
 
-def test_the_fused_path_is_taken_and_makes_no_copy_of_the_proxies() -> None:
+def test_the_fused_path_is_taken_and_makes_no_copy_of_the_proxies(form: str) -> None:
     """Every tensor born during a step is smaller than the proxies, but for their gradient."""
     loss = ps.ProxySynthesis(ps.NormSoftmax())
     x, y, p = batch(loss.loss, n=8, c=3000, d=64, dtype=torch.float32)
@@ -89,7 +108,8 @@ def test_the_fused_path_is_taken_and_makes_no_copy_of_the_proxies() -> None:
             out = func(*args, **(kwargs or {}))
             if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm_):
                 a, b = args[-2:]
-                self.products.append(a.shape[0] * a.shape[1] * b.shape[1])
+                if 64 in (*a.shape, *b.shape):  # not those that mix similarities
+                    self.products.append(a.shape[0] * a.shape[1] * b.shape[1])
             if isinstance(out, torch.Tensor) and out.numel() >= p.numel():
                 storage = out.untyped_storage().data_ptr()
                 if storage not in self.seen:
@@ -99,7 +119,8 @@ def test_the_fused_path_is_taken_and_makes_no_copy_of_the_proxies() -> None:
 
     with Births() as births:
         loss(x, y, p).backward()
-    assert births.large == ["aten.empty_like.default"]  # the gradient of the proxies
+    gradient_of_proxies = {"small": "aten.mul.Tensor", "large": "aten.empty_like.default"}
+    assert births.large == [gradient_of_proxies[form]]
     assert sum(births.products) == 3 * 8 * 3000 * 64  # one product forward, two backward
 
 
@@ -134,3 +155,46 @@ def test_a_loss_that_is_only_a_function_goes_by_the_reference() -> None:
     a = ps.ProxySynthesis(own_loss)(x, y, p, generator=torch.Generator().manual_seed(5))
     b = ps.ProxySynthesis(ps.NormSoftmax(7.0))(x, y, p, generator=torch.Generator().manual_seed(5))
     torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("scale", [0.01, 30.0, 39.0, 41.0, 200.0, 2000.0])
+def test_the_forms_agree_at_any_scale_in_float32(name: str, scale: float, monkeypatch) -> None:
+    """Also where exponentials have to be held back from overflowing."""
+    plain = EVERY_LOSS[name]
+    if hasattr(plain, "scale"):
+        plain = dataclasses.replace(plain, scale=scale)
+    loss = ps.ProxySynthesis(plain)
+    x, y, p = batch(plain, n=24, c=7, d=16, dtype=torch.float32)
+    draw = loss.draw(y, torch.Generator().manual_seed(4))
+    exact = [t.detach().double().requires_grad_() for t in (x, p)]
+    expected = gradients(loss.by_reference(draw, exact[0], y, exact[1]), *exact)
+    for limit in FORMS.values():
+        monkeypatch.setattr(fused_small, "SMALL", limit)
+        for a, b in zip(gradients(loss.on(draw, x, y, p), x, p), expected, strict=True):
+            torch.testing.assert_close(a.double(), b, rtol=2e-3, atol=2e-5 * max(1.0, scale))
+
+
+def test_the_small_form_is_for_float32_and_float64_on_a_cpu_without_autocast(monkeypatch) -> None:
+    loss = ps.ProxySynthesis(ps.NormSoftmax())
+
+    def way(dtype: torch.dtype) -> str:
+        x, y, p = batch(loss.loss, dtype=dtype)
+        return type(loss(x, y, p).grad_fn).__name__
+
+    assert way(torch.float32) == way(torch.float64) == "FusedSmallBackward"
+    assert way(torch.bfloat16) == "_FusedBackward"
+    with torch.autocast("cpu", torch.bfloat16):
+        assert way(torch.float32) == "_FusedBackward"
+
+
+def test_parents_that_cancel_have_no_gradient_from_their_mix(form: str) -> None:
+    """Opposite embeddings with equal shares: no direction is left, and nothing is infinite."""
+    loss = ps.ProxySynthesis(ps.NormSoftmax(), lam=0.5)
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
+    p = torch.tensor([[0.0, 2.0], [0.0, -2.0]], requires_grad=True)
+    value = loss(x, torch.tensor([0, 1]), p)
+    value.backward()
+    assert value.isfinite()
+    assert x.grad.isfinite().all()
+    assert p.grad.isfinite().all()

@@ -28,6 +28,7 @@ from torch.autograd.function import once_differentiable
 from proxysynth.losses.similarity import EPS, at_least_float32
 from proxysynth.regularizers.fused_families import Family, Own
 from proxysynth.regularizers.fused_mixing import Mix, Share
+from proxysynth.regularizers.fused_small import FusedSmall, is_small
 from proxysynth.regularizers.synthesis import Draw
 
 CACHE = 2**18
@@ -60,6 +61,8 @@ def fused(family: Family, x: Tensor, y: Tensor, p: Tensor, draw: Draw) -> Tensor
     """
     apply: Callable[..., Tensor] = outside_graphs(_Fused.apply)
     if not torch.is_autocast_enabled(x.device.type):
+        if is_small(x, p, draw):
+            return outside_graphs(FusedSmall.apply)(x, p, y, draw, family)
         return apply(x, p, y, draw, family, x.dtype)
     low = torch.get_autocast_dtype(x.device.type)
     with torch.autocast(x.device.type, enabled=False):

@@ -53,6 +53,15 @@ class Own(NamedTuple):
         else:
             M[self.rows, self.columns] = 0.0
 
+    def tops_of_others(self, M: Tensor) -> Tensor:
+        """The largest of each column, own logits left out. M is as it was afterwards."""
+        rows = torch.arange(len(M), device=M.device) if self.rows is None else self.rows
+        kept = M[rows, self.columns]
+        M[rows, self.columns] = -math.inf
+        tops = M.amax(dim=0)
+        M[rows, self.columns] = kept
+        return tops
+
     def add(self, M: Tensor, values: Tensor) -> None:
         if self.rows is None:
             M.scatter_add_(1, self.columns[:, None], values[:, None])
@@ -151,7 +160,8 @@ class Columns:
         if self.bounded:
             E_M, E_N, total = exponential(M), exponential(N), M.new_tensor(math.exp(-ahead))
         else:
-            top = torch.maximum(M.amax(dim=0), N.amax(dim=0)).clamp_min_(-ahead)
+            top_N = N.amax(dim=0) if own_N is None else own_N.tops_of_others(N)
+            top = torch.maximum(own_M.tops_of_others(M), top_N).clamp_min_(-ahead)
             E_M, E_N, total = exponential(M, top), exponential(N, top), torch.exp(-ahead - top)
         own_M.clear(E_M)
         if own_N is not None:

@@ -19,7 +19,7 @@ class Draw:
 
     i, j: (m,) positions in the batch.      lam: a scalar, or (m,) with one coefficient per pair.
     target: (m,) synthetic class of each pair, in 0..u-1.   first: (u,) the pair that made a class.
-    in_order: i is known to be 0, 1, ..., n - 1, which saves gathering.
+    in_order: i is known to be 0, 1, ..., n - 1, and j the same in another order: saves gathering.
     """
 
     i: Tensor
