@@ -58,6 +58,7 @@ def write_table(name: str, planned: list[Planned], store: Store, folder: Path) -
         writer = csv.DictWriter(text, keys, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+        folder.mkdir(parents=True, exist_ok=True)
         write_bytes(path, text.getvalue().encode())
     return f"{name}: {len(rows)} of {len(planned)} runs are finished; {path}"
 

@@ -219,7 +219,8 @@ def _rounds(c: int, quick: bool) -> tuple[int, int]:
     """Rounds, and steps of each method in a round."""
     if quick:
         return 2, 2
-    return max(5, min(15, 150_000 // c)), max(1, min(10, 20_000 // c))
+    rounds = 60 if c < 1_000 else max(5, min(15, 150_000 // c))
+    return rounds, max(1, min(10, 20_000 // c))
 
 
 @contextmanager

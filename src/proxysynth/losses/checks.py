@@ -79,12 +79,20 @@ def check_labels(y: Tensor, n: int, c: int) -> None:
     if n == 0:
         raise ValueError("the batch is empty: give at least one embedding")
     if not torch.compiler.is_compiling():
-        low, high = (int(v) for v in y.aminmax())
+        low, high = _range(y)
         if low < 0 or high >= c:
             raise ValueError(
                 f"labels must lie in 0..{c - 1} for {c} classes, got {low}..{high}: "
                 "number the classes from 0, or give more proxies"
             )
+
+
+def _range(y: Tensor) -> tuple[int, int]:
+    if y.device.type == "cpu":  # numpy answers sooner
+        labels = y.detach().numpy()
+        return int(labels.min()), int(labels.max())
+    low, high = y.aminmax()
+    return int(low), int(high)
 
 
 def _check_finite(x: Tensor) -> None:

@@ -1,7 +1,7 @@
 """Proxy Synthesis without a second pass over the proxies: one hand-written autograd function.
 
 One n x c product forward, two backward, no c x d copy: neither normalised nor synthetic proxies
-are ever laid beside the originals. All quantities are logits, scale x similarity:
+are ever laid beside the originals. All are logits in base 2, log2(e) x scale x similarity:
 
     L   (n, c)  originals x originals: the product, columns divided by |p|
     T   (m, c)  synthetic rows: rows i and j of L mixed
@@ -10,10 +10,12 @@ are ever laid beside the originals. All quantities are logits, scale x similarit
 
 The classes are gone through in blocks that fit the cache, since most of the work besides the
 products is passing over these numbers. A *family* (softmax along rows, Proxy-anchor along columns)
-turns them into a loss; everything else is linear and shared. With S = x^ . p^ and dL the gradient
-of L, the gradient of a proxy is
+turns them into a loss; everything else is linear and shared. With S = x^ . p^ and dS the gradient
+of scale S, the gradient of a proxy is
 
-    d p_c = scale / |p_c|  sum_r dL_rc x^_r   -   (sum_r dL_rc L_rc) p_c / |p_c|^2
+    d p_c = scale / |p_c|  sum_r dS_rc x^_r   -   scale (sum_r dS_rc S_rc) p_c / |p_c|^2
+
+In the code d_L and its like are gradients of natural logits: no base matters to them.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from proxysynth.losses.similarity import EPS, at_least_float32
-from proxysynth.regularizers.fused_families import Family, Own
+from proxysynth.regularizers.fused_families import LN2, LOG2E, Family, Own
 from proxysynth.regularizers.fused_mixing import Mix, Share
 from proxysynth.regularizers.fused_small import FusedSmall, is_small
 from proxysynth.regularizers.synthesis import Draw
@@ -95,7 +97,9 @@ class _Fused(torch.autograd.Function):
             if family.normalized:
                 inverse = torch.linalg.vector_norm(p_b, dim=1, dtype=unit_x.dtype).clamp_min_(EPS)
                 inverses.append(inverse.reciprocal_())
-                L_b *= inverse * family.scale
+                L_b *= inverse * (family.scale * LOG2E)
+            else:
+                L_b *= LOG2E
             if block.part.stop == c:
                 if family.normalized:
                     inverse_p = inverses[0] if len(blocks) == 1 else torch.cat(inverses)
@@ -109,7 +113,7 @@ class _Fused(torch.autograd.Function):
 
         assert blocks[-1].own_synthetic is not None
         target = blocks[-1].own_synthetic.columns
-        own = torch.cat((L.gather(1, y[:, None]), T.gather(1, target[:, None])))[:, 0]
+        own = torch.cat((L.gather(1, y[:, None]), T.gather(1, target[:, None])))[:, 0].mul_(LN2)
         outcome = family.outcome(pieces, own, y, draw.target, c, u)
         ctx.save_for_backward(x, p, L, own, unit_x, length_x, inverse_p)
         ctx.rest = (rows, columns, blocks, pieces, target, outcome, family, low)
@@ -141,18 +145,19 @@ class _Fused(torch.autograd.Function):
                 d_G, d_L = d_L[:, -len(columns.index_a) :], d_L[:, : -len(columns.index_a)]
                 added = _Additions(columns.columns_back(d_G), blocks)
                 if columns.vectors is not None:
-                    d_cos = columns.cos_back((d_G * L[:, c:]).sum(dim=0))
+                    d_cos = columns.cos_back((d_G * L[:, c:]).sum(dim=0).mul_(LN2))
                     along = _along(columns, d_cos, inverse_p)
             added.to(d_L, position)
             L_b, p_b, d_p_b = L[:, block.part], p[block.part], d_p[block.part]
             if family.normalized:
                 inverse = inverse_p[block.part]
-                turned = (d_L * L_b).sum(dim=0).mul_(inverse).mul_(inverse)
+                turned = (d_L * L_b).sum(dim=0).mul_(inverse * LN2).mul_(inverse)
                 d_L *= inverse * (family.scale * grad)
-                for part in _strips(len(p_b), p.device):
-                    _product_into(d_p_b[part], d_L[:, part].t(), unit_x, low)
                 turned = along[block.part].sub_(turned).mul_(grad)
-                d_p_b.addcmul_(p_b, turned.to(p.dtype)[:, None])
+                turned = turned.to(p.dtype)[:, None]
+                for part in _strips(len(p_b), p.device):
+                    torch.mul(p_b[part], turned[part], out=d_p_b[part])
+                    _add_product(d_p_b[part], d_L[:, part].t(), unit_x, low)
             else:
                 d_L *= grad
                 for part in _strips(len(p_b), p.device):

@@ -4,6 +4,9 @@ A family is shown the logits (see `fused`) a block of classes at a time: M of th
 N of the synthetic ones. Entries where an embedding meets its own proxy are left out of the sums;
 those *own* logits come apart. Each block leaves its exponentials behind: a negative's gradient is
 its exponential times a factor of its row or of its column.
+
+The logits of M and N are in base 2: times log2(e), so that their powers of two are exponentials.
+A CPU takes a third of the time for these: torch's `exp` goes to a library that is slow on some.
 """
 
 from __future__ import annotations
@@ -26,19 +29,8 @@ from proxysynth.losses import (
 BOUND = 40.0
 """Cosines times a scale up to this need no shift: exp(80) is a float32, and so is exp(-80)."""
 
-LOG2E = math.log2(math.e)
-
-
-def exponential(M: Tensor, top: Tensor | None = None) -> Tensor:
-    """exp(M - top), a new matrix.
-
-    As a power of two on a CPU: there torch's `exp2` takes a third of the time of its `exp`, which
-    goes to a library that is slow on some processors. What the product rounds off is what the
-    logits themselves were rounded by.
-    """
-    if M.device.type != "cpu":
-        return torch.exp(M) if top is None else (M - top).exp_()
-    return (M * LOG2E if top is None else (M - top).mul_(LOG2E)).exp2_()
+LOG2E, LN2 = math.log2(math.e), math.log(2.0)
+"""Between logits and logits in base 2."""
 
 
 class Own(NamedTuple):
@@ -74,7 +66,7 @@ class Piece(NamedTuple):
 
     originals, synthetics: exponentials of the rows' logits, less `tops` where there are any.
     sums: of the exponentials of each row (n + m,), or the log-sum-exp of each column.
-    tops: the largest logit of each row (n + m,); None where logits are bounded.
+    tops: the largest logit of each row (n + m,), in base 2; None where logits are bounded.
     factor: of the columns, for a family along columns.
     shrink: (m,) the sum of exponential (x factor of the column) x logit along each synthetic row:
         what the length of the mixed embedding answers for.
@@ -107,22 +99,22 @@ class Rows:
     def piece(self, M: Tensor, N: Tensor, own_M: Own, own_N: Own | None, classes: int) -> Piece:
         tops = None
         if self.normalized and self.scale <= BOUND:  # the paper's losses all are
-            E_M, E_N = exponential(M), exponential(N)
+            E_M, E_N = M.exp2(), N.exp2()
         else:
             top_M, top_N = M.amax(dim=1, keepdim=True), N.amax(dim=1, keepdim=True)
-            E_M, E_N = exponential(M, top_M), exponential(N, top_N)
+            E_M, E_N = (M - top_M).exp2_(), (N - top_N).exp2_()
             tops = torch.cat((top_M, top_N))[:, 0]
         own_M.clear(E_M)
         if own_N is not None:
             own_N.clear(E_N)
         sums = torch.cat((E_M.sum(dim=1), E_N.sum(dim=1)))
-        shrink = (E_N * N).sum(dim=1) if self.normalized else sums
+        shrink = (E_N * N).sum(dim=1).mul_(LN2) if self.normalized else sums
         return Piece(E_M, E_N, sums, tops, None, shrink)
 
     def outcome(
         self, pieces: list[Piece], own: Tensor, y: Tensor, made_y: Tensor, c: int, u: int
     ) -> Outcome:
-        tops = [piece.tops for piece in pieces if piece.tops is not None]
+        tops = [piece.tops * LN2 for piece in pieces if piece.tops is not None]
         if tops:
             logs = [piece.sums.log() + top for piece, top in zip(pieces, tops, strict=True)]
             others = torch.stack(logs).logsumexp(dim=0)
@@ -158,11 +150,11 @@ class Columns:
     def piece(self, M: Tensor, N: Tensor, own_M: Own, own_N: Own | None, classes: int) -> Piece:
         ahead = self.scale * self.margin
         if self.bounded:
-            E_M, E_N, total = exponential(M), exponential(N), M.new_tensor(math.exp(-ahead))
+            E_M, E_N, total = M.exp2(), N.exp2(), M.new_tensor(math.exp(-ahead))
         else:
             top_N = N.amax(dim=0) if own_N is None else own_N.tops_of_others(N)
-            top = torch.maximum(own_M.tops_of_others(M), top_N).clamp_min_(-ahead)
-            E_M, E_N, total = exponential(M, top), exponential(N, top), torch.exp(-ahead - top)
+            top = torch.maximum(own_M.tops_of_others(M), top_N).clamp_min_(-ahead * LOG2E)
+            E_M, E_N, total = (M - top).exp2_(), (N - top).exp2_(), torch.exp(-ahead - top * LN2)
         own_M.clear(E_M)
         if own_N is not None:
             own_N.clear(E_N)
@@ -170,8 +162,8 @@ class Columns:
         factor = (total * classes).reciprocal_()
         sums = total.log_().add_(ahead)
         if not self.bounded:
-            sums += top
-        return Piece(E_M, E_N, sums, None, factor, (E_N * N) @ factor)
+            sums += top * LN2
+        return Piece(E_M, E_N, sums, None, factor, ((E_N * N) @ factor).mul_(LN2))
 
     def outcome(
         self, pieces: list[Piece], own: Tensor, y: Tensor, made_y: Tensor, c: int, u: int

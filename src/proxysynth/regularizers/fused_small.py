@@ -42,8 +42,9 @@ Share = Floats | float
 
 def is_small(x: Tensor, p: Tensor, draw: Draw) -> bool:
     """Whether this module serves the step, and is the quicker."""
+    rows, columns = x.shape[0] + draw.i.shape[0], p.shape[0] + draw.first.shape[0]
     return (
-        (len(x) + len(draw.i)) * (len(p) + len(draw.first)) <= SMALL
+        rows * columns <= SMALL
         and x.device.type == "cpu"
         and x.dtype == p.dtype
         and x.dtype in (torch.float32, torch.float64)
@@ -57,15 +58,8 @@ class FusedSmall(torch.autograd.Function):
     @np.errstate(all="ignore")  # what is not finite shows in the loss
     def forward(ctx: Any, x: Tensor, p: Tensor, y: Tensor, draw: Draw, family: Family) -> Tensor:
         X, P, labels = x.detach().numpy(), p.detach().numpy(), y.numpy()
-        i, j = _places(draw)
-        first, second = i.of(labels), j.of(labels)
-        if len(draw.first) < len(second):
-            made = draw.first.numpy()
-            first, second = first[made], second[made]
-        n, c, m, u = len(X), len(P), len(draw.j), len(first)
-        share, of_class = _shares(draw, X.dtype)
-        rows = _mixes(X, i, j, share, family.normalized)
-        columns = _mixes(P, Places(first), Places(second), of_class, family.normalized)
+        rows, columns = _mixes(draw, X, P, labels, family.normalized)
+        n, c, m, u = len(X), len(P), len(rows.b), len(columns.b)
 
         M = np.empty((n + m, c + u), X.dtype)
         originals, L, T = M[:n], M[:n, :c], M[n:]
@@ -76,14 +70,16 @@ class FusedSmall(torch.autograd.Function):
             L *= unit
         blend = np.zeros((c, u), X.dtype)  # of which classes each synthetic one is made
         each = np.arange(u)
-        blend[first, each], blend[second, each] = columns.weight_a, columns.weight_b
+        blend[columns.a, each], blend[columns.b, each] = columns.weight_a, columns.weight_b
         torch.mm(torch.from_numpy(L), torch.from_numpy(blend), out=torch.from_numpy(M[:n, c:]))
-        np.multiply(i.of(originals), rows.weight_a[:, None], out=T)
-        other = j.of(originals)
+        np.multiply(_rows(originals, rows.a), rows.weight_a[:, None], out=T)
+        other = originals.take(rows.b, axis=0)
         other *= rows.weight_b[:, None]
         T += other
 
-        own = np.concatenate((labels, c + draw.target.numpy()))
+        own = np.empty(n + m, np.int64)
+        own[:n] = labels
+        np.add(draw.target.numpy(), c, out=own[n:])
         along = _along_rows if isinstance(family, Rows) else _along_columns
         value, D, factor = along(family, M, own)  # type: ignore[arg-type]
         ctx.save_for_backward(x, p)
@@ -99,9 +95,8 @@ class FusedSmall(torch.autograd.Function):
         factor = factor * grads[0].item()
 
         d_originals, d_T = D[:n] * factor[:n, None], D[n:]
-        by_originals = torch.from_numpy(d_originals)
-        rows.a.add(by_originals, d_T, rows.weight_a * factor[n:])
-        rows.b.add(by_originals, d_T, rows.weight_b * factor[n:])
+        weight_a, weight_b = rows.weight_a * factor[n:], rows.weight_b * factor[n:]
+        rows.add(torch.from_numpy(d_originals), d_T, weight_a, d_T, weight_b)
         d_L, d_G = d_originals[:, :c], d_originals[:, c:]
         by_L = torch.from_numpy(d_L)
         by_L.addmm_(torch.from_numpy(d_G), torch.from_numpy(blend).t())
@@ -117,55 +112,18 @@ class FusedSmall(torch.autograd.Function):
         return d_x.addmm_(by_L, p), d_p.addmm_(by_L.t(), x), None, None, None
 
 
-class Places(NamedTuple):
-    """Which rows of a matrix: None stands for 0, 1, 2, ... to the last.
-
-    inverse: of rows that name every one once, and so can be added to without collisions.
-    """
-
-    rows: Ints | None = None
-    inverse: Ints | None = None
-
-    def of(self, V: Floats) -> Floats:
-        return V if self.rows is None else V.take(self.rows, axis=0)
-
-    def sums(self, values: Floats, n: int) -> Floats:
-        """The sum of the values at each of n places."""
-        if self.rows is None:
-            return values
-        if self.inverse is not None:
-            return values[self.inverse]
-        return np.bincount(self.rows, values, n)
-
-    def add(self, to: Tensor, V: Floats, weights: Floats) -> None:
-        """Adds V, rows times weights, to these rows of `to`."""
-        if self.rows is None:
-            to.addcmul_(torch.from_numpy(V), torch.from_numpy(weights)[:, None])
-        elif self.inverse is not None:
-            Places().add(to, V.take(self.inverse, axis=0), weights[self.inverse])
-        else:
-            parts = torch.from_numpy(V) * torch.from_numpy(weights)[:, None]
-            to.index_add_(0, torch.from_numpy(self.rows), parts)
-
-
-def _places(draw: Draw) -> tuple[Places, Places]:
-    """Of the parents in the batch."""
-    j = draw.j.numpy()
-    if not draw.in_order:
-        return Places(draw.i.numpy()), Places(j)
-    inverse = np.empty_like(j)
-    inverse[j] = np.arange(len(j))
-    return Places(), Places(j, inverse)
-
-
 class Mixes(NamedTuple):
     """Vectors a and b of V, mixed with these weights; the rest is known of unit vectors only.
 
+    a: None stands for 0, 1, 2, ... to the last.
+    turn: where it is known, b[turn] is a, so that what goes to b can be brought in order and go
+        to a with the rest.
     inverse: 1 / |V|.      cos: of the parents.
     """
 
-    a: Places
-    b: Places
+    a: Ints | None
+    b: Ints
+    turn: Ints | None
     weight_a: Floats
     weight_b: Floats
     inverse: Floats
@@ -175,6 +133,30 @@ class Mixes(NamedTuple):
     inverse_b: Floats
     cos: Floats
 
+    def add(
+        self, to: Tensor, to_a: Floats, weight_a: Floats, to_b: Floats, weight_b: Floats
+    ) -> None:
+        """Adds to_a, rows times weights, to the rows a of `to`, and to_b to the rows b."""
+        if self.turn is not None:
+            to_b, weight_b = to_b.take(self.turn, axis=0), weight_b[self.turn]
+        a, b, *weights = (torch.from_numpy(v) for v in (to_a, to_b, weight_a, weight_b))
+        of_a, of_b = (weight[:, None] for weight in weights)
+        if self.turn is not None and self.a is None:
+            to.addcmul_(a, of_a).addcmul_(b, of_b)
+        elif self.turn is not None:
+            to.index_add_(0, torch.from_numpy(self.a), (a * of_a).addcmul_(b, of_b))
+        else:
+            to.index_add_(0, torch.from_numpy(self.a), a * of_a)
+            to.index_add_(0, torch.from_numpy(self.b), b * of_b)
+
+    def sums(self, values: Floats, n: int) -> Floats:
+        """For each of n vectors the sum of the values of mixes it is a parent of."""
+        if self.turn is None:
+            assert self.a is not None
+            return np.bincount(self.a, values, n) + np.bincount(self.b, values, n)
+        values = values + values[self.turn]
+        return values if self.a is None else np.bincount(self.a, values, n)
+
     def lengths_back(self, V: Tensor, along: Floats, shrink: Floats) -> Tensor:
         """The gradient of V through its lengths and those of the mixes.
 
@@ -182,25 +164,44 @@ class Mixes(NamedTuple):
         as 1 / length; see `fused_mixing.Mix.cos_back` for the length of a mix.
         """
         shrink = shrink * self.weight_a * self.weight_b
-        asked = shrink * self.cos
-        along = along - self.a.sums(asked, len(V)) - self.b.sums(asked, len(V))
+        along = along - self.sums(shrink * self.cos, len(self.inverse))
         along *= -self.inverse
         along *= self.inverse
         shrink *= -self.inverse_a
         shrink *= self.inverse_b
         d_V = V * torch.from_numpy(along.astype(shrink.dtype, copy=False))[:, None]
-        self.a.add(d_V, self.V_b, shrink)
-        self.b.add(d_V, self.V_a, shrink)
+        self.add(d_V, self.V_b, shrink, self.V_a, shrink)
         return d_V
 
 
-def _mixes(V: Floats, a: Places, b: Places, share: Share, normalized: bool) -> Mixes:
+def _mixes(draw: Draw, X: Floats, P: Floats, y: Ints, normalized: bool) -> tuple[Mixes, Mixes]:
+    """Of the embeddings, and of the proxies."""
+    i, j, turn, turn_of_class = None, draw.j.numpy(), None, None
+    if draw.in_order:
+        turn = np.empty_like(j)
+        turn[j] = np.arange(len(j))
+    else:
+        i = draw.i.numpy()
+    share: Share = draw.lam.item() if draw.lam.dim() == 0 else draw.lam.numpy().astype(X.dtype)
+    rows = _mixed(X, i, j, turn, share, normalized)
+    a, b = _rows(y, i), y[j]
+    if draw.first.shape[0] < len(j):
+        made = draw.first.numpy()
+        a, b = a[made], b[made]
+        share = share if isinstance(share, float) else share[made]
+    else:
+        turn_of_class = turn
+    return rows, _mixed(P, a, b, turn_of_class, share, normalized)
+
+
+def _mixed(
+    V: Floats, a: Ints | None, b: Ints, turn: Ints | None, share: Share, normalized: bool
+) -> Mixes:
     if not normalized:
-        assert b.rows is not None
-        weight = np.full(len(b.rows), share, V.dtype)
-        return Mixes(a, b, weight, 1 - weight, *[weight] * 6)
+        weight = np.full(len(b), share, V.dtype)
+        return Mixes(a, b, turn, weight, 1 - weight, *[weight] * 6)
     inverse = 1 / np.maximum(np.sqrt(_dots(V, V)), V.dtype.type(EPS))
-    V_a, V_b, inverse_a, inverse_b = a.of(V), b.of(V), a.of(inverse), b.of(inverse)
+    V_a, V_b, inverse_a, inverse_b = _rows(V, a), V.take(b, axis=0), _rows(inverse, a), inverse[b]
     cos = _dots(V_a, V_b)
     cos *= inverse_a
     cos *= inverse_b
@@ -208,15 +209,12 @@ def _mixes(V: Floats, a: Places, b: Places, share: Share, normalized: bool) -> M
     square = (cos + 1) * (2 * share * other)
     square += (share - other) ** 2
     one_over = 1 / np.sqrt(np.maximum(square, LEAST[V.dtype]))
-    weight_a, weight_b = one_over * share, one_over * other
-    return Mixes(a, b, weight_a, weight_b, inverse, V_a, V_b, inverse_a, inverse_b, cos)
+    weights = (one_over * share, one_over * other)
+    return Mixes(a, b, turn, *weights, inverse, V_a, V_b, inverse_a, inverse_b, cos)
 
 
-def _shares(draw: Draw, dtype: np.dtype[Any]) -> tuple[Share, Share]:
-    """lam of each pair and of each synthetic class; one number, if it is the same for all."""
-    if draw.lam.dim() == 0:
-        return (lam := draw.lam.item()), lam
-    return draw.lam.numpy().astype(dtype), draw.class_shares[0].numpy().astype(dtype)
+def _rows(V: Floats, index: Ints | None) -> Floats:
+    return V if index is None else V.take(index, axis=0)
 
 
 def _dots(a: Floats, b: Floats) -> Floats:
@@ -235,7 +233,8 @@ def _along_rows(family: Rows, M: Floats, own: Ints) -> tuple[float, Floats, Floa
         hard = family.margin.harder(s).numpy() * M.dtype.type(family.scale)
         slope = family.margin.harder_slope(s).numpy()
     if family.normalized and family.scale <= BOUND:
-        E, e = np.exp(M), np.exp(hard)
+        E = np.exp(M)
+        e = E.reshape(-1)[at] if slope is None else np.exp(hard)
     else:
         top = np.maximum(M.max(axis=1), hard)
         E, e = np.exp(M - top[:, None]), np.exp(hard - top)

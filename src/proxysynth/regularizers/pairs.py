@@ -48,6 +48,13 @@ def counting(n: int) -> Ints:
     return made
 
 
+@lru_cache(maxsize=64)
+def torch_counting(n: int) -> torch.Tensor:
+    """The same for torch, on the CPU."""
+    with torch.inference_mode(False):  # or whoever asks first decides what others may do with it
+        return torch.arange(n)
+
+
 def draw_pairs(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """m pairs (i, j) of batch positions with labels[i] != labels[j]; none if there is one class.
 

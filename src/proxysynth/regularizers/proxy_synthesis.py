@@ -21,7 +21,13 @@ from proxysynth.regularizers.blocked import Taking, blocked
 from proxysynth.regularizers.fused import fused, outside_graphs
 from proxysynth.regularizers.fused_families import family_of
 from proxysynth.regularizers.mixed_similarity import mixed_similarity
-from proxysynth.regularizers.pairs import counting, draw_pairs, merge_duplicates, numpy_generator
+from proxysynth.regularizers.pairs import (
+    counting,
+    draw_pairs,
+    merge_duplicates,
+    numpy_generator,
+    torch_counting,
+)
 from proxysynth.regularizers.synthesis import Draw, Synthetics, synthesize
 
 Part = Literal["both", "original", "synthetic"]
@@ -102,7 +108,7 @@ class ProxySynthesis:
     def on(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """The loss for these pairs and coefficients, by the fastest path that serves it."""
         family = family_of(self.loss)
-        if family is not None and (len(x) + len(draw.i)) * len(p) > LARGE:
+        if family is not None and (x.shape[0] + draw.i.shape[0]) * p.shape[0] > LARGE:
             return self.by_blocks(draw, x, y, p)
         if family is not None and (self.embeddings, self.proxies) == ("both", "both"):
             return fused(family, x, y, p, draw)
@@ -176,7 +182,7 @@ class ProxySynthesis:
             lam = np.asarray(rng.beta(self.alpha, self.alpha, size))
         else:
             lam = np.full(() if size is None else size, self.lam)
-        target = first = every = torch.arange(m)
+        target = first = every = torch_counting(m)
         if self.duplicates == "merge":
             merged, made = merge_duplicates(labels, i, j)
             lam = lam[made][merged] if self.per_pair else lam
