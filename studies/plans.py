@@ -128,13 +128,26 @@ def glyph_variants(**_: Any) -> Plan:
                 yield Planned(run, {"scale": scale, "regularizer": kind, "seed": seed})
 
 
+def glyph_preset(**_: Any) -> Plan:
+    """The setting that did best in glyph_settings, once on unseen classes, ten seeds."""
+    for seed in range(10):
+        for kind, loss in _without_with_and_preset():
+            yield Planned(
+                replace(GLYPHS, loss=loss, seed=seed), {"regularizer": kind, "seed": seed}
+            )
+
+
+def cub200_preset(cub: str | None = None, **_: Any) -> Plan:
+    """The same on CUB-200-2011, three seeds."""
+    for seed in range(3):
+        for kind, loss in _without_with_and_preset():
+            run = replace(_cub(cub), loss=loss, seed=seed)
+            yield Planned(run, {"regularizer": kind, "seed": seed})
+
+
 def cub200(cub: str | None = None, **_: Any) -> Plan:
     """CUB-200-2011 at 96 pixels, EfficientNet-Lite0 from its ImageNet weights."""
-    if cub is None:
-        raise ValueError("the study cub200 needs the folder of CUB-200-2011: give it with --cub")
-    base = SCALES["small"].with_roots({"cub200": cub}).run("cub200", NormSoftmax())
-    assert base is not None
-    base = replace(base, evaluate_every=2, ks=())
+    base = _cub(cub)
     anchor = {"batch_size": 180, "optimizer": "adamw", "pooling": "both", "warmup_epochs": 1,
               "clip_value": 10.0}  # fmt: skip
     for name in ("norm_softmax", "proxy_anchor", "softmax", "arcface"):
@@ -145,6 +158,19 @@ def cub200(cub: str | None = None, **_: Any) -> Plan:
                 yield Planned(run, {"loss": name, "regularizer": kind, "seed": seed})
 
 
+def _cub(root: str | None) -> Run:
+    if root is None:
+        raise ValueError("this study needs the folder of CUB-200-2011: give it with --cub")
+    base = SCALES["small"].with_roots({"cub200": root}).run("cub200", NormSoftmax())
+    assert base is not None
+    return replace(base, evaluate_every=2, ks=())
+
+
+def _without_with_and_preset() -> list[tuple[str, Any]]:
+    preset = ProxySynthesis(NormSoftmax(), mu=3.0)
+    return [*_with_and_without(NormSoftmax()), ("mu_3", preset)]
+
+
 def _with_and_without(loss: Any) -> list[tuple[str, Any]]:
     return [("none", loss), ("proxy_synthesis", ProxySynthesis(loss))]
 
@@ -153,11 +179,13 @@ STUDIES: dict[str, Callable[..., Plan]] = {
     study.__name__: study
     for study in (
         cub200,
+        cub200_preset,
         glyph_losses,
         glyph_regularizers,
         glyph_classes,
         glyph_settings,
         glyph_scales,
         glyph_variants,
+        glyph_preset,
     )
 }
