@@ -128,6 +128,17 @@ def glyph_variants(**_: Any) -> Plan:
                 yield Planned(run, {"scale": scale, "regularizer": kind, "seed": seed})
 
 
+def glyph_more(**_: Any) -> Plan:
+    """More synthetics, of few and of many classes: on a fold of the seen classes, four seeds."""
+    for seed in range(4):
+        for classes in (40, 200):
+            split = Split(train_classes=classes, test_classes=100, faces_per_class=12)
+            for mu in (1.0, 3.0):
+                loss = ProxySynthesis(NormSoftmax(), mu=mu)
+                run = replace(GLYPHS, loss=loss, seed=seed, split=replace(split, fold=seed % 4))
+                yield Planned(run, {"classes": classes, "mu": mu, "seed": seed})
+
+
 def glyph_preset(**_: Any) -> Plan:
     """The setting that did best in glyph_settings, once on unseen classes, ten seeds."""
     for seed in range(10):
@@ -186,6 +197,7 @@ STUDIES: dict[str, Callable[..., Plan]] = {
         glyph_settings,
         glyph_scales,
         glyph_variants,
+        glyph_more,
         glyph_preset,
     )
 }
