@@ -144,6 +144,37 @@ def variants() -> str:
     return table(head, body)
 
 
+def more() -> str:
+    """Glyphs, held-out seen classes: three synthetics an embedding, of few and of many classes."""
+    found = rows("study_glyph_more")
+    if not found:
+        return "Not run yet."
+    body = []
+    for seen in sorted({row["classes"] for row in found}, key=int):
+        for mu in sorted({row["mu"] for row in found}, key=float):
+            paper, here = (
+                [row for row in found if (row["classes"], row["mu"]) == (seen, of)]
+                for of in ("1.0", mu)
+            )
+            body.append([seen, f"{float(mu):g}", str(len(here)), *_pair(paper, here)])
+    head = ["seen classes", "mu", "seeds", "Recall@1", "against mu 1", "MAP@R", "against mu 1"]
+    return table(head, body)
+
+
+def preset() -> str:
+    """Both sets, unseen classes: the setting chosen on seen ones against the paper's."""
+    body = []
+    for name, told in (("glyph", "glyphs"), ("cub200", "CUB-200-2011")):
+        found = rows(f"study_{name}_preset")
+        paper = [row for row in found if row["regularizer"] == "proxy_synthesis"]
+        for kind, spoken in (("none", "without"), ("proxy_synthesis", "mu 1"), ("mu_3", "mu 3")):
+            here = [row for row in found if row["regularizer"] == kind]
+            cells = _pair(paper, here) if here else ["–"] * 4
+            body.append([told, spoken, str(len(here) or "–"), *cells])
+    head = ["", "", "seeds", "Recall@1", "against mu 1", "MAP@R", "against mu 1"]
+    return table(head, body)
+
+
 def _of(found: list[Row], loss: str, kind: str) -> list[Row]:
     return [row for row in found if (row["loss"], row["regularizer"]) == (loss, kind)]
 
@@ -164,7 +195,9 @@ TABLES = {
     "classes": classes,
     "regularizers": regularizers,
     "settings": settings,
+    "preset": preset,
     "variants": variants,
+    "more": more,
 }
 
 
