@@ -1,7 +1,7 @@
 """One step of the loss, forward and backward: what Proxy Synthesis costs.
 
-All methods take turns in one run, on the same numbers, each in a process of its own; medians count,
-and only their ratios mean anything on another machine.
+All methods take turns in one run, on the same numbers, each in a process of its own, new for every
+number of classes and of threads; medians count, and only their ratios mean anything elsewhere.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def run(quick: bool = False) -> list[Row]:
     counts = sorted({1, torch.get_num_threads()})
     cases = [(threads, c) for threads in counts for c in ((98, 500) if quick else CLASSES)]
     rows: list[Row] = []
-    with Turns(make_step, methods()) as turns:
-        for threads, c in cases:
+    for threads, c in cases:
+        with Turns(make_step, methods()) as turns:
             rows += step_rows("step", turns, c, threads, quick)
-    with Turns(make_step, IN_SHORT, kept=IN_SHORT) as turns:
-        for threads, c in cases:
+    for threads, c in cases:
+        with Turns(make_step, IN_SHORT, kept=IN_SHORT) as turns:
             rows += step_rows("memory kept", turns, c, threads, quick)
-    with Turns(make_step, ("fused", *OTHERS)) as turns:
-        for threads, c in cases:
+    for threads, c in cases:
+        with Turns(make_step, ("fused", *OTHERS)) as turns:
             rows += other_rows(turns, c, threads, quick)
     for threads in counts:
         with _threads(threads):

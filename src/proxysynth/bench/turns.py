@@ -2,7 +2,8 @@
 
 A training script uses one loss. In one process several would not only take turns but share its
 memory: what a large step leaves behind decides whether the next finds its pieces there or has to
-ask the system for every page, and the ratio of two methods would tell what a third one did.
+ask the system for every page, and the ratio of two methods would tell what a third one did. The
+same holds for steps of another size: a script has one.
 """
 
 from __future__ import annotations
