@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxysynth.bench.turns import Step, Turns
+from proxysynth.bench.turns import Step, Turns, seconds_over_lives
 
 ROOT = Path(__file__).parents[2]
 SLEEP = {"quick": 0.002, "slow": 0.02}
@@ -77,3 +77,13 @@ def test_a_failure_is_named() -> None:
 def test_a_process_that_ends_is_named() -> None:
     with Turns(dying, ("a",)) as turns, pytest.raises(RuntimeError, match="process for a ended"):
         turns.seconds(1, threads=1, rounds=1, steps=1)
+
+
+def test_lives_are_processes_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = tmp_path / "notes"
+    monkeypatch.setenv("NOTES", str(notes))
+    found = seconds_over_lives(lambda: Turns(noting, ("a", "b")), 2, 1, 1, rounds=1, steps=1)
+    assert set(found) == {"a", "b"}
+    lines = [line.split() for line in notes.read_text().splitlines()]
+    assert len({process for name, process in lines if name == "a"}) == 2
+    assert len({process for _, process in lines}) == 4

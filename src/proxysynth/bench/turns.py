@@ -62,7 +62,12 @@ class Turns:
         self.stack.close()
 
     def seconds(self, size: int, threads: int, rounds: int, steps: int) -> dict[str, float]:
-        """The median seconds of each method's step, over all rounds.
+        """The median seconds of each method's step, over all rounds: see `taken`."""
+        taken = self.taken(size, threads, rounds, steps)
+        return {name: statistics.median(each) for name, each in taken.items()}
+
+    def taken(self, size: int, threads: int, rounds: int, steps: int) -> dict[str, list[float]]:
+        """The seconds of each method's steps.
 
         In its turn a method takes so many steps, after one that does not count: it brings the
         method's numbers back into the caches. Every round has an order of its own.
@@ -77,7 +82,7 @@ class Turns:
                 taken = self._ask(name, steps)
                 if turn:  # the first round warms up
                     found[name] += taken
-        return {name: statistics.median(taken) for name, taken in found.items()}
+        return found
 
     def _ask(self, name: str, what: object) -> list[float]:
         try:
@@ -88,6 +93,22 @@ class Turns:
         if isinstance(answer, str):
             raise RuntimeError(f"the measurement of {name} failed: {answer}")
         return list(answer)
+
+
+def seconds_over_lives(
+    turns: Callable[[], Turns], lives: int, size: int, threads: int, rounds: int, steps: int
+) -> dict[str, float]:
+    """The median seconds of each method's step, in processes that are begun anew so many times.
+
+    Where a process happens to lay its first pieces of memory decides what it pays for the others
+    to its end: rounds of one process, however many, cannot tell.
+    """
+    found: dict[str, list[float]] = {}
+    for _ in range(lives):
+        with turns() as players:
+            for name, taken in players.taken(size, threads, rounds, steps).items():
+                found.setdefault(name, []).extend(taken)
+    return {name: statistics.median(taken) for name, taken in found.items()}
 
 
 def _play(line: Connection, make: Maker, name: str, kept: bool) -> None:
