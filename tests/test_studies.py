@@ -32,7 +32,8 @@ def studies(monkeypatch):
 
 def test_every_run_is_planned_once(studies, tmp_path) -> None:
     counts = {"cub200": 24, "glyph_losses": 160, "glyph_regularizers": 45, "glyph_classes": 72,
-              "glyph_settings": 52, "glyph_scales": 56, "glyph_variants": 56}  # fmt: skip
+              "glyph_settings": 52, "glyph_scales": 56, "glyph_variants": 56, "glyph_more": 16,
+              "glyph_preset": 30, "cub200_preset": 9}  # fmt: skip
     for name, study in studies.STUDIES.items():
         planned = list(study(cub=str(tmp_path)))
         assert len({item.run.identity for item in planned}) == len(planned) == counts[name]
