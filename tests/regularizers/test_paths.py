@@ -176,7 +176,7 @@ def test_the_forms_agree_at_any_scale_in_float32(name: str, scale: float, monkey
             torch.testing.assert_close(a.double(), b, rtol=2e-3, atol=2e-5 * max(1.0, scale))
 
 
-def test_the_small_form_is_for_float32_and_float64_on_a_cpu_without_autocast(monkeypatch) -> None:
+def test_the_small_form_is_for_float32_and_float64_on_a_cpu_without_autocast() -> None:
     loss = ps.ProxySynthesis(ps.NormSoftmax())
 
     def way(dtype: torch.dtype) -> str:
@@ -189,16 +189,31 @@ def test_the_small_form_is_for_float32_and_float64_on_a_cpu_without_autocast(mon
         assert way(torch.float32) == "_FusedBackward"
 
 
-def test_parents_that_cancel_have_no_gradient_from_their_mix(form: str) -> None:
-    """Opposite embeddings with equal shares: no direction is left, and nothing is infinite."""
-    loss = ps.ProxySynthesis(ps.NormSoftmax(), lam=0.5)
-    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
-    p = torch.tensor([[0.0, 2.0], [0.0, -2.0]], requires_grad=True)
-    value = loss(x, torch.tensor([0, 1]), p)
-    value.backward()
-    assert value.isfinite()
-    assert x.grad.isfinite().all()
-    assert p.grad.isfinite().all()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", EVERY_LOSS)
+@pytest.mark.parametrize("cancel", ["embeddings", "proxies"])
+def test_nothing_is_learnt_from_parents_that_cancel(
+    cancel: str, name: str, dtype: torch.dtype, monkeypatch
+) -> None:
+    """Opposite parents with equal shares leave no direction, by whichever path."""
+    loss = ps.ProxySynthesis(EVERY_LOSS[name], lam=0.5)
+    if not loss.normalized:
+        return
+    x, _, p = batch(loss.loss, n=2, c=2, d=3, dtype=dtype)
+    with torch.no_grad():
+        opposite = {"embeddings": x, "proxies": p}[cancel]
+        opposite[1] = -opposite[0]
+    y = torch.tensor([0, 1])
+    draw = loss.draw(y)
+    ways = {"reference": loss.by_reference, "similarity": loss.by_similarity, "on": loss.on}
+    if name in FUSED:
+        ways["blocks"] = loss.by_blocks
+    found = [gradients(way(draw, x, y, p), x, p) for way in ways.values()]
+    monkeypatch.setattr(fused_small, "SMALL", 0)
+    found.append(gradients(loss.on(draw, x, y, p), x, p))
+    for other in found[1:]:
+        for a, b in zip(other, found[0], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", FUSED)

@@ -20,7 +20,7 @@ from proxysynth.losses.similarity import at_least_float32, unit
 from proxysynth.regularizers.block_size import block_size
 from proxysynth.regularizers.blocked_tour import Tour, tour
 from proxysynth.regularizers.fused_families import Columns, Family, Rows
-from proxysynth.regularizers.synthesis import Draw, length, mix, normalized_mix
+from proxysynth.regularizers.synthesis import Draw, mix, normalized_mix, one_over_length
 
 Visit = Callable[[Tensor], tuple[Tensor, Tensor, int]]
 """From embeddings to the sums over all original classes, the batch's own proxies (n, d), and how
@@ -93,7 +93,7 @@ def visited(family: Family, x: Tensor, p: Tensor, plan: Tour) -> tuple[Tensor, .
         x = unit(x)
         if plan.draw is not None:
             i, j = plan.draw.i, plan.draw.j
-            one_over = 1 / length(mix(x[i], x[j], *plan.draw.shares), plan.low)
+            one_over = one_over_length(mix(x[i], x[j], *plan.draw.shares), plan.low)
     return tour(family, x, one_over, p, plan)
 
 

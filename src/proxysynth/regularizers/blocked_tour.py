@@ -127,8 +127,9 @@ class _Tour(torch.autograd.Function):
             d_p[part] = d_p_b.to(p.dtype)
         at, rows = plan.held()
         d_p.index_add_(0, rows, grads[1].index_select(0, at).to(p.dtype))
-        # A mix's logits are proportional to one over its length.
-        return d_x, shrink.div_(one_over), d_p, None, None
+        # A mix's logits are proportional to one over its length; of one that cancelled all are 0.
+        least = torch.finfo(one_over.dtype).tiny
+        return d_x, shrink.div_(one_over.clamp_min(least)), d_p, None, None
 
 
 class _Logits:

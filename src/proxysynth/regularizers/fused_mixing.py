@@ -78,7 +78,8 @@ class Mix:
             cos = (a * b).sum(dim=1, dtype=inverse.dtype).mul_(inverse_a).mul_(inverse_b)
         other = 1 - share
         square = (cos + 1).mul_(2 * share * other).add_((share - other) ** 2)
-        one_over = square.clamp_min_(floor(low) ** 2).rsqrt_()
+        gone = square <= floor(low) ** 2  # see `one_over_length`
+        one_over = square.rsqrt_().masked_fill_(gone, 0.0)
         held = Vectors(a, b, inverse_a, inverse_b, cos)
         return Mix(*indices, one_over * share, one_over * other, held, in_order)
 

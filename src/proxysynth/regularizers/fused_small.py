@@ -33,7 +33,7 @@ LEAST = {
     np.dtype(np.float32): floor(torch.float32) ** 2,
     np.dtype(np.float64): floor(torch.float64) ** 2,
 }
-"""The square of the least length a mix is divided by."""
+"""The square of the least length that a mix has a direction with."""
 
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -208,7 +208,9 @@ def _mixed(
     other = 1 - share
     square = (cos + 1) * (2 * share * other)
     square += (share - other) ** 2
-    one_over = 1 / np.sqrt(np.maximum(square, LEAST[V.dtype]))
+    gone = square <= LEAST[V.dtype]  # see `one_over_length`
+    one_over = 1 / np.sqrt(square)
+    one_over[gone] = 0.0
     weights = (one_over * share, one_over * other)
     return Mixes(a, b, turn, *weights, inverse, V_a, V_b, inverse_a, inverse_b, cos)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from proxysynth.interfaces import ProxyLoss
 from proxysynth.losses.similarity import at_least_float32, unit
-from proxysynth.regularizers.synthesis import Draw, length, mix
+from proxysynth.regularizers.synthesis import Draw, mix, one_over_length
 
 
 def mixed_similarity(
@@ -28,24 +28,24 @@ def mixed_similarity(
     S = loss.similarity(x, p)
     dtype, S = S.dtype, at_least_float32(S)
     a, b = draw.class_parents(y)
-    long_x = long_p = None
+    over_x = over_p = None
     if normalized:
-        long_x = length(mix(unit(x[draw.i]), unit(x[draw.j]), *draw.shares), dtype)
-        long_p = length(mix(unit(p[a]), unit(p[b]), *draw.class_shares), dtype)
+        over_x = one_over_length(mix(unit(x[draw.i]), unit(x[draw.j]), *draw.shares), dtype)
+        over_p = one_over_length(mix(unit(p[a]), unit(p[b]), *draw.class_shares), dtype)
 
-    columns = _mixed(S.transpose(0, 1), a, b, draw.class_shares, long_p).transpose(0, 1)
+    columns = _mixed(S.transpose(0, 1), a, b, draw.class_shares, over_p).transpose(0, 1)
     wide = torch.cat((S, columns), dim=1)
-    rows = _mixed(wide, draw.i, draw.j, draw.shares, long_x)
+    rows = _mixed(wide, draw.i, draw.j, draw.shares, over_x)
     return torch.cat((wide, rows))
 
 
 def _mixed(
-    S: Tensor, a: Tensor, b: Tensor, shares: tuple[Tensor, Tensor], long: Tensor | None
+    S: Tensor, a: Tensor, b: Tensor, shares: tuple[Tensor, Tensor], over: Tensor | None
 ) -> Tensor:
     """Rows a and b of S mixed and divided by the mixed vectors' lengths, one or k per row."""
     made = mix(S[a], S[b], *shares)
-    if long is None:
+    if over is None:
         return made
     # Rows of S have all columns (and sub-proxies) behind them; columns, transposed, have all rows
     # and then the sub-proxies, which each have a length of their own.
-    return made / (long[:, None, :] if long.dim() == 2 else long.view((-1,) + (1,) * (S.dim() - 1)))
+    return made * (over[:, None, :] if over.dim() == 2 else over.view((-1,) + (1,) * (S.dim() - 1)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from proxysynth.losses.similarity import EPS, at_least_float32, unit
+from proxysynth.losses.similarity import at_least_float32, unit
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,21 @@ def mix(a: Tensor, b: Tensor, share_a: Tensor, share_b: Tensor) -> Tensor:
     return share_a.to(a.dtype).view(shape) * a + share_b.to(a.dtype).view(shape) * b
 
 
-def length(v: Tensor, dtype: torch.dtype) -> Tensor:
-    """|v| along the last dimension, not below the floor of what v was computed from."""
-    return torch.linalg.vector_norm(v, dim=-1).clamp_min(floor(dtype))
+def one_over_length(v: Tensor, dtype: torch.dtype) -> Tensor:
+    """1 / |v| along the last dimension, or 0 where it is below the floor of v's first dtype.
+
+    A mix that has cancelled has no direction, and nothing is to be learnt from it.
+    """
+    long, least = torch.linalg.vector_norm(v, dim=-1), floor(dtype)
+    return (1 / long.clamp_min(least)).masked_fill(long <= least, 0.0)
 
 
 def normalized_mix(v: Tensor, dtype: torch.dtype) -> Tensor:
-    """v / |v|; a mix that has cancelled has no direction, and nothing is to be learnt from it."""
-    long = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-    made = v / long.clamp_min(EPS)
-    return torch.where(long > floor(dtype), made, made.detach())
+    """v / |v|, or 0 where v has cancelled."""
+    one_over = one_over_length(v, dtype)[..., None]
+    # Masked also where the product is 0 already: the gradient that a loss has for a vector of no
+    # length may be infinite, and 0 times that is not a number.
+    return (v * one_over).masked_fill(one_over == 0, 0.0)
 
 
 def synthesize(x: Tensor, y: Tensor, p: Tensor, draw: Draw, normalized: bool) -> Synthetics:
