@@ -1,4 +1,4 @@
-"""Puts the tables of docs/results.md together from results/study_*.csv.
+"""Puts the tables of docs/results.md together from results/.
 
     python docs/make_results.py [--check]
 
@@ -106,6 +106,25 @@ def classes() -> str:
     return table(head, body)
 
 
+def ablation() -> str:
+    """The paper's Table 1 at the scale small: which part of the method does it."""
+    found = rows("paper_small/table1")
+    if not found:
+        return "Not run yet."
+    cells = {(row["row"], row["column"]): row for row in found}
+    body = []
+    for name in dict.fromkeys(row["row"] for row in found):
+        line = [name.replace(" | ", ": embeddings ", 1).replace(" | ", ", proxies ", 1)]
+        for measure in ("R@1", "MAP@R"):
+            row = cells[name, measure]
+            change = f"{float(row['change']):+.1f}" if row["change"] else ""
+            change = f" (**{change}**)" if row["verdict"] else f" ({change})" if change else ""
+            line.append(f"{float(row['mean']):.1f} ± {float(row['deviation']):.1f}{change}")
+        line.append(cells[name, "R@1"]["paper"])
+        body.append(line)
+    return table(["Norm-softmax", "Recall@1", "MAP@R", "the paper's Recall@1, CARS196"], body)
+
+
 def settings() -> str:
     """Glyphs, held-out seen classes: each setting against the paper's."""
     found = rows("study_glyph_settings")
@@ -194,6 +213,7 @@ TABLES = {
     "losses": losses,
     "classes": classes,
     "regularizers": regularizers,
+    "ablation": ablation,
     "settings": settings,
     "preset": preset,
     "variants": variants,

@@ -124,7 +124,6 @@ def results() -> str:
             _compared(photographs, "study_cub200"),
             _compared(glyphs, "study_glyph_losses"),
             _fair(),
-            _ablation(),
         ]
     )
 
@@ -154,29 +153,6 @@ def _fair() -> str:
         "**After a search of each row's own settings** (`proxysynth mlrc` at the scale `small`: 5 "
         "trials and 4 folds of the seen characters, then 3 repetitions; four models of 128 "
         f"dimensions joined):\n\n{table(head, body)}"
-    )
-
-
-def _ablation() -> str:
-    """The paper's Table 1 at the scale small: which part of the method does it."""
-    found = rows("paper_small/table1")
-    if not found:
-        return ""
-    cells = {(row["row"], row["column"]): row for row in found}
-    body = []
-    for name in dict.fromkeys(row["row"] for row in found):
-        line = [name.replace(" | ", ": embeddings ", 1).replace(" | ", ", proxies ", 1)]
-        for measure in ("R@1", "MAP@R"):
-            row = cells[name, measure]
-            change = f"{float(row['change']):+.1f}" if row["change"] else ""
-            change = f" (**{change}**)" if row["verdict"] else f" ({change})" if change else ""
-            line.append(f"{float(row['mean']):.1f} ± {float(row['deviation']):.1f}{change}")
-        line.append(cells[name, "R@1"]["paper"])
-        body.append(line)
-    head = ["Norm-softmax", "Recall@1", "MAP@R", "the paper's Recall@1, CARS196"]
-    return (
-        "**Which part does it**, on other glyphs, 3 seeds (`proxysynth paper table1`; more in "
-        f"[results/paper_small](results/paper_small)):\n\n{table(head, body)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Every Python block in the documents runs; every command in the README is one the program has."""
+"""Every Python block in the documents runs; every table in them is that of the results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = [
     pytest.param(block, id=f"{path.relative_to(ROOT)}:{number}")

@@ -1,0 +1,112 @@
+"""Every command in the documents runs: blocks of bash from top to bottom, as a reader would."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from documents.smaller import PROGRAMS
+from proxysynth.options import parser
+from proxysynth.training import Run, train
+from training.tiny_pictures import pictures
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TAKES_MINUTES = {"mlrc.md"}
+
+
+def commands(document: Path) -> str:
+    """Its blocks of bash, without the one that runs this suite."""
+    blocks = re.findall(r"```bash\n(.*?)```", document.read_text(), re.S)
+    return "".join(block for block in blocks if "&& pytest" not in block)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A run of somebody's photographs, for documents that begin with one."""
+    base = tmp_path_factory.mktemp("trained")
+    data = str(pictures(base / "photos"))
+    train(Run(data=data, epochs=1, dim=8, width=0.25, batch_size=8, image_size=32), base / "run")
+    return base / "run"
+
+
+@pytest.fixture
+def reader(tmp_path: Path, trained: Path, monkeypatch) -> Path:
+    """A folder with what the documents speak of, and small programs under their usual names."""
+    for name in ("photos", "pictures", "new_photos", "path/to/pictures"):
+        pictures(tmp_path / name, classes=8)
+    shutil.copy(tmp_path / "photos/class0/0.png", tmp_path / "photo.jpg")
+    shutil.copytree(trained, tmp_path / "runs" / "shop")
+    # One for all: glyphs are made once.
+    monkeypatch.setenv("PROXYSYNTH_CACHE", str(trained.parent / "cache"))
+    (tmp_path / "bin").mkdir()
+    for name in PROGRAMS:
+        line = shlex.join([sys.executable, str(Path(__file__).parent / "smaller.py"), name])
+        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n')
+        (tmp_path / "bin" / name).chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(
+            path,
+            id=str(path.relative_to(ROOT)),
+            marks=[pytest.mark.slow] if path.name in TAKES_MINUTES else [],
+        )
+        for path in DOCUMENTS
+        if commands(path)
+    ],
+)
+@pytest.mark.timeout(900)
+def test_its_commands_run(document: Path, reader: Path) -> None:
+    script = commands(document)
+    if "curl" in script and not shutil.which("curl"):
+        pytest.skip("there is no curl here")
+    if "--out runs/shop" in script:
+        shutil.rmtree(reader / "runs" / "shop")
+    paths = {"PATH": f"{reader / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    shell = subprocess.Popen(
+        ["bash", "-ex", "-c", script + "\nwait"],
+        cwd=reader,
+        env=os.environ | paths,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        told, _ = shell.communicate(timeout=840)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)  # and the server that it left
+    assert shell.returncode == 0, told
+
+
+def _synopses() -> list[str]:
+    text = (ROOT / "README.md").read_text()
+    block = re.search(r"```text\n(proxysynth .*?)```", text, re.S)
+    return block[1].splitlines() if block else []
+
+
+@pytest.mark.parametrize("line", _synopses())
+def test_a_verb_of_the_readme_is_one_the_program_has(line: str) -> None:
+    usage = re.split(r"\s{2,}", line)[0].partition(" | ")[0]
+    words = usage.replace("[", "").replace("]", "").split()
+    assert parser().parse_args(words[1:]).run_verb
+
+
+def test_the_readme_lists_every_verb() -> None:
+    listed = {line.split()[1] for line in _synopses()}
+    (verbs,) = (a for a in parser()._actions if a.dest != "help" and a.nargs == "A...")
+    assert listed == set(verbs.choices)
