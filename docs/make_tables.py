@@ -120,7 +120,7 @@ def results() -> str:
         [
             "Per cent on classes never seen in training, at the last epoch; mean and standard "
             "deviation over seeds. A difference is bold where its 95 % interval, paired by seed, "
-            "leaves out zero, and a dash is what was not run.",
+            "leaves out zero; any other is within the seeds' spread. A dash is what was not run.",
             _compared(photographs, "study_cub200"),
             _compared(glyphs, "study_glyph_losses"),
             _fair(),
