@@ -87,6 +87,14 @@ def test_search_as_a_table_and_as_json(shop, capsys):
     assert "No picture" in out
 
 
+def test_names_are_shown_as_they_are(shop, trained, capsys):
+    shutil.copy("photos/class1/0.png", "photos/class1/3 [bold]x.png")
+    assert run(capsys, "index", trained / "run0", "photos", "-o", "shop.index")[0] == 0
+    code, out, _ = run(capsys, "search", "shop.index", "photos/class1/0.png", "-k", "1")
+    assert code == 0
+    assert "class1/3 [bold]x.png" in out
+
+
 def test_search_by_a_new_picture_and_by_several(shop, capsys):
     Image.new("RGB", (64, 64), "red").save(shop / "new.png")
     argv = ("search", "shop.index", "new.png", "class0/1.png", "--json")

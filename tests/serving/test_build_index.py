@@ -116,6 +116,19 @@ def test_unreadable_files_are_named_and_tried_again(model, photos, tmp_path):
     assert (again.embedded, len(again.unreadable)) == (1, 3)
 
 
+def test_a_link_to_itself_is_not_followed(model, photos, tmp_path):
+    (photos / "class0" / "round").symlink_to("round")
+    assert build_index(model, photos, tmp_path / "a.index").items == 12
+
+
+def test_where_nothing_can_be_read_nothing_is_left(model, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "empty.jpg").touch()
+    with pytest.raises(ValueError, match="none of 1 pictures"):
+        build_index(model, tmp_path / "photos", tmp_path / "a.index")
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
 def test_an_embedding_that_is_no_number_stays_out(model, photos, tmp_path):
     class Broken(PictureEmbedder):
         def embed(self, pictures, workers=None):

@@ -93,11 +93,9 @@ def _show(index: Index, hits: Sequence[Hit], console: Console) -> None:
 
 
 def _plain(text: str) -> str:
-    """A name for the terminal: nothing in it is markup, no byte of it is a command."""
-    from rich.markup import escape
-
+    """A name for the terminal, printed without markup: no byte of it is a command."""
     shown = text.encode("utf-8", "replace").decode()
-    return escape("".join(c if c.isprintable() else "?" for c in shown))
+    return "".join(c if c.isprintable() else "?" for c in shown)
 
 
 def _has_display() -> bool:

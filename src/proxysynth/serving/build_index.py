@@ -105,6 +105,7 @@ def build_index(
                 bad = _embed(model, Path(root), todo, journal, workers, tick, journal_seconds)
             items = [one for one in found if one in known or one in journal.rows]
             if not items:
+                journal.remove()
                 raise ValueError(
                     f"none of {len(found)} pictures in {root} can be read; the first, "
                     f"{bad[0].path}: {bad[0].reason}"

@@ -78,7 +78,7 @@ class Journal:
         return np.memmap(self.folder / VECTORS, dtype="<f4", mode="r", shape=shape)
 
     def remove(self) -> None:
-        """The index is written: nothing of this is needed any more."""
+        """The index is written, or cannot be: nothing of this is needed any more."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _about(self) -> Any:

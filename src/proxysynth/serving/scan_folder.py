@@ -56,7 +56,8 @@ def _files(place: str, prefix: str, above: frozenset[str]) -> Iterator[Found]:
     except OSError as error:
         raise ValueError(f"cannot look into the folder {place}: {error.strerror}") from error
     for entry in kept:
-        if entry.is_dir():
+        # A link may lead nowhere, or round to itself, which `is_dir` of an entry does not forgive.
+        if os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir():
             yield from _files(entry.path, f"{prefix}{entry.name}/", above | {real})
         elif os.path.splitext(entry.name)[1].lower() in SUFFIXES:
             try:
