@@ -144,7 +144,7 @@ def _fair() -> str:
         if all(values.values()):
             low, high = unpaired_interval(values["none"], values["proxy_synthesis"])
             plain, mixed = (statistics.fmean(each) for each in values.values())
-            change = f"{mixed - plain:+.1f}"
+            change = signed(mixed - plain)
             line.append(f"**{change}**" if low > 0 or high < 0 else change)
         if any(values.values()):
             body.append([*line, "–"][:6])
@@ -189,17 +189,22 @@ def spread(values: Values) -> str:
     return f"{told} ± {statistics.stdev(values.values()):.1f}" if len(values) > 1 else told
 
 
+def signed(value: float) -> str:
+    return f"{round(value, 1) + 0.0:+.1f}"  # no minus before a zero
+
+
 def difference(plain: Values, mixed: Values) -> str:
     """Of the seeds that both have: "+1.2 [+0.9, +1.5]", in bold where the seeds support it."""
     seeds = sorted(plain.keys() & mixed.keys())
     if not seeds:
         return ""
     a, b = [plain[seed] for seed in seeds], [mixed[seed] for seed in seeds]
-    told = f"{statistics.fmean(b) - statistics.fmean(a):+.1f}"
+    told = signed(statistics.fmean(b) - statistics.fmean(a))
     if len(seeds) == 1:
         return told
     low, high = paired_interval(a, b)
-    return f"{f'**{told}**' if low > 0 or high < 0 else told} [{low:+.1f}, {high:+.1f}]"
+    sure = low > 0 or high < 0
+    return f"{f'**{told}**' if sure else told} [{signed(low)}, {signed(high)}]"
 
 
 TABLES = {"speed": speed, "neighbours": neighbours, "results": results}
