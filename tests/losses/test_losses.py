@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
 import proxysynth as ps
 from batches import EVERY_LOSS, batch, gradients
 from losses.oracle import value as oracle
+from proxysynth.values import encode
 
 
 @pytest.mark.parametrize("name", EVERY_LOSS)
@@ -154,6 +157,21 @@ def test_bad_settings_get_one_sentence(make, expected: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (ps.NormSoftmax, {"scale": np.float32(23)}),
+        (ps.ArcFace, {"scale": np.int64(23), "m2": np.float64(0.5)}),
+        (ps.SoftTriple, {"k": np.int32(3)}),
+        (ps.ProxySynthesis, {"loss": ps.Softmax(), "mu": np.float32(2), "lam": np.float32(0.5)}),
+    ],
+)
+def test_numbers_of_numpy_become_those_of_python(kind: type, fields: dict) -> None:
+    own = {name: v.item() if isinstance(v, np.generic) else v for name, v in fields.items()}
+    assert repr(kind(**fields)) == repr(kind(**own))
+    assert json.dumps(encode(kind(**fields))) == json.dumps(encode(kind(**own)))
+
+
 def test_bad_batches_get_one_sentence() -> None:
     loss = ps.NormSoftmax()
     x, y, p = (t.detach() for t in batch(loss))
@@ -167,6 +185,18 @@ def test_bad_batches_get_one_sentence() -> None:
         "embeddings are float32 and proxies float64": (x.float(), y, p),
         "embeddings must be floating point of shape (n, d)": (x[0], y, p),
         "proxies must be floating point of shape (classes, dimensions)": (x, y, p[:, None]),
+        "labels must be whole numbers (torch.long), got list, which is no tensor": (
+            x,
+            y.tolist(),
+            p,
+        ),
+        "got ndarray, which is no tensor: convert it with torch.as_tensor": (x, y.numpy(), p),
+        "embeddings must be floating point of shape (n, d), got ndarray": (x.numpy(), y, p),
+        "proxies must be floating point of shape (classes, dimensions), got list": (
+            x,
+            y,
+            p.tolist(),
+        ),
         "the batch is empty": (x[:0], y[:0], p),
         "got NaN or infinity in 1 of 7 rows (first: row 2)": (
             x.index_fill(0, torch.tensor([2]), math.nan),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -94,9 +97,56 @@ def test_the_state_dict_says_what_was_trained(tmp_path) -> None:
         wrong.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
 
 
+def dots(x, y, p):
+    return torch.nn.functional.cross_entropy(x @ p.t(), y)
+
+
+@pytest.mark.parametrize("loss", [dots, ps.ProxySynthesis(dots)])
+def test_any_function_serves_as_a_loss(loss) -> None:
+    head = ps.ProxyHead(loss, 3, 4)
+    x, y = torch.randn(6, 4), torch.arange(6) % 3
+    seeded = torch.Generator().manual_seed
+    assert head(x, y).isfinite()
+    assert head(x, y, generator=seeded(0)) == head(x, y, generator=seeded(0))
+    assert head.eval()(x, y, generator=seeded(0)) == dots(x, y, head.proxies)
+    with pytest.raises(TypeError, match="has no scores of classes"):
+        head.predict(x)
+    assert "dots" in head.trained_with
+    assert "0x" not in head.trained_with  # an address, another one in the process that loads it
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ps.ProxyHead(loss, 3, 4).load_state_dict(head.state_dict())
+
+
+def test_a_loss_that_draws_gets_the_generator() -> None:
+    def noise(x, y, p, generator=None):
+        return torch.rand((), generator=generator)
+
+    head, x, y = ps.ProxyHead(noise, 3, 4), torch.randn(6, 4), torch.arange(6) % 3
+    seeded = torch.Generator().manual_seed
+    assert head(x, y, generator=seeded(1)) == head(x, y, generator=seeded(1))
+
+
+def test_numbers_of_numpy_count_classes_and_dimensions() -> None:
+    head = ps.ProxyHead(ps.SoftTriple(k=np.int64(2)), np.int64(3), np.int32(4))
+    head.add_classes(np.int64(2))
+    assert head.proxies.shape == (5, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("loss", "came"),
+    [(ps.NormSoftmax, "the class NormSoftmax"), (None, "None"), ("softmax", "'softmax'")],
+)
+def test_neither_a_class_nor_a_name_is_a_loss(loss: object, came: str) -> None:
+    with pytest.raises(ValueError, match=rf"give a loss such as NormSoftmax\(\), got {came}"):
+        ps.ProxyHead(loss, 3, 4)
+
+
 def test_bad_heads_get_one_sentence() -> None:
     with pytest.raises(ValueError, match="needs num_classes"):
         ps.ProxyHead(ps.NormSoftmax())
+    with pytest.raises(ValueError, match="whole numbers from 1 on, got num_classes=3, dim=4.0"):
+        ps.ProxyHead(ps.NormSoftmax(), 3, 4.0)
     with pytest.raises(ValueError, match="num_classes=3, but 2 names"):
         ps.ProxyHead(ps.NormSoftmax(), 3, 4, classes=["a", "b"])
     with pytest.raises(ValueError, match="distinct, got 'a' twice"):
@@ -104,6 +154,8 @@ def test_bad_heads_get_one_sentence() -> None:
     named = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["a", "b"])
     with pytest.raises(ValueError, match="keeps names"):
         named.add_classes(2)
+    with pytest.raises(ValueError, match="keeps names"):
+        named.add_classes(2.5)
     with pytest.raises(ValueError, match="distinct, got 'b' twice"):
         named.add_classes(["b"])
     with pytest.raises(ValueError, match="no names"):

@@ -126,7 +126,7 @@ def test_stages_are_drawn_evenly_from_those_there_are() -> None:
         ({"loss": ps.ProxySynthesis(ps.Softmax())}, "one regulariser at a time"),
         ({"loss": VirtualSoftmax(ps.Softmax())}, "one regulariser at a time"),
         ({"loss": InputMixup(ps.Softmax())}, "one regulariser at a time"),
-        ({"loss": None}, "holds a plain loss, got NoneType"),
+        ({"loss": None}, "give a loss such as NormSoftmax\\(\\), got None"),
         ({"loss": ps.Softmax(), "alpha": 0.0}, "alpha must be a finite number above 0"),
     ],
 )

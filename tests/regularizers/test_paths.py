@@ -45,7 +45,7 @@ def test_all_paths_agree(
     if name in FUSED:
         for limit in FORMS.values():
             monkeypatch.setattr(fused_small, "SMALL", limit)
-            others.append(fused(family_of(loss.loss), x, y, p, draw))
+            others.append(fused(family_of(loss.loss), x, y, p, draw, loss.by_similarity))
         small, large = (type(value.grad_fn).__name__ for value in others[1:])
         assert small != large  # the two are different ways
     for value in others:
@@ -80,8 +80,7 @@ def test_the_fused_gradient_is_the_slope_of_the_fused_value(name: str, form: str
     loss = ps.ProxySynthesis(EVERY_LOSS[name])
     x, y, p = batch(loss.loss, n=4, c=3, d=3)
     draw = loss.draw(y, torch.Generator().manual_seed(1))
-    family = family_of(loss.loss)
-    assert torch.autograd.gradcheck(lambda x, p: fused(family, x, y, p, draw), (x, p), atol=1e-6)
+    assert torch.autograd.gradcheck(lambda x, p: loss.on(draw, x, y, p), (x, p), atol=1e-6)
 
 
 def test_the_fused_path_scales_its_gradient_and_runs_backward_twice(form: str) -> None:
@@ -225,3 +224,30 @@ def test_the_small_form_is_the_same_without_the_newest_of_numpy(name: str, monke
     monkeypatch.delattr(np, "vecdot", raising=False)
     for a, b in zip(gradients(loss.on(draw, x, y, p), x, p), expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("frozen", ["neither", "embeddings", "proxies"])
+def test_a_gradient_can_be_differentiated_again(name: str, frozen: str, form: str) -> None:
+    """A gradient penalty, as the reference has it."""
+    loss = ps.ProxySynthesis(EVERY_LOSS[name])
+    x, y, p = batch(loss.loss, n=6, c=4, d=5)
+    x.requires_grad_(frozen != "embeddings")
+    p.requires_grad_(frozen != "proxies")
+    free = [v for v in (x, p) if v.requires_grad]
+    draw = loss.draw(y)
+    found = []
+    for way in (loss.on, loss.by_reference):
+        first = torch.autograd.grad(way(draw, x, y, p), free, create_graph=True)
+        penalty = sum(each.square().sum() for each in first)
+        found.append((*first, *torch.autograd.grad(penalty, free)))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+
+
+def test_a_gradient_by_blocks_says_that_it_cannot() -> None:
+    loss = ps.ProxySynthesis(ps.NormSoftmax())
+    x, y, p = batch(loss.loss)
+    value = loss.by_blocks(loss.draw(y), x, y, p)
+    with pytest.raises(RuntimeError, match="leave out create_graph=True, or call by_reference"):
+        torch.autograd.grad(value, (x, p), create_graph=True)

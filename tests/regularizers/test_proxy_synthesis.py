@@ -225,6 +225,7 @@ def test_compiled_paths_of_similarity_and_reference() -> None:
         ({"mu": -1.0}, "mu must be a finite number, 0 or more, got -1.0"),
         ({"lam": 1.5}, "lam must lie in 0..1 (or be None), got 1.5"),
         ({"lam": math.nan}, "lam must lie in 0..1 (or be None), got nan"),
+        ({"lam": "a"}, "lam must lie in 0..1 (or be None), got 'a'"),
         ({"duplicates": "drop"}, "duplicates must be 'keep' or 'merge', got 'drop'"),
         (
             {"embeddings": "both", "proxies": "original"},
@@ -239,6 +240,24 @@ def test_bad_settings_get_one_sentence(fields: dict, expected: str) -> None:
         ps.ProxySynthesis(ps.NormSoftmax(), **fields)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_any_function_serves_also_where_nothing_is_mixed() -> None:
+    def dots(x, y, p):
+        return torch.nn.functional.cross_entropy(x @ p.t(), y)
+
+    x, y, p = batch(ps.Softmax())
+    assert ps.ProxySynthesis(dots)(x, y * 0, p, generator=seeded(0)) == dots(x, y * 0, p)
+    assert ps.ProxySynthesis(dots, mu=0)(x, y, p) == dots(x, y, p)
+
+
+@pytest.mark.parametrize(
+    ("loss", "came"), [(ps.NormSoftmax, "the class NormSoftmax"), ("softmax", "'softmax'")]
+)
+@pytest.mark.parametrize("regularizer", [name for name in ps.REGULARIZERS if name != "none"])
+def test_neither_a_class_nor_a_name_is_a_loss(regularizer: str, loss: object, came: str) -> None:
+    with pytest.raises(ValueError, match=rf"give a loss such as NormSoftmax\(\), got {came}"):
+        ps.REGULARIZERS[regularizer](loss)
 
 
 def test_it_does_not_hold_itself() -> None:

@@ -150,6 +150,18 @@ def test_a_dot_product_module_of_the_users_own() -> None:
     torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("kind", [theirs.SphereFaceLoss, theirs.LargeMarginSoftmaxLoss])
+def test_a_table_that_reads_like_the_labels_is_left_alone(kind: type) -> None:
+    """At margin 4 the powers of both are 0, 1, 2, as the labels of three classes are."""
+    module = kind(num_classes=3, embedding_size=D, margin=4)
+    assert module.n_range.tolist() == [0, 1, 2]
+    x, y, _ = batch(ps.NormSoftmax(), n=9, c=3, d=D, dtype=torch.float32)
+    value = ps.synthesize_over(module)(x, y)
+    value.backward()
+    assert value.isfinite()
+    assert module.W.grad.isfinite().all()
+
+
 def test_after_an_error_inside_the_module_is_as_it_was() -> None:
     module = DotProduct()
     criterion = ps.synthesize_over(module, class_count="n_ids")
@@ -184,6 +196,14 @@ def test_no_weight_or_two_are_listed() -> None:
         ps.synthesize_over(two, weight="head.V")
 
 
+def test_what_is_no_loss_module_gets_one_sentence() -> None:
+    with pytest.raises(ValueError, match="got one that it returned: call it once"):
+        ps.synthesize_over(ps.synthesize_over(MODULES["CosFaceLoss"]()))
+    for given in (lambda x, y, p: x.sum(), ps.NormSoftmax(), theirs.CosFaceLoss):
+        with pytest.raises(ValueError, match=r"takes an nn\.Module .* use ProxySynthesis"):
+            ps.synthesize_over(given)
+
+
 def test_a_square_weight_asks_for_class_dim() -> None:
     module = theirs.ProxyAnchorLoss(num_classes=4, embedding_size=4)
     x, y, _ = batch(ps.NormSoftmax(), c=4, d=4, dtype=torch.float32)
@@ -197,8 +217,12 @@ def test_a_square_weight_asks_for_class_dim() -> None:
 def test_other_misfits_get_one_sentence() -> None:
     x, y, _ = batch(ps.NormSoftmax(), dtype=torch.float32)
     module = MODULES["CosFaceLoss"]()
-    with pytest.raises(ValueError, match="cannot tell which dimension"):
+    with pytest.raises(ValueError, match=r"embeddings have 9 dimensions, but W is \(4, 5\)"):
         ps.synthesize_over(module)(torch.randn(7, 9), y)
+    with pytest.raises(ValueError, match="got list, which is no tensor"):
+        ps.synthesize_over(module)(x, y.tolist())
+    with pytest.raises(ValueError, match="got list, which is no tensor"):
+        ps.synthesize_over(module)(x.tolist(), y)
     with pytest.raises(ValueError, match="labels must lie in 0..4"):
         ps.synthesize_over(module)(x, y + 3)
     with pytest.raises(ValueError, match="no whole number of that name"):

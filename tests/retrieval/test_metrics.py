@@ -186,6 +186,7 @@ BROKEN[2, 1] = math.nan
         (X, torch.from_numpy(Y).float(), {}, "labels must be whole numbers, got torch.float32"),
         (X, np.array(["a", "a", "b", "b"]), {}, "labels must be whole numbers, got <U1"),
         (X, Y > 0, {}, "labels must be whole numbers, got bool"),
+        (X, Y, {"ks": 5}, "ks must be several numbers, got 5: try ks="),
         (X, Y, {"ks": (1, 0)}, "ks must be whole numbers from 1 on, got 0"),
         (X, Y, {"ks": (1.5,)}, "ks must be whole numbers from 1 on, got 1.5"),
         (X, Y, {"block": 0}, "block must be a whole number from 1 on, got 0"),

@@ -3,32 +3,57 @@
 from __future__ import annotations
 
 import math
+import numbers
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
+def check_loss(owner: object, loss: object) -> None:
+    """A loss is something to call with a batch: not its class, nor its name."""
+    if isinstance(loss, type) or not callable(loss):
+        came = f"the class {loss.__name__}" if isinstance(loss, type) else repr(loss)
+        raise ValueError(f"{type(owner).__name__}: give a loss such as NormSoftmax(), got {came}")
+
+
 def check_positive(owner: object, **fields: float) -> None:
-    """Each named field must be a finite number above zero."""
-    for name, value in fields.items():
-        if not _is_number(value) or not value > 0:
-            raise ValueError(
-                f"{type(owner).__name__}: {name} must be a finite number above 0, got {value!r}"
-            )
+    """Each named field of the owner must be a finite number above zero."""
+    _check_numbers(owner, fields, "be a finite number above 0", lambda value: value > 0)
 
 
 def check_not_negative(owner: object, **fields: float) -> None:
-    """Each named field must be a finite number of at least zero."""
+    """Each named field of the owner must be a finite number of at least zero."""
+    _check_numbers(owner, fields, "be a finite number, 0 or more", lambda value: value >= 0)
+
+
+def check_share(owner: object, **fields: float | None) -> None:
+    """Each named field of the owner must be a number from zero to one, or None."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    _check_numbers(owner, given, "lie in 0..1 (or be None)", lambda value: 0 <= value <= 1)
+
+
+def _check_numbers(
+    owner: object, fields: dict[str, float], wanted: str, holds: Callable[[float], bool]
+) -> None:
     for name, value in fields.items():
-        if not _is_number(value) or value < 0:
-            raise ValueError(
-                f"{type(owner).__name__}: {name} must be a finite number, 0 or more, got {value!r}"
-            )
+        number = as_number(value)
+        if number is None or not holds(number):
+            raise ValueError(f"{type(owner).__name__}: {name} must {wanted}, got {value!r}")
+        if number is not value:  # the owner is frozen, but only being made
+            object.__setattr__(owner, name, number)
 
 
-def _is_number(value: object) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(value)  # type: ignore[arg-type]
+def as_number(value: object) -> int | float | None:
+    """A finite number as Python's own, which JSON can hold, numpy's among them; others are None."""
+    if type(value) is int or type(value) is float:  # torch.compile can follow this, not `numbers`
+        number: int | float = value
+    elif isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return None
+    else:
+        number = int(value) if isinstance(value, numbers.Integral) else float(value)
+    return number if math.isfinite(number) else None
 
 
 def check_batch(
@@ -41,9 +66,9 @@ def check_batch(
     with `check_outcome`.
     """
     expected = "(classes, sub-proxies, dimensions)" if subproxies else "(classes, dimensions)"
-    if x.dim() != 2 or not x.is_floating_point():
-        raise ValueError(f"embeddings must be floating point of shape (n, d), got {_show(x)}")
-    if p.dim() != (3 if subproxies else 2) or not p.is_floating_point():
+    check_embeddings(x)
+    wrong = not isinstance(p, Tensor) or p.dim() != (3 if subproxies else 2)
+    if wrong or not p.is_floating_point():
         raise ValueError(f"proxies must be floating point of shape {expected}, got {_show(p)}")
     check_labels(y, x.shape[0], p.shape[0])
     if x.shape[-1] != p.shape[-1]:
@@ -70,8 +95,16 @@ def check_outcome(value: Tensor, x: Tensor) -> None:
         _check_finite(x)
 
 
+def check_embeddings(x: Tensor) -> None:
+    """A matrix of floats, one row for each embedding."""
+    if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
+        raise ValueError(f"embeddings must be floating point of shape (n, d), got {_show(x)}")
+
+
 def check_labels(y: Tensor, n: int, c: int) -> None:
     """One whole number in [0, c) for each of the n embeddings."""
+    if not isinstance(y, Tensor):
+        raise ValueError(f"labels must be whole numbers (torch.long), got {_show(y)}")
     if y.dtype == torch.bool or y.is_floating_point() or y.is_complex():
         raise ValueError(f"labels must be whole numbers (torch.long), got {_name(y)}")
     if y.shape != (n,):
@@ -106,7 +139,9 @@ def _check_finite(x: Tensor) -> None:
         )
 
 
-def _show(t: Tensor) -> str:
+def _show(t: Any) -> str:
+    if not isinstance(t, Tensor):
+        return f"{type(t).__name__}, which is no tensor: convert it with torch.as_tensor"
     return f"{_name(t)} of shape {tuple(t.shape)}"
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
 import json
 import math
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from proxysynth.interfaces import Loss
+from proxysynth.losses.checks import as_number, check_loss
 from proxysynth.losses.plain import has_subproxies, plain_loss
 from proxysynth.values import encode
 
@@ -29,7 +31,7 @@ class ProxyHead(nn.Module):
     A regulariser works in training mode only; in evaluation mode the plain loss is computed.
 
     Args:
-        loss: a loss, or a regulariser that holds one.
+        loss: a loss, a regulariser that holds one, or any `(x, y, p) -> scalar`.
         num_classes: how many classes; or, as `classes`, their names.
         dim: dimensions of the embeddings.
         classes: the classes' names, kept in the state dict.
@@ -38,40 +40,47 @@ class ProxyHead(nn.Module):
 
     def __init__(
         self,
-        loss: Loss,
+        loss: Loss | Callable[[Tensor, Tensor, Tensor], Tensor],
         num_classes: int | None = None,
         dim: int = 512,
         classes: Sequence[str] | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        check_loss(self, loss)
         if classes is not None:
             num_classes = len(classes) if num_classes is None else num_classes
-        if not isinstance(num_classes, int) or num_classes < 1 or dim < 1:
+        c, d = as_number(num_classes), as_number(dim)
+        if not (isinstance(c, int) and isinstance(d, int) and c >= 1 and d >= 1):
             raise ValueError(
-                "ProxyHead needs num_classes (or classes) and dim of at least 1, got "
+                "ProxyHead needs num_classes (or classes) and dim as whole numbers from 1 on, got "
                 f"num_classes={num_classes!r}, dim={dim!r}"
             )
-        if classes is not None and len(classes) != num_classes:
-            raise ValueError(
-                f"ProxyHead: num_classes={num_classes}, but {len(classes)} names in classes"
-            )
-        self.loss = loss
+        if classes is not None and len(classes) != c:
+            raise ValueError(f"ProxyHead: num_classes={c}, but {len(classes)} names in classes")
+        self.loss: Any = loss
         plain: Any = plain_loss(loss)
         self.plain = plain
+        self._takes_generator = {True: _takes_generator(loss), False: _takes_generator(plain)}
         self.classes = _distinct([str(name) for name in classes]) if classes is not None else None
         self.trained_with = _told(loss)
         self._k = plain.k if has_subproxies(plain) else None
-        self.proxies = nn.Parameter(self._fresh(num_classes, dim, generator))
+        self.proxies = nn.Parameter(self._fresh(c, d, generator))
 
     def forward(
         self, embeddings: Tensor, labels: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         loss = self.loss if self.training else self.plain
+        if generator is None or not self._takes_generator[self.training]:
+            return loss(embeddings, labels, self.proxies)
         return loss(embeddings, labels, self.proxies, generator=generator)
 
     def logits(self, embeddings: Tensor) -> Tensor:
         """Scores (n, c) without a margin; their softmax is the classes' probability."""
+        if not hasattr(self.plain, "logits"):
+            raise TypeError(
+                f"{self.plain!r} has no scores of classes: give ProxyHead a loss of ours"
+            )
         return self.plain.logits(self.plain.similarity(embeddings, self.proxies))
 
     @torch.no_grad()
@@ -96,8 +105,11 @@ class ProxyHead(nn.Module):
             names: the new classes' names, or how many there are if the head keeps no names.
             optimizer: the one that trains the proxies: its state is enlarged with zeros.
         """
-        if isinstance(names, int) != (self.classes is None):
-            kept = "names" if self.classes is not None else "no names: give a number of classes"
+        number = as_number(names)
+        names = number if isinstance(number, int) else names
+        if isinstance(names, int) != (self.classes is None) or isinstance(number, float):
+            whole = "no names: give a whole number of classes"
+            kept = "names" if self.classes is not None else whole
             raise ValueError(f"add_classes got {names!r}, but this head keeps {kept}")
         count = names if isinstance(names, int) else len(names)
         if count < 1:
@@ -140,9 +152,21 @@ class ProxyHead(nn.Module):
         return f"{self.loss}, num_classes={self.num_classes}, dim={self.proxies.shape[-1]}"
 
 
-def _told(loss: Loss) -> Any:
-    """The loss as JSON; a loss that is not one of our values, as it prints."""
-    return encode(loss) if dataclasses.is_dataclass(loss) else repr(loss)
+def _takes_generator(loss: Any) -> bool:
+    """Whether it has a parameter for one, as ours have; a function of (x, y, p) has not."""
+    try:
+        return "generator" in inspect.signature(getattr(loss, "forward", loss)).parameters
+    except ValueError:  # written in C, and tells nothing of its parameters
+        return False
+
+
+def _told(loss: Any) -> Any:
+    """The loss as JSON; a loss that is not one of our values, or holds none, as it prints."""
+    try:
+        return encode(loss)
+    except TypeError:
+        # A function prints with its address, which is another in the process that loads it.
+        return re.sub(r" at 0x[0-9a-f]+", "", repr(loss))
 
 
 def _distinct(names: list[str]) -> list[str]:

@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from proxysynth.losses.similarity import EPS, at_least_float32
 from proxysynth.regularizers.blocked_sums import Own, sums_of
 from proxysynth.regularizers.fused import outside_graphs
 from proxysynth.regularizers.fused_families import Family
 from proxysynth.regularizers.fused_mixing import Mix
+from proxysynth.regularizers.second_gradient import refused_if_asked
 from proxysynth.regularizers.synthesis import Draw
 
 
@@ -100,7 +100,7 @@ class _Tour(torch.autograd.Function):
         return total, found
 
     @staticmethod
-    @once_differentiable
+    @refused_if_asked
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, one_over, p, total = ctx.saved_tensors
         plan, family = ctx.rest

@@ -25,12 +25,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from proxysynth.losses.similarity import EPS, at_least_float32
 from proxysynth.regularizers.fused_families import LN2, LOG2E, Family, Own
 from proxysynth.regularizers.fused_mixing import Mix, Share
 from proxysynth.regularizers.fused_small import FusedSmall, is_small
+from proxysynth.regularizers.second_gradient import Again, again_if_asked
 from proxysynth.regularizers.synthesis import Draw
 
 CACHE = 2**18
@@ -55,26 +55,33 @@ def outside_graphs(function: Function) -> Function:
     return torch.compiler.disable(function) if torch.compiler.is_compiling() else function
 
 
-def fused(family: Family, x: Tensor, y: Tensor, p: Tensor, draw: Draw) -> Tensor:
+def fused(family: Family, x: Tensor, y: Tensor, p: Tensor, draw: Draw, again: Again) -> Tensor:
     """The loss of originals and synthetics together, with exact gradients to x and p.
 
-    Half precision (its own, or autocast's) is used for the three products only. The gradient itself
-    cannot be differentiated again; the reference path can.
+    Half precision (its own, or autocast's) is used for the three products only. Where the gradient
+    itself is to be differentiated, it is that of `again`.
     """
     apply: Callable[..., Tensor] = outside_graphs(_Fused.apply)
     if not torch.is_autocast_enabled(x.device.type):
         if is_small(x, p, draw):
-            return outside_graphs(FusedSmall.apply)(x, p, y, draw, family)
-        return apply(x, p, y, draw, family, x.dtype)
+            return outside_graphs(FusedSmall.apply)(x, p, y, draw, family, again)
+        return apply(x, p, y, draw, family, again, x.dtype)
     low = torch.get_autocast_dtype(x.device.type)
     with torch.autocast(x.device.type, enabled=False):
-        return apply(x, p, y, draw, family, low)
+        return apply(x, p, y, draw, family, again, low)
 
 
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, p: Tensor, y: Tensor, draw: Draw, family: Family, low: torch.dtype
+        ctx: Any,
+        x: Tensor,
+        p: Tensor,
+        y: Tensor,
+        draw: Draw,
+        family: Family,
+        again: Again,
+        low: torch.dtype,
     ) -> Tensor:
         (n, _), c, u = x.shape, len(p), len(draw.first)
         unit_x, length_x, inverse_p = at_least_float32(x), x, x
@@ -117,10 +124,11 @@ class _Fused(torch.autograd.Function):
         outcome = family.outcome(pieces, own, y, draw.target, c, u)
         ctx.save_for_backward(x, p, L, own, unit_x, length_x, inverse_p)
         ctx.rest = (rows, columns, blocks, pieces, target, outcome, family, low)
+        ctx.again = (again, draw, y)
         return outcome.value
 
     @staticmethod
-    @once_differentiable
+    @again_if_asked
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, p, L, own, unit_x, length_x, inverse_p = ctx.saved_tensors
         rows, columns, blocks, pieces, target, outcome, family, low = ctx.rest
@@ -182,7 +190,7 @@ class _Fused(torch.autograd.Function):
             # that lies along the parents.
             d_unit_x.addcmul_(unit_x, (d_unit_x * unit_x).sum(dim=1, keepdim=True), value=-1)
             d_unit_x /= length_x
-        return d_unit_x.to(x.dtype), d_p, None, None, None, None
+        return d_unit_x.to(x.dtype), d_p, None, None, None, None, None
 
 
 def _shares(draw: Draw, dtype: torch.dtype) -> tuple[Share, Share]:

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from proxysynth.losses.similarity import EPS
 from proxysynth.regularizers.fused_families import BOUND, Columns, Family, Rows
+from proxysynth.regularizers.second_gradient import Again, again_if_asked
 from proxysynth.regularizers.synthesis import Draw, floor
 
 SMALL = 2**17
@@ -56,7 +56,9 @@ class FusedSmall(torch.autograd.Function):
 
     @staticmethod
     @np.errstate(all="ignore")  # what is not finite shows in the loss
-    def forward(ctx: Any, x: Tensor, p: Tensor, y: Tensor, draw: Draw, family: Family) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, p: Tensor, y: Tensor, draw: Draw, family: Family, again: Again
+    ) -> Tensor:
         X, P, labels = x.detach().numpy(), p.detach().numpy(), y.numpy()
         rows, columns = _mixes(draw, X, P, labels, family.normalized)
         n, c, m, u = len(X), len(P), len(rows.b), len(columns.b)
@@ -84,10 +86,11 @@ class FusedSmall(torch.autograd.Function):
         value, D, factor = along(family, M, own)  # type: ignore[arg-type]
         ctx.save_for_backward(x, p)
         ctx.rest = (rows, columns, M, D, factor, unit, blend)
+        ctx.again = (again, draw, y)
         return torch.from_numpy(np.array(value, X.dtype))
 
     @staticmethod
-    @once_differentiable
+    @again_if_asked
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, p = ctx.saved_tensors
         rows, columns, M, D, factor, unit, blend = ctx.rest
@@ -101,7 +104,7 @@ class FusedSmall(torch.autograd.Function):
         by_L = torch.from_numpy(d_L)
         by_L.addmm_(torch.from_numpy(d_G), torch.from_numpy(blend).t())
         if unit is None:
-            return by_L @ p, by_L.t() @ x, None, None, None
+            return by_L @ p, by_L.t() @ x, None, None, None, None
 
         answered = d_originals * M[:n]
         of_columns = answered.sum(axis=0)
@@ -109,7 +112,7 @@ class FusedSmall(torch.autograd.Function):
         d_x = rows.lengths_back(x, of_rows, _dots(d_T, M[n:]) * factor[n:])
         d_p = columns.lengths_back(p, of_columns[:c], of_columns[c:])
         d_L *= unit
-        return d_x.addmm_(by_L, p), d_p.addmm_(by_L.t(), x), None, None, None
+        return d_x.addmm_(by_L, p), d_p.addmm_(by_L.t(), x), None, None, None, None
 
 
 class Mixes(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from proxysynth.losses.checks import check_batch, check_positive
+from proxysynth.losses.checks import check_batch, check_loss, check_positive
 from proxysynth.losses.plain import has_subproxies, penalty, plain_loss
 from proxysynth.losses.proxy_anchor import ProxyAnchor
 from proxysynth.regularizers.pairs import numpy_generator
@@ -152,8 +152,9 @@ def _draw(alpha: float, n: int, stages: Sequence[int], generator: torch.Generato
 
 def _check(owner: object, loss: Any, alpha: float) -> None:
     check_positive(owner, alpha=alpha)
+    check_loss(owner, loss)
     name, held = type(owner).__name__, type(loss).__name__
-    if not callable(loss) or plain_loss(loss) is not loss:
+    if plain_loss(loss) is not loss:
         raise ValueError(f"{name} holds a plain loss, got {held}: one regulariser at a time")
     if isinstance(loss, ProxyAnchor):
         raise ValueError(

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from proxysynth.losses.checks import (
     check_batch,
+    check_loss,
     check_not_negative,
     check_outcome,
     check_positive,
+    check_share,
 )
 from proxysynth.losses.plain import has_subproxies, penalty
 from proxysynth.losses.similarity import unit
@@ -79,10 +81,10 @@ class ProxySynthesis:
     def __post_init__(self) -> None:
         check_positive(self, alpha=self.alpha)
         check_not_negative(self, mu=self.mu)
-        if isinstance(self.loss, ProxySynthesis) or not callable(self.loss):
+        check_share(self, lam=self.lam)
+        check_loss(self, self.loss)
+        if isinstance(self.loss, ProxySynthesis):
             raise ValueError(f"ProxySynthesis holds a plain loss, got {self.loss!r}")
-        if self.lam is not None and not 0 <= self.lam <= 1:
-            raise ValueError(f"ProxySynthesis: lam must lie in 0..1 (or be None), got {self.lam!r}")
         if (self.embeddings, self.proxies) not in ABLATIONS:
             valid = "; ".join(f"{e!r} with {p!r}" for e, p in ABLATIONS)
             raise ValueError(
@@ -100,7 +102,8 @@ class ProxySynthesis:
         y = check_batch(x, y, p, subproxies=has_subproxies(self.loss), finite=False)
         draw = self.draw(y, generator)
         if draw is None:
-            return self.loss(x, y, p, generator=generator)
+            # A plain loss draws nothing: it need not take a generator.
+            return self.loss(x, y, p)
         value = self.on(draw, x, y, p)
         check_outcome(value, x)
         return value
@@ -111,7 +114,7 @@ class ProxySynthesis:
         if family is not None and (x.shape[0] + draw.i.shape[0]) * p.shape[0] > LARGE:
             return self.by_blocks(draw, x, y, p)
         if family is not None and (self.embeddings, self.proxies) == ("both", "both"):
-            return fused(family, x, y, p, draw)
+            return fused(family, x, y, p, draw, again=self.by_similarity)
         if hasattr(self.loss, "similarity") and hasattr(self.loss, "from_similarity"):
             return self.by_similarity(draw, x, y, p)
         return self.by_reference(draw, x, y, p)

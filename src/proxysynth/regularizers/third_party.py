@@ -13,12 +13,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from proxysynth.losses.checks import check_batch
+from proxysynth.losses.checks import check_batch, check_embeddings
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.regularizers.synthesis import synthesize
 
 COUNT = "num_classes"
 """What modules usually call their number of classes."""
+
+LISTS = ("label", "class", "target", "ids")
+"""What is in the name of a module's list of its classes (`proxy_labels`). Other tables may read
+0, 1, 2 as well, such as SphereFace's powers (`n_range`), and must stay as they are."""
 
 
 def synthesize_over(
@@ -45,6 +49,7 @@ def synthesize_over(
         class_count: name of the attribute that counts the classes, where it is not "num_classes".
         normalize: whether vectors are normalised before mixing; False for dot-product modules.
     """
+    _check_module(module)
     settings = ProxySynthesis(
         module, alpha=alpha, mu=mu, lam=lam, per_pair=per_pair, duplicates=duplicates
     )
@@ -99,11 +104,17 @@ class SynthesizedOver(nn.Module):
 
     def _proxies(self, embeddings: Tensor) -> tuple[Tensor, int, int]:
         """The weight with classes as rows, the dimension they have in it, and their number."""
+        check_embeddings(embeddings)
         weight = self.module.get_parameter(self.weight)
         d = embeddings.shape[-1]
         dims = [dim for dim in (0, 1) if weight.shape[1 - dim] == d]
         class_dim = self.class_dim
         if class_dim is None:
+            if not dims:
+                raise ValueError(
+                    f"embeddings have {d} dimensions, but {self.weight} is {tuple(weight.shape)}: "
+                    f"one of its sides must be {d}"
+                )
             if len(dims) != 1:
                 raise ValueError(
                     f"cannot tell which dimension of {self.weight} {tuple(weight.shape)} holds the "
@@ -150,6 +161,18 @@ class SynthesizedOver(nn.Module):
 def _add_prefix(self: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     for name in [name for name in state if name.startswith(prefix)]:
         state[f"{prefix}module.{name.removeprefix(prefix)}"] = state.pop(name)
+
+
+def _check_module(module: object) -> None:
+    if isinstance(module, SynthesizedOver):
+        raise ValueError(
+            "synthesize_over takes a loss module, got one that it returned: call it once"
+        )
+    if not isinstance(module, nn.Module):
+        raise ValueError(
+            f"synthesize_over takes an nn.Module that holds its proxies, got {module!r}: "
+            "make the module, or for a function of (x, y, p) use ProxySynthesis"
+        )
 
 
 def _weight_name(module: nn.Module, weight: str | None) -> str:
@@ -202,14 +225,16 @@ def _count_on(stand_in: nn.Module, name: str, old: int, new: int) -> None:
             object.__setattr__(module, name, new)
         for held in (module.__dict__, module._buffers):
             for key, value in list(held.items()):
-                if isinstance(value, Tensor) and _is_label_list(value, old):
+                if isinstance(value, Tensor) and _is_label_list(key, value, old):
                     held[key] = torch.arange(new, dtype=value.dtype, device=value.device)
 
 
-def _is_label_list(value: Tensor, c: int) -> bool:
+def _is_label_list(name: str, value: Tensor, c: int) -> bool:
+    named = any(word in name.lower() for word in LISTS)
     whole = not value.is_floating_point() and value.dtype != torch.bool
     return (
-        whole
+        named
+        and whole
         and value.shape == (c,)
         and bool((value == torch.arange(c, device=value.device)).all())
     )

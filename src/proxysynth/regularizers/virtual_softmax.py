@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from proxysynth.losses.checks import check_batch, check_positive
+from proxysynth.losses.checks import check_batch, check_loss, check_positive
 from proxysynth.losses.plain import has_subproxies, penalty, plain_loss
 from proxysynth.losses.similarity import at_least_float32
 
@@ -37,6 +37,7 @@ class VirtualSoftmax:
     clip: float | None = 10.0
 
     def __post_init__(self) -> None:
+        check_loss(self, self.loss)
         if self.clip is not None:
             check_positive(self, clip=self.clip)
         name = type(self.loss).__name__

@@ -86,7 +86,10 @@ def summarize(ranking: Ranking, ks: Iterable[int] = (1, 2, 4, 8)) -> dict[str, f
 
 def check_ks(ks: Iterable[int]) -> tuple[int, ...]:
     """ks as a tuple, or one sentence that says what is wrong with them."""
-    ks = tuple(ks)
+    try:
+        ks = tuple(ks)
+    except TypeError:
+        raise ValueError(f"ks must be several numbers, got {ks!r}: try ks=(1, 2, 4, 8)") from None
     for k in ks:
         if not is_whole(k) or k < 1:
             raise ValueError(f"ks must be whole numbers from 1 on, got {k!r}: try ks=(1, 2, 4, 8)")
