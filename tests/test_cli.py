@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -143,6 +144,8 @@ def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:
         (["train", "--loss", "arcfase"], "unknown loss 'arcfase': did you mean 'arcface'?"),
         (["train", "--regularizer", "mixup"], "unknown regularizer 'mixup'"),
         (["train", "--set", "lrr=1"], "Run has no field 'lrr': did you mean 'lr'?"),
+        (["train", "--set", "data=photos"], "give the data as the first word of the command"),
+        (["train", "--set", "regularizer.loss=cosface"], "name the loss with --loss"),
         (["train", "--set", "loss.scale=-1"], "scale must be a finite number above 0"),
         (["train", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
         (["train", "--device", "gpu"], "the device 'gpu' cannot be used here"),
@@ -174,6 +177,16 @@ def test_data_list_and_check(capsys, tmp_path) -> None:
     code, _, err = run(capsys, "data", "check", "cub20", str(tmp_path))
     assert code == 2
     assert "did you mean 'cub200'?" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_result_that_cannot_be_written_is_one_line() -> None:
+    command = [sys.executable, "-m", "proxysynth", "data", "list", "--json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert "cannot write the result to standard output (no space left on device)" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_too_little_memory_is_one_line(capsys, monkeypatch) -> None:

@@ -17,6 +17,7 @@ KINDS = {kind.__name__: kind for kind in [*ps.LOSSES.values(), ps.ProxySynthesis
 @dataclass(frozen=True)
 class Sample:
     steps: tuple[int, ...] = (1, 2)
+    names: tuple[str, ...] = ()
     rate: float = 0.1
     name: str = "x"
     mode: Literal["a", "b"] = "a"
@@ -46,11 +47,15 @@ def test_a_hash_depends_on_every_field() -> None:
         ("steps", "3,4", Sample(steps=(3, 4))),
         ("steps", "[5]", Sample(steps=(5,))),
         ("steps", "7", Sample(steps=(7,))),
+        ("names", "1, 02,x", Sample(names=("1", "02", "x"))),
+        ("names", "7", Sample(names=("7",))),
+        ("names", '["a,b", "7"]', Sample(names=("a,b", "7"))),
         ("name", "12", Sample(name="12")),
         ("mode", "b", Sample(mode="b")),
         ("limit", "3", Sample(limit=3)),
         ("limit", "none", Sample(limit=None)),
         ("flag", "true", Sample(flag=True)),
+        ("flag", "True", Sample(flag=True)),
         ("loss.scale", "30", Sample(loss=ps.NormSoftmax(30.0))),
     ],
 )
@@ -65,6 +70,8 @@ def test_set(path: str, text: str, expected: Sample) -> None:
         ("loss.scal", "2", "NormSoftmax has no field 'scal': did you mean 'scale'?"),
         ("rate.x", "2", "rate is 0.1 and has no field 'x'"),
         ("rate", "fast", "rate must be a number, got 'fast'"),
+        ("rate", '{"kind": ["a"]}', "unknown kind of value ['a']"),
+        ("names", "[1]", "names must be a text, got 1"),
         ("mode", "c", "mode must be one of 'a', 'b', got 'c'"),
         ("limit", "2.5", "limit must be a whole number or none, got '2.5'"),
         ("flag", "yes", "flag must be true or false, got 'yes'"),

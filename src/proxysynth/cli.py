@@ -47,7 +47,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         try:
             print(json.dumps(result), flush=True)
         except BrokenPipeError:  # whoever read it has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
+        except OSError as error:
+            _drop_output()
+            reason = os.strerror(error.errno).lower() if error.errno else str(error)
+            _end(f"cannot write the result to standard output ({reason}): make room", FAILED)
     sys.exit(0)
 
 
@@ -55,6 +59,11 @@ def _end(message: object, code: int, said: bool = True) -> NoReturn:
     if said:
         print(f"proxysynth: {' '.join(str(message).split())}", file=sys.stderr)
     sys.exit(code)
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere: at the end, Python would try again and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _warn(message: object, *_: object, **__: object) -> None:

@@ -28,7 +28,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 def look_up(name: str, table: Mapping[str, Any], what: str) -> Any:
     """`table[name]`, or one sentence that says what was expected."""
-    if name not in table:
+    if not isinstance(name, str) or name not in table:
         raise ValueError(f"unknown {what} {name!r}: {nearest(str(name), table)}")
     return table[name]
 
@@ -139,15 +139,18 @@ def _coerce(
         if item in args:
             return item
     elif origin is tuple:
+        # A part written without brackets keeps its text: a class may be called 7.
+        parts: list[tuple[Any, str | None]] = [(item, text)]
         if isinstance(item, str):
-            item = [_spelt(part) for part in item.split(",") if part]
-        if not isinstance(item, (list, tuple)):
-            item = [item]
+            parts = [(_spelt(part), part.strip()) for part in item.split(",") if part]
+        elif isinstance(item, (list, tuple)):
+            parts = [(part, None) for part in item]
         if len(args) == 2 and args[1] is Ellipsis:
-            return tuple(_coerce(part, args[0], where, kinds) for part in item)
-        if len(args) == len(item):
+            args = (args[0],) * len(parts)
+        if len(args) == len(parts):
             return tuple(
-                _coerce(part, arg, where, kinds) for part, arg in zip(item, args, strict=True)
+                _coerce(part, arg, where, kinds, written)
+                for (part, written), arg in zip(parts, args, strict=True)
             )
     elif isinstance(item, Mapping):
         return decode(item, kinds)
@@ -157,6 +160,8 @@ def _coerce(
         return float(item)
     elif hint is str and text is not None:
         return text
+    elif hint is bool and text is not None and text.lower() in ("true", "false"):
+        return text.lower() == "true"
     raise ValueError(
         f"{where} must be {_describe(hint)}, got {text if text is not None else item!r}"
     )

@@ -59,6 +59,13 @@ def test_every_unreadable_picture_is_told_with_its_reason(words, capsys, tmp_pat
     assert all(f"{path}: the file is empty\n" in err for path in bad)
 
 
+def test_going_on_without_bad_pictures_is_not_the_run_that_was_begun(words, capsys, tmp_path):
+    assert run(capsys, *words, "--out", tmp_path / "run")[0] == 0
+    code, out, err = run(capsys, "train", "--resume", "--skip-bad", "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert "skip_bad False there, True here" in err
+
+
 def test_an_empty_word_is_not_the_default(capsys) -> None:
     code, out, err = run(capsys, "train", "")
     assert (code, out) == (2, "")

@@ -1,10 +1,11 @@
 import os
+import re
 
 import pytest
 from PIL import Image
 
 from proxysynth.data import BadPictures, ClassSplit, check_splits, open_folder
-from proxysynth.data.folder import parts_of_folder
+from proxysynth.data.folder import parts_of_folder, whole_folder
 
 FOUR = {"ants": 3, "bees": 3, "cats": 3, "dogs": 3}
 
@@ -106,6 +107,27 @@ def test_a_class_called_train_among_others_is_a_class(make_folder):
         "train",
         "tram",
     ]
+
+
+def test_validation_may_be_called_val(make_folder):
+    parts = {"train": 2, "val": 3, "test": 2}
+    root = make_folder({f"{part}/{part}{i}": n for part, n in parts.items() for i in range(2)})
+    splits = open_folder(root)
+    assert splits.train.classes == ("train0", "train1")
+    assert splits.validation.names[0] == "val/val0/0.png"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [("train", "val"), ("train", "test", "extra"), ("train", "test", "val", "validation")],
+)
+def test_parts_that_do_not_fit_together_are_no_classes(make_folder, parts):
+    root = make_folder({f"{part}/{name}": 2 for part in parts for name in "ab"})
+    told = "(validation if wanted), got " + ", ".join(sorted(parts))
+    with pytest.raises(ValueError, match=re.escape(told) + ".* use --set split.train=DIR"):
+        open_folder(root)
+    with pytest.raises(ValueError, match=re.escape(told) + ".* give the sub-folder to test on"):
+        whole_folder(root)
 
 
 def test_parts_by_name(make_folder):

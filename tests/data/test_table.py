@@ -1,6 +1,7 @@
 import pytest
 
 from proxysynth.data import ClassSplit, open_table
+from proxysynth.data.table import whole_table
 
 FOUR = {"ants": 2, "bees": 2, "cats": 2, "dogs": 2}
 
@@ -84,6 +85,14 @@ def test_faults_are_named(root, lines, words):
     with pytest.raises(ValueError, match=words) as caught:
         open_table(write(root / "all.csv", *lines))
     assert "\n" not in str(caught.value)
+
+
+def test_what_to_do_about_a_path_outside_is_something_the_caller_has(root):
+    table = write(root / "all.csv", "path,label", "../a.jpg,x")
+    with pytest.raises(ValueError, match=r"--set split\.root=DIR"):
+        open_table(table)
+    with pytest.raises(ValueError, match="put the CSV into a folder that holds all pictures"):
+        whole_table(table)
 
 
 def test_other_faults(root):

@@ -1,3 +1,6 @@
+import re
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +9,7 @@ from PIL import Image
 import proxysynth as ps
 from proxysynth.training import Run, TrainingFailed, WrongFolder, load, train
 from proxysynth.training.prepare import open_splits
-from proxysynth.training.tensor_file import EMBEDDINGS, MODEL, read_tensors
+from proxysynth.training.tensor_file import EMBEDDINGS, MODEL, read_tensors, write_tensors
 from training.tiny_pictures import pictures
 
 
@@ -55,6 +58,9 @@ def test_no_pictures_give_no_embeddings(on_files):
 def test_what_is_no_picture_is_named(on_files, tmp_path):
     with pytest.raises(ValueError, match="paths, Pillow images or uint8 arrays"):
         load(on_files).embed([3.5])
+    for shape in ((9, 8, 4), (9, 8, 1), (0, 8, 3), (9, 0)):
+        with pytest.raises(ValueError, match=rf"{re.escape(str(shape))}: convert it"):
+            load(on_files).embed(np.zeros(shape, np.uint8))
     (tmp_path / "bad.png").write_bytes(b"x")
     with pytest.raises(ValueError, match=r"bad\.png"):
         load(on_files).embed(tmp_path / "bad.png")
@@ -66,8 +72,6 @@ def test_proxies_fit_the_classes(finished):
 
 
 def test_an_unfinished_run_is_loaded_from_its_checkpoint(finished, tmp_path):
-    import shutil
-
     shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "run" / MODEL).unlink()
     (tmp_path / "run" / "result.json").unlink()
@@ -85,13 +89,19 @@ def test_no_run(tmp_path):
 
 
 def test_weights_of_another_network_are_refused(finished, tmp_path):
-    import shutil
-
     shutil.copytree(finished, tmp_path / "run")
     text = (tmp_path / "run" / "run.json").read_text()
     (tmp_path / "run" / "run.json").write_text(text.replace('"width": 0.25', '"width": 0.5'))
     with pytest.raises(TrainingFailed, match="do not fit the backbone conv4"):
         load(tmp_path / "run")
+
+
+def test_a_model_of_something_else_is_refused(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    write_tensors(tmp_path / "run" / MODEL, {"proxies": torch.zeros(2, 3)})
+    with pytest.raises(TrainingFailed, match="does not say of which epoch") as caught:
+        load(tmp_path / "run")
+    assert "\n" not in str(caught.value)
 
 
 def test_no_published_weights_are_needed_to_load(tmp_path, monkeypatch):

@@ -28,6 +28,8 @@ from proxysynth.training import (
     train,
 )
 from proxysynth.training.checkpoint import Checkpoints
+from proxysynth.training.embed import EmbeddingsNotFinite
+from proxysynth.training.lock import locked
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run_folder import CHECKPOINT
 from proxysynth.training.tensor_file import EMBEDDINGS, read_tensors
@@ -265,7 +267,7 @@ def test_changed_pictures_are_refused(tmp_path):
     root = pictures(tmp_path / "set")
     run = Run(data=str(root), epochs=2, dim=8, width=0.25, batch_size=4, image_size=32)
     with pytest.raises(Stopped):
-        train(run, tmp_path / "run", progress=Stopper(1))
+        train(run, tmp_path / "run", progress=Stopper(5))  # after the first checkpoint
     shutil.copy(root / "class0" / "0.png", root / "class0" / "9.png")
     with pytest.raises(WrongFolder, match="have changed since the run"):
         train(run, tmp_path / "run")
@@ -326,6 +328,21 @@ def test_pictures_of_huge_numbers_end_in_a_sentence(glyph_run, tmp_path):
     run = replace(glyph_run, lr=1e38, optimizer="sgd", schedule="constant")
     with pytest.raises(NotFinite, match="not finite in step"):
         train(run, tmp_path / "run")
+
+
+def test_embeddings_that_break_while_weights_do_not_are_the_same_sentence(photo_run, tmp_path):
+    with pytest.raises(NotFinite, match=r"step \d+ of epoch \d.*lower learning rates") as caught:
+        train(replace(photo_run, lr=1e5, batch_size=16), tmp_path / "run")
+    assert isinstance(caught.value.__cause__, EmbeddingsNotFinite)
+
+
+def test_what_failed_before_its_first_checkpoint_is_corrected_in_its_folder(glyph_run, tmp_path):
+    with pytest.raises(Stopped):
+        train(replace(glyph_run, lr=0.5), tmp_path / "run", progress=Stopper(1))
+    with locked(tmp_path / "run"), pytest.raises(WrongFolder, match="another process"):
+        train(glyph_run, tmp_path / "run")
+    train(glyph_run, tmp_path / "run")
+    assert read_run(tmp_path / "run").run == glyph_run
 
 
 def fail_on(monkeypatch, name, code=errno.ENOSPC):

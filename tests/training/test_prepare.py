@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from proxysynth.data import AsIs, CenterCrop, Listing, MPerClass, RandomResizedCrop, Shuffled
-from proxysynth.training import Resources, Run, Silent
+from proxysynth.training import Resources, Run, Silent, Split
 from proxysynth.training.prepare import (
     evaluation_transform,
     make_network,
@@ -82,3 +82,16 @@ def test_a_missing_weights_file_is_named(photo_run, tmp_path):
     run = replace(photo_run, weights=str(tmp_path / "none.safetensors"))
     with pytest.raises(OSError, match="there is no weights file"):
         prepared(run)
+
+
+def test_too_few_test_pictures_are_found_before_any_is_read(photo_run):
+    run = replace(photo_run, split=Split(test_pictures=3))
+    with pytest.raises(ValueError, match="none of the 3 test pictures has another of its class"):
+        open_splits(run)
+
+
+def test_pictures_too_small_for_the_backbone_are_named():
+    with pytest.raises(ValueError, match=r"conv4 cannot take pictures of 8 x 8 .*larger") as caught:
+        make_network(Run(image_size=8), None)
+    assert "\n" not in str(caught.value)
+    assert make_network(Run(image_size=16), None).training

@@ -43,7 +43,10 @@ def test_it_says_which_classes_were_tested(shared, words):
     assert result.verdict.startswith(words)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "{}"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '"x"', "{}", '{"format": 1}', '{"format": "1"}', '{"format": 1, "notes": []}'],
+)
 def test_a_damaged_result_is_one_sentence(tmp_path, text):
     (tmp_path / RESULT).write_text(text)
     with pytest.raises(TrainingFailed, match="cannot be read"):

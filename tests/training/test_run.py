@@ -40,6 +40,7 @@ def test_identity_depends_on_every_field():
         "transforms": "mlrc",
         "best_by": "recall@1",
         "crop_scale": (0.5, 1.0),
+        "flip": 0.25,
         "decay_epochs": (3,),
         "ks": (1,),
         "embedding_lr": 1.0,
@@ -101,6 +102,10 @@ def test_fields_are_set_as_text():
         ({"precision": "float16"}, "precision"),
         ({"dim": 0}, "dim"),
         ({"evaluate_every": 0}, "evaluate_every"),
+        ({"seed": 2**63}, "seed"),
+        ({"flip": 1.5}, "flip"),
+        ({"crop_scale": (0.5, 0.2)}, "crop_scale"),
+        ({"crop_scale": (0.5,)}, "crop_scale"),
     ],
 )
 def test_a_wrong_field_is_named_in_one_sentence(wrong, named):

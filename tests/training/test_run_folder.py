@@ -55,14 +55,38 @@ def test_only_known_kinds_are_made(tmp_path):
         read_run(tmp_path)
 
 
-def test_the_same_run_may_go_on(tmp_path):
+@pytest.fixture(params=["checkpoint/step-000000003", "model.safetensors", "result.json"])
+def learnt(request, tmp_path):
+    """A folder of a run with something in it that would be lost."""
     write_run(tmp_path, RECORDED)
+    (tmp_path / request.param).mkdir(parents=True)
+    return tmp_path
+
+
+def test_the_home_folder_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    write_run(tmp_path, RECORDED)
+    assert read_run("~") == RECORDED
+
+
+def test_the_same_run_may_go_on(learnt, tmp_path):
     assert claim(tmp_path, Run(epochs=7)) == RECORDED
     assert claim(tmp_path / "new", Run()) is None
 
 
-def test_another_run_is_refused_by_name(tmp_path):
+def test_a_run_that_learnt_nothing_leaves_its_folder_free(tmp_path):
     write_run(tmp_path, RECORDED)
+    (tmp_path / "checkpoint" / ".unfinished-step-000000003").mkdir(parents=True)
+    assert claim(tmp_path, Run(epochs=8)) is None
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path):
+    with pytest.raises(WrongFolder, match="a name in UTF-8"):
+        claim(tmp_path / "caf\udce9", Run())
+
+
+def test_another_run_is_refused_by_name(learnt, tmp_path):
     other = replace(RECORDED.run, epochs=8, loss=ps.ProxySynthesis(ps.NormSoftmax(scale=9.0)))
     with pytest.raises(WrongFolder, match="another run") as caught:
         claim(tmp_path, other)

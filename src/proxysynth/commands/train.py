@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def _asked(args: argparse.Namespace) -> tuple[Run, Path]:
                 raise ValueError("--resume goes on with the run in a folder: name it with --out")
             recorded = read_run(args.out)
             if silent:
-                return recorded.run, args.out
+                skip = args.skip_bad or recorded.run.skip_bad
+                return replace(recorded.run, skip_bad=skip), args.out
         run = run_from_words(
             "glyphs" if args.data is None else args.data,
             args.loss or "norm_softmax",

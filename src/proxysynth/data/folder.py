@@ -2,14 +2,15 @@
 
 photos/boots/1.jpg            the classes are split into seen and unseen, see ClassSplit
 photos/train/boots/1.jpg      or the folder itself says which are which:
-photos/test/hats/2.jpg        train and test, or train, query and gallery; validation if wanted
+photos/test/hats/2.jpg        train and test, or train, query and gallery; validation, which may
+                              be called val, if wanted
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,9 @@ from .splits import Splits, require_usable
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 LAYOUTS = ({"train", "test"}, {"train", "query", "gallery"})  # validation may join either
+ALSO_CALLED = {"val": "validation"}
+# Beside train, these names are meant as parts and not as classes.
+BESIDE_TRAIN = frozenset({*PARTS, *ALSO_CALLED, "valid"} - {"train"})
 # Folders that systems leave beside pictures, some with thumbnails inside.
 CLUTTER = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN", "lost+found"})
 
@@ -45,10 +49,10 @@ def open_folder(root: str | os.PathLike[str], rule: ClassSplit | None = None) ->
         rule: how classes are split; given one, train/ and test/ are taken for classes too.
     """
     base = _folder(root)
-    found = {entry.name for entry in _entries(base) if _is_folder(entry)}
-    layout = found - {"validation"}
-    if rule is None and layout in LAYOUTS:
-        return parts_of_folder(base, {name: base / name for name in found})
+    if rule is None:
+        parts = _own_parts(base, "use --set split.train=DIR --set split.test=DIR")
+        if parts is not None:
+            return parts_of_folder(base, parts)
     scan = _scan(base)
     return (rule or ClassSplit())(listing_of_files(base, scan.files), str(root), scan.notes)
 
@@ -56,13 +60,13 @@ def open_folder(root: str | os.PathLike[str], rule: ClassSplit | None = None) ->
 def whole_folder(root: str | os.PathLike[str]) -> Listing | None:
     """Every picture of a folder without parts of its own, labelled by its sub-folder; else None."""
     base = _folder(root)
-    if {entry.name for entry in _entries(base) if _is_folder(entry)} - {"validation"} in LAYOUTS:
+    if _own_parts(base, "give the sub-folder to test on itself") is not None:
         return None
     return listing_of_files(base, _scan(base).files)
 
 
 def parts_of_folder(
-    root: str | os.PathLike[str], parts: dict[str, str | os.PathLike[str]]
+    root: str | os.PathLike[str], parts: Mapping[str, str | os.PathLike[str]]
 ) -> Splits:
     """The splits from a folder for each part, wherever under the root: train and test, or train,
     query and gallery, and validation if wanted; each has one sub-folder per class."""
@@ -101,6 +105,31 @@ def _relabelled(listing: Listing, classes: tuple[str, ...]) -> Listing:
     place = {name: i for i, name in enumerate(classes)}
     number = np.array([place[name] for name in listing.classes], dtype=np.int64)
     return replace(listing, labels=number[listing.labels], classes=classes)
+
+
+def _own_parts(base: Path, otherwise: str) -> dict[str, Path] | None:
+    """The folder of each part where the sub-folders are called so; None where they are classes.
+
+    Args:
+        otherwise: what to do, besides renaming, about names that are neither.
+    """
+    found = {entry.name: Path(entry.path) for entry in _entries(base) if _is_folder(entry)}
+    parts = {ALSO_CALLED.get(name, name): place for name, place in found.items()}
+    if len(parts) == len(found) and parts.keys() - {"validation"} in LAYOUTS:
+        return parts
+    if "train" in found and found.keys() & BESIDE_TRAIN and _holds_classes(found["train"]):
+        raise ValueError(
+            "expected the sub-folders train and test, or train, query and gallery (validation if "
+            f"wanted), got {_some(found)} in {base}: rename them, or {otherwise}"
+        )
+    return None
+
+
+def _holds_classes(place: Path) -> bool:
+    """Whether a folder has folders and no picture of its own, which a class would have."""
+    entries = _entries(place)
+    folders = [entry for entry in entries if _is_folder(entry)]
+    return bool(folders) and not any(_is_picture(e.path) for e in entries if e not in folders)
 
 
 def _folder(path: str | os.PathLike[str]) -> Path:

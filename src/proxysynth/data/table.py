@@ -19,6 +19,7 @@ from .listing import Listing, listing_of_files
 from .splits import Splits
 
 Row = tuple[str, str, str]  # name under the root, class, part
+SAY_THE_ROOT = "say which folder holds all pictures with --set split.root=DIR"
 
 
 def open_table(
@@ -59,13 +60,14 @@ def open_table(
 def whole_table(path: str | os.PathLike[str]) -> Listing | None:
     """Every picture of a CSV; None where it has a column `split` that says which are tested."""
     file = Path(os.path.abspath(os.path.expanduser(path)))
-    rows = _rows(file, file.parent)
+    rows = _rows(file, file.parent, "put the CSV into a folder that holds all pictures")
     if any(part for _, _, part in rows):
         return None
     return listing_of_files(file.parent, [(name, label) for name, label, _ in rows])
 
 
-def _rows(file: Path, base: Path) -> list[Row]:
+def _rows(file: Path, base: Path, outside: str = SAY_THE_ROOT) -> list[Row]:
+    """The lines of a CSV; `outside` is what to do about a path that leads out of the base."""
     try:
         with open(file, newline="", encoding="utf-8-sig") as stream:
             lines = list(csv.reader(stream))
@@ -87,7 +89,7 @@ def _rows(file: Path, base: Path) -> list[Row]:
         where = f"line {number} of {file.name}"
         if len(line) != len(header):
             raise ValueError(f"{where} must have {len(header)} columns, got {len(line)}")
-        name, label = _inside(line[0].strip(), base, where), line[1].strip()
+        name, label = _inside(line[0].strip(), base, where, outside), line[1].strip()
         part = line[2].strip().lower() if len(line) == 3 else ""
         if not label:
             raise ValueError(f"{where} must have a label, got none for {name}")
@@ -102,12 +104,9 @@ def _rows(file: Path, base: Path) -> list[Row]:
     return rows
 
 
-def _inside(text: str, base: Path, where: str) -> str:
+def _inside(text: str, base: Path, where: str, outside: str) -> str:
     """The path under the root, with forward slashes."""
     path = Path(os.path.normpath(base / text))
     if not text or path == base or not path.is_relative_to(base):
-        raise ValueError(
-            f"{where} must name a file under {base}, got {text!r}: say which folder holds all "
-            "pictures with --set split.root=DIR"
-        )
+        raise ValueError(f"{where} must name a file under {base}, got {text!r}: {outside}")
     return path.relative_to(base).as_posix()

@@ -81,6 +81,10 @@ def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
     return predict
 
 
+class EmbeddingsNotFinite(ValueError):
+    """A network whose weights are numbers made of pictures what is none."""
+
+
 @dataclass(frozen=True)
 class Tested:
     """Embeddings of a test and its metrics; `gallery` is None where queries are their own."""
@@ -112,6 +116,10 @@ def measure(
     g = gy = None
     if gallery is not None:
         g, gy = embed(net, gallery, features=features, tick=tick, ranks=ranks), _labels(gallery)
+    if not all(bool(torch.isfinite(made).all()) for made in (x, g) if made is not None):
+        raise EmbeddingsNotFinite(
+            "embeddings must be finite, got NaN or infinity: look at the weights"
+        )
     metrics: dict[str, float] = {}
     if ranks.first:
         metrics = evaluate(x, _labels(query), gallery=g, gallery_labels=gy, ks=ks, nmi=nmi)

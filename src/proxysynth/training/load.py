@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -71,7 +71,7 @@ class Trained:
         Args:
             workers: threads that decode files; None for as many as there are processors.
         """
-        alone = isinstance(pictures, (str, os.PathLike, Image.Image)) or _is_picture(pictures)
+        alone = isinstance(pictures, (str, os.PathLike, Image.Image)) or _is_one(pictures)
         several = cast(Iterable[Picture], [pictures] if alone else pictures)
         device = self.proxies.device
         made = [torch.empty(0, self.embedder.dim)]
@@ -100,11 +100,14 @@ class Trained:
             return Image.fromarray(shrunken(picture, side)) if side else open_picture(picture)
         if isinstance(picture, Image.Image):
             return picture if picture.mode == "L" else to_rgb(picture)
-        if _is_picture(picture):
+        if _is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size:
             return Image.fromarray(picture)
+        got = type(picture).__name__
+        if isinstance(picture, np.ndarray):
+            got = f"{picture.dtype} {picture.shape}"
         raise ValueError(
-            "embed takes paths, Pillow images or uint8 arrays (h, w) or (h, w, 3), got "
-            f"{type(picture).__name__}"
+            f"embed takes paths, Pillow images or uint8 arrays (h, w) or (h, w, 3), got {got}: "
+            "convert it"
         )
 
 
@@ -136,7 +139,12 @@ def load(folder: str | os.PathLike[str], device: str | None = None) -> Trained:
 def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     if (folder / MODEL).exists():
         tensors, about = read_tensors(folder / MODEL)
-        return tensors, int(about["epoch"])
+        if not isinstance(about.get("epoch"), int):
+            raise TrainingFailed(
+                f"{folder / MODEL} does not say of which epoch it is, so it is not the one that "
+                "was trained here: put that one back"
+            )
+        return tensors, about["epoch"]
     loaded = Checkpoints(folder / CHECKPOINT).load(recorded.identity)
     if loaded is None:
         raise TrainingFailed(
@@ -146,9 +154,10 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     return loaded.tensors, loaded.state.epoch
 
 
-def _is_picture(item: Any) -> bool:
+def _is_one(item: Any) -> TypeGuard[NDArray[np.uint8]]:
+    """Whether an array is one picture, if perhaps with channels that are not taken, not several."""
     return isinstance(item, np.ndarray) and item.dtype == np.uint8 and (
-        item.ndim == 2 or (item.ndim == 3 and item.shape[2] == 3)
+        item.ndim == 2 or (item.ndim == 3 and item.shape[2] in (1, 3, 4))
     )  # fmt: skip
 
 

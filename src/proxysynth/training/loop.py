@@ -29,7 +29,7 @@ from proxysynth.training.distributed_resume import (
     newest_checkpoint,
     shared_result,
 )
-from proxysynth.training.embed import Tested, measure, usual_ks
+from proxysynth.training.embed import EmbeddingsNotFinite, Tested, measure, usual_ks
 from proxysynth.training.faults import NotFinite, explained, not_finite
 from proxysynth.training.finish import finish
 from proxysynth.training.learner import Learner, make_learner
@@ -153,8 +153,12 @@ def _train(
                 check(state)
                 if state.epoch % run.evaluate_every == 0 or state.epoch == run.epochs:
                     tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
-                    tested = _test(ready, run, learner)
-                    state = _evaluated(state, run, tested, _validate(ready, run, learner, tested))
+                    try:
+                        tested = _test(ready, run, learner)
+                        validated = _validate(ready, run, learner, tested)
+                    except EmbeddingsNotFinite as error:
+                        raise failed(state.step) from error
+                    state = _evaluated(state, run, tested, validated)
                     if ranks.first:
                         append_metrics(folder, state.history[-1])
                     board(state.history[-1])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
+
 from proxysynth.data import (
     PIXELS,
     AsIs,
@@ -24,12 +26,15 @@ from proxysynth.data import (
     with_fold,
     with_validation,
 )
+from proxysynth.data.splits import require_usable
 from proxysynth.models.backbones import make_embedder
 from proxysynth.models.embedder import Embedder
 from proxysynth.training.progress import Progress
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.values import look_up
+
+SMALL = 64  # sides up to this may be too small for a backbone
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,8 @@ def open_splits(run: Run) -> Splits:
         splits = replace(splits, train=_fewer(splits.train, split.train_pictures))
     if split.test_pictures is not None:
         splits = replace(splits, query=_fewer(splits.query, split.test_pictures))
+    if split.train_pictures is not None or split.test_pictures is not None:
+        require_usable(splits)
     if run.task == "classification" and splits.train.classes != splits.query.classes:
         raise ValueError(
             f"classification tests the classes that it trains on, {splits.name} has others to "
@@ -136,7 +143,7 @@ def make_network(run: Run, side: int | None, trained: bool = False) -> Embedder:
         side: of pictures in memory, which keep their size unless the run says otherwise.
         trained: weights will be put into it, so that random ones do for now.
     """
-    return make_embedder(
+    net = make_embedder(
         run.backbone,
         run.dim,
         pooling=run.pooling,
@@ -149,6 +156,25 @@ def make_network(run: Run, side: int | None, trained: bool = False) -> Embedder:
         preprocess=run.pixels,
         frozen_batch_norm=run.freeze_batch_norm,
     )
+    if not trained and net.image_size <= SMALL:
+        _require_large_enough(net, run.backbone)
+    return net
+
+
+def _require_large_enough(net: Embedder, backbone: str) -> None:
+    """Ask for the features of an empty picture: layers that shrink it may leave nothing."""
+    pixels = look_up(net.preprocess, PIXELS, "kind of pixels")
+    side, mode = net.image_size, net.training
+    try:
+        with torch.inference_mode():
+            net.eval().features(torch.zeros(1, pixels.channels, side, side))
+    except RuntimeError as error:
+        raise ValueError(
+            f"the backbone {backbone} cannot take pictures of {side} x {side} pixels "
+            f"({str(error).splitlines()[0]}): choose a larger image_size"
+        ) from error
+    finally:
+        net.train(mode)
 
 
 def make_cache(run: Run, net: Embedder, resources: Resources) -> PictureCache | None:

@@ -80,14 +80,22 @@ def read_result(folder: Path) -> Result | None:
     try:
         told = json.loads(path.read_bytes())
         version = told.pop("format")
+        newer = version > FORMAT
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TrainingFailed(f"{path} cannot be read: delete it to have it made again") from error
-    if version > FORMAT:
+        raise _damaged(path) from error
+    if newer:
         raise WrongFolder(
             f"{path} was written by a newer version of proxysynth (format {version}, this one "
             f"reads {FORMAT}): upgrade proxysynth"
         )
     told = {name: value for name, value in told.items() if name in Result.__dataclass_fields__}
-    return Result(**{**told, "notes": tuple(told["notes"])})
+    try:
+        return Result(**{**told, "notes": tuple(told["notes"])})
+    except (KeyError, TypeError) as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> TrainingFailed:
+    return TrainingFailed(f"{path} cannot be read: delete it to have it made again")

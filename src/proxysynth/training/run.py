@@ -153,6 +153,13 @@ class Run:
         _check_shards(self)
         check_positive(self, width=self.width, lr=self.lr, proxy_lr=self.proxy_lr, eps=self.eps)
         check_not_negative(self, weight_decay=self.weight_decay, flip=self.flip, decay=self.decay)
+        if self.flip > 1:
+            raise ValueError(f"Run: flip must lie in 0..1, got {self.flip!r}")
+        if len(self.crop_scale) != 2 or not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
+            raise ValueError(
+                "Run: crop_scale must be two rising fractions of the area, such as (0.08, 1.0), "
+                f"got {self.crop_scale!r}"
+            )
         for name, least in _WHOLE.items():
             _check_whole(self, name, least)
         for name in ("embedding_lr", "clip_norm", "clip_value"):
@@ -202,6 +209,8 @@ KINDS: dict[str, type] = {
     + (*(kind for kind in REGULARIZERS.values() if kind is not None), Split, Run)
 }
 """What a `run.json` may hold: the classes that `values.decode` makes, and no other."""
+
+_MOST = 2**63 - 1  # torch counts no further
 
 # Whole-numbered fields, each with its least value; None is let through where the field allows it.
 _WHOLE = {
@@ -253,3 +262,5 @@ def _check_whole(run: Run, name: str, least: int) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"Run: {name} must be a whole number from {least} on, got {value!r}")
+    if value > _MOST:
+        raise ValueError(f"Run: {name} must be a whole number up to {_MOST}, got {value!r}")

@@ -12,10 +12,13 @@ from typing import Any
 
 from proxysynth.data import Splits
 from proxysynth.provenance import provenance
+from proxysynth.training.checkpoint import Checkpoints
 from proxysynth.training.durable import UNFINISHED, write_json
 from proxysynth.training.faults import WrongFolder, cannot_write
 from proxysynth.training.prepare import Prepared, resized_side
+from proxysynth.training.record import RESULT
 from proxysynth.training.run import KINDS, Run
+from proxysynth.training.tensor_file import MODEL
 from proxysynth.values import decode, encode
 
 FORMAT = 1
@@ -54,7 +57,7 @@ def read_run(folder: str | os.PathLike[str]) -> Recorded:
 
 def find_run(folder: Path) -> Recorded | None:
     """What the folder's `run.json` says, None where there is none."""
-    path = folder / RUN
+    path = folder.expanduser() / RUN
     try:
         told = json.loads(path.read_bytes())
         version = told["format"]
@@ -131,9 +134,18 @@ def describe(splits: Splits) -> dict[str, Any]:
 def claim(folder: Path, run: Run) -> Recorded | None:
     """Make sure that the folder is this run's, or free; returns what is recorded there.
 
-    A folder with files that are not a run's is not free: `--out ~/Pictures` is a slip.
+    A folder with files that are not a run's is not free: `--out ~/Pictures` is a slip. One whose
+    run broke off before it had learnt anything is: what failed can be corrected there. Whether
+    another process is at work in it is the lock's to say.
     """
+    if not _is_utf8(folder):
+        raise WrongFolder(
+            "a run's folder must have a name in UTF-8, else its model cannot be read, got "
+            f"{folder}: choose another folder"
+        )
     found = find_run(folder)
+    if found is not None and not _learnt(folder):
+        return None
     if found is not None:
         if found.run != run:
             raise WrongFolder(
@@ -152,6 +164,20 @@ def claim(folder: Path, run: Run) -> Recorded | None:
             "choose another folder"
         )
     return None
+
+
+def _learnt(folder: Path) -> bool:
+    """Whether there is something of a run that would be lost."""
+    made = any((folder / name).exists() for name in (MODEL, RESULT))
+    return made or bool(Checkpoints(folder / CHECKPOINT).steps())
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def make_folder(folder: Path) -> None:

@@ -14,6 +14,12 @@ from proxysynth.values import look_up, nearest, spelt_field
 
 NO_FIELDS = "the regularizer 'none' has no fields: leave out --set regularizer.{}"
 
+# Fields that are said elsewhere in a command.
+OPTIONS = {
+    "data": "give the data as the first word of the command instead",
+    "regularizer.loss": "name the loss with --loss instead",
+}
+
 
 def run_from_words(
     data: str = "glyphs",
@@ -44,6 +50,8 @@ def run_from_words(
         part, dot, name = path.rpartition(".")
         if part not in fields or (not dot and path in kinds):
             raise ValueError(f"--set {setting}: {_where(path, kinds)}")
+        if path in OPTIONS:
+            raise ValueError(f"--set {setting}: {OPTIONS[path]}")
         kind = kinds.get(part, Run)
         if kind is None:
             raise ValueError(NO_FIELDS.format(name))
