@@ -11,6 +11,7 @@ import pytest
 
 import proxysynth
 from proxysynth.cli import main
+from proxysynth.options import parser
 
 
 def run(capsys, *argv: str) -> tuple[int, str, str]:
@@ -163,6 +164,23 @@ def test_usage_errors_of_the_other_verbs(capsys, argv, expected, tmp_path, monke
     assert err.count("\n") == 1
     assert out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["train", "--out=~/x"], "out"),
+        (["compare", "a", "b", "-o", "~/x"], "out"),
+        (["search", "i", "p", "-o", "~/x"], "out"),
+        (["eval", "r", "--sheet", "~/x"], "sheet"),
+        (["bench", "--save", "~/x"], "save"),
+        (["export", "~/x", "--to", "onnx", "-o", "f"], "run"),
+    ],
+)
+def test_a_tilde_is_the_home_folder(argv, name, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert getattr(parser().parse_args(argv), name) == tmp_path / "x"
 
 
 def test_data_list_and_check(capsys, tmp_path) -> None:

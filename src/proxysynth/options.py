@@ -6,6 +6,7 @@ What a verb does lives in `commands/`, one file each, imported only when it is a
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -49,7 +50,7 @@ def _train(verbs: Any) -> None:
     train.add_argument("--seed", type=int, metavar="N")
     train.add_argument("--skip-bad", action="store_true", help="leave out unreadable pictures")
     train.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="settings")
-    train.add_argument("--out", type=Path, metavar="DIR", help="runs/... unless said otherwise")
+    train.add_argument("--out", type=_path, metavar="DIR", help="runs/... unless said otherwise")
     train.add_argument("--resume", action="store_true", help="go on with the run in --out")
     train.add_argument("--tensorboard", action="store_true")
     _machine(train)
@@ -58,7 +59,7 @@ def _train(verbs: Any) -> None:
 def _eval(verbs: Any) -> None:
     what = "a trained run's metrics, on other data too"
     evaluate = _verb(verbs, "eval", "evaluate:run_eval", what)
-    evaluate.add_argument("run", type=Path, metavar="RUN")
+    evaluate.add_argument("run", type=_path, metavar="RUN")
     evaluate.add_argument("data", nargs="?", metavar="DATA", help="unless given, the run's own")
     protocols = ["conventional", "deformation", "embedding_deformation"]
     evaluate.add_argument("--protocol", choices=protocols, default="conventional")
@@ -66,15 +67,15 @@ def _eval(verbs: Any) -> None:
     evaluate.add_argument("--nmi", action="store_true", help="cluster the embeddings too")
     evaluate.add_argument("--skip-bad", action="store_true", help="leave out unreadable pictures")
     evaluate.add_argument("--seed", type=int, metavar="N", help="of deformations, 0 unless given")
-    evaluate.add_argument("--sheet", type=Path, metavar="PNG", help="deformed pictures to look at")
+    evaluate.add_argument("--sheet", type=_path, metavar="PNG", help="deformed pictures to look at")
     evaluate.add_argument("--opposite-zoom", action="store_true", help="50 %% shrinks the picture")
     _machine(evaluate)
 
 
 def _compare(verbs: Any) -> None:
     compare = _verb(verbs, "compare", "compare:run_compare", "runs side by side", computes=False)
-    compare.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    compare.add_argument("-o", "--out", type=Path, metavar="FILE", help="also write an HTML page")
+    compare.add_argument("runs", nargs="+", type=_path, metavar="RUN")
+    compare.add_argument("-o", "--out", type=_path, metavar="FILE", help="also write an HTML page")
 
 
 def _mlrc(verbs: Any) -> None:
@@ -90,7 +91,7 @@ def _mlrc(verbs: Any) -> None:
     mlrc.add_argument("--scale", choices=SCALES, help="small for glyphs, else paper")
     mlrc.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="settings")
     mlrc.add_argument("--storage", metavar="URL", help="a database or journal file of Optuna")
-    mlrc.add_argument("--out", type=Path, metavar="DIR", help="runs/mlrc/... unless given")
+    mlrc.add_argument("--out", type=_path, metavar="DIR", help="runs/mlrc/... unless given")
     _machine(mlrc)
 
 
@@ -103,15 +104,15 @@ def _paper(verbs: Any) -> None:
     what = "a benchmark's folder, such as cub200:ROOT or cifar10:ROOT; repeatable"
     paper.add_argument("--data", action="append", default=[], metavar="NAME:ROOT", help=what)
     paper.add_argument("--seeds", type=int, metavar="N", help="3 at the scale small")
-    paper.add_argument("--out", type=Path, metavar="DIR", help="paper unless said otherwise")
+    paper.add_argument("--out", type=_path, metavar="DIR", help="paper unless said otherwise")
     _machine(paper)
 
 
 def _index(verbs: Any) -> None:
     index = _verb(verbs, "index", "index:run_index", "embed a folder of pictures into a file")
     index.add_argument("model", metavar="RUN", help="a run's folder, or a backbone's name")
-    index.add_argument("folder", type=Path, metavar="FOLDER")
-    index.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
+    index.add_argument("folder", type=_path, metavar="FOLDER")
+    index.add_argument("-o", "--out", type=_path, required=True, metavar="FILE")
     index.add_argument("--rebuild", action="store_true", help="embed all pictures again")
     index.add_argument("--approximate", action="store_true", help="prepare FAISS's search as well")
     _machine(index)
@@ -119,32 +120,32 @@ def _index(verbs: Any) -> None:
 
 def _search(verbs: Any) -> None:
     search = _verb(verbs, "search", "search:run_search", "the nearest pictures of an index")
-    search.add_argument("index", type=Path, metavar="FILE")
+    search.add_argument("index", type=_path, metavar="FILE")
     search.add_argument("pictures", nargs="+", metavar="IMAGE")
     search.add_argument("-k", type=int, default=10, metavar="N")
     search.add_argument("--threshold", type=float, metavar="S", help="least similarity, -1 to 1")
     search.add_argument("--label", metavar="NAME", help="only pictures of this label")
     search.add_argument("--approximate", action="store_true", help="by FAISS; says what it loses")
     search.add_argument("--open", action="store_true", help="write a contact sheet and show it")
-    search.add_argument("-o", "--out", type=Path, metavar="FILE", help="where the sheet goes")
-    search.add_argument("--run", type=Path, metavar="RUN", help="where the run is, if it moved")
+    search.add_argument("-o", "--out", type=_path, metavar="FILE", help="where the sheet goes")
+    search.add_argument("--run", type=_path, metavar="RUN", help="where the run is, if it moved")
     _machine(search)
 
 
 def _serve(verbs: Any) -> None:
     serve = _verb(verbs, "serve", "serve:run_serve", "a search page over an index")
-    serve.add_argument("index", type=Path, metavar="FILE")
+    serve.add_argument("index", type=_path, metavar="FILE")
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=8000, help="0 takes a free one")
-    serve.add_argument("--run", type=Path, metavar="RUN", help="where the run is, if it moved")
+    serve.add_argument("--run", type=_path, metavar="RUN", help="where the run is, if it moved")
     _machine(serve)
 
 
 def _export(verbs: Any) -> None:
     export = _verb(verbs, "export", "export:run_export", "a trained model for other programs")
-    export.add_argument("run", type=Path, metavar="RUN")
+    export.add_argument("run", type=_path, metavar="RUN")
     export.add_argument("--to", choices=["onnx", "torch"], required=True)
-    export.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
+    export.add_argument("-o", "--out", type=_path, required=True, metavar="FILE")
 
 
 def _data(verbs: Any) -> None:
@@ -159,10 +160,10 @@ def _data(verbs: Any) -> None:
     prepare = _verb(kinds, "prepare", "data:prepare_data", what, computes=False)
     for verb in (check, prepare):
         verb.add_argument("name", metavar="NAME")
-        verb.add_argument("root", type=Path, metavar="ROOT")
+        verb.add_argument("root", type=_path, metavar="ROOT")
         verb.add_argument("--allow-incomplete", action="store_true", help="accept what is there")
         verb.add_argument("--workers", type=int, metavar="N", help="threads that read pictures")
-    prepare.add_argument("-o", "--out", type=Path, metavar="DIR", help="ROOT-SIDE unless given")
+    prepare.add_argument("-o", "--out", type=_path, metavar="DIR", help="ROOT-SIDE unless given")
     prepare.add_argument("--side", type=int, default=256, metavar="N", help="of the short side")
 
 
@@ -171,7 +172,7 @@ def _bench(verbs: Any) -> None:
     bench = _verb(verbs, "bench", "bench:run_bench", what, computes=False)
     bench.add_argument("names", nargs="*", default=["all"], metavar="NAME", help="all, or some of")
     bench.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
-    bench.add_argument("--save", type=Path, metavar="DIR", help="write CSV files there")
+    bench.add_argument("--save", type=_path, metavar="DIR", help="write CSV files there")
 
 
 def _verb(
@@ -182,6 +183,11 @@ def _verb(
     made.add_argument("--json", action="store_true", help="one JSON object on standard output")
     made.set_defaults(run_verb=f"proxysynth.commands.{function}", computes=computes)
     return made
+
+
+def _path(text: str) -> Path:
+    """A path as it was meant: a shell leaves the ~ of --out=~/x alone."""
+    return Path(os.path.expanduser(text))
 
 
 def _machine(verb: argparse.ArgumentParser) -> None:

@@ -250,13 +250,6 @@ def test_names_that_are_no_text(tmp_path, pictures):
     assert "caf?" in path.read_text(encoding="utf-8")
 
 
-def test_a_page_may_go_to_the_home_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    assert write_page(Path("~/page.html"), page("x")) == tmp_path / "page.html"
-    assert (tmp_path / "page.html").is_file()
-
-
 def test_a_place_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(

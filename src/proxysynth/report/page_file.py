@@ -12,7 +12,6 @@ from .markup import Html
 
 def write_page(path: Path, page: Html) -> Path:
     """Write the page and return where it is. What cannot be written leaves an earlier page."""
-    path = path.expanduser()
     # A file's name may hold bytes that are no text: these become question marks.
     data = page.encode("utf-8", "replace")
     try:

@@ -57,7 +57,7 @@ def read_run(folder: str | os.PathLike[str]) -> Recorded:
 
 def find_run(folder: Path) -> Recorded | None:
     """What the folder's `run.json` says, None where there is none."""
-    path = folder.expanduser() / RUN
+    path = Path(os.path.expanduser(folder)) / RUN
     try:
         told = json.loads(path.read_bytes())
         version = told["format"]
