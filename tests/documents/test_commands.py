@@ -14,20 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from documents.pages import DOCUMENTS, ROOT, blocks
 from documents.smaller import PROGRAMS
 from proxysynth.options import parser
 from proxysynth.training import Run, train
 from training.tiny_pictures import pictures
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TAKES_MINUTES = {"mlrc.md"}
 
 
 def commands(document: Path) -> str:
     """Its blocks of bash, without the one that runs this suite."""
-    blocks = re.findall(r"```bash\n(.*?)```", document.read_text(), re.S)
-    return "".join(block for block in blocks if "&& pytest" not in block)
+    return "".join(block for block in blocks(document, "bash") if "&& pytest" not in block)
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +92,8 @@ def test_its_commands_run(document: Path, reader: Path) -> None:
 
 
 def _synopses() -> list[str]:
-    text = (ROOT / "README.md").read_text()
-    block = re.search(r"```text\n(proxysynth .*?)```", text, re.S)
-    return block[1].splitlines() if block else []
+    (listed,) = (b for b in blocks(ROOT / "README.md", "text") if b.startswith("proxysynth "))
+    return listed.splitlines()
 
 
 @pytest.mark.parametrize("line", _synopses())

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+from documents.pages import DOCUMENTS, ROOT, blocks
+
 BLOCKS = [
     pytest.param(block, id=f"{path.relative_to(ROOT)}:{number}")
     for path in DOCUMENTS
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.S))
+    for number, block in enumerate(blocks(path, "python"))
 ]
 
 
