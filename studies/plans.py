@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from variants import HarderPartners, ParentsApart
@@ -16,11 +18,25 @@ from proxysynth.regularizers import (
     ProxySynthesis,
     VirtualSoftmax,
 )
+from proxysynth.training.defaults import default_run
 from proxysynth.training.run import Run
 from proxysynth.training.split import Split
 
 GLYPHS = SCALES["small"].run("cub200", NormSoftmax())
 assert GLYPHS is not None
+
+# Proxy-anchor's own settings; the other losses share theirs.
+ANCHOR: dict[str, Any] = {
+    "batch_size": 180,
+    "optimizer": "adamw",
+    "pooling": "both",
+    "warmup_epochs": 1,
+    "clip_value": 10.0,
+}
+CUB_LOSSES = (
+    "norm_softmax", "proxy_anchor", "softmax", "arcface",
+    "sphereface", "cosface", "proxy_nca", "soft_triple",
+)  # fmt: skip
 
 CLASSES = (25, 50, 100, 200, 400, 800)
 FACES = (5, 12)
@@ -159,19 +175,63 @@ def cub200_preset(cub: str | None = None, **_: Any) -> Plan:
 def cub200(cub: str | None = None, **_: Any) -> Plan:
     """CUB-200-2011 at 96 pixels, EfficientNet-Lite0 from its ImageNet weights."""
     base = _cub(cub)
-    anchor = {"batch_size": 180, "optimizer": "adamw", "pooling": "both", "warmup_epochs": 1,
-              "clip_value": 10.0}  # fmt: skip
-    for name in ("norm_softmax", "proxy_anchor", "softmax", "arcface"):
-        own = anchor if name == "proxy_anchor" else {}
+    for name in CUB_LOSSES:
+        own = ANCHOR if name == "proxy_anchor" else {}
         for seed in range(3):
-            for kind, loss in _with_and_without(LOSSES[name]()):
+            for kind, loss in _with_and_without(trained_loss(name)):
                 run = replace(base, loss=loss, seed=seed, **own)
                 yield Planned(run, {"loss": name, "regularizer": kind, "seed": seed})
 
 
-def _cub(root: str | None) -> Run:
+def cub200_scale(cub: str | None = None, **_: Any) -> Plan:
+    """Norm-softmax on CUB-200-2011 at scale 11, three seeds; at 23 it is in `cub200`."""
+    for seed in range(3):
+        for kind, loss in _with_and_without(NormSoftmax(scale=11.0)):
+            run = replace(_cub(cub), loss=loss, seed=seed)
+            yield Planned(run, {"scale": 11.0, "regularizer": kind, "seed": seed})
+
+
+def cub200_few(cub: str | None = None, **_: Any) -> Plan:
+    """10, 25 and 50 seen classes of CUB-200-2011, 30 pictures each; other classes for each seed."""
+    images = Path(_needed(cub, "CUB-200-2011", "--cub")).resolve() / "images"
+    names = sorted(path.name for path in images.iterdir() if path.is_dir())
+    seen, unseen = names[:100], tuple(names[100:])
+    for classes in (10, 25, 50):
+        for seed in range(4):
+            chosen = tuple(sorted(random.Random(seed).sample(seen, classes)))
+            split = Split(seen_classes=chosen, unseen_classes=unseen,
+                          train_pictures=30 * classes, test_pictures=1500)  # fmt: skip
+            base = default_run(str(images), image_size=160, epochs=12, evaluate_every=12)
+            for kind, loss in _with_and_without(NormSoftmax()):
+                run = replace(base, split=split, loss=loss, seed=seed)
+                yield Planned(run, {"classes": classes, "regularizer": kind, "seed": seed})
+
+
+def grocery(grocery: str | None = None, **_: Any) -> Plan:
+    """GroceryStore at 96 pixels: 40 products seen, 41 unseen; Norm-softmax at two scales, and
+    Proxy-anchor."""
+    photos = str(Path(_needed(grocery, "GroceryStore", "--grocery")).resolve() / "photos")
+    base = replace(_cub("unused"), data=photos, split=Split(seed=0, unseen_fraction=41 / 81), ks=())
+    losses = {
+        "norm_softmax": (NormSoftmax(), {}),
+        "norm_softmax, scale 11": (NormSoftmax(scale=11.0), {}),
+        "proxy_anchor": (LOSSES["proxy_anchor"](), ANCHOR),
+    }
+    for name, (loss, own) in losses.items():
+        for seed in range(3):
+            for kind, made in _with_and_without(loss):
+                run = replace(base, loss=made, seed=seed, **own)
+                yield Planned(run, {"loss": name, "regularizer": kind, "seed": seed})
+
+
+def _needed(root: str | None, name: str, option: str) -> str:
     if root is None:
-        raise ValueError("this study needs the folder of CUB-200-2011: give it with --cub")
+        raise ValueError(f"this study needs the folder of {name}: give it with {option}")
+    return root
+
+
+def _cub(root: str | None) -> Run:
+    root = _needed(root, "CUB-200-2011", "--cub")
     base = SCALES["small"].with_roots({"cub200": root}).run("cub200", NormSoftmax())
     assert base is not None
     return replace(base, evaluate_every=2, ks=())
@@ -191,6 +251,9 @@ STUDIES: dict[str, Callable[..., Plan]] = {
     for study in (
         cub200,
         cub200_preset,
+        cub200_scale,
+        cub200_few,
+        grocery,
         glyph_losses,
         glyph_regularizers,
         glyph_classes,

@@ -28,6 +28,7 @@ def main() -> None:
     words.add_argument("--store", type=Path, default=Path("runs/studies"))
     words.add_argument("--results", type=Path, default=RESULTS)
     words.add_argument("--cub", metavar="ROOT", help="the folder of CUB-200-2011")
+    words.add_argument("--grocery", metavar="ROOT", help="the folder of GroceryStore")
     words.add_argument("--only-table", action="store_true", help="train nothing")
     words.add_argument("--threads", type=int)
     args = words.parse_args()
@@ -37,21 +38,39 @@ def main() -> None:
         return
     store, resources = Store(args.store), Resources(threads=args.threads)
     for name in args.names:
-        planned = list(STUDIES[name](cub=args.cub))
-        runs = [item.run for item in planned]
+        planned = list(STUDIES[name](cub=args.cub, grocery=args.grocery))
+        done = committed_rows(args.results / f"study_{name}.csv", planned)
+        runs = [item.run for item in planned if key(item) not in done]
         if not args.only_table:
             train_missing(runs, store, resources, Bars(), lambda run: 30.0)
         print(write_table(name, planned, store, args.results))
 
 
+def key(item: Planned) -> tuple[str, ...]:
+    """What identifies a row of a study, wherever its data and its store are."""
+    return tuple(map(str, item.columns.values()))
+
+
+def committed_rows(path: Path, planned: list[Planned]) -> dict[tuple[str, ...], dict[str, str]]:
+    """The rows that the table has already: their Runs are not trained again."""
+    if not path.exists() or not planned:
+        return {}
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {tuple(row.get(name) or "" for name in planned[0].columns): row for row in rows}
+
+
 def write_table(name: str, planned: list[Planned], store: Store, folder: Path) -> str:
     """The finished Runs as CSV; returns a sentence about it."""
-    rows = []
+    path = folder / f"study_{name}.csv"
+    done = committed_rows(path, planned)
+    rows: list[dict[str, Any]] = []
     for item in planned:
         result = store.result(item.run)
         if result is not None:
             rows.append({**item.columns, **row(item, result, store)})
-    path = folder / f"study_{name}.csv"
+        elif key(item) in done:
+            rows.append(done[key(item)])
     if rows:
         keys = list(dict.fromkeys(key for found in rows for key in found))
         text = io.StringIO()
