@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         synthesize_over as synthesize_over,
     )
     from proxysynth.retrieval import evaluate as evaluate
-    from proxysynth.serving import Index as Index
+    from proxysynth.search import Index as Index
     from proxysynth.training.load import load as load
 
 __version__ = "0.1.0"
@@ -49,7 +49,7 @@ _PLACES = {
         "synthesize_over",
     ),
     "retrieval": ("evaluate",),
-    "serving": ("Index",),
+    "search": ("Index",),
     "training.load": ("load",),
 }  # fmt: skip
 _HOME = {name: place for place, names in _PLACES.items() for name in names}

@@ -17,7 +17,8 @@ LAYERS = [
     ("models", "data", "retrieval", "sharding"),
     ("training",),
     ("protocols",),
-    ("paper", "serving", "bench", "report"),
+    ("paper", "search", "bench", "report"),
+    ("web",),
     ("commands", "options", "cli"),
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

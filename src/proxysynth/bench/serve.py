@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from proxysynth.bench.serve_load import Load, Request, drive
-from proxysynth.serving.describe_model import ModelIdentity, open_model
-from proxysynth.serving.store_index import store_index
+from proxysynth.search.describe_model import ModelIdentity, open_model
+from proxysynth.search.store_index import store_index
 from proxysynth.training import Run
 from proxysynth.training.prepare import make_network, resized_side
 from proxysynth.training.run_folder import Recorded, write_run

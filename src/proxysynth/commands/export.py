@@ -9,7 +9,7 @@ from rich.console import Console
 
 from proxysynth.commands.usage import understanding
 from proxysynth.options import UsageError
-from proxysynth.serving.export import export
+from proxysynth.search.export import export
 from proxysynth.training import load
 
 

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from proxysynth.commands.usage import resources, understanding
 from proxysynth.options import UsageError
-from proxysynth.serving.build_index import build_index
-from proxysynth.serving.describe_model import open_model
-from proxysynth.serving.index import Index
+from proxysynth.search.build_index import build_index
+from proxysynth.search.describe_model import open_model
+from proxysynth.search.index import Index
 from proxysynth.training.bars import Bars
 from proxysynth.training.faults import TrainingFailed
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from proxysynth.commands.usage import resources, understanding
-from proxysynth.serving.contact_sheet import write_contact_sheet
-from proxysynth.serving.index import Hit, Index
+from proxysynth.search.contact_sheet import write_contact_sheet
+from proxysynth.search.index import Hit, Index
 
 SHEET = Path("neighbours.html")
 

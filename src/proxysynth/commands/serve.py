@@ -23,9 +23,9 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
         raise RuntimeError(
             f"the search page needs {' and '.join(missing)}: pip install 'proxysynth[serve]'"
         )
-    from proxysynth.serving import Index
-    from proxysynth.serving.web.guard import is_loopback
-    from proxysynth.serving.web.server import listen, serve, url
+    from proxysynth.search import Index
+    from proxysynth.web.guard import is_loopback
+    from proxysynth.web.server import listen, serve, url
 
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port takes a number from 0 (any free one) to 65535, got {args.port}")

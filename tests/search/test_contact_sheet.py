@@ -1,0 +1,45 @@
+import re
+
+from PIL import Image
+
+from proxysynth.search import Index
+from proxysynth.search.build_index import build_index
+from proxysynth.search.contact_sheet import contact_sheet, write_contact_sheet
+
+
+def test_it_shows_queries_and_hits_in_order(index_file, photos, tmp_path):
+    index = Index.open(index_file)
+    Image.new("RGB", (50, 20), "red").save(tmp_path / "asked.png")
+    queries = [tmp_path / "asked.png", "class0/1.png"]
+    hits = index.search(queries, k=4)
+    path = write_contact_sheet(tmp_path / "sheet.html", index, queries, hits)
+    page = path.read_text()
+    assert page.count('src="data:image/png;base64,') == 6
+    places = [page.index(f"{hit.path}</figcaption>") for hit in hits]
+    assert places == sorted(places)
+    for hit in hits:
+        assert f"<b>{hit.similarity:.3f}</b>" in page
+    assert "the mean of 2" in page
+    assert not re.search(r"https?://", page)
+    assert "<script" not in page
+
+
+def test_a_picture_that_is_gone_leaves_a_gap(index_file, photos):
+    index = Index.open(index_file)
+    hits = index.search("class0/1.png", k=2)
+    index.path(hits[0].number).unlink()
+    page = contact_sheet(index, ["class0/1.png"], hits)
+    assert page.count('class="gone"') == 1
+    assert "Nothing as similar" in contact_sheet(index, ["class0/1.png"], [])
+
+
+def test_no_name_breaks_the_page(model, tmp_path):
+    root = tmp_path / "photos" / "<b>label"
+    root.mkdir(parents=True)
+    for name in ('"><script>alert(1).png', "plain.png"):
+        Image.new("RGB", (9, 9)).save(root / name.replace("/", ""))
+    index = Index.open(build_index(model, tmp_path / "photos", tmp_path / "a.index").file)
+    page = contact_sheet(index, ["<b>label/plain.png"], index.search("<b>label/plain.png"))
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "<b>label" not in page

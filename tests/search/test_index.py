@@ -1,0 +1,174 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import proxysynth as ps
+from proxysynth.search import Hit, Index
+from proxysynth.search.build_index import build_index
+from proxysynth.search.describe_model import open_model
+from search.made_up import made_up, vectors
+
+
+@pytest.fixture
+def index(index_file):
+    return Index.open(index_file)
+
+
+def test_the_index_of_a_folder(index, photos, run_folder):
+    files = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+    assert list(index.paths) == files
+    assert index.labels[0] == "class0"
+    assert index.labels[len(index) - 1] is None  # loose.png
+    assert list(index.label_names) == [f"class{i}" for i in range(4)]
+    assert index.path(0) == photos / files[0]
+    expected = ps.load(run_folder).embed([photos / name for name in files])
+    torch.testing.assert_close(index.vectors(), expected, rtol=0, atol=1e-6)
+    assert "12 pictures" in repr(index)
+
+
+def test_a_picture_finds_itself_first_unless_it_is_of_the_index(index, photos, tmp_path):
+    path = photos / "class1" / "0.png"
+    (tmp_path / "copy.png").write_bytes(path.read_bytes())
+    number = index.find(path)
+    for query in (tmp_path / "copy.png", Image.open(path), np.asarray(Image.open(path))):
+        hits = index.search(query, k=3)
+        assert hits[0].number == number
+        assert hits[0].similarity == pytest.approx(1, abs=1e-6)
+    with open(path, "rb") as file:
+        assert index.search(file, k=1)[0].path == "class1/0.png"
+    own = index.search(path, k=20)
+    assert number not in [hit.number for hit in own]
+    assert len(own) == len(index) - 1
+    assert own == index.search("class1/0.png", k=20)
+
+
+def test_hits_are_those_of_an_independent_product(index, photos):
+    number = index.find("class2/1.png")
+    x = index.vectors().double()
+    cosines = x @ x[number]
+    cosines[number] = -9
+    order = torch.argsort(cosines, descending=True)[:4].tolist()
+    hits = index.search("class2/1.png", k=4)
+    assert [hit.number for hit in hits] == order
+    assert [hit.similarity for hit in hits] == pytest.approx(cosines[order].tolist(), abs=1e-6)
+    assert hits[0] == Hit(order[0], index.paths[order[0]], index.labels[order[0]],
+                          hits[0].similarity)  # fmt: skip
+
+
+@pytest.mark.parametrize("query", [None, 3, [None], b"bytes"])
+def test_what_is_no_picture_is_one_sentence(index, query):
+    with pytest.raises(ValueError, match="a picture is a path, an opened file"):
+        index.search(query)
+
+
+def test_several_pictures_are_searched_by_their_mean(index, photos):
+    names = ["class0/1.png", "class3/2.png"]
+    numbers = [index.find(name) for name in names]
+    mean = index.vectors()[numbers].double().mean(0)
+    expected = torch.argsort(index.vectors().double() @ mean, descending=True).tolist()
+    expected = [number for number in expected if number not in numbers]
+    assert [hit.number for hit in index.search(names, k=50)] == expected
+    outside = index.search([Image.open(photos / name) for name in names], k=2)
+    assert outside[0].similarity == pytest.approx(
+        float((index.vectors() @ (mean / mean.norm()).float()).max()), abs=1e-5
+    )
+
+
+def test_threshold_and_label(index):
+    every = index.search("loose.png", k=50)
+    middle = every[4].similarity
+    assert index.search("loose.png", k=50, threshold=middle) == every[:5]
+    assert index.search("loose.png", k=50, threshold=1.0) == []
+    some = index.search("loose.png", k=50, label="class2")
+    assert some == [hit for hit in every if hit.label == "class2"]
+    assert len(some) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"k": 0}, "k must be a whole number from 1 on, got 0"),
+        ({"k": 2.5}, "k must be a whole number"),
+        ({"k": True}, "k must be a whole number"),
+        ({"threshold": 1.5}, "threshold is a cosine"),
+        ({"threshold": float("nan")}, "threshold is a cosine"),
+        ({"label": "clas1"}, "no label 'clas1' in the index: did you mean 'class1'"),
+    ],
+)
+def test_what_cannot_be_asked(index, asked, expected):
+    with pytest.raises(ValueError, match=expected):
+        index.search("loose.png", **asked)
+
+
+def test_queries_that_are_none(index, tmp_path):
+    with pytest.raises(ValueError, match="at least one picture"):
+        index.search([])
+    with pytest.raises(ValueError, match=r"no/such\.jpg: no such file"):
+        index.search("no/such.jpg")
+    (tmp_path / "a.jpg").write_text("text")
+    with pytest.raises(ValueError, match=r"a\.jpg"):
+        index.search(tmp_path / "a.jpg")
+
+
+def test_vectors_that_do_not_fit(index):
+    with pytest.raises(ValueError, match="8 dimensions of the index, got 3"):
+        index.search_vectors(torch.ones(1, 3))
+    with pytest.raises(ValueError, match="finite"):
+        index.search_vectors(torch.full((1, 8), torch.nan))
+    with pytest.raises(ValueError, match="leave_out"):
+        index.search_vectors(torch.ones(2, 8), leave_out=[1])
+
+
+def test_many_vectors_at_once(tmp_path):
+    x = vectors(40, 6)
+    index = Index.open(made_up(tmp_path / "a.index", x))
+    hits = index.search_vectors(5 * x[:3], 2, leave_out=[0, None, [2, 5]])
+    assert [len(one) for one in hits] == [2, 2, 2]
+    assert hits[0][0].number != 0
+    assert hits[1][0].number == 1
+    assert not {2, 5} & {hit.number for hit in hits[2]}
+    assert index.search_vectors(x[:1], 100)[0][-1].number in range(40)
+    with pytest.raises(ValueError, match="no label"):
+        index.search_vectors(x[:1], label="hat")
+
+
+def test_a_file_of_the_same_name_elsewhere_is_another_picture(index, tmp_path, monkeypatch):
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "loose.png")
+    monkeypatch.chdir(tmp_path)
+    assert index.find("loose.png") is None
+    monkeypatch.chdir("/")
+    assert index.find("loose.png") == len(index) - 1
+    assert index.find(tmp_path / "photos" / "class0" / ".." / "loose.png") == len(index) - 1
+    assert index.find("../secret.png") is None
+
+
+def test_an_open_index_stays_and_reload_gives_the_new_one(index, model, photos, index_file):
+    before = index.search("class1/1.png", k=50)
+    assert index.reload() is index
+    index.embedder()
+    (photos / "class0" / "1.png").unlink()
+    build_index(model, photos, index_file)
+    assert index.search("class1/1.png", k=50) == before
+    newer = index.reload()
+    assert newer.generation != index.generation
+    assert len(newer) == len(index) - 1
+    assert newer.embedder() is index.embedder()  # the same model is not loaded again
+    assert newer.reload() is newer
+
+
+def test_a_run_that_is_gone_or_another(index_file, tmp_path, run_folder, photos):
+    import shutil
+
+    moved = tmp_path / "moved"
+    shutil.copytree(run_folder, moved)
+    file = build_index(open_model(moved), photos, tmp_path / "b.index").file
+    shutil.rmtree(moved)
+    index = Index.open(file)
+    assert index.search("loose.png", k=1)  # nothing to embed: no model needed
+    with pytest.raises(ValueError, match=r"is gone: put it back, or say with --run"):
+        index.embedder()
+    assert index.embedder(run_folder).dim == 8
+    other = Index.open(made_up(tmp_path / "c.index", vectors(4, 8)))
+    with pytest.raises(ValueError, match="made by another model"):
+        other.embedder(run_folder)

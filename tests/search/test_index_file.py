@@ -1,0 +1,210 @@
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings, strategies as st
+
+from proxysynth.search import Index
+from proxysynth.search.index_file import ABOUT, FORMAT, PARTS, NotAnIndex
+from search.made_up import identity, made_up, vectors
+
+
+@pytest.fixture
+def file(tmp_path):
+    return made_up(tmp_path / "a.index", vectors(11, 4))
+
+
+def header_of(file) -> tuple[dict, bytes]:
+    data = file.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def write(file, header, body) -> None:
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def test_any_reader_of_safetensors_can_read_it(file):
+    tensors = safetensors.numpy.load_file(file)
+    np.testing.assert_array_equal(tensors["embeddings"], vectors(11, 4))
+    np.testing.assert_array_equal(tensors["stamps"], np.arange(22).reshape(11, 2))
+    ends = tensors["path_ends"]
+    assert tensors["path_text"][ends[3] : ends[4]].tobytes() == b"00000003.jpg"
+    assert set(tensors) == set(PARTS)
+
+
+def test_what_was_written_is_read(file):
+    index = Index.open(file)
+    assert len(index) == index.items == 11
+    assert index.dim == 4
+    assert index.model == identity(4)
+    assert index.root == file.parent
+    assert index.labels[:5] == [None, "label1", "label2", None, "label1"]
+    np.testing.assert_array_equal(index.vectors(2, 5).numpy(), vectors(11, 4)[2:5])
+
+
+def test_a_file_cut_off_anywhere_is_refused(file):
+    data = file.read_bytes()
+    for length in [*range(40), *range(40, len(data), 37), len(data) - 1]:
+        file.write_bytes(data[:length])
+        with pytest.raises(NotAnIndex, match="index"):
+            Index.open(file)
+
+
+@pytest.mark.parametrize(
+    ("part", "changed"),
+    [
+        ("embeddings", {"data_offsets": [0, 176]}),  # over another part
+        ("embeddings", {"shape": [11, 5]}),
+        ("embeddings", {"shape": [44]}),
+        ("embeddings", {"shape": [0, 4], "data_offsets": [0, 0]}),
+        ("embeddings", {"shape": [11, 0], "data_offsets": [0, 0]}),
+        ("embeddings", {"shape": [-11, -4]}),
+        ("embeddings", {"shape": [True, 4]}),
+        ("embeddings", {"shape": "many"}),
+        ("embeddings", {"dtype": "F64"}),
+        ("embeddings", {"data_offsets": [10**12, 10**12 + 176]}),
+        ("embeddings", {"shape": [1 << 62, 1 << 62], "data_offsets": [0, 1 << 124]}),
+        ("path_ends", {"shape": [11], "data_offsets": [0, 88]}),
+        ("path_text", {"data_offsets": [-5, 0]}),
+        ("path_text", {"data_offsets": [5]}),
+        ("label_codes", {"shape": [10]}),
+        ("label_codes", None),
+        ("stamps", {"data_offsets": [1, 177]}),
+    ],
+)
+def test_a_crafted_header_is_refused(file, part, changed):
+    header, body = header_of(file)
+    if changed is None:
+        del header[part]
+    else:
+        header[part] |= changed
+    write(file, header, body)
+    with pytest.raises(NotAnIndex) as said:
+        Index.open(file)
+    assert str(said.value).count("\n") == 0
+    assert "--rebuild" in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        ("{}", "not an index"),
+        ("[" * 100_000, "not an index"),
+        (json.dumps({"format": FORMAT + 1}), "newer version"),
+        (json.dumps({"format": FORMAT}), "which model"),
+        (json.dumps({"format": FORMAT, "model": {"dim": 3}}), "which model"),
+        (
+            json.dumps({"format": FORMAT, "root": 5, "generation": "", "model": {}}),
+            "which model",
+        ),
+    ],
+)
+def test_metadata_that_is_none_of_ours(file, about, expected):
+    header, body = header_of(file)
+    header["__metadata__"] = {ABOUT: about}
+    write(file, header, body)
+    with pytest.raises(NotAnIndex, match=expected):
+        Index.open(file)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), min_size=1, max_size=6))
+def test_changed_bytes_end_in_a_sentence_or_do_no_harm(changes):
+    with tempfile.TemporaryDirectory() as folder:
+        file = made_up(Path(folder) / "a.index", vectors(11, 4))
+        data = bytearray(file.read_bytes())
+        for place, byte in changes:
+            data[place % len(data)] = byte
+        file.write_bytes(data)
+        try:
+            index = Index.open(file)
+            for number in range(len(index)):
+                index.hit(number)
+            found = index.search_vectors(np.ones((1, index.dim), dtype=np.float32), 20)
+            index.find("00000003.jpg")
+        except ValueError:
+            return
+        assert all(-1 <= hit.similarity <= 1 for hit in found[0])
+
+
+def test_a_file_of_another_kind(tmp_path):
+    safetensors.numpy.save_file({"x": np.zeros(3)}, tmp_path / "model.safetensors")
+    (tmp_path / "photo.jpg").write_bytes(os.urandom(500))
+    for name in ("model.safetensors", "photo.jpg"):
+        with pytest.raises(NotAnIndex, match="not an index"):
+            Index.open(tmp_path / name)
+    with pytest.raises(NotAnIndex, match="there is no index"):
+        Index.open(tmp_path / "gone.index")
+    with pytest.raises(NotAnIndex, match="cannot open"):
+        Index.open(tmp_path)
+
+
+def test_paths_out_of_order_are_refused(tmp_path):
+    from proxysynth.search.store_index import store_index
+
+    stamps = np.zeros((2, 2), dtype=np.int64)
+    with pytest.raises(ValueError, match="sorted"):
+        store_index(
+            tmp_path / "x", identity(2), tmp_path, ["b", "a"], [None] * 2, stamps, [vectors(2, 2)]
+        )
+
+
+OPEN = """
+import resource, sys, time
+from proxysynth.search import Index
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+before, begun = resident(), time.perf_counter()
+index = Index.open(sys.argv[1])
+seconds = time.perf_counter() - begun
+last = index.hit(len(index) - 1)
+print(seconds, resident() - before, len(index), index.dim, repr(last.path))
+"""
+
+
+def sparse_index(file, n: int, d: int) -> None:
+    """An index of zeros that takes no room on the disk."""
+    told = {"format": FORMAT, "generation": "1", "root": "/", "model": identity(d).to_json()}
+    header, at = {"__metadata__": {ABOUT: json.dumps(told)}}, 0
+    shapes = {"path_ends": [n + 1], "label_ends": [2], "stamps": [n, 2], "embeddings": [n, d],
+              "label_codes": [n], "path_text": [60 * n], "label_text": [0]}  # fmt: skip
+    for name, shape in shapes.items():
+        size = int(np.prod(shape)) * {"I64": 8, "F32": 4, "I32": 4, "U8": 1}[PARTS[name]]
+        entry = {"dtype": PARTS[name], "shape": shape, "data_offsets": [at, at + size]}
+        header[name], at = entry, at + size
+    write(file, header, b"")
+    os.truncate(file, file.stat().st_size + at)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc to read memory")
+def test_ten_million_items_open_at_once(tmp_path):
+    file = tmp_path / "large.index"
+    try:
+        sparse_index(file, 10_000_000, 512)
+    except OSError as error:
+        pytest.skip(f"no file of 20 GB can be made here: {error}")
+    found = file.stat()
+    assert found.st_size > 20_000_000_000
+    if found.st_blocks * 512 > 10_000_000:
+        pytest.skip("this file system has no sparse files")
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN, file], capture_output=True, text=True, check=True
+    )
+    seconds, resident, n, d, path = done.stdout.split()
+    assert (n, d, path) == ("10000000", "512", "''")
+    assert float(seconds) < 1
+    assert int(resident) < 200_000_000
+    file.unlink()

@@ -1,0 +1,27 @@
+"""Indexes of made-up vectors, without pictures or a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from proxysynth.search.describe_model import ModelIdentity
+from proxysynth.search.store_index import store_index
+
+
+def identity(dim: int, weights: str = "0" * 16) -> ModelIdentity:
+    return ModelIdentity(
+        folder=None, run=None, epoch=0, backbone="none", dim=dim, preprocess="imagenet",
+        resize=256, crop=224, shrink=256, weights=weights,
+    )  # fmt: skip
+
+
+def write_vectors(file: Path, x: np.ndarray, name: str = "item", weights: str = "0" * 16) -> None:
+    """The rows of x as an index, of unit length."""
+    rows = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    paths = [f"{name}{i:07d}.jpg" for i in range(len(rows))]
+    labels = [None if i % 5 == 4 else f"label{i % 5}" for i in range(len(rows))]
+    stamps = np.zeros((len(rows), 2), dtype=np.int64)
+    model = identity(rows.shape[1], weights)
+    store_index(file, model, file.parent, paths, labels, stamps, [rows])

@@ -1,0 +1,201 @@
+"""The JSON API: what goes in, what comes out, against the index asked directly."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from proxysynth.search import Index
+from web.shop import CLASSES, EACH
+
+ITEMS = len(CLASSES) * EACH
+
+
+def brute(index: Index, vector: np.ndarray, k: int, leave_out: int | None = None):
+    """The nearest by a float64 loop."""
+    rows = np.asarray(index.vectors(), dtype=np.float64)
+    cosines = rows @ vector / np.linalg.norm(rows, axis=1) / np.linalg.norm(vector)
+    order = sorted(range(len(rows)), key=lambda i: (-cosines[i], i))
+    return [(i, cosines[i]) for i in order if i != leave_out][:k]
+
+
+def test_health_says_what_is_served(client) -> None:
+    told = client.get("/api/health").json()
+    assert told["status"] == "ok"
+    assert (told["items"], told["labels"], told["dim"]) == (ITEMS, len(CLASSES), 16)
+    assert told["report"] is True
+    assert told["model"] == "run (conv4)"
+
+
+def test_a_picture_of_the_index_finds_itself_first(client, shop) -> None:
+    path = shop / "pictures" / "drum" / "3.jpg"
+    answer = client.post("/api/search", files={"file": path.read_bytes()}, data={"k": 5})
+    assert answer.status_code == 200
+    hits = answer.json()["hits"]
+    assert len(hits) == 5
+    assert hits[0]["path"] == "drum/3.jpg"
+    assert hits[0]["similarity"] == pytest.approx(1, abs=1e-5)
+    similarities = [hit["similarity"] for hit in hits]
+    assert similarities == sorted(similarities, reverse=True)
+
+
+def test_a_vector_finds_what_a_slow_loop_finds(client, shop) -> None:
+    index = Index.open(shop / "shop.index")
+    vector = np.random.default_rng(3).normal(size=16)
+    asked = {"vector": vector.tolist(), "k": 7}
+    hits = client.post("/api/search/vector", json=asked).json()["hits"]
+    expected = brute(index, vector, 7)
+    assert [hit["id"] for hit in hits] == [i for i, _ in expected]
+    assert [hit["similarity"] for hit in hits] == pytest.approx([s for _, s in expected], abs=1e-5)
+
+
+def test_only_the_direction_of_a_vector_counts(client) -> None:
+    vector = np.random.default_rng(4).normal(size=16)
+    answers = [
+        client.post("/api/search/vector", json={"vector": (vector * scale).tolist()}).json()
+        for scale in (1.0, 1e200, 1e-200)
+    ]
+    ids = [[hit["id"] for hit in answer["hits"]] for answer in answers]
+    assert ids[0] == ids[1] == ids[2]
+    assert len(ids[0]) == 10
+
+
+def test_an_item_is_searched_from_and_not_found(client, shop) -> None:
+    index = Index.open(shop / "shop.index")
+    told = client.get("/api/items/17/search", params={"k": 6}).json()
+    assert told["query"]["path"] == index.paths[17]
+    expected = brute(index, np.asarray(index.vectors(17, 18)[0], np.float64), 6, leave_out=17)
+    assert [hit["id"] for hit in told["hits"]] == [i for i, _ in expected]
+
+
+def test_threshold_and_label_narrow(client) -> None:
+    every = client.get("/api/items/0/search", params={"k": 100}).json()["hits"]
+    assert len(every) == ITEMS - 1
+    least = every[9]["similarity"] - 1e-6
+    above = client.get("/api/items/0/search", params={"k": 100, "threshold": least}).json()["hits"]
+    assert [hit["id"] for hit in above] == [hit["id"] for hit in every if hit["similarity"] > least]
+    cups = client.get("/api/items/0/search", params={"k": 100, "label": "cup"}).json()["hits"]
+    assert [hit["id"] for hit in cups] == [hit["id"] for hit in every if hit["label"] == "cup"]
+    assert client.get("/api/items/0/search", params={"label": "none such"}).json()["hits"] == []
+
+
+def test_settings_of_an_upload_come_by_form_or_address(client, shop) -> None:
+    data = (shop / "pictures" / "cup" / "0.png").read_bytes()
+    form = client.post("/api/search", files={"file": data}, data={"k": 3, "label": "hat"}).json()
+    params = {"k": 3, "label": "hat"}
+    address = client.post("/api/search", files={"file": data}, params=params).json()
+    assert form == address
+    assert {hit["label"] for hit in form["hits"]} == {"hat"}
+    assert len(form["hits"]) == 3
+
+
+def test_unseen_classes_are_those_the_run_did_not_train_on(client, shop) -> None:
+    seen = set(json.loads((shop / "run" / "run.json").read_text())["classes"])
+    assert 0 < len(seen) < len(CLASSES)
+    labels = client.get("/api/labels").json()["labels"]
+    assert {one["label"]: one["seen"] for one in labels} == {c: c in seen for c in CLASSES}
+    assert {one["count"] for one in labels} == {EACH}
+    item = client.get("/api/items/0").json()
+    assert (item["path"], item["label"], item["seen"]) == ("apple/0.png", "apple", "apple" in seen)
+
+
+def test_the_map_has_every_picture_once(client) -> None:
+    told = client.get("/api/map").json()
+    assert told["id"] == list(range(ITEMS))
+    assert len(told["x"]) == len(told["y"]) == len(told["seen"]) == ITEMS
+    assert [told["labels"][code] for code in told["label"]] == sorted(CLASSES * EACH)
+    assert np.ptp(told["x"]) > 0.5
+    assert np.ptp(told["y"]) > 0.5
+
+
+def test_pictures_are_sent_as_jpeg(client, shop) -> None:
+    for kind, side in (("thumbnail", 320), ("picture", 1600)):
+        answer = client.get(f"/api/items/3/{kind}")
+        assert answer.headers["content-type"] == "image/jpeg"
+        (shop.parent / "got.jpg").write_bytes(answer.content)
+        with Image.open(shop.parent / "got.jpg") as image:
+            assert image.format == "JPEG"
+            assert max(image.size) <= side
+
+
+def test_browsing_shows_pictures_spread_over_the_index(client) -> None:
+    hits = client.get("/api/items", params={"k": 8}).json()["hits"]
+    assert len({hit["label"] for hit in hits}) == 8
+    hats = client.get("/api/items", params={"k": 3, "label": "hat"}).json()["hits"]
+    assert [hit["label"] for hit in hats] == ["hat"] * 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "words"),
+    [
+        ({"vector": [1.0, 2.0]}, 422, "16 dimensions of the index, got 2"),
+        ({"vector": [0.0] * 16}, 422, "not all of them 0"),
+        ({"vector": ["x"] * 16}, 422, "vector.0"),
+        ({"vector": [1.0] * 16, "k": 0}, 422, "k: "),
+        ({"vector": [1.0] * 16, "k": 10**9}, 422, "k: "),
+        ({"vector": [1.0] * 16, "threshold": 3}, 422, "threshold: "),
+        ({"vektor": []}, 422, "vector: "),
+    ],
+)
+def test_what_cannot_be_searched_is_said_in_one_sentence(client, asked, status, words) -> None:
+    answer = client.post("/api/search/vector", json=asked)
+    assert answer.status_code == status
+    assert words in answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"[" * 200_000, 400),
+        (b'{"vector": [' + b"9" * 10_000 + b"]}", 400),
+        (b'{"vector": [1e999]}', 422),
+        (b"\xff\xfe\x00", 400),
+        (b"", 422),
+        (b'{"vector": ' + b"[1]" * 700_000, 413),
+    ],
+)
+def test_bodies_that_are_made_to_hurt(client, body, status) -> None:
+    answer = client.post(
+        "/api/search/vector", content=body, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code in (status, 422)
+    assert list(answer.json()) == ["error"]
+
+
+def test_numbers_that_are_none_are_refused(client) -> None:
+    body = '{"vector": [' + ", ".join(["NaN"] * 16) + "]}"
+    answer = client.post("/api/search/vector", content=body)
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"/api/items/{ITEMS}", 404),
+        ("/api/items/-1", 422),
+        ("/api/items/x", 422),
+        ("/api/items/0?generation=another", 409),
+        ("/api/items/0/search?generation=another", 409),
+        ("/api/items/0/thumbnail?generation=another", 409),
+        ("/nothing", 404),
+        ("/page/app.py", 404),
+    ],
+)
+def test_what_is_not_there(client, path, status) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status
+    assert list(answer.json()) == ["error"]
+
+
+def test_the_report_is_shown_and_cannot_run(client, shop) -> None:
+    answer = client.get("/report")
+    assert answer.content == (shop / "run" / "report.html").read_bytes()
+    policy = answer.headers["content-security-policy"]
+    assert "sandbox" in policy
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'self'" in policy
+    assert answer.headers["x-frame-options"] == "SAMEORIGIN"  # the page's own frame

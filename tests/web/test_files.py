@@ -1,0 +1,98 @@
+"""Only pictures of the index leave the machine, and nothing that they carry besides."""
+
+from __future__ import annotations
+
+import io
+import os
+
+import pytest
+from PIL import Image
+
+from proxysynth.web.files import Thumbnails, encoded, open_listed
+from proxysynth.web.limits import Limits
+from proxysynth.web.refusal import Refused
+
+SECRET = b"the secret outside of the index"
+
+
+@pytest.fixture
+def root(tmp_path):
+    made = tmp_path / "pictures"
+    made.mkdir()
+    Image.new("RGB", (900, 600), "teal").save(made / "a.jpg")
+    (tmp_path / "secret.jpg").write_bytes(SECRET)
+    Image.new("RGB", (9, 9)).save(tmp_path / "private.png")
+    return made
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../secret.jpg", "../private.png", "/etc/passwd", "a.jpg/../../private.png", "", ".", "b.jpg",
+     "nul\0byte", "\udcff.jpg", "x" * 5000],
+)  # fmt: skip
+def test_a_path_that_leads_out_or_nowhere_is_refused(root, path) -> None:
+    with pytest.raises(Refused) as refused:
+        open_listed(root, path)
+    assert refused.value.status == 404
+
+
+def test_a_link_out_of_the_folder_is_refused_and_one_within_is_not(root) -> None:
+    (root / "out.png").symlink_to(root.parent / "private.png")
+    (root / "inside.jpg").symlink_to(root / "a.jpg")
+    (root / "up").symlink_to(root.parent)
+    for path in ("out.png", "up/private.png"):
+        with pytest.raises(Refused):
+            open_listed(root, path)
+    with open_listed(root, "inside.jpg") as file:
+        assert file.read(2) == b"\xff\xd8"
+
+
+def test_a_folder_beside_with_a_longer_name_is_outside(root) -> None:
+    beside = root.parent / "pictures2"
+    beside.mkdir()
+    Image.new("RGB", (9, 9)).save(beside / "x.png")
+    with pytest.raises(Refused):
+        open_listed(root, "../pictures2/x.png")
+
+
+def test_a_root_that_is_a_link_is_followed(root) -> None:
+    link = root.parent / "link"
+    link.symlink_to(root)
+    with open_listed(link, "a.jpg") as file:
+        assert file.read() == (root / "a.jpg").read_bytes()
+
+
+def test_a_pipe_is_not_waited_for(root) -> None:
+    os.mkfifo(root / "pipe.jpg")
+    with pytest.raises(Refused):
+        open_listed(root, "pipe.jpg")
+
+
+def test_what_a_picture_carries_stays(root) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "taken at home"
+    Image.new("RGB", (64, 48), "red").save(root / "told.jpg", exif=exif, comment=b"a comment")
+    data = encoded(root, "told.jpg", 320, Limits())
+    assert b"taken at home" not in data
+    assert b"a comment" not in data
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.size == (64, 48)
+
+
+def test_a_page_under_a_pictures_name_is_not_sent(root) -> None:
+    (root / "page.jpg").write_bytes(b"<html><script>alert(1)</script>")
+    with pytest.raises(Refused, match="HTML"):
+        encoded(root, "page.jpg", 320, Limits())
+
+
+def test_thumbnails_are_kept_within_bounds(root) -> None:
+    one = len(encoded(root, "a.jpg", 320, Limits()))
+    held = Thumbnails(Limits(), kept=3 * one)
+    first = held.get("g", 0, root, "a.jpg")
+    for number in range(1, 10):
+        held.get("g", number, root, "a.jpg")
+    assert len(held._held) == 3
+    (root / "a.jpg").unlink()
+    assert held.get("g", 9, root, "a.jpg") == first
+    with pytest.raises(Refused):
+        held.get("g", 0, root, "a.jpg")

@@ -1,0 +1,121 @@
+"""What stands before every route."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from proxysynth.web.guard import Guard, check_host, is_loopback
+from proxysynth.web.limits import Limits
+from proxysynth.web.refusal import Refused
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "localhost:8000", "127.0.0.1:80", "127.9.9.9", "[::1]:8000",
+     "LOCALHOST", "localhost."],
+)  # fmt: skip
+def test_names_of_this_machine(host) -> None:
+    check_host(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example",
+     "10.0.0.1", "localhost:8000.evil.example", "[::2]:80", "::1", "0.0.0.0", "localhost:1@evil"],
+)  # fmt: skip
+def test_other_names_are_refused_on_loopback(host) -> None:
+    with pytest.raises(Refused, match="localhost only"):
+        check_host(host)
+
+
+def test_what_is_loopback() -> None:
+    assert is_loopback("localhost")
+    assert is_loopback("127.0.0.1")
+    assert is_loopback("::1")
+    assert not is_loopback("0.0.0.0")
+    assert not is_loopback("example")
+
+
+def call(guard: Guard, chunks: list[bytes], headers=(), delay: float = 0.0):
+    """A request by hand: status, headers, body."""
+    sent, left = [], list(chunks)
+
+    async def receive():
+        await asyncio.sleep(delay)
+        body = left.pop(0) if left else b""
+        return {"type": "http.request", "body": body, "more_body": bool(left)}
+
+    async def send(message):
+        sent.append(message)
+
+    asked = [(b"host", b"localhost"), *headers]
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": asked}
+    asyncio.run(guard(scope, receive, send))
+    found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], found, b"".join(m.get("body", b"") for m in sent[1:])
+
+
+async def reads_everything(scope, receive, send):
+    count, more = 0, True
+    while more:
+        message = await receive()
+        count += len(message["body"])
+        more = message["more_body"]
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": str(count).encode()})
+
+
+def test_a_body_is_counted_while_it_comes_whatever_it_announces() -> None:
+    guard = Guard(reads_everything, Limits(body_bytes=1000), local=True)
+    assert call(guard, [b"x" * 500, b"x" * 500])[2] == b"1000"
+    status, _, body = call(guard, [b"x" * 100] * 50, [(b"content-length", b"10")])
+    assert status == 413
+    assert "send less" in json.loads(body)["error"]
+
+
+def test_an_announced_length_is_refused_before_anything_is_read() -> None:
+    guard = Guard(reads_everything, Limits(body_bytes=1000), local=True)
+    chunks = [b"x"] * 9
+    assert call(guard, chunks, [(b"content-length", b"1001")])[0] == 413
+
+
+def test_a_body_that_trickles_is_cut_off() -> None:
+    guard = Guard(reads_everything, Limits(body_seconds=0.05), local=True)
+    status, _, body = call(guard, [b"x"] * 1000, delay=0.02)
+    assert status == 408
+    assert "did not come within" in json.loads(body)["error"]
+
+
+def test_every_answer_has_the_headers(client) -> None:
+    for path in (
+        "/",
+        "/docs",
+        "/page/main.js",
+        "/api/health",
+        "/nothing",
+        "/api/items/0/thumbnail",
+    ):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["x-frame-options"] == "DENY"
+        assert "access-control-allow-origin" not in headers
+
+
+def test_a_foreign_name_is_refused_on_loopback_only(shop) -> None:
+    from fastapi.testclient import TestClient
+
+    from proxysynth.search import Index
+    from proxysynth.web.app import create_app
+
+    for local, status in ((True, 421), (False, 200)):
+        app = create_app(Index.open(shop / "shop.index"), local=local)
+        with TestClient(app, base_url="http://evil.example") as client:
+            assert client.get("/api/health").status_code == status

@@ -1,0 +1,137 @@
+"""An index that is replaced while it is served: no question is lost, the next sees the new one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+
+from fastapi.testclient import TestClient
+
+from proxysynth.search import Index
+from proxysynth.web.app import create_app
+from proxysynth.web.live_index import LiveIndex
+from web.made_index import write_vectors
+
+
+def serving(file):
+    app = create_app(Index.open(file))
+    return TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
+
+
+def until(true, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def test_a_replaced_index_is_noticed_and_old_numbers_are_refused(tmp_path) -> None:
+    draw = np.random.default_rng(0)
+    write_vectors(tmp_path / "an.index", draw.normal(size=(30, 8)))
+    with serving(tmp_path / "an.index") as client:
+        old = client.get("/api/health").json()
+        write_vectors(tmp_path / "an.index", draw.normal(size=(40, 12)))
+        until(lambda: client.get("/api/health").json()["items"] == 40)
+        new = client.get("/api/health").json()
+        assert new["dim"] == 12
+        assert new["generation"] != old["generation"]
+        answer = client.get("/api/items/3", params={"generation": old["generation"]})
+        assert answer.status_code == 409
+        assert answer.json()["error"] == "the index was replaced since: search again"
+        assert len(client.get("/api/map").json()["id"]) == 40
+
+
+def test_what_was_taken_stays_whole(tmp_path) -> None:
+    draw = np.random.default_rng(1)
+    write_vectors(tmp_path / "an.index", draw.normal(size=(30, 8)), "old")
+    live = LiveIndex(Index.open(tmp_path / "an.index"))
+    taken = live.current
+    rows = taken.index.vectors().numpy().copy()
+    write_vectors(tmp_path / "an.index", draw.normal(size=(9, 8)), "new")
+    live.look()
+    assert len(live.current.index) == 9
+    assert live.current.index.paths[0] == "new0000000.jpg"
+    assert taken.index.paths[29] == "old0000029.jpg"
+    assert np.array_equal(taken.index.vectors().numpy(), rows)
+
+
+def test_without_its_model_an_index_is_searched_by_what_it_holds(tmp_path) -> None:
+    write_vectors(tmp_path / "an.index", np.random.default_rng(0).normal(size=(30, 8)))
+    with serving(tmp_path / "an.index") as client:
+        answer = client.post("/api/search", files={"file": b"any bytes"})
+        assert answer.status_code == 503
+        assert answer.json()["error"].startswith("the model of this index cannot be loaded")
+        assert len(client.get("/api/items/3/search").json()["hits"]) == 10
+        assert client.get("/api/items/3/thumbnail").status_code == 404  # its files are gone, too
+
+
+@pytest.mark.parametrize("what", ["gone", "junk", "empty"])
+def test_a_file_that_is_no_index_leaves_the_old_one_in_place(tmp_path, caplog, what) -> None:
+    file = tmp_path / "an.index"
+    write_vectors(file, np.random.default_rng(2).normal(size=(5, 4)))
+    live = LiveIndex(Index.open(file))
+    taken = live.current
+    file.unlink()
+    if what != "gone":
+        (tmp_path / "other").write_bytes(b"junk" * 99 if what == "junk" else b"")
+        os.replace(tmp_path / "other", file)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            live.look()
+    assert live.current is taken
+    assert len(caplog.records) == 1  # said once
+    write_vectors(file, np.random.default_rng(2).normal(size=(6, 4)))
+    live.look()
+    assert len(live.current.index) == 6
+
+
+def test_no_request_is_lost_when_the_index_is_replaced_under_load(tmp_path) -> None:
+    """Every answer is of one index or the other, and right for it."""
+    draw = np.random.default_rng(3)
+    x = draw.normal(size=(400, 16))
+    file = tmp_path / "an.index"
+    write_vectors(file, x, "a")
+    wrong, counts, stop = [], {"a": 0, "b": 0}, threading.Event()
+    lock = threading.Lock()
+
+    def ask(client, seed):
+        mine = np.random.default_rng(seed)
+        while not stop.is_set():
+            i = int(mine.integers(400))
+            asked = {"vector": x[i].tolist(), "k": 3}
+            answer = client.post("/api/search/vector", json=asked)
+            if answer.status_code != 200:
+                wrong.append(answer.text)
+                continue
+            path = answer.json()["hits"][0]["path"]
+            # In the second index the rows stand in reverse.
+            expected = {"a": f"a{i:07d}.jpg", "b": f"b{399 - i:07d}.jpg"}[path[0]]
+            with lock:
+                counts[path[0]] += 1
+            if path != expected:
+                wrong.append((path, expected))
+
+    with serving(file) as client:
+        threads = [threading.Thread(target=ask, args=(client, seed)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        try:
+            until(lambda: counts["a"] > 20)
+            for turn in range(3):
+                name, rows = ("b", x[::-1]) if turn % 2 == 0 else ("a", x)
+                before = counts[name]
+                write_vectors(file, rows, name)
+                until(lambda before=before, name=name: counts[name] > before + 20)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+    assert wrong == []
+    assert counts["b"] > 20

@@ -1,0 +1,278 @@
+"""The page as a person meets it, in headless Chromium; and its files, which fetch nothing else."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import re
+import shutil
+import warnings
+from importlib.resources import files
+
+import pytest
+
+from web.shop import CLASSES, EACH
+
+PHONE = {"viewport": {"width": 393, "height": 727}, "has_touch": True, "is_mobile": True,
+         "device_scale_factor": 2}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, or a skip that says why there is none."""
+    why = ""
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        why = "the package playwright is not installed: pip install playwright"
+    names = ("chromium", "chromium-browser", "google-chrome")
+    place = next((found for found in map(shutil.which, names) if found), None)
+    if not why and place is None:
+        why = "there is no Chromium: install the package chromium of your system"
+    if why:
+        warnings.warn(f"browser tests are skipped: {why}", stacklevel=1)
+        pytest.skip(why)
+    with sync_playwright() as playwright:
+        try:
+            made = playwright.chromium.launch(
+                executable_path=place, args=["--no-sandbox", "--disable-gpu"]
+            )
+        except Error as error:
+            why = f"Chromium does not start: {str(error).splitlines()[0]}"
+            warnings.warn(f"browser tests are skipped: {why}", stacklevel=1)
+            pytest.skip(why)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def open_page(browser, address):
+    """Opens the page; at the end nothing may have been complained of or asked of another host."""
+    opened = []
+
+    def opening(path: str = "/", **how):
+        context = browser.new_context(**how)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        complaints = []
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda told: complaints.append(told.text) if told.type == "error" else 0)
+        page.on("request", lambda asked: complaints.append(asked.url)
+                if not asked.url.startswith((address, "blob:", "data:")) else 0)  # fmt: skip
+        page.goto(address + path)
+        opened.append((context, complaints))
+        return page
+
+    yield opening
+    for context, complaints in opened:
+        context.close()
+        # The browser itself tells of a refused upload; that is no fault of the page.
+        assert [one for one in complaints if "415" not in one] == []
+
+
+def cards(page):
+    return page.locator("#results .card:visible")
+
+
+def upload(page, path) -> None:
+    page.set_input_files("#file", path)
+    page.locator("#results .closeness").first.wait_for()
+
+
+def test_a_first_look(open_page) -> None:
+    page = open_page()
+    cards(page).first.wait_for()
+    assert cards(page).count() == 24
+    assert page.locator("#facts").text_content() == f"{len(CLASSES) * EACH} pictures · 8 labels"
+    assert page.get_by_role("tab", name="Search").get_attribute("aria-selected") == "true"
+    # A class with a strange name is text, not markup.
+    assert page.get_by_text("egg & <spoon>").count() >= 1
+    assert page.locator("spoon").count() == 0
+
+
+def test_upload_click_through_and_back(open_page, shop) -> None:
+    page = open_page()
+    upload(page, shop / "pictures" / "boat" / "1.jpg")
+    first = cards(page).first
+    assert first.get_attribute("aria-label").startswith("boat, boat/1.jpg, similarity 1.000")
+    assert page.locator("#query-note").text_content() == "1.jpg"
+    assert page.locator("#found-note").text_content() == "24 found"
+    first.locator("img").wait_for()
+    second = cards(page).nth(1).get_attribute("title").split(":")[0]
+    cards(page).nth(1).click()
+    page.locator("#query-note a").wait_for()
+    assert page.locator("#query-note a").text_content() == second
+    assert second not in [card.get_attribute("title") for card in cards(page).all()]
+    page.go_back()
+    page.get_by_text("1.jpg", exact=True).wait_for()
+    page.get_by_role("button", name="Start over").click()
+    page.get_by_role("heading", name="Pictures in the index").wait_for()
+
+
+def test_filter_by_label_and_threshold(open_page, shop) -> None:
+    page = open_page()
+    upload(page, shop / "pictures" / "cup" / "2.png")
+    page.get_by_label("Show", exact=True).select_option("48")
+    page.get_by_text("48 found").wait_for()
+    slider = page.get_by_label("Similarity at least")
+    slider.focus()
+    page.keyboard.press("End")
+    shown = cards(page).count()
+    assert 1 <= shown < 48
+    assert page.locator("#found-note").text_content().startswith(f"{shown} of 48")
+    page.keyboard.press("Home")
+    assert cards(page).count() == 48
+    page.get_by_label("Label", exact=True).fill("hat")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Nearest pictures labelled hat").wait_for()
+    assert {name.text_content() for name in page.locator(".name").all()} == {"hat"}
+    assert cards(page).count() == EACH
+    page.get_by_role("button", name="Any label").click()
+    page.get_by_text("48 found").wait_for()
+
+
+def test_a_text_file_gets_a_sentence_and_the_page_goes_on(open_page, shop, tmp_path) -> None:
+    page = open_page()
+    cards(page).first.wait_for()
+    (tmp_path / "notes.jpg").write_text("these are notes, not a picture")
+    page.set_input_files("#file", tmp_path / "notes.jpg")
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    assert alert.text_content().startswith("The file is not a picture that can be read: ")
+    assert alert.text_content().endswith(".")
+    upload(page, shop / "pictures" / "cup" / "2.png")
+    assert not alert.is_visible()
+
+
+@pytest.mark.parametrize("way", ["drop", "paste"])
+def test_a_picture_may_be_dropped_or_pasted(open_page, shop, way) -> None:
+    page = open_page()
+    cards(page).first.wait_for()
+    data = base64.b64encode((shop / "pictures" / "gate" / "0.png").read_bytes()).decode()
+    page.evaluate(
+        """([way, data]) => {
+            const bytes = Uint8Array.from(atob(data), (one) => one.charCodeAt(0));
+            const held = new DataTransfer();
+            held.items.add(new File([bytes], "gate.png", { type: "image/png" }));
+            window.dispatchEvent(way === "drop"
+                ? new DragEvent("drop", { dataTransfer: held, cancelable: true })
+                : new ClipboardEvent("paste", { clipboardData: held }));
+        }""",
+        [way, data],
+    )
+    page.locator("#results .closeness").first.wait_for()
+    assert cards(page).first.get_attribute("aria-label").startswith("gate, gate/0.png")
+
+
+def test_the_keyboard_is_enough(open_page) -> None:
+    page = open_page()
+    cards(page).first.wait_for()
+    reached = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate("document.activeElement.id || document.activeElement.className")
+        )
+    assert reached[:3] == ["skip", "tab-search", "file"]
+    assert "label" in reached
+    assert "card" in reached
+    while page.evaluate("document.activeElement.className") != "card":
+        page.keyboard.press("Tab")
+    width = page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
+    assert width == "3px"  # the focus is seen
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    second = cards(page).nth(1)
+    assert second.evaluate("(card) => card === document.activeElement")
+    page.keyboard.press("Enter")
+    page.locator("#query-note a").wait_for()
+    page.locator("#tab-search").focus()
+    page.keyboard.press("ArrowRight")
+    page.locator("#map").wait_for()
+    page.keyboard.press("ArrowRight")
+    page.locator("#report").wait_for()
+
+
+def test_the_map_shows_hovers_zooms_and_searches(open_page) -> None:
+    page = open_page("/#/map")
+    page.get_by_text("48 pictures; those that are alike lie near each other").wait_for()
+    assert page.get_by_text("unseen class").count() == 1  # the legend
+    canvas, tip = page.locator("#canvas"), page.locator("#tip")
+    inked = """(canvas) => {
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        return data.filter((value, i) => i % 4 === 3 && value).length;
+    }"""
+    page.wait_for_timeout(100)
+    before = canvas.evaluate(inked)
+    assert before > 48 * 9
+    box = canvas.bounding_box()
+    wide, high = int(box["width"]), int(box["height"])
+    for x, y in itertools.product(range(10, wide, 22), range(10, high, 22)):
+        page.mouse.move(box["x"] + x, box["y"] + y)
+        if tip.is_visible():
+            break
+    assert tip.is_visible()
+    assert tip.locator("figcaption").text_content()
+    page.get_by_role("button", name="Zoom in").click()
+    page.wait_for_timeout(100)
+    assert canvas.evaluate(inked) != before
+    page.get_by_role("button", name="Show all").click()
+    page.get_by_label("Highlight").fill("drum")
+    page.wait_for_timeout(100)
+    canvas.focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("+")
+    assert tip.is_visible()
+    page.keyboard.press("Enter")
+    page.locator("#query-note a").wait_for()
+    assert re.search(r"#/item/\d+/", page.url)
+
+
+def test_the_report_is_shown_in_a_frame_that_runs_nothing(open_page) -> None:
+    page = open_page("/#/report")
+    frame = page.frame_locator("#report-frame")
+    frame.get_by_text("Recall@1").first.wait_for()
+    assert page.locator("#report-frame").get_attribute("sandbox") == ""
+
+
+def test_a_phone_has_no_sideways_scrolling(open_page, shop) -> None:
+    page = open_page(**PHONE)
+    upload(page, shop / "pictures" / "flag" / "3.jpg")
+    for tab in ("Search", "Map", "Report"):
+        page.get_by_role("tab", name=tab).tap()
+        page.wait_for_timeout(100)
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, tab
+    page.get_by_role("tab", name="Search").tap()
+    cards(page).nth(2).tap()
+    page.locator("#query-note a").wait_for()
+
+
+def test_dark_mode_follows_the_system(open_page) -> None:
+    light, dark = (
+        open_page(color_scheme=scheme).evaluate("getComputedStyle(document.body).backgroundColor")
+        for scheme in ("light", "dark")
+    )
+    assert light == "rgb(255, 255, 255)"
+    assert dark == "rgb(20, 22, 26)"
+
+
+def test_the_api_is_described_on_a_page_of_its_own(open_page) -> None:
+    page = open_page("/docs")
+    page.get_by_text("/api/search/vector").wait_for()
+    assert page.locator("article").count() == 11
+
+
+def test_no_file_of_the_page_names_another_host() -> None:
+    from proxysynth.web.app import PAGE
+
+    folder = files("proxysynth.web").joinpath("page")
+    assert {entry.name for entry in folder.iterdir()} == set(PAGE)
+    for name in PAGE:
+        text = folder.joinpath(name).read_text(encoding="utf-8")
+        links = re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}\S*", text)
+        assert [link for link in links if "www.w3.org/2000/svg" not in link] == [], name
+        assert "style=" not in text, name  # the policy forbids styles and scripts in line
+        assert not re.search(r"\son[a-z]+=", text), name

@@ -1,0 +1,134 @@
+"""Listening, and what the command says when it cannot."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from proxysynth.cli import main
+from proxysynth.web.server import listen, url
+
+
+def ended(capsys, *argv: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as end:
+        main(argv)
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, err
+    return end.value.code, err
+
+
+def test_an_index_that_is_none(capsys, tmp_path) -> None:
+    (tmp_path / "x.index").write_bytes(b"this is not an index")
+    code, err = ended(capsys, "serve", str(tmp_path / "x.index"))
+    assert code == 2
+    assert "is not an index of proxysynth" in err
+    code, err = ended(capsys, "serve", str(tmp_path / "none.index"))
+    assert code == 2
+    assert "there is no index" in err
+
+
+def test_a_port_in_use(capsys, shop) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, err = ended(capsys, "serve", str(shop / "shop.index"), "--port", str(port))
+    assert code == 1
+    assert f"port {port} of 127.0.0.1 is in use: choose another with --port" in err
+
+
+def test_a_port_that_is_none(capsys, shop) -> None:
+    code, err = ended(capsys, "serve", str(shop / "shop.index"), "--port", "99999")
+    assert code == 2
+    assert "--port takes a number from 0 (any free one) to 65535, got 99999" in err
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 300])
+def test_a_host_that_is_not_known(capsys, shop, host) -> None:
+    code, err = ended(capsys, "serve", str(shop / "shop.index"), "--host", host)
+    assert code == 1
+    assert "no address is known for the host" in err
+
+
+def test_an_address_of_another_machine(capsys, shop) -> None:
+    code, err = ended(capsys, "serve", str(shop / "shop.index"), "--host", "192.0.2.1")
+    assert code == 1
+    assert "192.0.2.1 is not an address of this machine" in err
+
+
+def test_without_the_extra_a_sentence_names_it(capsys, shop, monkeypatch) -> None:
+    from proxysynth.commands import serve
+
+    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "uvicorn" else name)
+    code, err = ended(capsys, "serve", str(shop / "shop.index"))
+    assert code == 1
+    assert "the search page needs uvicorn: pip install 'proxysynth[serve]'" in err
+
+
+def test_addresses_for_people() -> None:
+    with listen("127.0.0.1", 0) as bound:
+        port = bound.getsockname()[1]
+        assert url(bound, "127.0.0.1") == f"http://127.0.0.1:{port}"
+        assert url(bound, "0.0.0.0") == f"http://localhost:{port}"
+        assert url(bound, "::1") == f"http://[::1]:{port}"
+
+
+def test_a_connection_that_brings_no_request_is_closed(shop, monkeypatch) -> None:
+    import threading
+
+    from proxysynth.search import Index
+    from proxysynth.web import server
+
+    monkeypatch.setattr(server, "HEADER_SECONDS", 0.3)
+    made = []
+    real = server.uvicorn.Server
+    monkeypatch.setattr(
+        server.uvicorn, "Server", lambda config: made.append(real(config)) or made[0]
+    )
+    bound = listen("127.0.0.1", 0)
+    index = Index.open(shop / "shop.index")
+    thread = threading.Thread(target=server.serve, args=(index, bound, "127.0.0.1"), daemon=True)
+    thread.start()
+    port = bound.getsockname()[1]
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:
+        slow.sendall(b"GET /api/health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        assert slow.recv(100) == b""  # closed, without a word
+    quick = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    quick.connect()
+    first = quick.sock.getsockname()
+    for _ in range(3):
+        quick.request("GET", "/api/health")
+        assert json.load(quick.getresponse())["status"] == "ok"
+        time.sleep(0.2)
+    assert quick.sock.getsockname() == first  # one that asks again and again stays open
+    quick.close()
+    made[0].should_exit = True
+    thread.join(20)
+
+
+def test_the_command_serves_until_it_is_interrupted(shop) -> None:
+    command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0"]
+    served = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    try:
+        line = served.stderr.readline()
+        assert "48 pictures at http://127.0.0.1:" in line
+        address = line.split(" at ")[1].split()[0]
+        with urllib.request.urlopen(f"{address}/api/health", timeout=30) as answer:
+            assert answer.status == 200
+        served.send_signal(signal.SIGINT)
+        _, err = served.communicate(timeout=30)
+    finally:
+        served.kill()
+    assert "Traceback" not in err
+    assert served.returncode == 0
