@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from variants import HarderPartners, ParentsApart
 
+import proxysynth as ps
+from proxysynth.data import open_data
 from proxysynth.losses import LOSSES, NormSoftmax, Softmax
 from proxysynth.paper.scale import SCALES, trained_loss
 from proxysynth.regularizers import (
@@ -49,6 +52,8 @@ class Planned:
 
     run: Run
     columns: dict[str, Any]
+    measure: Callable[[Any], dict[str, float]] | None = None
+    """More measures of the trained model."""
 
 
 Plan = Iterator[Planned]
@@ -210,7 +215,8 @@ def cub200_few(cub: str | None = None, **_: Any) -> Plan:
 def grocery(grocery: str | None = None, **_: Any) -> Plan:
     """GroceryStore at 96 pixels: 40 products seen, 41 unseen; Norm-softmax at two scales, and
     Proxy-anchor."""
-    photos = str(Path(_needed(grocery, "GroceryStore", "--grocery")).resolve() / "photos")
+    root = Path(_needed(grocery, "GroceryStore", "--grocery")).resolve()
+    photos = str(root / "photos")
     base = replace(_cub("unused"), data=photos, split=Split(seed=0, unseen_fraction=41 / 81), ks=())
     losses = {
         "norm_softmax": (NormSoftmax(), {}),
@@ -221,7 +227,21 @@ def grocery(grocery: str | None = None, **_: Any) -> Plan:
         for seed in range(3):
             for kind, made in _with_and_without(loss):
                 run = replace(base, loss=made, seed=seed, **own)
-                yield Planned(run, {"loss": name, "regularizer": kind, "seed": seed})
+                columns = {"loss": name, "regularizer": kind, "seed": seed}
+                yield Planned(run, columns, partial(_against_catalogue, root, run))
+
+
+def _against_catalogue(root: Path, run: Run, model: Any) -> dict[str, float]:
+    """Photographs of unseen products as queries, their catalogue pictures as the gallery."""
+    unseen = open_data(run.data, **run.split.options()).query.classes
+    query, gallery = (
+        [(path, label) for label in unseen for path in sorted((root / part / label).iterdir())]
+        for part in ("photos", "catalogue")
+    )
+    x, g = (model.embed([path for path, _ in part]) for part in (query, gallery))
+    y, gy = ([unseen.index(label) for _, label in part] for part in (query, gallery))
+    found = ps.evaluate(x, y, gallery=g, gallery_labels=gy, ks=(1, 2, 4, 8))
+    return {f"catalogue_{key}": found[key] for key in ("recall@1", "recall@4", "map@r")}
 
 
 def _needed(root: str | None, name: str, option: str) -> str:

@@ -88,9 +88,14 @@ def row(item: Planned, result: Result, store: Store) -> dict[str, Any]:
     history = [json.loads(line) for line in lines]
     fold = item.run.split.fold
     best = max(line["recall@1"] for line in history)
+    more = {}
+    if item.measure is not None:
+        measure = item.measure
+        more = store.kept("measures", item.run, lambda: measure(store.model(item.run)))
     return {
         "tested_on": "unseen classes" if fold is None else "held-out seen classes",
         **{key: f"{value:.5f}" for key, value in result.metrics.items() if _wanted(key)},
+        **{key: f"{value:.5f}" for key, value in more.items()},
         "untrained_recall@1": f"{result.untrained['recall@1']:.5f}",
         "best_on_test_recall@1": f"{best:.5f}" if len(history) > 1 else "",
         "epoch": result.epoch,

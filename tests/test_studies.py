@@ -31,14 +31,29 @@ def studies(monkeypatch):
 
 
 def test_every_run_is_planned_once(studies, tmp_path) -> None:
-    counts = {"cub200": 24, "glyph_losses": 160, "glyph_regularizers": 45, "glyph_classes": 72,
+    counts = {"cub200": 48, "cub200_scale": 6, "cub200_few": 24, "grocery": 18, "glyph_losses": 160, "glyph_regularizers": 45, "glyph_classes": 72,
               "glyph_settings": 52, "glyph_scales": 56, "glyph_variants": 56, "glyph_more": 16,
               "glyph_preset": 30, "cub200_preset": 9}  # fmt: skip
+    for number in range(200):
+        (tmp_path / "images" / f"{number:03d}").mkdir(parents=True)
     for name, study in studies.STUDIES.items():
-        planned = list(study(cub=str(tmp_path)))
+        planned = list(study(cub=str(tmp_path), grocery=str(tmp_path)))
         assert len({item.run.identity for item in planned}) == len(planned) == counts[name]
         for item in planned[:3]:
             assert decode(encode(item.run), KINDS) == item.run
+
+
+def test_a_committed_row_is_not_trained_again(studies, tmp_path) -> None:
+    planned = [
+        studies.Planned(Run(seed=seed), {"loss": "softmax", "seed": seed}) for seed in (0, 1)
+    ]
+    (tmp_path / "study_tiny.csv").write_text("loss,seed,map@r,run\nsoftmax,0,0.5,abc\n")
+    assert list(studies.committed_rows(tmp_path / "study_tiny.csv", planned)) == [("softmax", "0")]
+    studies.write_table("tiny", planned, Store(tmp_path / "store"), tmp_path)
+    with open(tmp_path / "study_tiny.csv", newline="") as file:
+        assert list(csv.DictReader(file)) == [
+            {"loss": "softmax", "seed": "0", "map@r": "0.5", "run": "abc"}
+        ]
 
 
 def test_settings_are_chosen_without_the_unseen_classes(studies) -> None:
