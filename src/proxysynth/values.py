@@ -184,3 +184,33 @@ def _describe(hint: Any) -> str:
         return "none"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     return names.get(hint, str(hint).replace("typing.", ""))
+
+
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """Nested settings by dotted path, as `--set` writes them.
+
+    {"loss": {"kind": "NormSoftmax", "scale": 23.0}} -> {"loss": "NormSoftmax", "loss.scale": 23.0}
+
+    Items of a list of mappings go by their "name".
+    """
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
+        value = {str(item.get("name", i)): item for i, item in enumerate(value)}
+    if not isinstance(value, Mapping):
+        return {path: value}
+    flat: dict[str, Any] = {path: value[KIND]} if path and KIND in value else {}
+    for key, item in value.items():
+        if key != KIND:
+            flat |= flatten(item, f"{path}.{key}" if path else str(key))
+    return flat
+
+
+def describe_differences(there: Any, here: Any, most: int = 4) -> str:
+    """The settings in which two values differ: "epochs 30 there, 20 here; ..."."""
+    a, b = flatten(encode(there)), flatten(encode(here))
+    different = [
+        f"{path} {a.get(path, 'absent')!r} there, {b.get(path, 'absent')!r} here"
+        for path in {**a, **b}
+        if a.get(path) != b.get(path)
+    ]
+    more = f"; and {len(different) - most} more" if len(different) > most else ""
+    return "; ".join(different[:most]) + more

@@ -12,6 +12,7 @@ from rich.console import Console
 from proxysynth.commands.measures import COUNTS, show_measures
 from proxysynth.commands.pictures_to_test import Pictures, pictures_to_test
 from proxysynth.commands.usage import resources, understanding
+from proxysynth.formatting import count
 from proxysynth.protocols import (
     Conventional,
     Deformation,
@@ -19,7 +20,6 @@ from proxysynth.protocols import (
     contact_sheet,
     embeddings_of,
 )
-from proxysynth.report.numbers import count
 from proxysynth.training import load
 from proxysynth.training.bars import Bars
 from proxysynth.training.durable import write_bytes

@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from proxysynth.report.numbers import heading, name as measure_name
+from proxysynth.formatting import metric_heading, metric_name
 
 COUNTS = ("queries", "queries_without_positive")
 
@@ -21,8 +21,8 @@ def show_measures(rows: Mapping[str, Mapping[str, float]], title: str, console: 
     keys = [key for key in first if key not in hidden]
     table = Table(title=title, box=box.SIMPLE, title_justify="left", title_style="bold")
     # On one line where there is room for it, with three more columns of space for each name.
-    width = sum(3 + len(text) for text in (max(rows, key=len), *map(measure_name, keys)))
-    called = measure_name if 1 + width <= console.width else heading
+    width = sum(3 + len(text) for text in (max(rows, key=len), *map(metric_name, keys)))
+    called = metric_name if 1 + width <= console.width else metric_heading
     table.add_column("")
     for key in keys:
         table.add_column(called(key), justify="right", overflow="fold")

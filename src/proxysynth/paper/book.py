@@ -22,7 +22,7 @@ from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.paper.work import chooser
 from proxysynth.report.markup import Html
-from proxysynth.report.page_file import write_page
+from proxysynth.report.pages import write_page
 from proxysynth.training.durable import write_bytes, write_json
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import make_folder

@@ -12,7 +12,7 @@ from .disagreement_section import disagreement_sections
 from .groups import Group
 from .markup import Html, page, tag
 from .numbers import count, listed, name, percent, points
-from .page_file import write_page
+from .pages import write_page
 from .result_section import tone
 from .svg import SERIES
 from .verdict import between, no_difference, short, verdicts, with_spread

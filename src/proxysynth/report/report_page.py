@@ -10,7 +10,7 @@ from .figures import Curve, curves, histogram
 from .finished_run import FinishedRun, read_finished
 from .markup import Html, page, tag
 from .numbers import count, measures, name, percent
-from .page_file import write_page
+from .pages import write_page
 from .query_grid import lookups
 from .report import Report, make_report
 from .result_section import before_and_after, headline

@@ -10,7 +10,7 @@ from proxysynth.protocols.mlrc import Outcome
 from proxysynth.protocols.mlrc.protocol import alone
 from proxysynth.training.durable import write_json
 
-from .page_file import write_page
+from .pages import write_page
 from .study_figures import IN_FILE, history, importances, write_figure
 from .study_page import study_page
 from .study_result import result_of

@@ -10,7 +10,7 @@ import numpy as np
 
 from proxysynth.data import Listing
 from proxysynth.report.markup import Html, escape, page, tag
-from proxysynth.report.page_file import write_page
+from proxysynth.report.pages import write_page
 from proxysynth.report.thumbnails import thumbnail
 from proxysynth.search.index import Hit, Index
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from proxysynth.data import Listing, Splits
+from proxysynth.formatting import metric_name
 from proxysynth.provenance import provenance
 from proxysynth.training.checkpoint import Checkpoints, Damaged, State
 from proxysynth.training.distributed import about_ranks
@@ -21,7 +22,6 @@ from proxysynth.training.record import Result, write_result
 from proxysynth.training.resources import device_name
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, describe
-from proxysynth.training.spoken import name
 from proxysynth.training.tensor_file import EMBEDDINGS, MODEL, write_tensors
 
 
@@ -122,7 +122,7 @@ def why_this_epoch(run: Run) -> str:
     if run.report_epoch == "last":
         return "the last epoch"
     by = run.best_by
-    best = f"the best epoch by {by if by == 'accuracy' else name(by)}"
+    best = f"the best epoch by {by if by == 'accuracy' else metric_name(by)}"
     if run.report_epoch == "best_on_test":
         return f"{best} on the test classes themselves, which flatters the result"
     if run.split.fold is not None:

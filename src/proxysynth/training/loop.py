@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from proxysynth.formatting import metric_name, percent
 from proxysynth.training.allocator import Look, kept_memory
 from proxysynth.training.board import open_board
 from proxysynth.training.checkpoint import Checkpoints, State
@@ -49,7 +50,6 @@ from proxysynth.training.record import Result, read_result
 from proxysynth.training.resources import Resources, device_name
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, claim, make_folder, record_run, tidy
-from proxysynth.training.spoken import name, percent
 
 NOT_FINITE = "not_finite.txt"
 
@@ -244,7 +244,7 @@ def _told(line: dict[str, float], run: Run) -> str:
     """An evaluation for people."""
     first = "recall@1" if "recall@1" in line else "precision@1"
     keys = [key for key in ("accuracy", first, "map@r") if key in line]
-    measured = "  ".join(f"{name(key)} {percent(line[key])}" for key in keys)
+    measured = "  ".join(f"{metric_name(key)} {percent(line[key])}" for key in keys)
     return f"epoch {line['epoch']}/{run.epochs}  loss {line['loss']:.3f}  {measured}"
 
 

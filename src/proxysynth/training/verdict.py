@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proxysynth.training.spoken import listed, name, percent
+from proxysynth.formatting import and_join, metric_name, percent
 
 COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")
 """The measures that are spoken of; the tables have them all."""
@@ -27,7 +27,9 @@ def training_changed(trained: Metrics, untrained: Metrics, tested: str = "unseen
     better = [key for key in _both(trained, untrained) if trained[key] > untrained[key]]
 
     def told(keys: list[str] | tuple[str, ...]) -> str:
-        return listed(f"{name(key)} {_from_to(untrained[key], trained[key])}" for key in keys)
+        return and_join(
+            f"{metric_name(key)} {_from_to(untrained[key], trained[key])}" for key in keys
+        )
 
     if not worse and not better:
         return f"Training changed nothing: the untrained backbone is as good on {tested}."

@@ -1,0 +1,88 @@
+"""Metric names, numbers and durations as shown in messages, tables and reports."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+
+METRIC_NAMES = {
+    "precision@1": "P@1",
+    "r_precision": "R-precision",
+    "map@r": "MAP@R",
+    "nmi": "NMI",
+}
+COUNTS = frozenset({"queries", "queries_without_positive"})  # counts among the metrics
+LAST = ("precision@1", "r_precision", "map@r", "nmi")
+DASH = "–"  # not run, not measured
+
+
+def metric_name(metric: str) -> str:
+    """recall@1 -> Recall@1."""
+    return METRIC_NAMES.get(metric, metric[:1].upper() + metric[1:])
+
+
+def metric_heading(metric: str) -> str:
+    """A metric's name for a narrow column, on two lines where it can be split: Recall over @1."""
+    return re.sub(r"(?<=[a-z])(?=@)|(?<=-)(?=precision)", "\n", metric_name(metric))
+
+
+def metric_keys(*results: Mapping[str, object]) -> list[str]:
+    """The metrics of some results in the usual order: accuracy, Recall@k by k, R-precision, MAP@R,
+    others. P@1 is listed only where Recall@1, which is the same, is not."""
+    keys = [
+        key
+        for key in dict.fromkeys(key for result in results for key in result)
+        if key not in COUNTS
+        and any(isinstance(result.get(key), (int, float)) for result in results)
+    ]
+    if "recall@1" in keys:
+        keys = [key for key in keys if key != "precision@1"]
+
+    def position(key: str) -> tuple[int, int]:
+        if key == "accuracy":
+            return 0, 0
+        recall = re.fullmatch(r"recall@(\d+)", key)
+        if recall:
+            return 1, int(recall[1])
+        return 2, LAST.index(key) if key in LAST else len(LAST)
+
+    return sorted(keys, key=position)
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """0.9583 -> 95.8; a dash if not measured."""
+    return DASH if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f}"
+
+
+def points(value: float | None, digits: int = 1) -> str:
+    """A difference of two fractions in percentage points, with its sign: 0.012 -> +1.2."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    text = f"{100 * value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text.replace("-", "−")
+
+
+def count(n: int, singular: str, plural: str | None = None) -> str:
+    """1 picture, 1,600 pictures."""
+    return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
+
+
+def and_join(items: Iterable[str]) -> str:
+    """a, b and c."""
+    items = list(items)
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def duration(seconds: float, rough: bool = False) -> str:
+    """75 -> 1 min 15 s; with `rough`, for estimates, 1 min."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s" if rough else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if rough:
+        minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min" if rough else f"{minutes} min {rest} s"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{round(minutes / 60 / 24)} days"

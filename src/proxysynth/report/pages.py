@@ -1,0 +1,63 @@
+"""HTML pages from Jinja2 templates. A page is one file: no script runs and nothing is fetched."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from proxysynth.formatting import count, metric_name, percent, points
+from proxysynth.training.durable import write_bytes
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def tone(change: float) -> str:
+    """The CSS class of a difference: "better", "worse", or "" for one that prints as zero."""
+    return "" if points(change, 2) == "0.00" else "better" if change > 0 else "worse"
+
+
+@cache
+def environment(*folders: Path) -> Environment:
+    """Templates of these folders, which may extend `base.html` and import `macros.html`.
+
+    Everything is escaped unless it is a `markupsafe.Markup`.
+    """
+    made = Environment(
+        loader=FileSystemLoader([*folders, TEMPLATES]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "count": count,
+        "metric_name": metric_name,
+        "percent": percent,
+        "points": points,
+        "tone": tone,
+    }
+    return made
+
+
+def render(template: str, **context: Any) -> str:
+    """A page from one of the report's templates."""
+    return environment().get_template(template).render(**context)
+
+
+def write_page(path: Path, page: str) -> Path:
+    """Write a page atomically and return its path: if it fails, an earlier page stays."""
+    # A file name may contain bytes that are not text; they become question marks.
+    data = page.encode("utf-8", "replace")
+    try:
+        write_bytes(path, data)
+    except OSError as error:
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise OSError(
+            f"cannot write {path}: {reason}; nothing else was changed: free some space, or choose "
+            "another place"
+        ) from error
+    return path
