@@ -16,7 +16,7 @@ import pytest
 
 from documents.pages import DOCUMENTS, ROOT, blocks
 from documents.smaller import PROGRAMS
-from proxysynth.options import parser
+from proxysynth.cli.parser import parser
 from proxysynth.training import Run, train
 from training.tiny_pictures import pictures
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from paper.conftest import TABLES, paper
-from proxysynth.commands.paper import run_paper
-from proxysynth.options import UsageError, parser
+from proxysynth.cli.paper import run_paper
+from proxysynth.cli.parser import UsageError, parser
 from proxysynth.paper.artifacts import ARTIFACTS
 from proxysynth.paper.scale import SCALES
 from proxysynth.training.durable import CannotWrite

@@ -200,7 +200,7 @@ def test_mlrc_tables_read_studies(empty: Store) -> None:
 
 
 def test_the_command_of_a_study_is_one_that_the_program_takes(empty: Store) -> None:
-    from proxysynth.options import parser
+    from proxysynth.cli.parser import parser
     from proxysynth.protocols.mlrc.settings_words import changes_from_words
 
     words = command(SMALL, "sop", "arcface", "none").split()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import proxysynth.commands.train  # noqa: F401  loaded once, before processes are forked
+import proxysynth.cli.train  # noqa: F401  loaded once, before processes are forked
 from proxysynth.cli import main
 from proxysynth.training import Run, Split, load, read_metrics, read_result, read_run, train
 from proxysynth.training.checkpoint import Checkpoints

@@ -68,7 +68,7 @@ def test_an_address_of_another_machine(capsys, shop) -> None:
 
 
 def test_without_the_extra_a_sentence_names_it(capsys, shop, monkeypatch) -> None:
-    from proxysynth.commands import serve
+    from proxysynth.cli import serve
 
     monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "uvicorn" else name)
     code, err = ended(capsys, "serve", str(shop / "shop.index"))

@@ -1,0 +1,98 @@
+"""Side-by-side measurements; every module's `run(quick)` returns the rows of its tables."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from proxysynth.provenance import provenance
+
+ROOT = Path(__file__).parents[1]
+"""The checkout; processes that a benchmark starts run `python -m benchmarks.NAME` there."""
+
+BENCHES = {
+    "step": "time of one step: plain, peers, reference, fused",
+    "memory": "memory of one step over the number of classes",
+    "neighbours": "evaluation against faiss and pytorch-metric-learning",
+    "loader": "pictures per second of the loader against plain Pillow",
+    "training": "pictures per second of training against a plain loop",
+    "scale": "a training step from a thousand classes to a million, on one to four processes",
+    "serve": "requests per second of the search service, eight clients",
+}
+
+
+Row = dict[str, Any]
+
+
+def measure(name: str, quick: bool = False) -> list[dict[str, Any]]:
+    """The rows of one bench, made now. Nothing else should run meanwhile."""
+    rows = importlib.import_module(f"benchmarks.{name}").run(quick=quick)
+    return [{"bench": name, **row} for row in rows]
+
+
+def show(rows: list[Row], console: Console) -> None:
+    """A table for each group of rows that belong together."""
+    for title, group in _groups(rows).items():
+        columns = [key for key in _keys(group) if key not in ("bench", "table")]
+        table = Table(title=title, box=box.SIMPLE, title_justify="left", title_style="bold")
+        for key in columns:
+            numeric = any(isinstance(row.get(key), (int, float)) for row in group)
+            table.add_column(key.replace("_", " "), justify="right" if numeric else "left")
+        for row in group:
+            style = "bold" if row.get("reached") is not None else None
+            table.add_row(*(_cell(key, row.get(key)) for key in columns), style=style)
+        # A table wider than the terminal may run over its edge: numbers cut short say nothing.
+        wide = max(console.width, Console(width=10_000).measure(table).maximum)
+        Console(file=console.file, width=wide).print(table, crop=False)
+
+
+def save(rows: list[Row], folder: Path) -> list[Path]:
+    """One `bench_NAME_TABLE.csv` for each table, written whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    facts, made = provenance(), []
+    for title, group in _groups(rows).items():
+        path = folder / f"bench_{title.lower().replace(' ', '_').replace(':', '')}.csv"
+        partial = path.with_suffix(".partial")
+        with partial.open("w", newline="") as file:
+            columns = [key for key in _keys(group) if key not in ("bench", "table")]
+            writer = csv.DictWriter(file, [*columns, *facts], extrasaction="ignore")
+            writer.writeheader()
+            for row in group:
+                writer.writerow({key: _plain(value) for key, value in (row | facts).items()})
+        os.replace(partial, path)
+        made.append(path)
+    return made
+
+
+def _groups(rows: list[Row]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        table = row.get("table", row["bench"])
+        title = table if table == row["bench"] else f"{row['bench']}: {table}"
+        groups.setdefault(title, []).append(row)
+    return groups
+
+
+def _keys(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def _cell(key: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else value

@@ -1,0 +1,109 @@
+"""The memory of one step above what embeddings and proxies take: each method in its own process.
+
+Every step leaves the gradient of the proxies behind, c x d numbers; `beyond_gradient_mb` is what it
+takes besides, which for the blocked path must not grow with c.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from benchmarks import ROOT
+from benchmarks.step import SCALE, D, Row, authors, batch, plain
+from proxysynth.losses import NormSoftmax, ProxyAnchor
+from proxysynth.regularizers import ProxySynthesis
+from proxysynth.sharding import blocked_loss
+
+CLASSES = (11_318, 100_000, 200_000)
+TARGET = 0.50
+"""Of plain, for the fused path at the largest number of classes."""
+FLAT = 50.0
+"""Megabytes beyond the gradient, for the blocked path at every number of classes."""
+
+METHODS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "plain": plain,
+    "authors' formulation": authors,
+    "reference": lambda x, y, p: _by(lambda s, d: s.by_reference(d, x, y, p), y),
+    "mixed similarity": lambda x, y, p: _by(lambda s, d: s.by_similarity(d, x, y, p), y),
+    "fused": ProxySynthesis(NormSoftmax(SCALE)),
+    "fused Proxy-anchor": ProxySynthesis(ProxyAnchor()),
+    "blocked": lambda x, y, p: _by(lambda s, d: s.by_blocks(d, x, y, p), y),
+    "blocked Proxy-anchor": lambda x, y, p: blocked_loss(ProxySynthesis(ProxyAnchor()), x, y, p),
+    "blocked, without synthesis": lambda x, y, p: blocked_loss(NormSoftmax(SCALE), x, y, p),
+}
+
+QUICK = ("plain", "reference", "fused", "blocked")
+
+
+def run(quick: bool = False) -> list[Row]:
+    """A row per method and size: peak extra megabytes of one step, gradients included."""
+    rows: list[Row] = []
+    sizes = (2_000,) if quick else CLASSES
+    for c in sizes:
+        taken = {name: _alone(name, c) for name in (QUICK if quick else METHODS)}
+        for name, megabytes in taken.items():
+            ratio, beyond = megabytes / taken["plain"], megabytes - 4 * c * D / 2**20
+            target, reached = None, None
+            if name == "fused" and c == sizes[-1] and not quick:
+                target, reached = f"{TARGET} of plain", ratio <= TARGET
+            elif name.startswith("blocked"):
+                target, reached = f"{FLAT:.0f} MB flat", beyond <= FLAT
+            rows.append(
+                {"table": "memory", "classes": c, "method": name, "extra_mb": megabytes,
+                 "beyond_gradient_mb": beyond, "of_plain": ratio, "target": target,
+                 "reached": reached}
+            )  # fmt: skip
+    return rows
+
+
+def _alone(name: str, c: int) -> float:
+    command = [sys.executable, "-m", "benchmarks.memory", name, str(c)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode:
+        raise RuntimeError(f"the measurement of {name} failed: {done.stderr.strip()[-500:]}")
+    return float(json.loads(done.stdout)["extra_mb"])
+
+
+def measure(name: str, c: int) -> None:
+    """Print, as JSON, what one step of a method adds to the process's memory at its height."""
+    METHODS[name](*batch(50)).backward()  # what the first call loads is no cost of the second
+    x, y, p = batch(c)
+    before = forget_peak()
+    METHODS[name](x, y, p).backward()
+    print(json.dumps({"extra_mb": peak() - before}))
+
+
+def peak() -> float:
+    """The largest resident size so far, in megabytes."""
+    import resource  # of Unix alone
+
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return float(line.split()[1]) / 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def forget_peak() -> float:
+    """Start the high-water mark anew at the present size, where the system can; return it."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak()
+
+
+def _by(path: Callable[[ProxySynthesis, Any], Tensor], y: Tensor) -> Tensor:
+    loss = ProxySynthesis(NormSoftmax(SCALE))
+    return path(loss, loss.draw(y))
+
+
+if __name__ == "__main__":
+    measure(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,216 @@
+"""`evaluate` beside its peers: the bare product, faiss followed by the same measures, and
+pytorch-metric-learning's AccuracyCalculator. All take turns in one run, after they have agreed.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks import ROOT
+from proxysynth.retrieval import evaluate
+
+KS = (1, 10, 100, 1000)
+SIZES = ((20_000, 512, 5), (20_000, 512, 60))
+"""Pictures, dimensions, pictures per class."""
+ALONE = (60_502, 512, 5)
+"""The size of Stanford Online Products' test half, for memory."""
+
+QUICK_SIZES = ((1_500, 64, 5), (1_500, 64, 60))
+QUICK_ALONE = (4_000, 64, 5)
+TOLERANCE = 1e-3
+"""Peers round otherwise, and a near tie may then fall otherwise; nothing more may differ."""
+
+Measures = dict[str, float]
+
+
+def run(
+    sizes: Sequence[tuple[int, int, int]] | None = None, quick: bool = False
+) -> list[dict[str, Any]]:
+    """One row per method and size, then one of `evaluate` alone at a large size with its memory.
+
+    Each row has `method`, `pictures`, `dimensions`, `per_class`, `seconds` (median of the repeats),
+    `times_ours` (median over the repeats of its seconds divided by ours in the same repeat), the
+    repeats and the measures it found. The last has `extra_megabytes`, the high-water mark of memory
+    above what was resident when `evaluate` was called, taken in a process of its own.
+    """
+    rows = []
+    for n, d, per_class in sizes if sizes is not None else QUICK_SIZES if quick else SIZES:
+        rows += compare(n, d, per_class, repeats=3 if quick else 9)
+    return [*rows, alone(*(QUICK_ALONE if quick else ALONE))]
+
+
+def compare(n: int, d: int, per_class: int, repeats: int = 9) -> list[dict[str, Any]]:
+    """Rows of all methods at one size."""
+    x, y = clustered(n, d, per_class)
+    methods: dict[str, Callable[[Tensor, Tensor], Measures]] = {
+        "proxysynth": ours,
+        "bare product": bare_product,
+        "faiss flat, 1001 neighbours": faiss_flat,
+        "AccuracyCalculator": accuracy_calculator,
+    }
+    found = {name: method(x, y) for name, method in methods.items()}  # also warms up
+    for name, measures in found.items():
+        agree(name, measures, found["proxysynth"])
+    seconds: dict[str, list[float]] = {name: [] for name in methods}
+    for _ in range(repeats):
+        for name, method in methods.items():
+            start = time.perf_counter()
+            method(x, y)
+            seconds[name].append(time.perf_counter() - start)
+    return [
+        {
+            "method": name,
+            "pictures": n,
+            "dimensions": d,
+            "per_class": per_class,
+            "seconds": statistics.median(taken),
+            "times_ours": statistics.median(
+                theirs / mine for theirs, mine in zip(taken, seconds["proxysynth"], strict=True)
+            ),
+            "repeats": repeats,
+            "threads": torch.get_num_threads(),
+            **found[name],
+        }
+        for name, taken in seconds.items()
+    ]
+
+
+def agree(name: str, measures: Measures, expected: Measures) -> None:
+    """A race between methods that give different numbers means nothing."""
+    for key, value in measures.items():
+        if abs(value - expected[key]) > TOLERANCE:
+            raise RuntimeError(f"{name} gives {key} {value:.6f}, proxysynth {expected[key]:.6f}")
+
+
+def clustered(n: int, d: int, per_class: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Unit embeddings of overlapping classes, in random order, with their labels.
+
+    The spread grows with d as the distances between random centres do, so that neighbouring classes
+    mix: at 20,000 x 512 with five per class, three in four queries find their class first.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randperm(n, generator=generator) // per_class
+    centres = torch.randn(int(y.max()) + 1, d, generator=generator)
+    x = torch.randn(n, d, generator=generator).mul_(0.48 * d**0.25).add_(centres[y])
+    return torch.nn.functional.normalize(x, dim=1), y
+
+
+def ours(x: Tensor, y: Tensor) -> Measures:
+    measures = evaluate(x, y, ks=KS)
+    return {key: value for key, value in measures.items() if not key.startswith("queries")}
+
+
+def bare_product(x: Tensor, y: Tensor, block: int = 1_000) -> Measures:
+    """All similarities, a block of rows at a time, and nothing done with them."""
+    S = x.new_empty(block, len(x))
+    for rows in x.split(block):
+        torch.mm(rows, x.T, out=S[: len(rows)])
+    return {}
+
+
+def faiss_flat(x: Tensor, y: Tensor) -> Measures:
+    """The 1,001 nearest of an exact index, the query among them, and the measures from these."""
+    faiss = _peer("faiss")
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    index = faiss.IndexFlatIP(x.shape[1])
+    index.add(x.numpy())
+    _, neighbour = index.search(x.numpy(), min(max(KS) + 1, len(x)))
+    return measures_of_neighbours(neighbour, y.numpy())
+
+
+def measures_of_neighbours(
+    neighbour: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]
+) -> Measures:
+    """The measures from (n, k) neighbours, nearest first, with the queries themselves among them.
+
+    k must be above the number of positives of any query; every query must have one.
+    """
+    n = len(labels)
+    itself = neighbour == np.arange(n)[:, None]
+    itself[~itself.any(1), -1] = True  # crowded out by copies: drop the last instead
+    right = labels[neighbour[~itself].reshape(n, -1)] == labels[:, None]
+    positives = np.bincount(labels)[labels] - 1
+    top = right[:, : positives.max()] & (np.arange(positives.max()) < positives[:, None])
+    precision = top.cumsum(1) / np.arange(1, positives.max() + 1)
+    first = np.where(right.any(1), right.argmax(1), max(KS))
+    return {
+        **{f"recall@{k}": float((first < k).mean()) for k in KS},
+        "precision@1": float((first < 1).mean()),
+        "r_precision": float((top.sum(1) / positives).mean()),
+        "map@r": float(((precision * top).sum(1) / positives).mean()),
+    }
+
+
+def accuracy_calculator(x: Tensor, y: Tensor) -> Measures:
+    include = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
+    tester = _peer("pytorch_metric_learning.utils.accuracy_calculator")
+    found = tester.AccuracyCalculator(include=include, k="max_bin_count").get_accuracy(x, y)
+    return dict(
+        zip(("precision@1", "r_precision", "map@r"), map(found.__getitem__, include), strict=True)
+    )
+
+
+def alone(n: int, d: int, per_class: int) -> dict[str, Any]:
+    """`evaluate` in a process of its own, with its time and memory."""
+    x, y = clustered(n, d, per_class)
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "x.npy", x.numpy())
+        np.save(Path(folder) / "y.npy", y.numpy())
+        command = [sys.executable, "-m", "benchmarks.neighbours", folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode:
+        raise RuntimeError(f"the measurement of memory failed: {done.stderr.strip()}")
+    size = {"pictures": n, "dimensions": d, "per_class": per_class}
+    return {"method": "proxysynth, alone", **size, **json.loads(done.stdout)}
+
+
+def measure_memory(folder: str) -> None:
+    """Print, as JSON, time and memory of one `evaluate` of x.npy and y.npy in the folder."""
+    x, y = np.load(Path(folder) / "x.npy"), np.load(Path(folder) / "y.npy")
+    evaluate(x[:500], y[:500], ks=KS)  # what the first call loads is no cost of the second
+    before, start = _megabytes("VmRSS"), time.perf_counter()
+    measures = ours(torch.from_numpy(x), torch.from_numpy(y))
+    seconds = time.perf_counter() - start
+    report = {"seconds": seconds, "threads": torch.get_num_threads()}
+    print(json.dumps({**report, "extra_megabytes": _megabytes("VmHWM") - before, **measures}))
+
+
+def _megabytes(which: str) -> float:
+    """Memory of this process: VmRSS, what it has now, or VmHWM, the most it ever had.
+
+    Off Linux only the second is told, and stands for both.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():  # where getrusage would count the parent's memory in
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(lines[which].split()[0]) / 2**10
+    import resource  # of Unix alone
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def _peer(module: str) -> Any:
+    try:
+        return __import__(module, fromlist=["_"])
+    except ImportError as error:
+        raise ValueError(
+            f"bench neighbours compares with {module.partition('.')[0]}, which is not installed: "
+            "pip install 'proxysynth[bench]'"
+        ) from error
+
+
+if __name__ == "__main__":
+    measure_memory(sys.argv[1])

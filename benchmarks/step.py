@@ -1,0 +1,171 @@
+"""One step of the loss, forward and backward: what Proxy Synthesis costs.
+
+All methods take turns in one run, on the same numbers, each in a process of its own, new for every
+number of classes and of threads and three times for each; medians count, and only their ratios mean
+anything elsewhere.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.turns import Step, Turns, seconds_over_lives
+from proxysynth.losses import ArcFace, CosFace, NormSoftmax, ProxyAnchor, Softmax, SphereFace
+from proxysynth.paper.tables.cost import SCALE, D, batch, table_a
+from proxysynth.regularizers import ProxySynthesis
+
+CLASSES = (98, 3_997, 11_318, 100_000)
+"""The seen classes of CARS196, In-Shop and Stanford Online Products, and a face data set's size."""
+OTHERS = {
+    "Softmax": Softmax(),
+    "SphereFace": SphereFace(),
+    "CosFace": CosFace(),
+    "ArcFace": ArcFace(),
+    "Proxy-anchor": ProxyAnchor(),
+}
+PEER = "pytorch-metric-learning"
+IN_SHORT = ("plain", "authors' formulation", "fused")
+LIVES = 3
+"""How often the processes of the methods are begun anew."""
+
+Row = dict[str, Any]
+
+
+def run(quick: bool = False) -> list[Row]:
+    """Rows of four tables: the step, with memory kept, the other fused losses, Table A."""
+    counts = sorted({1, torch.get_num_threads()})
+    cases = [(threads, c) for threads in counts for c in ((98,) if quick else CLASSES)]
+    rows: list[Row] = []
+    for threads, c in cases:
+        rows += step_rows("step", c, threads, quick)
+    for threads, c in cases:
+        rows += step_rows("memory kept", c, threads, quick)
+    for threads, c in cases:
+        with Turns(make_step, ("fused", *OTHERS)) as turns:
+            rows += other_rows(turns, c, threads, quick)
+    for threads in counts:
+        with _threads(threads):
+            rows += table_a(threads, quick)
+    return rows
+
+
+def step_rows(table: str, c: int, threads: int, quick: bool) -> list[Row]:
+    """Every method at one number of classes; where memory is kept, one life is like another."""
+    kept = table == "memory kept"
+    lives = 1 if kept or quick else LIVES
+    rounds, steps = _rounds(c, quick)
+    seconds = seconds_over_lives(
+        lambda: Turns(make_step, IN_SHORT if kept else methods(), IN_SHORT if kept else ()),
+        lives, c, threads, -(-rounds // lives), steps,
+    )  # fmt: skip
+    base, theirs = seconds["plain"], seconds["authors' formulation"]
+    limit = 1.5 if c < 3_997 else 0.70
+    rows: list[Row] = []
+    for name, taken in seconds.items():
+        row = {"table": table, "threads": threads, "classes": c, "method": name}
+        row |= {"ms": 1e3 * taken, "of_plain": taken / base, "of_authors": taken / theirs}
+        if table == "step":
+            row |= {"target": None, "reached": None}
+            if name == "fused":
+                reached = taken / base <= limit and (c < 11_318 or taken / theirs <= 0.35)
+                also = ", 0.35 of authors'" if c >= 11_318 else ""
+                row |= {"target": f"{limit} of plain{also}", "reached": reached}
+        rows.append(row)
+    return rows
+
+
+def other_rows(turns: Turns, c: int, threads: int, quick: bool) -> list[Row]:
+    """The other losses that the fused path serves, beside Norm-softmax."""
+    seconds = turns.seconds(c, threads, *_rounds(c, quick))
+    own = seconds.pop("fused")
+    return [
+        {"table": "other fused losses", "threads": threads, "classes": c, "method": name,
+         "ms": 1e3 * taken, "of_fused_norm_softmax": taken / own,
+         "target": "1.2 of Norm-softmax", "reached": taken / own <= 1.2}
+        for name, taken in seconds.items()
+    ]  # fmt: skip
+
+
+def plain(x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+    """Norm-softmax as usually written: normalise, multiply, cross_entropy."""
+    return F.cross_entropy(SCALE * F.normalize(x) @ F.normalize(p).t(), y)
+
+
+def authors(x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+    """Proxy Synthesis in the authors' formulation: normalise, concatenate, normalise, multiply."""
+    lam = float(torch.distributions.Beta(0.4, 0.4).sample())
+    unit_x, unit_p = F.normalize(x), F.normalize(p)
+    own = unit_p[y]
+    made_x = lam * unit_x + (1 - lam) * unit_x.roll(1, 0)
+    made_p = lam * own + (1 - lam) * own.roll(1, 0)
+    all_x = F.normalize(torch.cat((unit_x, made_x)))
+    all_p = F.normalize(torch.cat((unit_p, made_p)))
+    labels = torch.cat((y, torch.arange(len(p), len(p) + len(x))))
+    return F.cross_entropy(SCALE * all_x @ all_p.t(), labels)
+
+
+def make_step(name: str, c: int) -> Step:
+    """A method's step at so many classes: forward, backward, gradients dropped before it."""
+    x, y, p = batch(c)
+    ours = ProxySynthesis(NormSoftmax(SCALE))
+    if name == PEER:
+        from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
+
+        module = NormalizedSoftmaxLoss(num_classes=c, embedding_size=D, temperature=1 / SCALE)
+        learnt, value = (x, *module.parameters()), lambda: module(x, y)
+    else:
+        ways: dict[str, Callable[[], Tensor]] = {
+            "plain": lambda: plain(x, y, p),
+            "authors' formulation": lambda: authors(x, y, p),
+            "reference": lambda: ours.by_reference(_draw(ours, y), x, y, p),
+            "mixed similarity": lambda: ours.by_similarity(_draw(ours, y), x, y, p),
+            "fused": lambda: ours(x, y, p),
+            **{name: _loss(ProxySynthesis(loss), x, y, p) for name, loss in OTHERS.items()},
+        }
+        learnt, value = (x, p), ways[name]
+
+    def step() -> None:
+        for tensor in learnt:
+            tensor.grad = None
+        value().backward()
+
+    return step
+
+
+def methods() -> tuple[str, ...]:
+    """The names of the methods; the peer's where it is installed."""
+    peer = (PEER,) if importlib.util.find_spec("pytorch_metric_learning") else ()
+    return ("plain", *peer, "authors' formulation", "reference", "mixed similarity", "fused")
+
+
+def _loss(loss: ProxySynthesis, x: Tensor, y: Tensor, p: Tensor) -> Callable[[], Tensor]:
+    return lambda: loss(x, y, p)
+
+
+def _draw(loss: ProxySynthesis, y: Tensor) -> Any:
+    return loss.draw(y)
+
+
+def _rounds(c: int, quick: bool) -> tuple[int, int]:
+    """Rounds, and steps of each method in a round."""
+    if quick:
+        return 2, 2
+    rounds = 60 if c < 1_000 else max(5, min(15, 150_000 // c))
+    return rounds, max(1, min(10, 20_000 // c))
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

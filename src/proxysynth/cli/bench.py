@@ -1,0 +1,52 @@
+"""`proxysynth bench`: run the measurements in `benchmarks/` of a checkout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rich.console import Console
+
+import proxysynth
+from proxysynth.cli.parser import UsageError
+from proxysynth.provenance import provenance
+from proxysynth.values import nearest
+
+
+def run_bench(args: argparse.Namespace) -> dict[str, Any]:
+    """Print tables to standard output; write CSV files on request."""
+    benchmarks = find_benchmarks()
+    known = benchmarks.BENCHES
+    names = list(known) if "all" in args.names else args.names
+    for name in names:
+        if name not in known:
+            raise UsageError(f"unknown benchmark {name!r}: {nearest(name, [*known, 'all'])}")
+    messages = Console(stderr=True)
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        with messages.status(f"bench {name}: {known[name]}; keep the machine otherwise idle"):
+            measured = benchmarks.measure(name, quick=args.quick)
+        rows += measured
+        if not args.json:
+            benchmarks.show(measured, Console())
+        if args.save is not None:
+            for path in benchmarks.save(measured, args.save):
+                messages.print(f"wrote {path}", markup=False)
+    return {"rows": rows, **provenance()}
+
+
+def find_benchmarks() -> ModuleType:
+    """The package `benchmarks` of the checkout that holds this package or the current folder."""
+    for root in (Path(proxysynth.__file__).parents[2], Path.cwd()):
+        if (root / "benchmarks" / "__init__.py").is_file() and (root / "pyproject.toml").is_file():
+            if str(root) not in sys.path:
+                sys.path.insert(0, str(root))
+            return importlib.import_module("benchmarks")
+    raise UsageError(
+        "benchmarks are not part of the installed package: run `proxysynth bench` from a checkout "
+        "of the repository"
+    )

@@ -1,0 +1,24 @@
+"""`proxysynth compare`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from rich.console import Console
+
+from proxysynth.cli.parser import usage_errors
+from proxysynth.report import compare, render_terminal, write_comparison
+
+
+def run_compare(args: argparse.Namespace) -> dict[str, Any]:
+    """Tables on standard output, a page if asked for."""
+    with usage_errors():
+        comparison = compare(args.runs)
+    if not args.json:
+        render_terminal(comparison, Console())
+    told: dict[str, Any] = comparison.to_json()
+    if args.out is not None:
+        told["page"] = str(write_comparison(comparison, args.out))
+        Console(stderr=True).print(f"Page: {told['page']}", markup=False, soft_wrap=True)
+    return told

@@ -1,0 +1,125 @@
+"""`proxysynth data list`, `check` and `prepare`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from proxysynth.cli.parser import usage_errors
+from proxysynth.data import (
+    CATALOGUE,
+    BadPictures,
+    catalogue,
+    check_benchmark,
+    default_workers,
+    prepare_benchmark,
+)
+from proxysynth.training.bars import Bars
+from proxysynth.values import encode, look_up
+
+
+def list_data(args: argparse.Namespace) -> dict[str, Any]:
+    """What each benchmark needs, where it is published, its licence and size."""
+    rows = catalogue()
+    if not args.json:
+        console = Console()
+        for row in rows:
+            parts = [
+                f"{part} {row['pictures'][part]:,} pictures of {row['classes'][part]:,} classes"
+                for part in row["pictures"]
+            ]
+            console.print(f"[bold]{row['name']}[/bold]  {escape(row['title'])}, {row['size']}")
+            _show({"has": "; ".join(parts), "needs": ", ".join(row["needs"])}, console)
+            # An address is there to be copied: never cut, in a terminal of any width.
+            console.print(f"  from     {row['published']}", markup=False, soft_wrap=True)
+            _show({"licence": row["licence"], "note": row["note"]}, console)
+            console.print()
+    return {"benchmarks": rows}
+
+
+def _show(facts: dict[str, str], console: Console) -> None:
+    """A line or more for each fact that there is."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(min_width=9)
+    for name, fact in facts.items():
+        if fact:
+            table.add_row(f"  {name}", escape(fact))
+    console.print(table)
+
+
+def check_data(args: argparse.Namespace) -> dict[str, Any]:
+    """Count the pictures of a copy and read every file; a copy that is not accepted fails."""
+    with usage_errors():
+        look_up(args.name, CATALOGUE, "benchmark")
+    with _bar("reading") as progress:
+        checked = check_benchmark(
+            args.name, args.root, args.allow_incomplete, _workers(args), progress
+        )
+    if not args.json:
+        Console().print(checked.describe(), markup=False, soft_wrap=True)
+    told: dict[str, Any] = {**encode(checked), "complete": checked.complete}
+    if not checked.accepted:
+        if args.json:  # what is wrong with a copy is what a program asks for
+            print(json.dumps(told), flush=True)
+        raise RuntimeError(checked.refusal(args.allow_incomplete))
+    return told
+
+
+def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
+    """Write a shrunken copy that the same loader reads."""
+    with usage_errors():
+        look_up(args.name, CATALOGUE, "benchmark")
+    out = args.out or args.root.with_name(f"{args.root.name}-{args.side}")
+    with _bar("shrinking") as progress:
+        try:
+            made = prepare_benchmark(
+                args.name,
+                args.root,
+                out,
+                args.side,
+                args.allow_incomplete,
+                _workers(args),
+                progress,
+            )
+        except BadPictures as error:  # whose own words name an option that this verb has not
+            raise RuntimeError(
+                str(error).replace(
+                    "skip them with --skip-bad", "leave them out with --allow-incomplete"
+                )
+            ) from error
+    if not args.json:
+        Console().print(
+            f"{made.written:,} pictures written to {made.root}, {made.kept:,} were there already.",
+            markup=False,
+            soft_wrap=True,
+        )
+    told: dict[str, Any] = encode(made)
+    return told
+
+
+def _workers(args: argparse.Namespace) -> int:
+    return default_workers() if args.workers is None else int(args.workers)
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for work that tells how many of how many are done; it begins with the first word."""
+    with ExitStack() as open_bar:
+        ticks: list[Callable[[int, str], None]] = []
+        reached = 0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal reached
+            if not ticks:
+                ticks.append(open_bar.enter_context(Bars().task(name, total)))
+            ticks[0](done - reached, "")
+            reached = done
+
+        yield progress

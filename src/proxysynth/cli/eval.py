@@ -1,0 +1,271 @@
+"""`proxysynth eval`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from proxysynth.cli.parser import resources, usage_errors
+from proxysynth.data import BadPictures, Listing
+from proxysynth.data.check import bad_pictures, tell_all
+from proxysynth.data.everything import to_test_on
+from proxysynth.formatting import count, metric_heading, metric_name
+from proxysynth.protocols import (
+    Conventional,
+    Deformation,
+    EmbeddingDeformation,
+    contact_sheet,
+    embeddings_of,
+)
+from proxysynth.protocols.conventional import own_splits
+from proxysynth.training import load
+from proxysynth.training.bars import Bars
+from proxysynth.training.durable import write_bytes
+from proxysynth.training.load import Trained
+from proxysynth.training.prepare import make_cache
+from proxysynth.training.resources import Resources
+
+COUNTS = ("queries", "queries_without_positive")
+ONLY_FOR = {
+    "nmi": ("--nmi", ("conventional",)),
+    "ks": ("--ks", ("conventional", "deformation")),
+    "sheet": ("--sheet", ("deformation",)),
+    "opposite_zoom": ("--opposite-zoom", ("deformation",)),
+    "seed": ("--seed", ("deformation", "embedding_deformation")),
+}
+"""Options that only some protocols have."""
+
+
+def run_eval(args: argparse.Namespace) -> dict[str, Any]:
+    """Embed the pictures, look them up, print the metrics."""
+    machine = resources(args)
+    with usage_errors():
+        measure = _protocol(args)
+        model = load(args.run, args.device)
+    pictures = pictures_to_test(args, model, machine)
+    facts = {
+        "run": str(args.run),
+        "data": pictures.name,
+        "protocol": args.protocol,
+        "epoch": model.epoch,
+        "pictures": len(pictures),
+    }
+    told = measure(args, model, pictures, machine)
+    classifies = model.run.task == "classification"
+    warnings = pictures.warnings(() if classifies else model.classes)
+    for sentence in warnings:
+        Bars().say(f"Warning: {sentence}")
+    return {**facts, **told, "warnings": warnings}
+
+
+def _protocol(args: argparse.Namespace) -> Any:
+    """The function that measures, if the options are ones of its protocol."""
+    for name, (option, protocols) in ONLY_FOR.items():
+        if getattr(args, name) not in (None, False) and args.protocol not in protocols:
+            raise ValueError(
+                f"{option} goes with --protocol {' or '.join(protocols)}, got {args.protocol}"
+            )
+    if args.sheet is not None:
+        _check_sheet(args.sheet)
+    _ks(args.ks)
+    if args.seed is not None and args.seed < 0:
+        raise ValueError(f"--seed takes a whole number from 0 on, got {args.seed}")
+    return MEASURES[args.protocol]
+
+
+def _conventional(
+    args: argparse.Namespace, model: Trained, pictures: Pictures, machine: Resources
+) -> dict[str, Any]:
+    protocol = Conventional(_ks(args.ks), args.nmi)
+    with Bars().task("embedding", len(pictures)) as tick:
+        tested = protocol(model, pictures.query, pictures.gallery, resources=machine, tick=tick)
+    if not args.json:
+        console = Console()
+        show_measures({f"epoch {model.epoch}": tested.metrics}, _title(pictures), console)
+        left_out = int(tested.metrics.get(COUNTS[1], 0))
+        if left_out:
+            console.print(
+                f"{count(left_out, 'query', 'queries')} without another picture of the class: left "
+                "out."
+            )
+    return {"metrics": tested.metrics}
+
+
+def _deformation(
+    args: argparse.Namespace, model: Trained, pictures: Pictures, machine: Resources
+) -> dict[str, Any]:
+    protocol = Deformation(seed=args.seed or 0, opposite_zoom=args.opposite_zoom, ks=_ks(args.ks))
+    sheet = None
+    if args.sheet is not None:  # before the measuring, which takes longer
+        sheet = str(args.sheet)
+        write_bytes(args.sheet, contact_sheet(model, pictures.query, protocol, resources=machine))
+        Bars().say(f"Contact sheet: {sheet}")
+    versions = len(list(protocol.versions()))
+    with Bars().task("embedding", versions * len(pictures)) as tick:
+        metrics = protocol(model, pictures.query, pictures.gallery, resources=machine, tick=tick)
+    if not args.json:
+        rows = {name.replace("_", " "): measured for name, measured in metrics.items()}
+        show_measures(rows, f"{_title(pictures)}, deformed", Console())
+    return {"seed": protocol.seed, "sheet": sheet, "metrics": metrics}
+
+
+def _embedding_deformation(
+    args: argparse.Namespace, model: Trained, pictures: Pictures, machine: Resources
+) -> dict[str, Any]:
+    protocol = EmbeddingDeformation(seed=args.seed or 0)
+    listings = {
+        "train": [pictures.train] if pictures.train is not None else [],
+        "test": [part for part in (pictures.query, pictures.gallery) if part is not None],
+    }
+    listings = {name: parts for name, parts in listings.items() if parts}
+    metrics: dict[str, dict[str, float]] = {}
+    with Bars().task("embedding", sum(len(p) for ps in listings.values() for p in ps)) as tick:
+        embedded = {
+            name: [embeddings_of(model, part, resources=machine, tick=tick) for part in parts]
+            for name, parts in listings.items()
+        }
+    with Bars().task("mixing", len(listings) * len(protocol.lams)) as tick:
+        for name, parts in listings.items():
+            labels = torch.cat([torch.from_numpy(part.labels.copy()) for part in parts])
+            recalls = protocol(torch.cat(embedded[name]), labels, tick=tick)
+            metrics[name] = {f"{lam:.2f}": recall for lam, recall in recalls.items()}
+    if not args.json:
+        rows = {
+            f"lam {lam}": {name: metrics[name][lam] for name in metrics}
+            for lam in next(iter(metrics.values()))
+        }
+        show_measures(rows, f"Recall@1 of mixed embeddings, {pictures.name}, per cent", Console())
+    return {"seed": protocol.seed, "pairs": protocol.pairs, "metrics": metrics}
+
+
+MEASURES = {
+    "conventional": _conventional,
+    "deformation": _deformation,
+    "embedding_deformation": _embedding_deformation,
+}
+
+
+def _title(pictures: Pictures) -> str:
+    query = pictures.query
+    classes = count(len(query.classes), "class", "classes")
+    return f"{count(len(query), 'picture')} of {classes} of {pictures.name}, per cent"
+
+
+def _check_sheet(path: Path) -> None:
+    if path.suffix.lower() != ".png" or not path.absolute().parent.is_dir():
+        raise ValueError(f"--sheet takes a PNG file in a folder that exists, got {path}")
+
+
+def _ks(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    try:
+        ks = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        ks = (0,)
+    if min(ks) < 1:
+        raise ValueError(f"--ks takes whole numbers from 1 on, such as 1,10,100, got {text!r}")
+    return ks
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What is measured on.
+
+    name: of the data, as the user wrote it.    train: the seen classes; None for other data.
+    query, gallery: `gallery` is None where queries are their own.
+    """
+
+    name: str
+    query: Listing
+    gallery: Listing | None
+    train: Listing | None
+
+    def __len__(self) -> int:
+        return len(self.query) + (0 if self.gallery is None else len(self.gallery))
+
+    def warnings(self, seen: tuple[str, ...]) -> list[str]:
+        """What a reader of the numbers must know; `seen` are the classes that were trained on."""
+        there = (self.gallery or self.query).without_empty_classes().classes
+        told = []
+        if len(there) == 1:
+            told.append(
+                f"All the pictures to find are of one class ({there[0]}), so nothing can be told "
+                "apart and every query is right whatever the model: give pictures of 2 classes or "
+                "more."
+            )
+        tested = set(self.query.without_empty_classes().classes)
+        both = len(tested & set(seen))
+        if both:
+            some = "All" if both == len(tested) else f"{both:,} of {len(tested):,}"
+            told.append(
+                f"{some} classes are called as ones trained on, so the result is not about unseen "
+                "classes alone."
+            )
+        return told
+
+
+def pictures_to_test(args: argparse.Namespace, model: Trained, machine: Resources) -> Pictures:
+    """The pictures that a command asks for, each read once; the bad ones named or left out."""
+    if args.data is None:
+        if args.skip_bad:
+            run = replace(model.run, skip_bad=True)
+            model = replace(model, recorded=replace(model.recorded, run=run))
+        splits = own_splits(model, machine, Bars())
+        for note in splits.notes:
+            Bars().say(note)
+        return Pictures(model.run.data, splits.query, splits.gallery, splits.train)
+    with usage_errors():
+        query, gallery = to_test_on(args.data)
+    readable = [_readable(part, args.skip_bad, model, machine) for part in (query, gallery) if part]
+    if gallery is None:
+        readable = [readable[0].without_empty_classes()]
+    return Pictures(args.data, readable[0], readable[1] if gallery else None, None)
+
+
+def _readable(listing: Listing, skip_bad: bool, model: Trained, machine: Resources) -> Listing:
+    cache = make_cache(model.run, model.embedder, machine)
+    with Bars().task("reading", len(listing)) as tick:
+        bad = bad_pictures(listing, cache, machine.loader_workers, lambda *_: tick(1, ""))
+    if not bad:
+        return listing
+    fault = BadPictures(tuple(bad.values()), len(listing))
+    tell_all(fault.pictures, Bars().say)
+    if not skip_bad:
+        raise fault
+    Bars().say(f"{str(fault).partition(';')[0]}; left out: {len(bad)}.")
+    kept = listing.take(np.setdiff1d(np.arange(len(listing)), list(bad)))
+    if not len(kept):
+        raise ValueError(f"none of the {len(listing)} pictures can be read: give other data")
+    return kept
+
+
+def show_measures(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
+    """A row for each set of metrics, in per cent."""
+    # Precision@1 is Recall@1 under another name: said once.
+    first = next(iter(rows.values()))
+    hidden = (*COUNTS, "precision@1") if "recall@1" in first else COUNTS
+    keys = [key for key in first if key not in hidden]
+    table = Table(title=title, box=box.SIMPLE, title_justify="left", title_style="bold")
+    # On one line where there is room for it, with three more columns of space for each name.
+    width = sum(3 + len(text) for text in (max(rows, key=len), *map(metric_name, keys)))
+    called = metric_name if 1 + width <= console.width else metric_heading
+    table.add_column("")
+    for key in keys:
+        table.add_column(called(key), justify="right", overflow="fold")
+    for name, metrics in rows.items():
+        table.add_row(name, *(_percent(metrics.get(key)) for key in keys))
+    console.print(table)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f}"

@@ -1,0 +1,29 @@
+"""`proxysynth export`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from rich.console import Console
+
+from proxysynth.cli.parser import UsageError, usage_errors
+from proxysynth.search.export import export
+from proxysynth.training import load
+
+
+def run_export(args: argparse.Namespace) -> dict[str, Any]:
+    """Write the file, compare it with the run, say what it takes and gives."""
+    if args.out.is_dir():
+        raise UsageError(f"{args.out} is a folder: name a file such as {args.out / 'model.onnx'}")
+    with usage_errors():
+        model = load(args.run, "cpu")
+        made = export(model, args.to, args.out)
+    about = made.about
+    if not args.json:
+        console = Console()
+        shapes = f"{tuple(about['input'])} -> {tuple(about['output'])}".replace("'", "")
+        text = f"{made.file}: {about['backbone']}, {shapes}; "
+        text += f"differs from the run by at most {made.difference:.1e}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    return {"file": str(made.file), "to": args.to, "difference": made.difference, **about}

@@ -1,0 +1,76 @@
+"""`proxysynth index`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from proxysynth.cli.parser import UsageError, resources, usage_errors
+from proxysynth.search.build_index import build_index
+from proxysynth.search.describe_model import open_model
+from proxysynth.search.index import Index
+from proxysynth.training.bars import Bars
+from proxysynth.training.faults import TrainingFailed
+
+SHOWN = 20  # unreadable files that are named in the terminal
+
+
+def run_index(args: argparse.Namespace) -> dict[str, Any]:
+    """Embed what is new in the folder, write the file, say what was done."""
+    machine, progress = resources(args), Bars()
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    if args.out.is_dir():
+        raise UsageError(f"{args.out} is a folder: name a file such as {args.out / 'shop.index'}")
+    with usage_errors():
+        model = open_model(args.model, args.device)
+    with _working():
+        built = build_index(
+            model,
+            args.folder,
+            args.out,
+            rebuild=args.rebuild,
+            workers=machine.workers,
+            progress=progress,
+        )
+    for bad in built.unreadable[:SHOWN]:
+        progress.say(f"left out {bad.path}: {bad.reason}")
+    if len(built.unreadable) > SHOWN:
+        progress.say(f"... and {len(built.unreadable) - SHOWN:,} more; --json names all")
+    told: dict[str, Any] = {
+        "file": str(built.file),
+        "items": built.items,
+        "dim": model.dim,
+        "embedded": built.embedded,
+        "resumed": built.resumed,
+        "kept": built.kept,
+        "removed": built.removed,
+        "unreadable": [bad._asdict() for bad in built.unreadable],
+        "written": built.written,
+        "seconds": built.seconds,
+        "model": model.identity.to_json(),
+    }
+    if args.approximate:
+        with usage_errors():
+            kept = Index.open(built.file).approximate(progress.say)
+        progress.say(kept.verdict)
+        told["approximate"] = {f"recall@{k}": share for k, share in kept.recall.items()}
+    if not args.json:
+        Console().print(built.summary, markup=False, highlight=False, soft_wrap=True)
+    return told
+
+
+@contextmanager
+def _working() -> Iterator[None]:
+    """What fails in here was asked for wrongly, unless the disk or the files are at fault."""
+    try:
+        yield
+    except TrainingFailed:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,66 @@
+"""`proxysynth mlrc`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from proxysynth.cli.parser import UsageError, resources, usage_errors
+from proxysynth.data import BENCHMARKS, open_data
+from proxysynth.protocols.mlrc import Study, make_study, run_study
+from proxysynth.protocols.mlrc.bars import NestedBars
+from proxysynth.protocols.mlrc.settings_words import changes_from_words
+from proxysynth.report.study import PAGE, write_study
+from proxysynth.report.study_terminal import render_study
+from proxysynth.training import WrongFolder
+
+STUDIES = Path("runs") / "mlrc"
+
+
+def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
+    """Search, repeat, write and print the result; or take part where others do."""
+    machine = resources(args)
+    study, folder = _asked(args)
+    try:
+        outcome = run_study(
+            study, folder, storage=args.storage, resources=machine, progress=NestedBars()
+        )
+    except WrongFolder as error:
+        raise UsageError(str(error)) from error
+    result = write_study(outcome, folder)
+    page = folder / PAGE
+    if not args.json:
+        console = Console()
+        render_study(result, console)
+        console.print(f"Page: {page}", markup=False, soft_wrap=True)
+    return {"folder": str(folder), "page": str(page), **result}
+
+
+def _asked(args: argparse.Namespace) -> tuple[Study, Path]:
+    """The study these words ask for, and its folder."""
+    with usage_errors():
+        _check_there(args.data)
+        study = make_study(
+            args.data,
+            args.loss,
+            args.regularizer,
+            args.scale,
+            trials=args.trials,
+            repetitions=args.runs,
+            folds=args.folds,
+            seed=args.seed,
+            **changes_from_words(args.settings),
+        )
+    return study, args.out or STUDIES / study.name
+
+
+def _check_there(data: str) -> None:
+    """Data that cannot be found is a mistyped word."""
+    name, colon, root = data.partition(":")
+    place = root if colon and name in BENCHMARKS else data
+    if data != "glyphs" and not os.path.exists(os.path.expanduser(place)):
+        open_data(data)

@@ -1,0 +1,104 @@
+"""`proxysynth search`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from proxysynth.cli.parser import resources, usage_errors
+from proxysynth.search.contact_sheet import write_contact_sheet
+from proxysynth.search.index import Hit, Index
+
+SHEET = Path("neighbours.html")
+
+
+def run_search(args: argparse.Namespace) -> dict[str, Any]:
+    """Look up the pictures' nearest, print them, write a contact sheet if asked for."""
+    resources(args)
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    told = Console(stderr=True)
+    with usage_errors():
+        index = Index.open(args.index)
+        if any(index.find(picture) is None for picture in args.pictures):
+            index.embedder(args.run, args.device)
+        hits, approximate = _hits(args, index, told)
+    facts: dict[str, Any] = {
+        "index": str(args.index),
+        "items": len(index),
+        "query": list(args.pictures),
+        "hits": [_facts(index, hit) for hit in hits],
+        **approximate,
+    }
+    if not args.json:
+        _show(index, hits, Console())
+    if args.open or args.out is not None:
+        sheet = write_contact_sheet(args.out or SHEET, index, args.pictures, hits)
+        facts["sheet"] = str(sheet)
+        told.print(f"Contact sheet: {sheet}", markup=False, highlight=False, soft_wrap=True)
+        if args.open and _has_display():
+            webbrowser.open(sheet.resolve().as_uri())
+    return facts
+
+
+def _hits(
+    args: argparse.Namespace, index: Index, told: Console
+) -> tuple[list[Hit], dict[str, Any]]:
+    say = {"threshold": args.threshold, "label": args.label}
+    if not args.approximate:
+        return index.search(args.pictures, args.k, **say), {}
+    kept = index.approximate(lambda text: told.print(text, markup=False, soft_wrap=True))
+    hits = index.search(args.pictures, args.k, **say, approximate=True)
+    told.print(kept.verdict, markup=False, highlight=False, soft_wrap=True)
+    recall = {f"recall@{k}": share for k, share in kept.recall.items()}
+    return hits, {"approximate": {**recall, "cells": kept.cells, "probes": kept.probes}}
+
+
+def _facts(index: Index, hit: Hit) -> dict[str, Any]:
+    file = str(index.path(hit.number))
+    return {
+        "number": hit.number,
+        "path": hit.path,
+        "file": file,
+        "label": hit.label,
+        "similarity": hit.similarity,
+    }
+
+
+def _show(index: Index, hits: Sequence[Hit], console: Console) -> None:
+    if not hits:
+        console.print("No picture of the index is as similar as that.")
+        return
+    table = Table(box=box.SIMPLE)
+    table.add_column("", justify="right")
+    table.add_column("similarity", justify="right")
+    labelled = any(hit.label is not None for hit in hits)
+    if labelled:
+        table.add_column("label", overflow="fold")
+    table.add_column(f"in {_plain(str(index.root))}", overflow="fold")
+    for place, hit in enumerate(hits, 1):
+        label = [_plain(hit.label or "")] if labelled else []
+        table.add_row(str(place), f"{hit.similarity:.4f}", *label, _plain(hit.path))
+    console.print(table, markup=False)
+
+
+def _plain(text: str) -> str:
+    """A name for the terminal, printed without markup: no byte of it is a command."""
+    shown = text.encode("utf-8", "replace").decode()
+    return "".join(c if c.isprintable() else "?" for c in shown)
+
+
+def _has_display() -> bool:
+    if sys.platform.startswith("linux"):
+        return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return True

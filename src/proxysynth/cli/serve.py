@@ -1,0 +1,52 @@
+"""`proxysynth serve`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from proxysynth.cli.parser import UsageError, resources, usage_errors
+
+NEEDED = ("fastapi", "uvicorn", "python_multipart")
+
+
+def run_serve(args: argparse.Namespace) -> dict[str, Any]:
+    """Serve the index until interrupted."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise RuntimeError(
+            f"the search page needs {' and '.join(missing)}: pip install 'proxysynth[serve]'"
+        )
+    from proxysynth.search import Index
+    from proxysynth.web.guard import is_loopback
+    from proxysynth.web.server import listen, serve, url
+
+    if not 0 <= args.port <= 65535:
+        raise UsageError(f"--port takes a number from 0 (any free one) to 65535, got {args.port}")
+    machine = resources(args)
+    if machine.threads is not None:
+        torch.set_num_threads(machine.threads)
+    with usage_errors():
+        index = Index.open(args.index)
+    bound = listen(args.host, args.port)
+    address = url(bound, args.host)
+    try:
+        index.embedder(run=args.run, device=args.device)
+    except (ValueError, OSError, RuntimeError) as error:
+        # The index itself is whole: pictures of it can still be searched from.
+        _warn(f"uploads cannot be embedded: {error}")
+    if not is_loopback(args.host):
+        _warn("whoever can reach this machine can search and see these pictures")
+    print(f"{len(index):,} pictures at {address} (stop with Ctrl-C)", file=sys.stderr, flush=True)
+    with contextlib.suppress(KeyboardInterrupt):  # the way to end it
+        serve(index, bound, args.host, run=args.run)
+    return {"index": str(args.index), "pictures": len(index), "address": address}
+
+
+def _warn(text: str) -> None:
+    print(f"proxysynth: warning: {text}", file=sys.stderr, flush=True)

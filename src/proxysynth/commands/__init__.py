@@ -1,1 +1,0 @@
-"""What the verbs of the command line do, one file a verb; `cli` has their options."""

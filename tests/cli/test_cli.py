@@ -1,0 +1,218 @@
+"""The command line as a person or a script meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import proxysynth
+from proxysynth.cli import main
+from proxysynth.cli.parser import parser
+
+
+def run(capsys, *argv: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+def test_version_and_module() -> None:
+    out = subprocess.run(
+        [sys.executable, "-m", "proxysynth", "--version"], capture_output=True, text=True
+    )
+    assert out.stdout.strip() == f"proxysynth {proxysynth.__version__}"
+
+
+def test_help_names_every_verb(capsys) -> None:
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert "bench" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["bnech"], "invalid choice: 'bnech'"),
+        (["bench", "stpe"], "did you mean 'step'?"),
+        (["bench", "--fast"], "unrecognized arguments: --fast"),
+    ],
+)
+def test_a_usage_error_is_one_line_and_exits_with_2(capsys, argv, expected) -> None:
+    code, out, err = run(capsys, *argv)
+    assert code == 2
+    assert out == ""
+    assert expected in err
+    assert err.count("\n") == 1
+
+
+def test_bench_quick_as_json_and_csv(capsys, tmp_path) -> None:
+    code, out, _ = run(capsys, "bench", "step", "--quick", "--json", "--save", str(tmp_path))
+    assert code == 0
+    told = json.loads(out.strip().splitlines()[-1])
+    methods = {row["method"] for row in told["rows"] if row["table"] == "step"}
+    assert {"plain", "authors' formulation", "reference", "fused"} <= methods
+    assert told["torch"]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [
+        "bench_step.csv",
+        "bench_step_memory_kept.csv",
+        "bench_step_other_fused_losses.csv",
+        "bench_step_table_a.csv",
+    ]
+
+
+def test_bench_quick_as_tables(capsys) -> None:
+    code, out, _ = run(capsys, "bench", "memory", "--quick")
+    assert code == 0
+    assert "fused" in out
+    assert "extra mb" in out
+
+
+SMALL = ["--set", "split.train_classes=6", "--set", "split.test_classes=6", "--set", "dim=16"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two small runs that differ in the seed."""
+    folder = tmp_path_factory.mktemp("cli")
+    for seed in ("0", "1"):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", "--epochs", "1", "--seed", seed, "--out", str(folder / seed), *SMALL])
+        assert ended.value.code == 0
+    return folder
+
+
+def test_train_leaves_what_the_contract_names(trained) -> None:
+    names = {path.name for path in (trained / "0").iterdir()}
+    assert {"run.json", "metrics.jsonl", "checkpoint", "result.json", "report.html"} <= names
+
+
+def test_a_finished_run_prints_its_result_again(trained, capsys) -> None:
+    code, out, err = run(
+        capsys, "train", "--epochs", "1", "--out", str(trained / "0"), *SMALL, "--json"
+    )
+    assert code == 0
+    assert "epoch 1/1" not in err
+    told = json.loads(out)
+    assert (
+        told["metrics"]["recall@1"]
+        == json.loads((trained / "0/result.json").read_text())["metrics"]["recall@1"]
+    )
+    code, out, _ = run(capsys, "train", "--resume", "--out", str(trained / "0"), "--json")
+    assert code == 0
+    assert json.loads(out)["metrics"] == told["metrics"]
+
+
+def test_another_run_is_refused(trained, capsys) -> None:
+    code, out, err = run(capsys, "train", "--epochs", "2", "--out", str(trained / "0"), *SMALL)
+    assert code == 2
+    assert "holds another run" in err
+    assert err.count("\n") == 1
+    assert out == ""
+
+
+def test_eval_gives_the_runs_own_metrics(trained, capsys) -> None:
+    code, out, _ = run(capsys, "eval", str(trained / "0"), "--json")
+    assert code == 0
+    told = json.loads(out)
+    own = json.loads((trained / "0/result.json").read_text())["metrics"]
+    assert told["metrics"] == pytest.approx(own)
+    code, out, _ = run(capsys, "eval", str(trained / "0"), "--ks", "1,3", "--nmi")
+    assert code == 0
+    assert "Recall@3" in out
+    assert "NMI" in out
+
+
+def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:
+    runs = [str(trained / "0"), str(trained / "1")]
+    code, out, _ = run(capsys, "compare", *runs, "-o", str(tmp_path / "page.html"))
+    assert code == 0
+    assert "Recall@1" in out
+    assert "<html" in (tmp_path / "page.html").read_text()
+    code, out, _ = run(capsys, "compare", *runs, "--json")
+    assert json.loads(out)
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["train", "no/such/folder"], "there is no folder or CSV"),
+        (["train", "--loss", "arcfase"], "unknown loss 'arcfase': did you mean 'arcface'?"),
+        (["train", "--regularizer", "mixup"], "unknown regularizer 'mixup'"),
+        (["train", "--set", "lrr=1"], "Run has no field 'lrr': did you mean 'lr'?"),
+        (["train", "--set", "data=photos"], "give the data as the first word of the command"),
+        (["train", "--set", "regularizer.loss=cosface"], "name the loss with --loss"),
+        (["train", "--set", "loss.scale=-1"], "scale must be a finite number above 0"),
+        (["train", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
+        (["train", "--device", "gpu"], "the device 'gpu' cannot be used here"),
+        (["train", "--resume"], "name it with --out"),
+        (["eval", "no/such/run"], "holds no run"),
+        (["eval"], "the following arguments are required: RUN"),
+        (["compare", "no/such/run", "nor/this"], "no/such/run"),
+    ],
+)
+def test_usage_errors_of_the_other_verbs(capsys, argv, expected, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *argv)
+    assert code == 2
+    assert expected in err
+    assert err.count("\n") == 1
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["train", "--out=~/x"], "out"),
+        (["compare", "a", "b", "-o", "~/x"], "out"),
+        (["search", "i", "p", "-o", "~/x"], "out"),
+        (["eval", "r", "--sheet", "~/x"], "sheet"),
+        (["bench", "--save", "~/x"], "save"),
+        (["export", "~/x", "--to", "onnx", "-o", "f"], "run"),
+    ],
+)
+def test_a_tilde_is_the_home_folder(argv, name, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert getattr(parser().parse_args(argv), name) == tmp_path / "x"
+
+
+def test_data_list_and_check(capsys, tmp_path) -> None:
+    code, out, _ = run(capsys, "data", "list", "--json")
+    assert code == 0
+    assert {row["name"] for row in json.loads(out)["benchmarks"]} >= {"cub200", "sop", "cifar10"}
+    code, out, _ = run(capsys, "data", "list")
+    assert "5,864" in out
+    code, _, err = run(capsys, "data", "check", "cub200", str(tmp_path))
+    assert code == 1
+    assert err.count("\n") == 1
+    code, _, err = run(capsys, "data", "check", "cub20", str(tmp_path))
+    assert code == 2
+    assert "did you mean 'cub200'?" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_result_that_cannot_be_written_is_one_line() -> None:
+    command = [sys.executable, "-m", "proxysynth", "data", "list", "--json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert "cannot write the result to standard output (no space left on device)" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_too_little_memory_is_one_line(capsys, monkeypatch) -> None:
+    def full(args: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("proxysynth.cli.compare.run_compare", full)
+    code, out, err = run(capsys, "compare", "one", "two")
+    assert (code, out) == (1, "")
+    assert "the memory does not suffice" in err
+    assert err.count("\n") == 1
