@@ -11,7 +11,7 @@ import torch
 
 from proxysynth.protocols import EmbeddingDeformation
 from proxysynth.protocols.embedding_deformation import LAMS
-from proxysynth.retrieval.neighbours import nearest
+from proxysynth.retrieval.knn import nearest
 from proxysynth.retrieval.ranking import rank
 
 
@@ -126,7 +126,7 @@ def test_at_one_half_the_orders_fall_together() -> None:
     others = {}
     for lam in (0.3, 0.5):
         made = lam * unit[parents.first] + (1 - lam) * unit[parents.second]
-        found = nearest(made, made, 1, exclude_self=True).index[:, 0]
+        found = nearest(made, made, 1, exclude=torch.arange(len(made))).indices[:, 0]
         right = parents.pair[found] == parents.pair
         others[lam] = (order[found] != order)[right].double().mean().item()
     assert others[0.5] == pytest.approx(8 / 15, abs=0.05)

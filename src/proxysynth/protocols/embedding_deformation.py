@@ -13,7 +13,7 @@ from torch import Tensor
 
 from proxysynth.losses.similarity import unit
 from proxysynth.retrieval.inputs import Array, as_embeddings, as_labels
-from proxysynth.retrieval.neighbours import nearest
+from proxysynth.retrieval.knn import nearest
 
 Ints = NDArray[np.int64]
 
@@ -111,7 +111,9 @@ class EmbeddingDeformation:
 def _recall(x: Tensor, parents: Parents, lam: float) -> float:
     made = unit(lam * x[parents.first] + (1 - lam) * x[parents.second])
     # Synthetics first: then a query's own row in the gallery has its number and is left out.
-    found = nearest(made, torch.cat((made, x)), 1, exclude_self=True).index[:, 0].cpu()
+    found = (
+        nearest(made, torch.cat((made, x)), 1, exclude=torch.arange(len(made))).indices[:, 0].cpu()
+    )
     pair = torch.cat((parents.pair, parents.pair.new_full((len(x),), -1)))
     return (pair[found] == parents.pair).double().mean().item()
 

@@ -78,7 +78,7 @@ def look_up(data: Embedded, queries: Sequence[int], k: int = NEIGHBOURS) -> list
     found = nearest(data.query[chosen], gallery, k + own)
     made = []
     for query, index, cosine in zip(
-        chosen.tolist(), found.index.tolist(), found.similarity.tolist(), strict=True
+        chosen.tolist(), found.indices.tolist(), found.similarities.tolist(), strict=True
     ):
         label = int(data.labels[query])
         hits = [(i, s) for i, s in zip(index, cosine, strict=True) if not (own and i == query)]
