@@ -18,9 +18,9 @@ from torch import Tensor
 
 from benchmarks import ROOT
 from benchmarks.step import SCALE, D, Row, authors, batch, plain
+from proxysynth.distributed import blocked_loss
 from proxysynth.losses import NormSoftmax, ProxyAnchor
 from proxysynth.regularizers import ProxySynthesis
-from proxysynth.sharding import blocked_loss
 
 CLASSES = (11_318, 100_000, 200_000)
 TARGET = 0.50

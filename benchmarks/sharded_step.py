@@ -28,10 +28,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import ROOT
 from benchmarks.memory import peak
+from proxysynth.distributed import Shards, sharded_loss
 from proxysynth.losses import NormSoftmax
 from proxysynth.models.backbones import make_embedder
 from proxysynth.regularizers import ProxySynthesis
-from proxysynth.sharding import Shards, sharded_loss
 from proxysynth.training.rowwise import RowwiseAdam
 
 LOSS = ProxySynthesis(NormSoftmax())

@@ -11,10 +11,11 @@ import proxysynth
 
 ROOT = Path(proxysynth.__file__).parent
 LAYERS = [
-    ("interfaces", "values", "provenance", "formatting"),
+    ("interfaces", "values", "errors", "files", "provenance", "formatting"),
     ("losses",),
     ("regularizers",),
-    ("models", "data", "retrieval", "distributed", "sharding"),
+    ("models", "data", "retrieval"),
+    ("distributed",),
     ("training",),
     ("protocols",),
     ("paper", "search", "report"),

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from proxysynth.errors import NotFinite
 from proxysynth.losses import NormSoftmax
 from proxysynth.paper import work
 from proxysynth.paper.artifacts import ARTIFACTS
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
-from proxysynth.training.faults import NotFinite
 from proxysynth.training.progress import Tick
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run

@@ -9,10 +9,10 @@ import torch
 
 import proxysynth as ps
 from batches import EVERY_LOSS, batch, gradients
+from proxysynth.distributed import blocked_loss
 from proxysynth.regularizers import proxy_synthesis
 from proxysynth.regularizers.fused_families import family_of
 from proxysynth.regularizers.proxy_synthesis import ABLATIONS
-from proxysynth.sharding import blocked_loss
 
 SERVED = [name for name, loss in EVERY_LOSS.items() if family_of(loss) is not None]
 BLOCKS = (1, 3, 5, None)

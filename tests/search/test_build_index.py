@@ -7,11 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
+from proxysynth.errors import TrainingFailed
 from proxysynth.search import Index, build_index as module
 from proxysynth.search.build_index import build_index
 from proxysynth.search.describe_model import PictureEmbedder
 from proxysynth.search.journal import journal_folder
-from proxysynth.training.faults import TrainingFailed
 
 
 class Counting(PictureEmbedder):

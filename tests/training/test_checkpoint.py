@@ -10,7 +10,8 @@ import sys
 import pytest
 import torch
 
-from proxysynth.training import TrainingFailed, WrongFolder, checkpoint, durable
+from proxysynth import files
+from proxysynth.training import TrainingFailed, WrongFolder, checkpoint
 from proxysynth.training.checkpoint import Checkpoints, Damaged, State, step_name
 from training.sameness import assert_same_tensors
 
@@ -140,7 +141,7 @@ def test_a_file_that_would_run_code_is_not_unpickled(tmp_path):
 
 @pytest.mark.parametrize(
     ("module", "call"),
-    [(durable.os, "fsync"), (checkpoint.os, "rename"), (checkpoint, "sync_folder")],
+    [(files.os, "fsync"), (checkpoint.os, "rename"), (checkpoint, "sync_folder")],
 )
 def test_a_full_disk_leaves_the_one_before(tmp_path, monkeypatch, module, call):
     kept = saved(tmp_path, 1)
@@ -187,7 +188,7 @@ class Killed(BaseException):
 
 
 CALLS = (
-    (durable.os, "fsync"),
+    (files.os, "fsync"),
     (checkpoint.os, "rename"),
     (checkpoint, "write_new"),
     (checkpoint, "sync_folder"),

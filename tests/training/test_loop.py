@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 import proxysynth as ps
+from proxysynth import files
 from proxysynth.models.backbones import make_embedder
 from proxysynth.retrieval import evaluate
 from proxysynth.training import (
@@ -20,7 +21,6 @@ from proxysynth.training import (
     Split,
     TrainingFailed,
     WrongFolder,
-    durable,
     learner,
     read_metrics,
     read_result,
@@ -347,14 +347,14 @@ def test_what_failed_before_its_first_checkpoint_is_corrected_in_its_folder(glyp
 
 def fail_on(monkeypatch, name, code=errno.ENOSPC):
     """Writing a file whose name has `name` in it fails."""
-    write = durable.write_new
+    write = files.write_new
 
     def writing(path, data):
         if name in str(path):
-            raise durable.CannotWrite(code, os.strerror(code), str(path))
+            raise files.CannotWrite(code, os.strerror(code), str(path))
         write(path, data)
 
-    monkeypatch.setattr(durable, "write_new", writing)
+    monkeypatch.setattr(files, "write_new", writing)
     monkeypatch.setattr("proxysynth.training.checkpoint.write_new", writing)
 
 

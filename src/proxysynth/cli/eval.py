@@ -18,6 +18,7 @@ from proxysynth.cli.parser import resources, usage_errors
 from proxysynth.data import BadPictures, Listing
 from proxysynth.data.check import bad_pictures, tell_all
 from proxysynth.data.everything import to_test_on
+from proxysynth.files import write_bytes
 from proxysynth.formatting import count, metric_heading, metric_name
 from proxysynth.protocols import (
     Conventional,
@@ -29,7 +30,6 @@ from proxysynth.protocols import (
 from proxysynth.protocols.conventional import own_splits
 from proxysynth.training import load
 from proxysynth.training.bars import Bars
-from proxysynth.training.durable import write_bytes
 from proxysynth.training.load import Trained
 from proxysynth.training.prepare import make_cache
 from proxysynth.training.resources import Resources

@@ -11,11 +11,11 @@ import torch
 from rich.console import Console
 
 from proxysynth.cli.parser import UsageError, resources, usage_errors
+from proxysynth.errors import TrainingFailed
 from proxysynth.search.build_index import build_index
 from proxysynth.search.describe_model import open_model
 from proxysynth.search.index import Index
 from proxysynth.training.bars import Bars
-from proxysynth.training.faults import TrainingFailed
 
 SHOWN = 20  # unreadable files that are named in the terminal
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from proxysynth.cli.parser import UsageError, resources, usage_errors
+from proxysynth.errors import cannot_write
+from proxysynth.files import CannotWrite
 from proxysynth.paper.artifact import Artifact, Table
 from proxysynth.paper.artifacts import ARTIFACTS
 from proxysynth.paper.book import add, write_book
@@ -21,8 +23,6 @@ from proxysynth.paper.store import Store
 from proxysynth.paper.work import do, label, spoken
 from proxysynth.provenance import provenance
 from proxysynth.training.bars import Bars
-from proxysynth.training.durable import CannotWrite
-from proxysynth.training.faults import cannot_write
 from proxysynth.training.progress import Progress
 from proxysynth.values import nearest
 

@@ -15,12 +15,11 @@ from proxysynth.cli import FAILED, INTERRUPTED, USAGE
 from proxysynth.cli.eval import show_measures
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import BENCHMARKS, open_data
+from proxysynth.distributed.process_group import Ranks, joined, speaks
 from proxysynth.report import write_report
 from proxysynth.report.report_page import FILE as REPORT
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.bars import Bars
-from proxysynth.training.distributed_group import joined, speaks
-from proxysynth.training.ranks import Ranks
 from proxysynth.training.record import RESULT
 from proxysynth.training.words import run_from_words
 

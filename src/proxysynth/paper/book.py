@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from proxysynth.files import write_bytes, write_json
 from proxysynth.paper.artifact import Artifact, Picture, Table
 from proxysynth.paper.claims import CLAIMS, Checked, check
 from proxysynth.paper.figures.figure_numbers import figure_tables
@@ -23,7 +24,6 @@ from proxysynth.paper.store import Store
 from proxysynth.paper.work import chooser
 from proxysynth.report.markup import Html
 from proxysynth.report.pages import write_page
-from proxysynth.training.durable import write_bytes, write_json
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import make_folder
 

@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from proxysynth.training.durable import write_json
-from proxysynth.training.faults import WrongFolder
+from proxysynth.errors import WrongFolder
+from proxysynth.files import write_json
 from proxysynth.training.load import Trained, load
 from proxysynth.training.lock import locked
 from proxysynth.training.record import Result, read_result

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from proxysynth.errors import NotFinite
 from proxysynth.paper.artifact import Artifact
 from proxysynth.paper.choice import Choice, pick
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.report.settings import changed, method, rows
-from proxysynth.training.faults import NotFinite
 from proxysynth.training.loop import train
 from proxysynth.training.progress import Progress, Tick
 from proxysynth.training.resources import Resources

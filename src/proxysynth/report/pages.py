@@ -9,8 +9,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from proxysynth.files import write_bytes
 from proxysynth.formatting import count, metric_name, percent, points
-from proxysynth.training.durable import write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
 

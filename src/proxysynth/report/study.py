@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from proxysynth.files import write_json
 from proxysynth.protocols.mlrc import Outcome
 from proxysynth.protocols.mlrc.protocol import alone
-from proxysynth.training.durable import write_json
 
 from .pages import write_page
 from .study_figures import IN_FILE, history, importances, write_figure

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from proxysynth.training.durable import write_bytes
+from proxysynth.files import write_bytes
 
 from . import svg
 

@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from proxysynth.files import write_bytes
 from proxysynth.search.search import SPARE, Ranked, decide, nearest_rows
-from proxysynth.training.durable import write_bytes
 
 if TYPE_CHECKING:
     from proxysynth.search.index import Index

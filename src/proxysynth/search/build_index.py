@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write
+from proxysynth.files import CannotWrite
 from proxysynth.search.describe_model import PictureEmbedder
 from proxysynth.search.embed_files import Unreadable, embed_files
 from proxysynth.search.index import Index
 from proxysynth.search.journal import Journal, journal_folder
 from proxysynth.search.scan_folder import Found, scan_folder
 from proxysynth.search.store_index import store_index
-from proxysynth.training.durable import CannotWrite
-from proxysynth.training.faults import TrainingFailed, WrongFolder, cannot_write
 from proxysynth.training.lock import locked
 from proxysynth.training.progress import Progress, Silent, Tick
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from proxysynth.data import PIXELS
-from proxysynth.training.durable import UNFINISHED, CannotWrite, sync_folder
-from proxysynth.training.faults import cannot_write
+from proxysynth.errors import cannot_write
+from proxysynth.files import UNFINISHED, CannotWrite, sync_folder
 from proxysynth.training.load import Trained
 
 KEY = "proxysynth"  # of the JSON text in a file's metadata

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.training.durable import UNFINISHED, CannotWrite, sync_folder
+from proxysynth.files import UNFINISHED, CannotWrite, sync_folder
 
 FORMAT = 1
 ABOUT = "proxysynth_index"

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from proxysynth.files import UNFINISHED, CannotWrite, append_line, write_json
 from proxysynth.search.scan_folder import Found
-from proxysynth.training.durable import UNFINISHED, CannotWrite, append_line, write_json
 
 ABOUT, VECTORS, BLOCKS = "about.json", "vectors.f32", "blocks.jsonl"
 

@@ -1,7 +1,7 @@
 """Training: a Run, the loop, its checkpoints, its result, and the model that comes of it."""
 
+from proxysynth.errors import NotFinite, TrainingFailed, WrongFolder
 from proxysynth.training.defaults import default_run
-from proxysynth.training.faults import NotFinite, TrainingFailed, WrongFolder
 from proxysynth.training.load import Trained, load
 from proxysynth.training.loop import train
 from proxysynth.training.metrics_log import read_metrics

@@ -25,16 +25,16 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from proxysynth.training.distributed_shards import (
+from proxysynth.distributed.process_group import ALONE, Ranks
+from proxysynth.distributed.sharded_checkpoint import (
     BrokenShard,
     ShardFile,
     is_of_proxies,
     read_rows,
     write_shard,
 )
-from proxysynth.training.durable import UNFINISHED, sync_folder, write_new
-from proxysynth.training.faults import TrainingFailed, WrongFolder, cannot_write
-from proxysynth.training.ranks import ALONE, Ranks
+from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write
+from proxysynth.files import UNFINISHED, sync_folder, write_new
 
 FORMAT = 2  # with shards; without, what is written is still format 1
 KEPT = 2  # of the newest checkpoints

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from proxysynth.data import Loader, in_order
+from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.losses.plain import plain_loss
 from proxysynth.models.embedder import Embedder
 from proxysynth.retrieval import evaluate
 from proxysynth.training.allocator import kept_memory
-from proxysynth.training.ranks import ALONE, Ranks
 
 AT_ONCE = 128  # pictures per batch; memory and speed depend on it
 

@@ -8,18 +8,18 @@ from typing import Any
 import torch
 
 from proxysynth.data import Listing, Splits
+from proxysynth.distributed.data_parallel import about_ranks
+from proxysynth.distributed.sharded_checkpoint import write_merged
+from proxysynth.errors import TrainingFailed
 from proxysynth.formatting import metric_name
 from proxysynth.provenance import provenance
 from proxysynth.training.checkpoint import Checkpoints, Damaged, State
-from proxysynth.training.distributed import about_ranks
-from proxysynth.training.distributed_merge import write_merged
-from proxysynth.training.distributed_resume import checkpoint_at, shared_result
 from proxysynth.training.embed import Tested, usual_ks
-from proxysynth.training.faults import TrainingFailed
 from proxysynth.training.learner import Learner, load_weights
 from proxysynth.training.prepare import Prepared
 from proxysynth.training.record import Result, write_result
 from proxysynth.training.resources import device_name
+from proxysynth.training.resume import checkpoint_at, shared_result
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, describe
 from proxysynth.training.tensor_file import EMBEDDINGS, MODEL, write_tensors

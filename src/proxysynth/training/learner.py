@@ -11,10 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from proxysynth.data import Batch, Loader
-from proxysynth.interfaces import Objective
-from proxysynth.models.embedder import Embedder
-from proxysynth.sharding import Shards
-from proxysynth.training.distributed import (
+from proxysynth.distributed import Shards
+from proxysynth.distributed.data_parallel import (
     WholeBatch,
     average_gradients,
     begin_alike,
@@ -22,12 +20,9 @@ from proxysynth.training.distributed import (
     merge_statistics,
     with_shared_statistics,
 )
-from proxysynth.training.distributed_proxies import (
-    ShardedLoss,
-    first_proxies,
-    make_shards,
-    whole_norm,
-)
+from proxysynth.distributed.process_group import ALONE, Ranks
+from proxysynth.interfaces import Objective
+from proxysynth.models.embedder import Embedder
 from proxysynth.training.embed import Tested, measure, nearest_class
 from proxysynth.training.objective import Mixup, make_objective
 from proxysynth.training.optimizer import (
@@ -38,9 +33,14 @@ from proxysynth.training.optimizer import (
     set_rates,
 )
 from proxysynth.training.precision import gradient_scaler, mixed_type, mixing
-from proxysynth.training.ranks import ALONE, Ranks
 from proxysynth.training.run import Run
 from proxysynth.training.schedule import rate_factor
+from proxysynth.training.sharded_proxies import (
+    ShardedLoss,
+    first_proxies,
+    make_shards,
+    whole_norm,
+)
 
 
 @dataclass

@@ -18,10 +18,10 @@ from torch import Tensor
 from proxysynth.data import PIXELS, CenterCrop, open_picture
 from proxysynth.data.picture_cache import shrunken
 from proxysynth.data.pictures import to_rgb
+from proxysynth.errors import TrainingFailed
 from proxysynth.models.embedder import Embedder
 from proxysynth.training.checkpoint import Checkpoints
 from proxysynth.training.embed import AT_ONCE
-from proxysynth.training.faults import TrainingFailed
 from proxysynth.training.learner import part
 from proxysynth.training.prepare import make_network
 from proxysynth.training.resources import Resources

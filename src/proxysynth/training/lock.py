@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from proxysynth.training.faults import WrongFolder, cannot_write
+from proxysynth.errors import WrongFolder, cannot_write
 
 NAME = ".lock"
 

@@ -12,26 +12,21 @@ from pathlib import Path
 
 import torch
 
+from proxysynth.distributed.data_parallel import shared_batches
+from proxysynth.distributed.process_group import Ranks, joined, own_device
+from proxysynth.errors import NotFinite
 from proxysynth.formatting import metric_name, percent
-from proxysynth.training.allocator import Look, kept_memory
-from proxysynth.training.board import open_board
-from proxysynth.training.checkpoint import Checkpoints, State
-from proxysynth.training.distributed import shared_batches
-from proxysynth.training.distributed_group import (
-    joined,
-    own_device,
+from proxysynth.training.agreement import (
     own_resources,
     require_pictures_for_all,
     require_same_pictures,
     require_same_run,
 )
-from proxysynth.training.distributed_resume import (
-    after_the_first,
-    newest_checkpoint,
-    shared_result,
-)
+from proxysynth.training.allocator import Look, kept_memory
+from proxysynth.training.board import open_board
+from proxysynth.training.checkpoint import Checkpoints, State
 from proxysynth.training.embed import EmbeddingsNotFinite, Tested, measure, usual_ks
-from proxysynth.training.faults import NotFinite, explained, not_finite
+from proxysynth.training.faults import explained, not_finite
 from proxysynth.training.finish import finish
 from proxysynth.training.learner import Learner, make_learner
 from proxysynth.training.lock import locked
@@ -45,9 +40,13 @@ from proxysynth.training.prepare import (
     side_in_memory,
 )
 from proxysynth.training.progress import Progress, Silent
-from proxysynth.training.ranks import Ranks
 from proxysynth.training.record import Result, read_result
 from proxysynth.training.resources import Resources, device_name
+from proxysynth.training.resume import (
+    after_the_first,
+    newest_checkpoint,
+    shared_result,
+)
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, claim, make_folder, record_run, tidy
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from proxysynth.training.durable import append_line, write_bytes
+from proxysynth.files import append_line, write_bytes
 
 METRICS = "metrics.jsonl"
 

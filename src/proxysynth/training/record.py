@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proxysynth.training.durable import write_json
-from proxysynth.training.faults import TrainingFailed, WrongFolder
+from proxysynth.errors import TrainingFailed, WrongFolder
+from proxysynth.files import write_json
 from proxysynth.training.verdict import made_worse, training_changed
 
 FORMAT = 1

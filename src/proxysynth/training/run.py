@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from proxysynth import losses
+from proxysynth.distributed import check_shardable
+from proxysynth.distributed.sharded_loss import check_fraction
 from proxysynth.interfaces import ProxyLoss
 from proxysynth.losses.checks import check_not_negative, check_positive
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
-from proxysynth.sharding import check_shardable
-from proxysynth.sharding.negatives import check_fraction
 from proxysynth.training.split import Split
 from proxysynth.values import digest
 

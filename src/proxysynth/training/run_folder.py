@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from proxysynth.data import Splits
+from proxysynth.errors import WrongFolder, cannot_write
+from proxysynth.files import UNFINISHED, write_json
 from proxysynth.provenance import provenance
 from proxysynth.training.checkpoint import Checkpoints
-from proxysynth.training.durable import UNFINISHED, write_json
-from proxysynth.training.faults import WrongFolder, cannot_write
 from proxysynth.training.prepare import Prepared, resized_side
 from proxysynth.training.record import RESULT
 from proxysynth.training.run import KINDS, Run

@@ -15,8 +15,8 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from proxysynth.training.durable import write_bytes
-from proxysynth.training.faults import TrainingFailed
+from proxysynth.errors import TrainingFailed
+from proxysynth.files import write_bytes
 
 MODEL, EMBEDDINGS = "model.safetensors", "embeddings.safetensors"
 

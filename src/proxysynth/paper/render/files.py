@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proxysynth.files import write_bytes
 from proxysynth.paper.artifact import Picture, Table
 from proxysynth.paper.render.csv_text import rows_csv, table_csv
 from proxysynth.paper.render.latex import table_latex
 from proxysynth.paper.render.markdown import picture_markdown, table_markdown
-from proxysynth.training.durable import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

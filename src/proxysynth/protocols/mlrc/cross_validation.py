@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxysynth.training.faults import NotFinite, WrongFolder
+from proxysynth.errors import NotFinite, WrongFolder
 from proxysynth.training.lock import locked
 from proxysynth.training.loop import train
 from proxysynth.training.prepare import open_splits

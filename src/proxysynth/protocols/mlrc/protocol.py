@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proxysynth.training.faults import WrongFolder
+from proxysynth.errors import WrongFolder
 from proxysynth.training.lock import locked
 from proxysynth.training.progress import Progress, Silent
 from proxysynth.training.resources import Resources

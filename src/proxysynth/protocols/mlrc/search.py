@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from proxysynth.training.faults import TrainingFailed
+from proxysynth.errors import TrainingFailed
 from proxysynth.training.progress import Progress
 from proxysynth.training.resources import Resources
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proxysynth.errors import WrongFolder
+from proxysynth.files import UNFINISHED, write_json
 from proxysynth.provenance import provenance
-from proxysynth.training.durable import UNFINISHED, write_json
-from proxysynth.training.faults import WrongFolder
 
 from .storage import shown
 from .study import Study

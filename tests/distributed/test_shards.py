@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from proxysynth.sharding import Shards
+from proxysynth.distributed import Shards
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 7])

@@ -11,17 +11,16 @@ import time
 import pytest
 import torch
 
-from proxysynth.training import NotFinite, Resources, TrainingFailed
-from proxysynth.training.distributed import gather
-from proxysynth.training.distributed_group import (
+from distributed.on_ranks import groups
+from proxysynth.distributed.collectives import gather
+from proxysynth.distributed.process_group import (
+    Ranks,
     joined,
     own_device,
-    own_resources,
-    require_same_pictures,
     speaks,
 )
-from proxysynth.training.ranks import Ranks
-from training.on_ranks import groups
+from proxysynth.training import NotFinite, Resources, TrainingFailed
+from proxysynth.training.agreement import own_resources, require_same_pictures
 
 
 def test_one_process_exchanges_with_itself(monkeypatch):

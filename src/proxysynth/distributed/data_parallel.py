@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from proxysynth.data import Batch, Loader
+from proxysynth.distributed.collectives import gather
+from proxysynth.distributed.process_group import Indices, Ranks
 from proxysynth.models.embedder import Embedder
-from proxysynth.training.ranks import Indices, Ranks
 
 LEAST = 2  # pictures that live batch norm needs of its own
 AT_ONCE = 1 << 23  # numbers exchanged in one go
@@ -44,26 +45,6 @@ def shared_batches(
     for indices, batch in zip(plan, loader.batches(shares, seed, epoch), strict=True):
         whole = torch.from_numpy(labels[indices]), torch.from_numpy(indices.copy())
         yield Batch(batch.images, *whole)
-
-
-def gather(own: Tensor, n: int, ranks: Ranks) -> Tensor:
-    """The rows of all ranks, n together, through which gradients flow back to their owners."""
-    if ranks.world == 1:
-        return own
-    return cast(Tensor, _Gather.apply(own, n, ranks))
-
-
-class _Gather(torch.autograd.Function):
-    """Forward: everyone's rows below each other. Backward: their sum over the ranks, own rows."""
-
-    @staticmethod
-    def forward(ctx: Any, own: Tensor, n: int, ranks: Ranks) -> Tensor:
-        ctx.n, ctx.ranks = n, ranks
-        return ranks.rows(own, n)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.ranks.sum(gradient)[ctx.ranks.part(ctx.n)], None, None
 
 
 @dataclass(frozen=True)

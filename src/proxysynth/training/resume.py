@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from proxysynth.distributed.process_group import Ranks
 from proxysynth.training.checkpoint import Checkpoints, Loaded, State
-from proxysynth.training.ranks import Ranks
 from proxysynth.training.record import Result
 
 

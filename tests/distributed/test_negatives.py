@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import torch
 
-from proxysynth.sharding import Shards, negatives as module, sampled_classes
+from proxysynth.distributed import Shards, sampled_classes
 
 
 def test_present_ones_are_in_and_the_choice_does_not_depend_on_the_division(monkeypatch) -> None:
@@ -16,7 +18,7 @@ def test_present_ones_are_in_and_the_choice_does_not_depend_on_the_division(monk
     for world in (2, 3, 7):
         parts = [sampled_classes(Shards(1000, world, r).mine, y, 0.2, 5) for r in range(world)]
         assert torch.equal(torch.cat(parts), whole)
-    monkeypatch.setattr(module, "PIECE", 11)
+    monkeypatch.setattr(sys.modules["proxysynth.distributed.sharded_loss"], "PIECE", 11)
     assert torch.equal(sampled_classes(range(1000), y, 0.2, seed=5), whole)
 
 

@@ -9,9 +9,13 @@ import pytest
 import safetensors.torch
 import torch
 
+from proxysynth.distributed.sharded_checkpoint import (
+    BrokenShard,
+    read_rows,
+    write_merged,
+    write_shard,
+)
 from proxysynth.training.checkpoint import Checkpoints, Damaged, State
-from proxysynth.training.distributed_merge import write_merged
-from proxysynth.training.distributed_shards import BrokenShard, read_rows, write_shard
 from proxysynth.training.tensor_file import read_tensors
 
 CLASSES, DIM = 11, 3
@@ -69,7 +73,7 @@ def test_a_shard_that_was_changed_is_not_read(tmp_path):
 
 
 def test_merging_gives_one_file_that_anyone_reads(tmp_path, monkeypatch):
-    monkeypatch.setattr("proxysynth.training.distributed_stream.AT_ONCE", 2 * 4 * DIM)
+    monkeypatch.setattr("proxysynth.distributed.sharded_checkpoint.AT_ONCE", 2 * 4 * DIM)
     files = written(tmp_path, 3)
     net = {
         "net.weight": torch.randn(2, 5),

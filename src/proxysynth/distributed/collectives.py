@@ -8,38 +8,47 @@ gradient there in parts, which are added up.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from proxysynth.distributed.process_group import Ranks
+
 Group = dist.ProcessGroup | None
 
 
-def total_of(part: Tensor, group: Group) -> Tensor:
+def reduce_sum(part: Tensor, group: Group) -> Tensor:
     """The sum of every process's part, on all of them."""
     made: Tensor = _Total.apply(part, group)
     return made
 
 
-def to_parts(whole: Tensor, group: Group) -> Tensor:
+def copy_to_shards(whole: Tensor, group: Group) -> Tensor:
     """What is the same on all processes, on its way into the part of each."""
     made: Tensor = _ToParts.apply(whole, group)
     return made
 
 
-def logsumexp_of(part: Tensor, group: Group) -> Tensor:
+def reduce_logsumexp(part: Tensor, group: Group) -> Tensor:
     """log of the sum over processes of exp(part); -inf where every part is."""
     made: Tensor = _LogSumExp.apply(part, group)
     return made
 
 
-def sum_of_numbers(value: int, device: torch.device, group: Group) -> int:
+def sum_int(value: int, device: torch.device, group: Group) -> int:
     """The sum of a whole number over processes."""
     held = torch.tensor(value, device=device)
     dist.all_reduce(held, group=group)
     return int(held)
+
+
+def gather(own: Tensor, n: int, ranks: Ranks) -> Tensor:
+    """The rows of all ranks, n together, through which gradients flow back to their owners."""
+    if ranks.world == 1:
+        return own
+    return cast(Tensor, _Gather.apply(own, n, ranks))
 
 
 class _Total(torch.autograd.Function):
@@ -83,3 +92,16 @@ class _LogSumExp(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         part, made = ctx.saved_tensors
         return (part - made).exp_().mul_(grads[0]), None
+
+
+class _Gather(torch.autograd.Function):
+    """Forward: everyone's rows below each other. Backward: their sum over the ranks, own rows."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, n: int, ranks: Ranks) -> Tensor:
+        ctx.n, ctx.ranks = n, ranks
+        return ranks.rows(own, n)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.ranks.sum(gradient)[ctx.ranks.part(ctx.n)], None, None

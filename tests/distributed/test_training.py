@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import proxysynth.cli.train  # noqa: F401  loaded once, before processes are forked
+from distributed.on_ranks import groups
 from proxysynth.cli import main
 from proxysynth.training import Run, Split, load, read_metrics, read_result, read_run, train
 from proxysynth.training.checkpoint import Checkpoints
@@ -24,7 +25,6 @@ from proxysynth.training.prepare import open_splits, prepare
 from proxysynth.training.progress import Silent
 from proxysynth.training.resources import Resources
 from proxysynth.training.run_folder import CHECKPOINT
-from training.on_ranks import groups
 from training.tiny_pictures import pictures
 
 RUN = Run(

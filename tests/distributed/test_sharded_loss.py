@@ -14,9 +14,9 @@ from torch import Tensor
 
 import proxysynth as ps
 from batches import batch, gradients
-from proxysynth.sharding import Shards, blocked_loss, sampled_classes, sharded_loss
-from proxysynth.sharding.negatives import draw_seed
-from sharding import cases
+from distributed import cases
+from proxysynth.distributed import Shards, blocked_loss, sampled_classes, sharded_loss
+from proxysynth.distributed.sharded_loss import draw_seed
 
 HERE = Path(__file__).parent
 
@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="module")
 def found(tmp_path_factory) -> list[dict[str, Tensor]]:
     """What each of four processes found, all cases in one start."""
-    folder = tmp_path_factory.mktemp("sharding")
+    folder = tmp_path_factory.mktemp("distributed")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     processes = [
         subprocess.Popen(

@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
-from proxysynth.sharding import Shards, sharded_loss
-from sharding.cases import CASES, WORLDS, generator
+from distributed.cases import CASES, WORLDS, generator
+from proxysynth.distributed import Shards, sharded_loss
 
 
 def main(rank: int, store: str, folder: Path) -> None:

@@ -9,11 +9,19 @@ process makes the same ones. Each visits its own classes in blocks.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from proxysynth.distributed.collectives import (
+    Group,
+    copy_to_shards,
+    reduce_logsumexp,
+    reduce_sum,
+    sum_int,
+)
 from proxysynth.interfaces import Loss
 from proxysynth.losses.checks import check_batch, check_labels
 from proxysynth.regularizers.blocked import (
@@ -25,15 +33,57 @@ from proxysynth.regularizers.blocked import (
 )
 from proxysynth.regularizers.fused_families import Family, Rows, family_of
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
-from proxysynth.sharding.collectives import (
-    Group,
-    logsumexp_of,
-    sum_of_numbers,
-    to_parts,
-    total_of,
-)
-from proxysynth.sharding.negatives import check_fraction, draw_seed, sampled_classes
-from proxysynth.sharding.shards import Shards
+
+PIECE = 2**16
+"""Classes hashed at a time: what this takes besides its answer does not grow with them."""
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The classes in ranges of equal size, one for each process; the first ones may have one more.
+
+    Args:
+        classes: c, of all processes together.
+        world: how many processes there are.
+        rank: which of them this is, from 0 on.
+    """
+
+    classes: int
+    world: int = 1
+    rank: int = 0
+
+    def __post_init__(self) -> None:
+        if self.world < 1 or not 0 <= self.rank < self.world:
+            raise ValueError(
+                f"Shards: rank must lie in 0..{self.world - 1} of {self.world} processes, "
+                f"got {self.rank}"
+            )
+        if self.classes < self.world:
+            raise ValueError(
+                f"{self.classes} classes cannot be divided over {self.world} processes: "
+                f"start at most {self.classes}, or do not shard the proxies"
+            )
+
+    def range_of(self, rank: int) -> range:
+        """The classes that a process holds."""
+        each, more = divmod(self.classes, self.world)
+        start = rank * each + min(rank, more)
+        return range(start, start + each + (rank < more))
+
+    @property
+    def mine(self) -> range:
+        """The classes that this process holds."""
+        return self.range_of(self.rank)
+
+    @property
+    def rows(self) -> slice:
+        """`p[shards.rows]` is this process's part of all proxies."""
+        return slice(self.mine.start, self.mine.stop)
+
+    def local(self, y: Tensor) -> Tensor:
+        """Labels as rows of this process's part; -1 where another process holds the class."""
+        start, stop = self.mine.start, self.mine.stop
+        return torch.where((y >= start) & (y < stop), y - start, -1)
 
 
 def sharded_loss(
@@ -79,7 +129,7 @@ def sharded_loss(
         place = torch.where(held >= 0, torch.searchsorted(picked, y), -1)
         chosen, classes = picked - shards.mine.start, len(picked)
         if shards.world > 1:
-            classes = sum_of_numbers(classes, x.device, group)
+            classes = sum_int(classes, x.device, group)
     size, low = checked_block(block, taking, x), product_type(x)
     plan = taking.tour(place, held, None, size, low)
     if chosen is not None and taking.visits:
@@ -89,9 +139,9 @@ def sharded_loss(
         if shards.world == 1:
             sums, q = visited(family, x, p_shard, plan)
             return sums, q, classes
-        sums, q = visited(family, to_parts(x, group), p_shard, plan)
-        together = logsumexp_of if isinstance(family, Rows) else total_of
-        return together(sums, group), total_of(q, group), classes
+        sums, q = visited(family, copy_to_shards(x, group), p_shard, plan)
+        together = reduce_logsumexp if isinstance(family, Rows) else reduce_sum
+        return together(sums, group), reduce_sum(q, group), classes
 
     with torch.autocast(x.device.type, enabled=False):
         return assembled(family, x, y, taking, visit, size, low)
@@ -132,3 +182,42 @@ def _checked(x: Tensor, y: Tensor, p_shard: Tensor, shards: Shards) -> Tensor:
     check_labels(y, len(x), shards.classes)
     check_batch(x, torch.zeros_like(y), p_shard)
     return y.long()
+
+
+# Which classes take part in a step when not all do: a class is in if a hash of the step's seed
+# and the class falls below the fraction, so no process needs to know the others' classes.
+
+
+def sampled_classes(classes: range, present: Tensor, fraction: float, seed: int) -> Tensor:
+    """Those of these classes that take part, in order: all that are `present` (labels of the
+    batch), and of the others each with probability `fraction`."""
+    kept = []
+    for start in range(classes.start, classes.stop, PIECE):
+        piece = np.arange(start, min(start + PIECE, classes.stop), dtype=np.uint64)
+        kept.append(piece[_uniform(piece, seed) < fraction].astype(np.int64))
+    labels = present.detach().unique().cpu().numpy()
+    labels = labels[(labels >= classes.start) & (labels < classes.stop)]
+    found = np.union1d(np.concatenate(kept), labels)
+    return torch.from_numpy(found).to(present.device)
+
+
+def draw_seed(generator: torch.Generator | None) -> int:
+    """The seed of a step's choice, from the generator that the step's other draws come from."""
+    device = generator.device if generator is not None else "cpu"
+    return int(torch.randint(2**63 - 1, (), generator=generator, device=device))
+
+
+def check_fraction(negatives: float) -> None:
+    if isinstance(negatives, bool) or not 0 < negatives <= 1:
+        raise ValueError(
+            "negatives must be a fraction of the classes above 0 and up to 1 (all of them), "
+            f"got {negatives!r}"
+        )
+
+
+def _uniform(classes: np.ndarray, seed: int) -> np.ndarray:
+    """A number in [0, 1) for each class: the splitmix64 generator's output at that place."""
+    z = np.uint64(seed) + (classes + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -8,10 +8,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from proxysynth.distributed import Shards, check_shardable, sharded_loss
+from proxysynth.distributed.process_group import Ranks
 from proxysynth.interfaces import Loss, ProxyLoss
 from proxysynth.models.proxy_head import ProxyHead
-from proxysynth.sharding import Shards, check_shardable, sharded_loss
-from proxysynth.training.ranks import Ranks
 from proxysynth.training.run import Run
 
 AT_ONCE = 1 << 14  # rows drawn at a time

@@ -10,17 +10,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import proxysynth as ps
+from distributed.on_ranks import groups, on_ranks
 from proxysynth.data import Batch
+from proxysynth.distributed import Shards
+from proxysynth.distributed.process_group import ALONE, Ranks, joined
 from proxysynth.models.backbones import make_embedder
 from proxysynth.regularizers.mixup import InputMixup, ManifoldMixup
 from proxysynth.regularizers.virtual_softmax import VirtualSoftmax
-from proxysynth.sharding import Shards
 from proxysynth.training import Run
-from proxysynth.training.distributed_group import joined
-from proxysynth.training.distributed_proxies import first_proxies
 from proxysynth.training.learner import make_learner
-from proxysynth.training.ranks import ALONE, Ranks
-from training.on_ranks import groups, on_ranks
+from proxysynth.training.sharded_proxies import first_proxies
 
 CLASSES = 5
 
@@ -180,7 +179,7 @@ def test_live_batch_norm_agrees_on_its_statistics(several):
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_shards_begin_as_the_whole(world, monkeypatch):
-    monkeypatch.setattr("proxysynth.training.distributed_proxies.AT_ONCE", 4)
+    monkeypatch.setattr("proxysynth.training.sharded_proxies.AT_ONCE", 4)
     run = Run(shard_proxies=True)
 
     def drawn(shards: Shards | None) -> torch.Tensor:

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from proxysynth.training import durable
-from proxysynth.training.durable import CannotWrite, append_line, write_bytes, write_json
+from proxysynth import files
+from proxysynth.files import CannotWrite, append_line, write_bytes, write_json
 
 
 def test_a_file_is_replaced(tmp_path):
@@ -25,7 +25,7 @@ def test_a_fault_leaves_the_old_file(tmp_path, monkeypatch, broken):
     def fail(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(durable.os, broken, fail)
+    monkeypatch.setattr(files.os, broken, fail)
     with pytest.raises(CannotWrite) as caught:
         write_bytes(path, b"new")
     assert caught.value.errno == errno.ENOSPC
@@ -42,7 +42,7 @@ def test_a_kill_leaves_the_old_file(tmp_path, monkeypatch):
 
     path = tmp_path / "a.txt"
     write_bytes(path, b"old")
-    monkeypatch.setattr(durable.os, "replace", kill)
+    monkeypatch.setattr(files.os, "replace", kill)
     with pytest.raises(Killed):
         write_bytes(path, b"new")
     assert path.read_bytes() == b"old"

@@ -1,0 +1,11 @@
+"""Several processes: their group, gathering with gradients, proxies divided among them."""
+
+from proxysynth.distributed.sharded_loss import (
+    Shards,
+    blocked_loss,
+    check_shardable,
+    sampled_classes,
+    sharded_loss,
+)
+
+__all__ = ["Shards", "blocked_loss", "check_shardable", "sampled_classes", "sharded_loss"]

@@ -1,0 +1,278 @@
+"""The processes that train one run together: joining them, exchanging values, losing one of them.
+
+torchrun puts RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT into the environment; anything else that
+does so will do. Ranks talk by gloo on the CPU and by nccl on GPUs. The first rank writes the files
+and the messages. With one process every exchange returns its input, so that no caller has to ask
+how many there are. What is exchanged are tensors and JSON: nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from proxysynth.errors import TrainingFailed
+
+Indices = NDArray[np.int64]
+
+START = timedelta(minutes=5)  # until all processes have found each other
+TIMEOUT = timedelta(minutes=30)  # for any one exchange; the first rank may be testing meanwhile
+FAREWELL = 2.0  # seconds that the keeper of the board of notes waits for the others to read it
+FAULT = "fault"
+
+_joined: list[Ranks] = []  # at most one: a process is one rank of one group
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which process of how many this one is.
+
+    Args:
+        rank: its number, from 0 on.
+        world: how many there are.
+        store: the group's board of notes, by which the ranks agree who speaks when one fails.
+    """
+
+    rank: int = 0
+    world: int = 1
+    store: dist.Store | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the rank that writes files and speaks."""
+        return self.rank == 0
+
+    def counts(self, n: int) -> list[int]:
+        """How many of n rows each rank has: equally many, one more for the first n % world."""
+        return [n // self.world + (rank < n % self.world) for rank in range(self.world)]
+
+    def parts(self, n: int) -> list[slice]:
+        """Which of n rows are each rank's: ranges in order."""
+        ends = list(accumulate(self.counts(n)))
+        return [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+
+    def part(self, n: int) -> slice:
+        """Which of n rows are this rank's."""
+        return self.parts(n)[self.rank]
+
+    def rows(self, own: Tensor, n: int) -> Tensor:
+        """The n rows of all ranks one below the other, from each rank's `part`. No gradient."""
+        return self.stack(own, self.counts(n))
+
+    def stack(self, own: Tensor, counts: Sequence[int]) -> Tensor:
+        """Every rank's rows one below the other; `counts` says how many each has. No gradient."""
+        if self.world == 1:
+            return own
+        # Collectives want equal shapes: smaller parts get rows more, which are cut off again.
+        padded = own.new_zeros(max(counts), *own.shape[1:])
+        padded[: len(own)] = own
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over the ranks."""
+        if self.world == 1:
+            return values
+        made = values.contiguous().clone()
+        dist.all_reduce(made)
+        return made
+
+    def mean_(self, values: Tensor) -> None:
+        """Replace values by their mean over the ranks, so that all have the same bits."""
+        if self.world > 1:
+            dist.all_reduce(values)
+            values /= self.world
+
+    def all(self, flag: bool) -> bool:
+        """Whether it is so on every rank."""
+        return all(self.ask(flag)) if self.world > 1 else flag
+
+    def tell(self, value: Any) -> Any:
+        """What the first rank says, on every rank: anything that JSON can hold."""
+        if self.world == 1:
+            return value
+        text = json.dumps(value).encode() if self.first else b""
+        size = torch.tensor([len(text)])
+        dist.broadcast(size, 0)
+        data = _bytes(text) if self.first else torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(data, 0)
+        return json.loads(data.numpy().tobytes())
+
+    def ask(self, value: Any) -> list[Any]:
+        """What every rank says, in their order, on every rank."""
+        if self.world == 1:
+            return [value]
+        text = _bytes(json.dumps(value).encode())
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world)]
+        dist.all_gather(sizes, torch.tensor([len(text)]))
+        padded = torch.zeros(max(map(int, sizes)), dtype=torch.uint8)
+        padded[: len(text)] = text
+        told = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(told, padded)
+        return [
+            json.loads(part[: int(size)].numpy().tobytes())
+            for part, size in zip(told, sizes, strict=True)
+        ]
+
+    def tell_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The first rank's tensors, on the CPU of every rank; what the others bring is unused."""
+        if self.world == 1:
+            return dict(tensors)
+        shapes = [(name, list(t.shape), str(t.dtype)) for name, t in tensors.items()]
+        made = {}
+        for name, shape, kind in self.tell(shapes):
+            if self.first:
+                made[name] = tensors[name].cpu().contiguous()
+            else:
+                made[name] = torch.empty(shape, dtype=getattr(torch, kind.removeprefix("torch.")))
+            dist.broadcast(made[name], 0)
+        return made
+
+    def wait(self) -> None:
+        """Until every rank is here."""
+        self.ask(None)
+
+
+ALONE = Ranks()
+"""One process."""
+
+
+def _bytes(text: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else torch.empty(
+        0, dtype=torch.uint8
+    )  # fmt: skip
+
+
+@contextmanager
+def joined(timeout: timedelta = TIMEOUT) -> Iterator[Ranks]:
+    """This process among the others of its run; alone, if it was started alone.
+
+    Inside another `joined` it gives the same ranks. A rank that goes away ends the others with one
+    sentence.
+    """
+    if _joined:
+        yield _joined[-1]
+        return
+    if dist.is_available() and dist.is_initialized():  # the caller's own group: his to end
+        with _explaining():
+            yield Ranks(dist.get_rank(), dist.get_world_size())
+        return
+    ranks = _join(timeout)
+    if ranks.world == 1:
+        yield ranks
+        return
+    _joined.append(ranks)
+    try:
+        with _explaining():
+            yield ranks
+            ranks.wait()  # an early end would look like a death to the others
+    finally:
+        _joined.pop()
+        leave()
+
+
+def leave() -> None:
+    """Cut the connections to the other ranks, which end if they still wait for this one."""
+    with contextlib.suppress(RuntimeError, ValueError):
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def speaks(ranks: Ranks) -> bool:
+    """Whether this rank is the one to tell why the run failed: the first that asks is.
+
+    The others hear of it by a cut connection, and need not add to it.
+    """
+    if ranks.world == 1 or ranks.store is None:
+        return True
+    try:
+        mine = ranks.store.add(FAULT, 1) == 1
+        if ranks.first and "TORCHELASTIC_RUN_ID" not in os.environ:
+            # This process keeps the notes: the others must be able to read that it has spoken.
+            leave()
+            end = time.monotonic() + FAREWELL
+            while ranks.store.add(FAULT, 0) < ranks.world and time.monotonic() < end:
+                time.sleep(0.02)
+        return mine
+    except RuntimeError:  # whoever kept the notes is gone
+        return True
+
+
+def own_device(device: torch.device, ranks: Ranks) -> torch.device:
+    """The device of this rank: each has a GPU of its own."""
+    if ranks.world == 1 or device.type == "cpu":
+        return device
+    if device.type != "cuda":
+        raise ValueError(
+            f"several processes train on cuda or cpu, got the device {device}: "
+            "choose one of these, or start one process"
+        )
+    if device.index is None:
+        here, there = int(os.environ.get("LOCAL_RANK", ranks.rank)), torch.cuda.device_count()
+        if here >= there:
+            raise ValueError(
+                f"each process needs a GPU of its own, but this machine has {there} for process "
+                f"{here + 1}: start at most {there} here, or choose --device cpu"
+            )
+        device = torch.device("cuda", here)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _join(timeout: timedelta) -> Ranks:
+    """The group that the environment tells of."""
+    world, rank = (os.environ.get(name, "") for name in ("WORLD_SIZE", "RANK"))
+    if not world or not rank or world == "1":
+        return Ranks()
+    try:
+        store, number, size = next(iter(dist.rendezvous("env://", timeout=START)))
+        nccl = torch.cuda.is_available() and dist.is_nccl_available()
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if nccl else "gloo",
+            store=dist.PrefixStore("group", store),
+            rank=number,
+            world_size=size,
+            timeout=timeout,
+        )
+    except (RuntimeError, ValueError, OSError) as error:
+        raise TrainingFailed(
+            f"the {world} processes of this run cannot find each other "
+            f"({' '.join(str(error).split())[:200]}): start all of them with torchrun"
+        ) from error
+    return Ranks(number, size, dist.PrefixStore("notes", store))
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """A rank that is gone, told in one sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not _is_lost(error):
+            raise
+        raise TrainingFailed(
+            "another process of this run ended or no longer answers; checkpoints are kept: give "
+            "the same command again to go on from the last one"
+        ) from error
+
+
+def _is_lost(error: RuntimeError) -> bool:
+    """Whether this is how gloo or nccl tell of a peer that is gone, or too late."""
+    text = str(error).lower()
+    words = ("gloo", "nccl", "connection", "peer", "timed out", "broken pipe")
+    return isinstance(error, dist.DistError) or any(word in text for word in words)
