@@ -201,11 +201,11 @@ def test_mlrc_tables_read_studies(empty: Store) -> None:
 
 def test_the_command_of_a_study_is_one_that_the_program_takes(empty: Store) -> None:
     from proxysynth.cli.parser import parser
-    from proxysynth.protocols.mlrc.settings_words import changes_from_words
+    from proxysynth.protocols.mlrc.settings import parse_changes
 
     words = command(SMALL, "sop", "arcface", "none").split()
     args = parser().parse_args(words[1:])
-    split = changes_from_words(args.settings)["split"]
+    split = parse_changes(args.settings)["split"]
     run = SMALL.run("sop", "arcface")
     assert run is not None
     assert split == run.split

@@ -12,10 +12,10 @@ from rich.console import Console
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import BENCHMARKS, open_data
 from proxysynth.protocols.mlrc import Study, make_study, run_study
-from proxysynth.protocols.mlrc.bars import NestedBars
-from proxysynth.protocols.mlrc.settings_words import changes_from_words
+from proxysynth.protocols.mlrc.settings import parse_changes
 from proxysynth.report.study import PAGE, write_study
 from proxysynth.report.study_terminal import render_study
+from proxysynth.report.terminal import NestedBars
 from proxysynth.training import WrongFolder
 
 STUDIES = Path("runs") / "mlrc"
@@ -53,7 +53,7 @@ def _asked(args: argparse.Namespace) -> tuple[Study, Path]:
             repetitions=args.runs,
             folds=args.folds,
             seed=args.seed,
-            **changes_from_words(args.settings),
+            **parse_changes(args.settings),
         )
     return study, args.out or STUDIES / study.name
 

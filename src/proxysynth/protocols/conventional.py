@@ -1,4 +1,4 @@
-"""The conventional protocol: retrieve pictures of classes that were never trained on."""
+"""The conventional protocol: retrieve images of classes that were never trained on."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from proxysynth.data import Listing, Loader, Splits
-from proxysynth.protocols.loaders import deformed, make_loader
-from proxysynth.training.embed import Tested, measure, nearest_class, usual_ks
+from proxysynth.data import PIXELS, Listing, Loader, Splits, Transform
+from proxysynth.data.deformations import Deform, Deformed
+from proxysynth.training.embed import Tested, embed, measure, nearest_class, usual_ks
 from proxysynth.training.load import Trained
-from proxysynth.training.prepare import make_cache, open_splits, usable
+from proxysynth.training.prepare import evaluation_transform, make_cache, open_splits, usable
 from proxysynth.training.progress import Progress, Silent
 from proxysynth.training.resources import Resources
+
+Tick = Callable[[int, str], None]
 
 
 @dataclass(frozen=True)
 class Conventional:
-    """Every query looks for its class among the other queries, or in a gallery.  [Section 4.2]
+    """Every query searches for its class among the other queries, or in a gallery.  [Section 4.2]
 
     Args:
-        ks: of Recall@k; empty for those the literature prints for the run's data set.
-        nmi: also cluster the embeddings and compare with the classes; without a gallery only.
+        ks: of Recall@k; default: those the literature reports for the run's dataset.
+        nmi: also cluster the embeddings and compare with the classes; only without a gallery.
     """
 
     ks: tuple[int, ...] = ()
@@ -35,28 +37,25 @@ class Conventional:
         gallery: Listing | None = None,
         *,
         resources: Resources | None = None,
-        tick: Callable[[int, str], None] | None = None,
+        tick: Tick | None = None,
     ) -> Tested:
-        """Embeddings and metrics of these pictures: Recall@k, P@1, R-precision, MAP@R.
+        """Embeddings and metrics of these images: Recall@k, P@1, R-precision, MAP@R.
 
         Args:
             model: a trained run.
-            query, gallery: pictures with labels, such as `open_data(...).query`.
-            tick: called with the pictures of each batch.
+            query, gallery: labeled images, such as `open_data(...).query`.
+            tick: called with the number of images of each batch.
         """
         resources = resources or Resources()
-        cache = make_cache(model.run, model.embedder, resources)
-
-        def loader(listing: Listing) -> Loader:
-            return make_loader(model, listing, deformed(model, listing), resources, cache)
-
+        # Accuracy is measured where the task is to tell the seen classes apart.
+        classify = model.run.task == "classification" and query.classes == model.classes
         return measure(
             model.embedder,
-            loader(query),
-            None if gallery is None else loader(gallery),
+            make_loader(model, query, resources),
+            None if gallery is None else make_loader(model, gallery, resources),
             ks=self.ks or model.run.ks or usual_ks(model.run.data),
             nmi=self.nmi,
-            predict=_predict(model, query),
+            predict=nearest_class(model.run.loss, model.proxies) if classify else None,
             tick=tick,
         )
 
@@ -64,14 +63,44 @@ class Conventional:
 def own_splits(
     model: Trained, resources: Resources | None = None, progress: Progress | None = None
 ) -> Splits:
-    """The pictures that the run itself was trained and tested on, without those it skipped."""
+    """The images that the run itself was trained and tested on, without those it skipped."""
     resources = resources or Resources()
     cache = make_cache(model.run, model.embedder, resources)
     return usable(open_splits(model.run), model.run, cache, resources, progress or Silent())
 
 
-def _predict(model: Trained, query: Listing) -> Callable[[Tensor], Tensor] | None:
-    """Accuracy is measured where the task is to tell the seen classes apart."""
-    if model.run.task != "classification" or query.classes != model.classes:
-        return None
-    return nearest_class(model.run.loss, model.proxies)
+def embeddings_of(
+    model: Trained,
+    listing: Listing,
+    *,
+    resources: Resources | None = None,
+    tick: Tick | None = None,
+) -> Tensor:
+    """The embeddings (n, d) of a listing's images, as in testing, float32 on the CPU."""
+    return embed(model.embedder, make_loader(model, listing, resources or Resources()), tick=tick)
+
+
+def make_transform(
+    model: Trained, listing: Listing, deform: Deform | None = None, seed: int = 0, stream: int = 0
+) -> Transform:
+    """Brings these images to the network's input size, and deforms them unless `deform` is None."""
+    transform: Transform = model.transform
+    if listing.root is None:  # images in memory
+        transform = evaluation_transform(model.run, model.embedder, listing)
+    if deform is None:
+        return transform
+    return Deformed(transform, deform, model.embedder.image_size, seed, stream)
+
+
+def make_loader(
+    model: Trained, listing: Listing, resources: Resources, transform: Transform | None = None
+) -> Loader:
+    """Batches of these images as the model is tested on them; default: not deformed."""
+    cache = None if listing.root is None else make_cache(model.run, model.embedder, resources)
+    return Loader(
+        listing,
+        transform or make_transform(model, listing),
+        PIXELS[model.embedder.preprocess],
+        resources.loader_workers,
+        cache,
+    )

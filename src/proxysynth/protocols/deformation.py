@@ -1,13 +1,18 @@
-"""The deformation protocol: how well retrieval survives changes that training never showed."""
+"""The deformation protocol: does retrieval survive changes that training never showed?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import io
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from proxysynth.data import Listing, Loader, Transform
+import numpy as np
+from numpy.typing import NDArray
+
+from proxysynth.data import PIXELS, Listing, Loader, Transform, picture
 from proxysynth.data.deformations import DEFORMATIONS, Deform, Zoom
-from proxysynth.protocols.loaders import deformed, make_loader
+from proxysynth.data.transforms import Bytes, uniforms
+from proxysynth.protocols.conventional import Tick, make_loader, make_transform
 from proxysynth.training.embed import measure, usual_ks
 from proxysynth.training.load import Trained
 from proxysynth.training.prepare import make_cache
@@ -15,18 +20,19 @@ from proxysynth.training.resources import Resources
 from proxysynth.values import look_up
 
 UNDEFORMED = "undeformed"
-QUERY, GALLERY = 0, 1  # streams of random numbers: pictures of one index are deformed differently
+QUERY, GALLERY = 0, 1  # random streams: query i and gallery image i are deformed differently
+CELL = 1.1  # inches of the contact sheet
 
 
 @dataclass(frozen=True)
 class Deformation:
-    """Query and gallery are deformed alike, after the crop, and looked up as ever.   [Table 3]
+    """Query and gallery are deformed in the same way, after the crop.   [Table 3]
 
     Args:
-        names: which deformations, of `DEFORMATIONS`; the pictures as they are always come first.
-        seed: of what is drawn for each picture.
+        names: which deformations, of `DEFORMATIONS`; the undeformed images always come first.
+        seed: of what is drawn for each image.
         opposite_zoom: read the percentages of the two zooms the other way, see `Zoom`.
-        ks: of Recall@k; empty for those the literature prints for the run's data set.
+        ks: of Recall@k; default: those the literature reports for the run's dataset.
     """
 
     names: tuple[str, ...] = tuple(DEFORMATIONS)
@@ -38,9 +44,7 @@ class Deformation:
         for name in self.names:
             look_up(name, DEFORMATIONS, "deformation")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(
-                f"Deformation: seed must be a whole number from 0 on, got {self.seed!r}"
-            )
+            raise ValueError(f"Deformation: seed must be an integer >= 0, got {self.seed!r}")
 
     def __call__(
         self,
@@ -49,21 +53,20 @@ class Deformation:
         gallery: Listing | None = None,
         *,
         resources: Resources | None = None,
-        tick: Callable[[int, str], None] | None = None,
+        tick: Tick | None = None,
     ) -> dict[str, dict[str, float]]:
         """Metrics by the name of the deformation, "undeformed" first.
 
         Args:
             model: a trained run.
-            query, gallery: pictures with labels, such as `open_data(...).query`.
-            tick: called with the pictures of each batch; each deformation goes through all.
+            query, gallery: labeled images, such as `open_data(...).query`.
+            tick: called with the number of images of each batch, for every deformation.
         """
         resources = resources or Resources()
-        cache = make_cache(model.run, model.embedder, resources)
 
         def loader(listing: Listing, deform: Deform | None, stream: int) -> Loader:
-            transform = deformed(model, listing, deform, self.seed, stream)
-            return make_loader(model, listing, transform, resources, cache)
+            transform = make_transform(model, listing, deform, self.seed, stream)
+            return make_loader(model, listing, resources, transform)
 
         return {
             name: measure(
@@ -77,7 +80,7 @@ class Deformation:
         }
 
     def versions(self) -> Iterator[tuple[str, Deform | None]]:
-        """Every version of a picture by name, the undeformed one first."""
+        """Every version of an image by name, the undeformed one first."""
         yield UNDEFORMED, None
         for name in self.names:
             deform = DEFORMATIONS[name]
@@ -86,8 +89,70 @@ class Deformation:
             yield name, deform
 
     def transforms(self, model: Trained, listing: Listing) -> dict[str, Transform]:
-        """What is done to the queries' pictures, by the name of the version."""
+        """The transforms of the queries, by the name of the version."""
         return {
-            name: deformed(model, listing, deform, self.seed, QUERY)
+            name: make_transform(model, listing, deform, self.seed, QUERY)
             for name, deform in self.versions()
         }
+
+
+def contact_sheet(
+    model: Trained,
+    query: Listing,
+    protocol: Deformation | None = None,
+    *,
+    rows: int = 6,
+    dpi: int = 150,
+    resources: Resources | None = None,
+) -> bytes:
+    """A PNG with a row for each of some queries and a column for each version that is tested.
+
+    The images are those that the network is given, to the last pixel: same crop, same draws.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = versions(model, query, protocol or Deformation(), rows, resources or Resources())
+    rows = len(next(iter(columns.values())))
+    figure = Figure((CELL * len(columns), CELL * rows + 0.35), dpi=dpi)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(
+        rows, len(columns), squeeze=False, gridspec_kw={"wspace": 0.05, "hspace": 0.05}
+    )
+    height = figure.get_figheight()
+    figure.subplots_adjust(left=0.02, right=0.98, bottom=0.1 / height, top=1 - 0.3 / height)
+    for column, (name, images) in enumerate(columns.items()):
+        axes[0, column].set_title(name.replace("_", " "), fontsize=8, pad=4)
+        for axis, image in zip(axes[:, column], images, strict=True):
+            axis.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+            axis.set_xticks([])
+            axis.set_yticks([])
+            for spine in axis.spines.values():
+                spine.set_color("0.7")
+                spine.set_linewidth(0.5)
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
+
+
+def versions(
+    model: Trained, query: Listing, protocol: Deformation, rows: int, resources: Resources
+) -> dict[str, list[Bytes]]:
+    """The first images of some classes, by the name of the version."""
+    cache = None if query.root is None else make_cache(model.run, model.embedder, resources)
+    mode = PIXELS[model.embedder.preprocess].mode
+    made: dict[str, list[Bytes]] = {}
+    for name, transform in protocol.transforms(model, query).items():
+        made[name] = []
+        for index in some_images(query, rows).tolist():
+            image = picture(query, index, cache)
+            image = image if image.mode == mode else image.convert(mode)
+            made[name].append(transform(image, uniforms(0, 0, index, transform.draws)))
+    return made
+
+
+def some_images(listing: Listing, count: int) -> NDArray[np.int64]:
+    """The first image of each of `count` classes spread over all of them."""
+    classes, first = np.unique(listing.labels, return_index=True)
+    chosen = np.linspace(0, len(classes) - 1, min(count, len(classes))).round().astype(int)
+    return first[chosen]

@@ -23,7 +23,7 @@ LAMS = tuple(round(0.05 * step, 2) for step in range(2, 20))
 
 @dataclass(frozen=True)
 class Parents:
-    """Who is mixed: rows of the embeddings, one for each synthetic.
+    """The parents of the synthetics: rows of the embeddings, one for each synthetic.
 
     first, second: (m,), of the classes a and b for a synthetic of the order (a, b).
     pair: (m,), the number of the unordered pair, which both orders share.
@@ -40,17 +40,17 @@ class EmbeddingDeformation:
 
         x~ = lam x_a + (1 - lam) x_b,   at unit length,   for the order (a, b) and for (b, a)
 
-    A synthetic is right if its nearest neighbour is a synthetic of the same unordered pair of
-    classes; it is looked up among all original embeddings and all other synthetics. The two
-    orders lie apart, but for lam = 0.5, where they fall together and each synthetic has twice as
-    many near companions: there the curve has its peak. Towards 0 and 1 a synthetic lies close to
-    one of its parents, and only companions that share this parent lie as close. Parents are drawn
-    at random, the same for every lam; no two synthetics of a pair have both parents in common.
+    A synthetic is correct if its nearest neighbor is a synthetic of the same unordered pair of
+    classes; the gallery is all original embeddings and all other synthetics. The two orders lie
+    apart, except at lam = 0.5, where they coincide and each synthetic has twice as many near
+    companions: there the curve peaks. Towards 0 and 1 a synthetic lies close to one of its parents,
+    and only companions that share this parent are as close. Parents are drawn at random, the same
+    for every lam; no two synthetics of a pair have both parents in common.
 
     Args:
-        pairs: so many pairs of classes are drawn, or all where there are fewer.
-        per_order: synthetics of each order of a pair. Classes of so few pictures that some would
-            have the same parents are left out.
+        pairs: number of pairs of classes to draw, or all if there are fewer.
+        per_order: synthetics of each order of a pair. Classes with too few images to give each
+            of them its own parents are left out.
         lams: the shares of the first class.
         seed: of the draws.
     """
@@ -65,11 +65,10 @@ class EmbeddingDeformation:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(
-                    f"EmbeddingDeformation: {name} must be a whole number from {least} on, "
-                    f"got {value!r}"
+                    f"EmbeddingDeformation: {name} must be an integer >= {least}, got {value!r}"
                 )
         if not self.lams or not all(0 <= lam <= 1 for lam in self.lams):
-            raise ValueError(f"EmbeddingDeformation: lams must lie in 0..1, got {self.lams!r}")
+            raise ValueError(f"EmbeddingDeformation: lams must lie in [0, 1], got {self.lams!r}")
 
     def __call__(
         self,
@@ -110,12 +109,10 @@ class EmbeddingDeformation:
 
 def _recall(x: Tensor, parents: Parents, lam: float) -> float:
     made = unit(lam * x[parents.first] + (1 - lam) * x[parents.second])
-    # Synthetics first: then a query's own row in the gallery has its number and is left out.
-    found = (
-        nearest(made, torch.cat((made, x)), 1, exclude=torch.arange(len(made))).indices[:, 0].cpu()
-    )
+    # Synthetics first, so that a query and its own gallery row have the same index.
+    found = nearest(made, torch.cat((made, x)), 1, exclude=torch.arange(len(made)))
     pair = torch.cat((parents.pair, parents.pair.new_full((len(x),), -1)))
-    return (pair[found] == parents.pair).double().mean().item()
+    return (pair[found.indices[:, 0].cpu()] == parents.pair).double().mean().item()
 
 
 def _members(labels: Ints, least: int) -> list[Ints]:
@@ -132,7 +129,7 @@ def _members(labels: Ints, least: int) -> list[Ints]:
 
 
 def _pairs(classes: int, count: int, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """`count` different unordered pairs of classes, or all there are; their order is drawn too."""
+    """`count` different unordered pairs of classes, or all; the order of each is drawn too."""
     every = classes * (classes - 1) // 2
     made = []
     for number in rng.choice(every, min(count, every), replace=False).tolist():

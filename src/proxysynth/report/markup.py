@@ -42,7 +42,7 @@ def join(parts: object) -> Html:
 
 def page(title: str, *body: object) -> Html:
     """A whole document that asks no other host for anything."""
-    style = files(__package__).joinpath("templates", "style.css").read_text(encoding="utf-8")
+    style = files(__package__).joinpath("templates/style.css").read_text(encoding="utf-8")
     return Html(
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -8,7 +8,7 @@ from typing import Any
 
 from proxysynth.files import write_json
 from proxysynth.protocols.mlrc import Outcome
-from proxysynth.protocols.mlrc.protocol import alone
+from proxysynth.protocols.mlrc.workers import exclusive
 
 from .pages import write_page
 from .study_figures import IN_FILE, history, importances, write_figure
@@ -25,7 +25,7 @@ def write_study(outcome: Outcome, folder: str | os.PathLike[str]) -> dict[str, A
     """
     place = Path(folder).expanduser()
     result = result_of(outcome)
-    with alone(place):
+    with exclusive(place):
         write_figure(history(result["search"], IN_FILE), place, "history")
         if result["importance"]:
             write_figure(importances(result["importance"], IN_FILE), place, "importance")

@@ -9,8 +9,8 @@ from statistics import fmean, variance
 from typing import Any
 
 from proxysynth.protocols.mlrc import Outcome
-from proxysynth.protocols.mlrc.ensemble import MEASURES
-from proxysynth.protocols.mlrc.importance import importance
+from proxysynth.protocols.mlrc.ensemble import METRICS as MEASURES
+from proxysynth.protocols.mlrc.search import importance
 from proxysynth.provenance import provenance
 from proxysynth.values import encode
 

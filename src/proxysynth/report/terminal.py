@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress as RichProgress,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
+from rich.text import Text
+
+from proxysynth.training.progress import Tick
 
 from .comparison import Comparison
 from .numbers import count, heading, name, percent, points
@@ -114,3 +128,56 @@ def _settings(comparison: Comparison) -> Table:
     for path, values in comparison.settings.items():
         table.add_row(path, *(escape(value) for value in values))
     return table
+
+
+OUTER_LEVELS = 2  # bars of few long steps: their notes estimate the time left, rich could not
+
+
+class NestedBars:
+    """Messages and nested progress bars on standard error; messages only if it is no terminal."""
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._console = Console(file=file or sys.stderr, markup=False, highlight=False)
+        self._shown: RichProgress | None = None
+        self._depth = 0
+
+    def say(self, sentence: str) -> None:
+        self._console.print(sentence, soft_wrap=True)
+
+    @contextmanager
+    def task(self, name: str, total: int, done: int = 0) -> Iterator[Tick]:
+        shown = self._shown or self._open()
+        label = "  " * self._depth + name
+        inner = self._depth >= OUTER_LEVELS
+        bar = shown.add_task(label, total=total, completed=done, note="", inner=inner)
+        self._depth += 1
+        try:
+            yield lambda amount, note: shown.update(bar, advance=amount, note=note)
+        finally:
+            self._depth -= 1
+            shown.remove_task(bar)
+            if not self._depth:
+                shown.stop()
+                self._shown = None
+
+    def _open(self) -> RichProgress:
+        self._shown = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            _TimeLeft(compact=True),
+            TextColumn("{task.fields[note]}"),
+            console=self._console,
+            transient=True,
+            refresh_per_second=5,
+            disable=not self._console.is_terminal,
+        )
+        self._shown.start()
+        return self._shown
+
+
+class _TimeLeft(TimeRemainingColumn):
+    """The time left, for innermost bars only."""
+
+    def render(self, task: Task) -> Text:
+        return super().render(task) if task.fields["inner"] else Text("")

@@ -1,20 +1,259 @@
-"""Three worker processes on one study, one of them killed: nothing is lost, nothing twice."""
+"""Workers that share a study: slots are taken once, dead workers are found, nothing is lost."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import optuna
 import pytest
 
-from proxysynth.protocols.mlrc.places import places
-from proxysynth.protocols.mlrc.storage import open_storage
+from proxysynth.protocols.mlrc.workers import (
+    AGAIN,
+    LEASE,
+    Queue,
+    StorageFailed,
+    Watch,
+    hide_password,
+    leased,
+    machine,
+    open_storage,
+    slots_of,
+    storage_errors,
+)
 
 TESTS = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class Reaper:
+    """A watch that knows who is dead."""
+
+    def __init__(self) -> None:
+        self.numbers: set[int] = set()
+
+    def dead(self, trial) -> bool:
+        return trial.number in self.numbers
+
+
+def queue(count: int) -> tuple[Queue, Reaper]:
+    reaper = Reaper()
+    return Queue(optuna.create_study(direction="maximize"), count, reaper), reaper
+
+
+def all_done(queue: Queue) -> bool:
+    slots = queue.slots()
+    return len(slots) == queue.count and all(slot.done for slot in slots)
+
+
+def suggest(trial) -> float:
+    return trial.suggest_float("x", 0, 1)
+
+
+def test_each_place_is_claimed_once():
+    made, _ = queue(3)
+    claimed = [made.claim() for _ in range(5)]
+    assert [c.index if c else None for c in claimed] == [0, 1, 2, None, None]
+    for c in claimed[:3]:
+        made.study.tell(c.trial, 0.5)
+    assert all_done(made)
+
+
+def test_a_dead_workers_place_comes_again_with_its_parameters_and_folds():
+    made, reaper = queue(2)
+    lost, kept = made.claim(), made.claim()
+    x = suggest(lost.trial)
+    lost.trial.set_user_attr("fold0", {"value": 0.25})
+    reaper.numbers.add(lost.trial.number)
+    again = made.claim()
+    assert again.index == lost.index
+    assert suggest(again.trial) == x
+    assert again.trial.user_attrs["fold0"] == {"value": 0.25}
+    assert made.claim() is None
+    for c, value in ((kept, 0.1), (again, 0.2)):
+        made.study.tell(c.trial, value)
+    assert all_done(made)
+    assert [slot.current.value for slot in made.slots()] == [0.2, 0.1]
+    assert [slot.times_lost for slot in made.slots()] == [1, 0]
+
+
+def test_what_is_given_back_is_claimed_by_the_next():
+    made, _ = queue(1)
+    first = made.claim()
+    x = suggest(first.trial)
+    made.give_back(first)
+    second = made.claim()
+    assert second.index == 0
+    assert suggest(second.trial) == x
+
+
+def test_two_workers_that_enqueue_the_same_lost_place():
+    made, _ = queue(1)
+    first = made.claim()
+    suggest(first.trial)
+    made._fail(first.trial.number)
+    for _ in range(2):  # both saw the place lost before either had enqueued it
+        made.study.enqueue_trial({"x": 0.5}, user_attrs={AGAIN: first.trial.number})
+    second = made.claim()
+    assert second.index == 0
+    assert made.claim() is None
+    made.study.tell(second.trial, 0.5)
+    assert all_done(made)
+    assert made.claim() is None
+
+
+def test_fresh_trials_beyond_the_count_do_not_count():
+    made, _ = queue(2)
+    for _ in range(2):
+        made.study.tell(made.claim().trial, 0.5)
+    made.study.ask()  # a worker that was too late
+    assert all_done(made)
+    assert len(made.slots()) == 2
+
+
+def test_more_places_may_be_asked_for_later():
+    made, reaper = queue(1)
+    made.study.tell(made.claim().trial, 0.5)
+    late = made.study.ask()
+    reaper.numbers.add(late.number)
+    made._fail(late.number)
+    larger = Queue(made.study, 3, reaper)
+    assert not all_done(larger)
+    claimed = [c for c in (larger.claim() for _ in range(4)) if c is not None]
+    assert sorted(c.index for c in claimed) == [1, 2]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_order_of_claims_deaths_and_ends(seed):
+    """Workers claim, die and end at random: at the end each place has exactly one value."""
+    draw, count = random.Random(seed), 6
+    made, reaper = queue(count)
+    working = []
+    for _ in range(400):
+        if all_done(made):
+            break
+        act = draw.random()
+        if act < 0.5:
+            claimed = made.claim()
+            if claimed is not None:
+                suggest(claimed.trial)
+                working.append(claimed)
+        elif working:
+            claimed = working.pop(draw.randrange(len(working)))
+            if act < 0.7:
+                reaper.numbers.add(claimed.trial.number)
+            elif act < 0.75:
+                reaper.numbers |= {claimed.trial.number, made.study.ask().number}  # two at once
+            elif made.study.trials[claimed.trial.number].state.name == "RUNNING":
+                made.study.tell(claimed.trial, 1.0)
+    assert all_done(made)
+    whole = [t for t in made.study.trials if t.state.name == "COMPLETE"]
+    assert len(whole) == count
+    roots = [t.user_attrs.get(AGAIN, t.number) for t in whole]
+    assert len(set(roots)) == count
+    assert [slot.index for slot in slots_of(made.study.trials, count)] == list(range(count))
+
+
+@pytest.fixture
+def study():
+    return optuna.create_study()
+
+
+def with_lease(study, **lease):
+    trial = study.ask()
+    trial.set_user_attr(LEASE, lease)
+    return trial
+
+
+def test_the_lease_is_renewed_while_the_block_runs(study):
+    trial = study.ask()
+    with leased(trial, seconds=0.01):
+        end = time.monotonic() + 10
+        while study.trials[0].user_attrs.get(LEASE, {}).get("count", 0) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    after = study.trials[0].user_attrs[LEASE]
+    assert (after["at"], after["pid"]) == (machine(), os.getpid())
+    time.sleep(0.05)
+    assert study.trials[0].user_attrs[LEASE] == after
+
+
+def test_a_lease_that_stands_still_is_dead_by_the_watchers_own_clock(study):
+    now = [0.0]
+    watch = Watch(patience=60, clock=lambda: now[0])
+    trial = with_lease(study, at="another machine", pid=1, count=7)
+    assert not watch.dead(study.trials[0])
+    now[0] = 59
+    trial.set_user_attr(LEASE, {"at": "another machine", "pid": 1, "count": 8})
+    assert not watch.dead(study.trials[0])
+    now[0] = 118
+    assert not watch.dead(study.trials[0])
+    now[0] = 120
+    assert watch.dead(study.trials[0])
+
+
+def test_a_trial_without_any_lease_is_dead_in_the_end(study):
+    now = [0.0]
+    watch = Watch(patience=60, clock=lambda: now[0])
+    study.ask()
+    assert not watch.dead(study.trials[0])
+    now[0] = 61
+    assert watch.dead(study.trials[0])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no such question")
+def test_a_process_of_this_machine_that_is_gone_is_dead_at_once(study):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with_lease(study, at=machine(), pid=gone.pid, count=0)
+    with_lease(study, at=machine(), pid=os.getpid(), count=0)
+    with_lease(study, at="another machine", pid=gone.pid, count=0)
+    assert [Watch().dead(trial) for trial in study.trials] == [True, False, False]
+
+
+def test_a_path_is_a_journal_or_sqlite(tmp_path):
+    journal = open_storage(str(tmp_path / "journal.log"))
+    assert isinstance(journal, optuna.storages.JournalStorage)
+    for text in (str(tmp_path / "a.db"), f"sqlite:///{tmp_path / 'b.db'}"):
+        assert isinstance(open_storage(text), optuna.storages.RDBStorage)
+    assert {path.name for path in tmp_path.iterdir()} >= {"a.db", "b.db"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sqlite:////nowhere/at/all/study.db",
+        "/nowhere/at/all/journal.log",
+        "postgresql://me:secret@nowhere.invalid/studies",
+        "nosuchdatabase://host/studies",
+    ],
+)
+def test_what_cannot_be_reached_is_one_sentence_without_the_password(text):
+    with pytest.raises(StorageFailed) as failed:
+        open_storage(text)
+    told = str(failed.value)
+    assert hide_password(text) in told
+    assert "secret" not in told
+    assert "\n" not in told
+
+
+def test_a_storage_that_breaks_off_is_one_sentence():
+    with pytest.raises(StorageFailed, match="gone away"), storage_errors("sqlite:///x.db"):
+        raise optuna.exceptions.StorageInternalError("gone away")
+
+
+def test_a_missing_file_of_the_training_is_not_the_storages_fault():
+    with pytest.raises(FileNotFoundError), storage_errors("sqlite:///x.db"):
+        raise FileNotFoundError("weights.pth")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -24,7 +263,7 @@ def test_three_workers_one_killed(tmp_path, kind):
     storage = "" if kind == "sqlite" else str(tmp_path / "journal.log")
     path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("workers.py")), str(folder), storage],
+        [sys.executable, str(Path(__file__).with_name("three_workers.py")), str(folder), storage],
         capture_output=True,
         text=True,
         check=False,
@@ -51,8 +290,8 @@ def test_three_workers_one_killed(tmp_path, kind):
     where = storage or f"sqlite:///{folder / 'study.db'}"
     study = optuna.load_study(study_name="glyphs-norm_softmax-none", storage=open_storage(where))
     assert sum(t.state.name in ("COMPLETE", "PRUNED") for t in study.trials) == 5
-    taken = places(study.trials, 5)
-    assert [place.current.value for place in taken] == [t["value"] for t in first["trials"]]
-    lost = next(place for place in taken if place.times_lost)
+    taken = slots_of(study.trials, 5)
+    assert [slot.current.value for slot in taken] == [t["value"] for t in first["trials"]]
+    lost = next(slot for slot in taken if slot.times_lost)
     assert lost.trials[0].state.name == "FAIL"
     assert lost.current.params == lost.trials[0].params

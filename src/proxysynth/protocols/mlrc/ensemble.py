@@ -1,12 +1,13 @@
-"""The unseen classes, asked of the models of all folds: each alone, and joined to one.
+"""The repetitions: the best setting trained with other seeds, then measured on the unseen classes.
 
-Only the repetitions come here: nothing before them opens a picture of an unseen class.
+Nothing before this module opens an image of an unseen class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -14,17 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from proxysynth.data import Listing, Splits
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.retrieval import evaluate
-from proxysynth.training.load import Trained, load
+from proxysynth.training.load import load
 from proxysynth.training.prepare import make_cache, open_splits, usable
-from proxysynth.training.progress import Progress
-from proxysynth.training.resources import Resources
 
-from .study import Study
+from .search import POLL_EVERY, Work, time_left, train_fold
+from .workers import Claimed, Queue
 
-MEASURES = ("precision@1", "r_precision", "map@r")
+METRICS = ("precision@1", "r_precision", "map@r")
+REPETITIONS = "repetitions"
+MEASURED = "measured"
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Measured:
 
     Args:
         separated: the mean over the models of the folds.
-        concatenated: of the embeddings of all of them, joined.
-        alone: queries left out, for there is no second picture of their class.
+        concatenated: of the concatenated embeddings of all of them.
+        alone: queries left out because there is no second image of their class.
     """
 
     separated: dict[str, float]
@@ -42,52 +43,78 @@ class Measured:
     alone: int = 0
 
 
-def measure_ensemble(
-    study: Study, folders: Sequence[Path], resources: Resources, progress: Progress
-) -> Measured:
+def repeat(
+    work: Work, queue: Queue, searching: Queue, params: Mapping[str, float]
+) -> list[Measured]:
+    """Take part in the repetitions until all are done; returns their results in order."""
+    done = sum(slot.done for slot in queue.slots())
+    before, scale = searching.slots(), work.study.scale
+    with work.progress.task("repetitions", queue.count, done) as tick:
+        while True:
+            slots = queue.slots()
+            finished = [slot.current for slot in slots if slot.done and slot.current]
+            tick(len(finished) - done, time_left(scale, before, slots))
+            done = len(finished)
+            if done == queue.count:
+                return [Measured(**trial.user_attrs[MEASURED]) for trial in finished]
+            claimed = queue.claim()
+            if claimed is None:
+                time.sleep(POLL_EVERY)
+                continue
+            value = queue.work_on(claimed, lambda c: _repetition(work, c, params))
+            if value is not None:
+                work.progress.say(
+                    f"Repetition {claimed.index + 1} of {queue.count}: MAP@R {100 * value:.2f} on "
+                    f"the unseen classes, concatenated; {time_left(scale, before, queue.slots())}"
+                )
+
+
+def _repetition(work: Work, claimed: Claimed, params: Mapping[str, float]) -> float:
+    study, trial = work.study, claimed.trial
+    # Not the seed of the search, which influenced the choice of the parameters.
+    seed = study.seed + 1 + claimed.index
+    home = work.folder / REPETITIONS / f"{study.key(params)}-seed{seed}"
+    folders = [home / f"fold{fold}" for fold in range(study.scale.folds)]
+    name = f"folds of repetition {claimed.index + 1}"
+    with work.progress.task(name, study.scale.folds) as tick:
+        for fold, folder in enumerate(folders):
+            made = train_fold(work, params, fold, seed, folder, keep_model=True)
+            trial.set_user_attr(f"fold{fold}", asdict(made))
+            tick(1, f"validation MAP@R {100 * made.value:.1f}")
+        measured = measure_ensemble(work, folders)
+    trial.set_user_attr(MEASURED, asdict(measured))
+    return measured.concatenated["map@r"]
+
+
+def measure_ensemble(work: Work, folders: Sequence[Path]) -> Measured:
     """Test the trained folds of one repetition on the unseen classes."""
+    base, resources = work.study.base, work.resources
     models = [load(folder, resources.device) for folder in folders]
-    splits = unseen(study, models[0], resources, progress)
+    run = replace(
+        base, split=replace(base.split, fold=None), report_epoch="last", patience=0
+    )  # the splits whose queries are the unseen classes
+    cache = make_cache(run, models[0].embedder, resources)
+    splits = usable(open_splits(run), run, cache, resources, work.progress)
     query, gallery = splits.query, splits.gallery
     total = len(models) * (len(query) + len(gallery or ()))
-    with progress.task("unseen classes", total) as tick:
+    with work.progress.task("unseen classes", total) as tick:
         protocol = Conventional(ks=(1,))
         tested = [protocol(m, query, gallery, resources=resources, tick=tick) for m in models]
+    galleries = [item.gallery for item in tested if item.gallery is not None]
     joined = evaluate(
-        join([item.query for item in tested]),
-        _labels(query),
-        gallery=None if gallery is None else join([_there(item.gallery) for item in tested]),
-        gallery_labels=None if gallery is None else _labels(gallery),
+        concatenate([item.query for item in tested]),
+        query.labels.copy(),
+        gallery=None if gallery is None else concatenate(galleries),
+        gallery_labels=None if gallery is None else gallery.labels.copy(),
         ks=(1,),
     )
     return Measured(
-        separated={name: fmean(item.metrics[name] for item in tested) for name in MEASURES},
-        concatenated={name: joined[name] for name in MEASURES},
+        separated={name: fmean(item.metrics[name] for item in tested) for name in METRICS},
+        concatenated={name: joined[name] for name in METRICS},
         alone=int(joined["queries_without_positive"]),
     )
 
 
-def join(embeddings: Sequence[Tensor]) -> Tensor:
+def concatenate(embeddings: Sequence[Tensor]) -> Tensor:
     """(n, d) of each model, each of unit length, side by side (n, sum of d), of unit length."""
     return F.normalize(torch.cat([F.normalize(x, dim=1) for x in embeddings], dim=1), dim=1)
-
-
-def unseen(study: Study, model: Trained, resources: Resources, progress: Progress) -> Splits:
-    """The splits whose queries are the unseen classes."""
-    run = replace(
-        study.base,
-        split=replace(study.base.split, fold=None),
-        report_epoch="last",
-        patience=0,
-    )
-    cache = make_cache(run, model.embedder, resources)
-    return usable(open_splits(run), run, cache, resources, progress)
-
-
-def _labels(listing: Listing) -> Tensor:
-    return torch.from_numpy(listing.labels.copy())
-
-
-def _there(x: Tensor | None) -> Tensor:
-    assert x is not None
-    return x

@@ -1,29 +1,56 @@
-"""The search: trials of parameters, each the mean validation MAP@R of its folds."""
+"""The search: trials of hyper-parameters, each the mean validation MAP@R of its folds."""
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from proxysynth.errors import TrainingFailed
-from proxysynth.training.progress import Progress
+import numpy as np
+
+from proxysynth.errors import NotFinite, TrainingFailed
+from proxysynth.formatting import count, duration
+from proxysynth.training.loop import train
+from proxysynth.training.prepare import open_splits
+from proxysynth.training.progress import Progress, Tick
 from proxysynth.training.resources import Resources
+from proxysynth.training.run_folder import CHECKPOINT, make_folder
+from proxysynth.training.tensor_file import EMBEDDINGS, MODEL
 
-from .cross_validation import Fold, train_fold
-from .lease import leased
-from .places import Claimed, Place, Queue
-from .study import Study
-from .time_left import time_left
+from .settings import Scale, Study
+from .spaces import Space
+from .workers import Claimed, Queue, Slot, exclusive, import_optuna, slot_index
 
 if TYPE_CHECKING:
-    from optuna.trial import Trial, TrialState
+    from optuna.samplers import BaseSampler
 
-WAIT = 1.0  # seconds until others' work is looked at again
+OBJECTIVE = "map@r"
+POLL_EVERY = 1.0  # seconds between looks at the work of others
 TRIALS = "trials"
+ENOUGH_TRIALS = 4  # for the importance of parameters
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The result of one fold.
+
+    Args:
+        value: MAP@R on the held-out classes, 0 if the loss became non-finite.
+        epoch: the best one.
+        seconds: of the training.
+        note: what went wrong, if something did.
+    """
+
+    value: float
+    epoch: int
+    seconds: float
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -32,10 +59,10 @@ class Searched:
 
     Args:
         index: its place in the order in which trials began.
-        params: what was tried.
-        value: the mean over its folds; of a pruned one, over those that were trained.
+        params: the hyper-parameters.
+        value: the mean over its folds; for a pruned trial, over those that were trained.
         folds: MAP@R of each fold that was trained.
-        pruned: given up before the last fold.
+        pruned: stopped before the last fold.
         lost: how often its worker died or was stopped, and it was run again.
         seconds: of its trainings.
         note: why a fold counts as 0, if one does.
@@ -53,7 +80,7 @@ class Searched:
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker works with: the study, its folder, the machine, and where to report to."""
+    """What a worker works with."""
 
     study: Study
     folder: Path
@@ -63,94 +90,204 @@ class Work:
 
 def search(work: Work, queue: Queue) -> list[Searched]:
     """Take part in the search until all its trials are done, here or elsewhere."""
-    done = sum(place.done for place in queue.places())
+    done = sum(slot.done for slot in queue.slots())
     with work.progress.task("trials", queue.count, done) as tick:
         while True:
-            now = [place for place in queue.places() if place.done]
-            tick(len(now) - done, _note(work, now, queue))
-            done = len(now)
+            finished = [slot for slot in queue.slots() if slot.done]
+            tick(len(finished) - done, _note(work, finished, queue))
+            done = len(finished)
             if done == queue.count:
-                return [_searched(place) for place in now]
+                return [_searched(slot) for slot in finished]
             claimed = queue.claim()
             if claimed is None:
-                time.sleep(WAIT)
+                time.sleep(POLL_EVERY)
                 continue
 
-            def after_fold(now: list[Place] = now) -> None:
-                tick(0, _note(work, now, queue))
+            def after_fold(finished: list[Slot] = finished) -> None:
+                tick(0, _note(work, finished, queue))
 
-            value = work_on(queue, claimed, lambda c: _trial(work, c, after_fold))
-            _tell(work, claimed, value, queue)
+            value = queue.work_on(claimed, lambda c: _trial(work, c, after_fold))
+            _report(work, claimed, value, queue)
 
 
-def best_of(trials: list[Searched]) -> Searched:
-    """The whole trial with the highest value, the first of equals."""
-    whole = [trial for trial in trials if not trial.pruned]
-    best = max(whole, key=lambda trial: (trial.value, -trial.index))
+def best_of(trials: Sequence[Searched]) -> Searched:
+    """The complete trial with the highest value, the first of equals."""
+    complete = [trial for trial in trials if not trial.pruned]
+    best = max(complete, key=lambda trial: (trial.value, -trial.index))
     if best.value <= 0:
         raise TrainingFailed(
-            f"none of the {len(whole)} trials learnt anything, the loss did not stay finite: lower "
-            "the learning rates with --set lr=..., in another folder"
+            f"none of the {len(complete)} trials learned anything, the loss became non-finite: "
+            "lower the learning rate with --set lr=..., in another folder"
         )
     return best
 
 
-def work_on(queue: Queue, claimed: Claimed, do: Callable[[Claimed], float]) -> float | None:
-    """Do a place's work under a lease and tell what came of it; None where it does not count.
+def importance(space: Space, trials: Sequence[Searched]) -> dict[str, float]:
+    """How much each hyper-parameter mattered: shares that sum to 1, largest first.
+
+    By PED-ANOVA (Watanabe et al., 2023). Empty if there are too few trials, or all are alike.
+    """
+    optuna = import_optuna()
+    complete = [trial for trial in trials if not trial.pruned]
+    if len(complete) < ENOUGH_TRIALS or len({trial.value for trial in complete}) < 2:
+        return {}
+    study = optuna.create_study(direction="maximize")
+    distributions = {
+        item.name: optuna.distributions.FloatDistribution(item.low, item.high, log=item.log)
+        for item in space
+    }
+    for trial in complete:
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=trial.params, distributions=distributions, value=trial.value
+            )
+        )
+    # The better half against all: the best tenth of a short search would be one trial.
+    share = 0.5 if len(complete) < 20 else 0.25
+    kind = optuna.importance.PedAnovaImportanceEvaluator
+    try:
+        evaluator = kind(target_quantile=share)
+    except TypeError:  # its name before Optuna 5
+        evaluator = kind(baseline_quantile=share)
+    found = optuna.importance.get_param_importances(study, evaluator=evaluator, normalize=False)
+    total = sum(found.values())
+    if not total > 0:
+        return {}
+    shares = {name: float(part / total) for name, part in found.items()}
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def make_sampler(seed: int, random_trials: int, first: Mapping[str, float] | None) -> BaseSampler:
+    """Optuna's tree-structured Parzen estimator, seeded by study and slot, not by worker.
+
+    So an interrupted search resumes with the numbers it would have drawn, and two workers never
+    draw the same.
 
     Args:
-        do: from the claimed place to its value; may raise Optuna's TrialPruned.
+        seed: of the study.
+        random_trials: number of trials drawn at random before the model chooses.
+        first: the parameters of the first trial; None draws these as well.
     """
-    import optuna
+    optuna = import_optuna()
 
-    states = optuna.trial.TrialState
+    class Seeded(optuna.samplers.BaseSampler):  # type: ignore[name-defined]
+        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+            return {}
+
+        def sample_relative(self, study: Any, trial: Any, space: Any) -> dict[str, Any]:
+            return {}
+
+        def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
+            index = slot_index(trial, study.get_trials(deepcopy=False))
+            if first is not None and index == 0:
+                return first[name]
+            word = int.from_bytes(name.encode(), "big")  # each parameter has its own stream
+            drawn = np.random.SeedSequence([seed, index, word]).generate_state(1)
+            tpe = optuna.samplers.TPESampler(
+                n_startup_trials=random_trials,
+                seed=int(drawn[0]),
+                constant_liar=True,  # avoid what other workers are trying now
+            )
+            return tpe.sample_independent(study, trial, name, distribution)
+
+    made: BaseSampler = Seeded()
+    return made
+
+
+def train_fold(
+    work: Work, params: Mapping[str, float], fold: int, seed: int, folder: Path, *, keep_model: bool
+) -> Fold:
+    """Train one fold into its folder: resumes if interrupted, returns the result if finished."""
+    run = work.study.run(params, fold, seed)
+    make_folder(folder)
+    with exclusive(folder):  # a worker that was considered dead may still train here
+        pass
     try:
-        with leased(claimed.trial):
-            value: float | None
-            try:
-                value = do(claimed)
-            except optuna.TrialPruned:
-                value = None
-        _end(queue, claimed, value, states.PRUNED if value is None else states.COMPLETE)
-    except optuna.exceptions.UpdateFinishedTrialError:
-        return None  # this worker was taken for dead: another one has the place now
-    except BaseException:
-        queue.give_back(claimed)
-        raise
-    return value
-
-
-def _end(queue: Queue, claimed: Claimed, value: float | None, state: TrialState) -> None:
-    import optuna
-
-    number = claimed.trial.number
-    try:
-        queue.study.tell(claimed.trial, value, state=state)
-    except ValueError as error:
-        if queue.study.get_trials(deepcopy=False)[number].state.name == "RUNNING":
+        progress = BarsOnly(work.progress)
+        result = train(run, folder, resources=work.resources, progress=progress)
+    except NotFinite as error:
+        if keep_model:
             raise
-        raise optuna.exceptions.UpdateFinishedTrialError(f"trial {number} is over") from error
+        made = Fold(0.0, 0, 0.0, str(error))
+    else:
+        made = Fold(result.validation[OBJECTIVE], result.epoch, result.seconds)
+    # Hundreds of folds would fill a disk: keep only what is needed.
+    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+    for name in (EMBEDDINGS,) if keep_model else (EMBEDDINGS, MODEL):
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
+    return made
+
+
+def check_folds(study: Study) -> str:
+    """Check that the seen classes can be cross-validated; returns a hash of their images.
+
+    Reads the list of seen images only, not the files.
+    """
+    splits = open_splits(study.run({}, 0, study.seed))
+    for listing in (splits.query, splits.train):
+        for name, images in zip(listing.classes, listing.counts(), strict=True):
+            if images < 2:
+                raise ValueError(
+                    f"class {name!r} has {count(int(images), 'picture')}, but validation needs at "
+                    "least 2: add one, or remove the class"
+                )
+    return f"{splits.query.fingerprint()}-{splits.train.fingerprint()}"
+
+
+def time_left(scale: Scale, searching: Sequence[Slot], repeating: Sequence[Slot] = ()) -> str:
+    """An estimate such as "1 h 20 min left"; "" before the first training is over.
+
+    Args:
+        searching: the slots of the search.
+        repeating: those of the repetitions, once they have begun.
+    """
+    trials = [t for slot in (*searching, *repeating) if (t := slot.current) is not None]
+    folds = [v for t in trials for name, v in t.user_attrs.items() if name.startswith("fold")]
+    if not folds:
+        return ""
+    workers = max(1, sum(trial.state.name == "RUNNING" for trial in trials))
+    left = (scale.trials + scale.repetitions) * scale.folds - len(folds)
+    for slot in searching:  # the folds that pruning saved
+        if slot.done and slot.current is not None:
+            left -= scale.folds - len(slot.current.intermediate_values)
+    seconds = fmean(fold["seconds"] for fold in folds) * max(0, left) / workers
+    return f"{duration(seconds, rough=True)} left"
+
+
+@dataclass(frozen=True)
+class BarsOnly:
+    """Progress that shows the bars of a training but not its many messages."""
+
+    progress: Progress
+
+    def say(self, sentence: str) -> None:
+        pass
+
+    def task(self, name: str, total: int, done: int = 0) -> AbstractContextManager[Tick]:
+        return self.progress.task(name, total, done)
 
 
 def _trial(work: Work, claimed: Claimed, after_fold: Callable[[], None]) -> float:
-    """Train the folds of a trial that are not trained yet; the mean of their values."""
+    """Train the missing folds of a trial; returns the mean of all their values."""
     import optuna
 
     study, trial = work.study, claimed.trial
-    params = _params(study, trial)
+    params = {
+        item.name: trial.suggest_float(item.name, item.low, item.high, log=item.log)
+        for item in study.space
+    }
     home = work.folder / TRIALS / study.key(params)
     values: list[float] = []
     with work.progress.task(f"folds of trial {claimed.index + 1}", study.scale.folds) as tick:
         for fold in range(study.scale.folds):
             known = trial.user_attrs.get(f"fold{fold}")
             if known is None:
-                made = train_fold(
-                    study, params, fold, study.seed, home / f"fold{fold}", keep_model=False,
-                    resources=work.resources, progress=work.progress,
-                )  # fmt: skip
+                folder = home / f"fold{fold}"
+                made = train_fold(work, params, fold, study.seed, folder, keep_model=False)
                 known = asdict(made)
                 trial.set_user_attr(f"fold{fold}", known)
-            values.append(Fold(**known).value)
+            values.append(known["value"])
             tick(1, f"MAP@R {100 * fmean(values):.1f}")
             after_fold()
             trial.report(fmean(values), fold)
@@ -159,42 +296,36 @@ def _trial(work: Work, claimed: Claimed, after_fold: Callable[[], None]) -> floa
     return fmean(values)
 
 
-def _params(study: Study, trial: Trial) -> dict[str, float]:
-    return {
-        item.name: trial.suggest_float(item.name, item.low, item.high, log=item.log)
-        for item in study.space
-    }
-
-
-def _searched(place: Place) -> Searched:
-    trial = place.current
+def _searched(slot: Slot) -> Searched:
+    trial = slot.current
     assert trial is not None
     assert trial.value is not None
-    folds = [trial.user_attrs[name] for name in sorted(trial.user_attrs) if name[:4] == "fold"]
+    names = sorted(name for name in trial.user_attrs if name.startswith("fold"))
+    folds = [trial.user_attrs[name] for name in names]
     return Searched(
-        index=place.index,
+        index=slot.index,
         params=dict(trial.params),
         value=trial.value,
         folds=tuple(fold["value"] for fold in folds[: len(trial.intermediate_values)]),
         pruned=trial.state.name == "PRUNED",
-        lost=place.times_lost,
+        lost=slot.times_lost,
         seconds=sum(fold["seconds"] for fold in folds),
         note=next((fold["note"] for fold in folds if fold["note"]), ""),
     )
 
 
-def _note(work: Work, done: list[Place], queue: Queue) -> str:
-    values = [p.current.value for p in done if p.current and p.current.state.name == "COMPLETE"]
+def _note(work: Work, done: list[Slot], queue: Queue) -> str:
+    values = [s.current.value for s in done if s.current and s.current.state.name == "COMPLETE"]
     best = f"best MAP@R {100 * max(v or 0 for v in values):.1f}" if values else ""
-    left = time_left(work.study.scale, queue.places())
+    left = time_left(work.study.scale, queue.slots())
     return "  ".join(part for part in (best, left) if part)
 
 
-def _tell(work: Work, claimed: Claimed, value: float | None, queue: Queue) -> None:
-    done = [place for place in queue.places() if place.done]
-    if claimed.index not in [place.index for place in done]:
-        return  # it was taken away
-    shown = ", ".join(f"{name}={v:.3g}" for name, v in claimed.trial.params.items())
-    came = "pruned" if value is None else f"MAP@R {100 * value:.2f}"
-    more = _note(work, done, queue)
-    work.progress.say(f"Trial {claimed.index + 1} of {queue.count}: {came} ({shown}); {more}")
+def _report(work: Work, claimed: Claimed, value: float | None, queue: Queue) -> None:
+    done = [slot for slot in queue.slots() if slot.done]
+    if claimed.index not in [slot.index for slot in done]:
+        return  # another worker has it now
+    params = ", ".join(f"{name}={v:.3g}" for name, v in claimed.trial.params.items())
+    outcome = "pruned" if value is None else f"MAP@R {100 * value:.2f}"
+    note = _note(work, done, queue)
+    work.progress.say(f"Trial {claimed.index + 1} of {queue.count}: {outcome} ({params}); {note}")

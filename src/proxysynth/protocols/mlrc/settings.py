@@ -1,47 +1,53 @@
-"""The settings of the protocol at each scale.
+"""What a study is: its scale, the training it varies, and the study as one frozen value.
 
-`paper` is section C.2 with what it leaves to the reference harness of Musgrave, Belongie and Lim:
+`paper` is section C.2, completed from the reference code of Musgrave, Belongie and Lim:
 BN-Inception with a layer to 128 dimensions, all batch norm frozen, RMSprop at 1e-6 (momentum 0.9,
-weight decay 1e-4), batches of 32 pictures of 32 different classes, 227 pixels. `small` is for
-glyphs and a small machine, `smoke` shows within seconds that everything works.
+weight decay 1e-4), batches of 32 images of 32 different classes, 227 pixels. `small` is for glyphs
+and a small machine, `smoke` tests within seconds that everything works.
 
-The harness counts steps, in "epochs" of 100: it evaluates every 2 of them (CARS 5, SOP 20), stops
-when the best is more than 9 (14, 39) old, that is after 5 (3, 2) evaluations without a better one,
-and at the latest after 1,000. Our epochs go through the pictures once: `rhythm` converts.
+The reference code counts steps, in "epochs" of 100: it evaluates every 2 of them (CARS 5, SOP 20),
+stops when the best is more than 9 (14, 39) old, that is after 5 (3, 2) evaluations without a better
+one, and at the latest after 1,000. Our epochs are passes over the images: `epochs_for` converts.
 """
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from proxysynth.training.defaults import default_run
 from proxysynth.training.prepare import open_splits
-from proxysynth.training.run import Run
+from proxysynth.training.run import KINDS, Run
 from proxysynth.training.split import Split
+from proxysynth.values import digest, encode, look_up, spelt_field
 
-from .spaces import PROXY_LR, build_loss
+from .spaces import PROXY_LR, Space, build_loss, run_fields, space_of
 
 BATCH = 32
-STEPS_AT_MOST = 100_000
-# Steps between evaluations, and without a better one before the end, in the reference harness.
+MAX_STEPS = 100_000
+# Steps between evaluations, and steps without improvement before stopping, in the reference code.
 INTERVALS = {"cars196": (500, 1500), "sop": (2000, 4000)}
-USUAL_INTERVALS = (200, 1000)
-SEEN_PICTURES = {"cub200": 5864, "cars196": 8054, "sop": 59551, "inshop": 25882}
+DEFAULT_INTERVALS = (200, 1000)
+SEEN_IMAGES = {"cub200": 5864, "cars196": 8054, "sop": 59551, "inshop": 25882}
+
+SEARCHED = ("loss", "regularizer")
+FIXED_BY_PROTOCOL = ("seed", "data", "report_epoch", "split.fold", "split.folds", "task")
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is done.
+    """The amount of work.
 
     Args:
         trials: of the search; each is `folds` trainings.
         folds: parts of the seen classes.
         repetitions: of the best setting; each is `folds` trainings.
-        prune: give up a trial whose first folds are below the median of the others'.
-        near: search near the paper's values, beginning at them; else everywhere, with no hint.
-        random_trials: so many first trials are drawn at random before a model chooses.
+        prune: stop a trial whose first folds are below the median of the others.
+        near: search near the paper's values, starting with them; else the whole space.
+        random_trials: number of trials drawn at random before a model chooses.
     """
 
     trials: int
@@ -59,16 +65,120 @@ SCALES = {
 }
 
 
+@dataclass(frozen=True)
+class Study:
+    """The search for a loss's best parameters by cross-validation, then repetitions of the best.
+
+    Args:
+        loss, regularizer: keys of `LOSSES` and `REGULARIZERS`.
+        base: the training that all others are variations of.
+        space: the search space.
+        scale: the amount of work.
+        scale_name: "smoke", "small", "paper", or what tables should show.
+        seed: of the search and its trainings; repetition r trains with seed + 1 + r.
+    """
+
+    loss: str
+    regularizer: str
+    base: Run
+    space: Space
+    scale: Scale
+    scale_name: str = "paper"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("trials", 1), ("folds", 2), ("repetitions", 1)):
+            value = getattr(self.scale, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"Study: {name} must be an integer >= {least}, got {value!r}")
+
+    @property
+    def data(self) -> str:
+        """The data's short name: "glyphs", "cub200", the name of a folder."""
+        name, colon, _ = self.base.data.partition(":")
+        if colon and name.isidentifier() and len(name) > 1:
+            return name
+        return os.path.splitext(os.path.basename(self.base.data.rstrip("/")))[0] or "data"
+
+    @property
+    def name(self) -> str:
+        """Its name in a storage, and of its folder by default."""
+        return f"{self.data}-{self.loss}-{self.regularizer}"
+
+    def facts(self) -> dict[str, Any]:
+        """What two equal studies share: everything but the number of trials and repetitions, which
+        may be raised later, and where the data is on disk."""
+        weights = os.path.basename(self.base.weights) if self.base.weights else None
+        return {
+            "run": encode(replace(self.base, data=self.data, weights=weights)),
+            "space": encode(self.space),
+            "folds": self.scale.folds,
+            "prune": self.scale.prune,
+            "near": self.scale.near,
+            "random_trials": self.scale.random_trials,
+            "seed": self.seed,
+        }
+
+    def run(self, params: Mapping[str, float], fold: int, seed: int) -> Run:
+        """The training of one fold with these parameters."""
+        return replace(
+            self.base,
+            loss=build_loss(self.loss, self.regularizer, params),
+            split=replace(self.base.split, fold=fold, folds=self.scale.folds),
+            seed=seed,
+            **run_fields(params),  # type: ignore[arg-type]
+        )
+
+    def key(self, params: Mapping[str, float]) -> str:
+        """A hash of the parameters, twelve hexadecimal digits: names the folder of their runs."""
+        return digest({name: float(params[name]) for name in sorted(params)})
+
+
+def make_study(
+    data: str,
+    loss: str = "norm_softmax",
+    regularizer: str = "none",
+    scale: str | None = None,
+    *,
+    trials: int | None = None,
+    repetitions: int | None = None,
+    folds: int | None = None,
+    seed: int = 0,
+    **changes: Any,
+) -> Study:
+    """The study of a loss on some data.
+
+    Args:
+        scale: "smoke", "small" or "paper"; default: small for glyphs, paper for other data.
+        trials, repetitions, folds: override the scale's.
+        changes: fields of `Run` that all its trainings share, such as `weights`.
+    """
+    name = scale or ("small" if data == "glyphs" else "paper")
+    given = {"trials": trials, "repetitions": repetitions, "folds": folds}
+    size = replace(
+        look_up(name, SCALES, "scale"), **{k: v for k, v in given.items() if v is not None}
+    )
+    return Study(
+        loss=loss,
+        regularizer=regularizer,
+        base=base_run(data, loss, regularizer, name, seed=seed, **changes),
+        space=space_of(loss, regularizer, size.near),
+        scale=size,
+        scale_name=name,
+        seed=seed,
+    )
+
+
 def base_run(data: str, loss: str, regularizer: str, scale: str, **changes: Any) -> Run:
-    """The run that every training of a study starts from, before its parameters are put in."""
+    """The run that every training of a study varies."""
     if scale == "paper":
         return mlrc_run(data, loss, regularizer, **changes)
     made: dict[str, Any] = {"loss": build_loss(loss, regularizer, {}), "report_epoch": "best"}
     if scale == "small":
         made |= {"epochs": 20, "evaluate_every": 5} if data == "glyphs" else {}
         return default_run(data, **made | changes)
-    tiny: dict[str, Any] = {"backbone": "conv4", "width": 0.25, "dim": 16, "pretrained": False}
-    made |= tiny | {"epochs": 2, "batch_size": 16, "evaluate_every": 2}
+    made |= {"backbone": "conv4", "width": 0.25, "dim": 16, "pretrained": False}
+    made |= {"epochs": 2, "batch_size": 16, "evaluate_every": 2}
     if data == "glyphs":
         made["split"] = Split(train_classes=12, test_classes=8, faces_per_class=8)
     else:
@@ -77,7 +187,7 @@ def base_run(data: str, loss: str, regularizer: str, scale: str, **changes: Any)
 
 
 def mlrc_run(data: str, loss: str, regularizer: str = "none", seed: int = 0, **changes: Any) -> Run:
-    """One training as the protocol has it, of a fold once `split.fold` is set.
+    """One training as the protocol has it; of a fold once `split.fold` is set.
 
     Args:
         data: "cub200:ROOT" and the like, a folder, or glyphs.
@@ -110,24 +220,48 @@ def mlrc_run(data: str, loss: str, regularizer: str = "none", seed: int = 0, **c
         "precision": "float32",
     }
     run = default_run(**made | changes)
-    said = {name: value for name, value in changes.items() if name in RHYTHM}
-    return replace(run, **rhythm(run) | said)
+    converted = {name: n for name, n in epochs_for(run).items() if name not in changes}
+    return replace(run, **converted)  # type: ignore[arg-type]
 
 
-RHYTHM = ("epochs", "evaluate_every", "patience")
-
-
-def rhythm(run: Run) -> dict[str, int]:
-    """The harness's steps in epochs of this data: how often to evaluate, when to stop."""
+def epochs_for(run: Run) -> dict[str, int]:
+    """The steps of the reference code in epochs of this data: when to evaluate and to stop."""
     name = run.data.partition(":")[0]
-    pictures = SEEN_PICTURES.get(name)
-    if pictures is None:
-        pictures = len(open_splits(run).train)
-    steps = max(1, pictures * 3 // 4 // run.batch_size)  # three of four folds
-    between, without = INTERVALS.get(name, USUAL_INTERVALS)
+    images = SEEN_IMAGES.get(name)
+    if images is None:
+        images = len(open_splits(run).train)
+    steps = max(1, images * 3 // 4 // run.batch_size)  # three of four folds
+    between, without = INTERVALS.get(name, DEFAULT_INTERVALS)
     every = max(1, round(between / steps))
     return {
-        "epochs": max(every, math.ceil(STEPS_AT_MOST / steps)),
+        "epochs": max(every, math.ceil(MAX_STEPS / steps)),
         "evaluate_every": every,
         "patience": math.ceil(without / (every * steps)),
     }
+
+
+def parse_changes(settings: Sequence[str]) -> dict[str, Any]:
+    """Fields of `Run` from `--set` arguments, "field=value" and "split.field=value".
+
+    What is searched, and what the protocol prescribes, cannot be set.
+    """
+    changes: dict[str, Any] = {}
+    split: dict[str, Any] = {}
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals or not path:
+            raise ValueError(f"--set takes field=value, got {setting!r}")
+        part, _, name = path.rpartition(".")
+        if path == "proxy_lr" or path in SEARCHED or part in SEARCHED:
+            raise ValueError(f"--set {setting}: {path} is searched, remove it")
+        if path in FIXED_BY_PROTOCOL:
+            raise ValueError(f"--set {setting}: {path} is fixed by the protocol, remove it")
+        if part == "split":
+            split[name] = spelt_field(Split, name, text, KINDS)
+        elif part:
+            raise ValueError(f"--set {setting}: unknown part {part!r}, only split has fields")
+        else:
+            changes[name] = spelt_field(Run, name, text, KINDS)
+    if split:
+        changes["split"] = Split(**split)
+    return changes

@@ -1,4 +1,4 @@
-"""What is searched: for each loss and each regulariser its ranges. This is the only place.
+"""The search spaces: the ranges of each loss and each regularizer.
 
 A range is named by the path that `--set` takes: `proxy_lr`, `loss.scale`, `regularizer.mu`. The
 ranges are those of the paper's scale; they hold every optimum that the protocol's authors published
@@ -18,12 +18,12 @@ from proxysynth.values import look_up
 
 @dataclass(frozen=True)
 class Range:
-    """One number that is searched.
+    """One searched number.
 
     Args:
         name: its path in a run.
-        low, high: between which it lies, both included.
-        start: where a short search begins: the value of the paper, or of the loss's own paper.
+        low, high: its bounds, both included.
+        start: where a short search starts: the value of the paper, or of the loss's own paper.
         log: searched on a logarithmic scale.
     """
 
@@ -45,34 +45,34 @@ class Range:
 
 Space = tuple[Range, ...]
 
-PROXY_LR = Range("proxy_lr", 1e-6, 1.0, 1e-2)  # the reference harness: log, 1e-6 to 1
+PROXY_LR = Range("proxy_lr", 1e-6, 1.0, 1e-2)  # the reference code: log, 1e-6 to 1
 
 
 def _scale(start: float) -> Range:
     return Range("loss.scale", 1.0, 300.0, start)
 
 
-def _even(name: str, low: float, high: float, start: float) -> Range:
+def _linear(name: str, low: float, high: float, start: float) -> Range:
     return Range(name, low, high, start, log=False)
 
 
 OF_LOSS: dict[str, Space] = {
     "softmax": (),
     "norm_softmax": (_scale(23.0),),
-    "sphereface": (_scale(30.0), _even("loss.m1", 1.0, 1.5, 1.05)),
-    "cosface": (_scale(23.0), _even("loss.m3", 0.0, 0.8, 0.1)),
-    "arcface": (_scale(23.0), _even("loss.m2", 0.0, 0.8, 0.1)),
+    "sphereface": (_scale(30.0), _linear("loss.m1", 1.0, 1.5, 1.05)),
+    "cosface": (_scale(23.0), _linear("loss.m3", 0.0, 0.8, 0.1)),
+    "arcface": (_scale(23.0), _linear("loss.m2", 0.0, 0.8, 0.1)),
     "proxy_nca": (Range("loss.scale", 0.5, 100.0, 10.0),),
     "soft_triple": (
         _scale(20.0),
         Range("loss.temperature", 0.01, 1.0, 0.1),
-        _even("loss.scaled_margin", 0.0, 0.8, 0.01),
-        _even("loss.regularizer", 0.0, 1.0, 0.2),
+        _linear("loss.scaled_margin", 0.0, 0.8, 0.01),
+        _linear("loss.regularizer", 0.0, 1.0, 0.2),
     ),
-    "proxy_anchor": (_scale(32.0), _even("loss.margin", 0.0, 0.8, 0.1)),
+    "proxy_anchor": (_scale(32.0), _linear("loss.margin", 0.0, 0.8, 0.1)),
 }
-"""Ranges of each loss's own numbers. What is not searched keeps the loss's default, but for
-SoftTriple: its margin is searched as `scaled_margin`, so that the other one is 0."""
+"""Ranges of each loss's own numbers. The others keep the loss's defaults, except for SoftTriple:
+its margin is searched as `scaled_margin`, so the other one is 0."""
 
 FIXED: dict[str, dict[str, Any]] = {"soft_triple": {"margin": 0.0}}
 
@@ -80,7 +80,7 @@ OF_REGULARIZER: dict[str, Space] = {
     "none": (),
     "proxy_synthesis": (
         Range("regularizer.alpha", 0.1, 2.0, 0.4),
-        _even("regularizer.mu", 0.1, 2.0, 1.0),
+        _linear("regularizer.mu", 0.1, 2.0, 1.0),
     ),
     "virtual_softmax": (Range("regularizer.clip", 1.0, 100.0, 10.0),),
     "input_mixup": (Range("regularizer.alpha", 0.1, 2.0, 0.5),),
@@ -91,11 +91,11 @@ NEAR = 4.0  # a short search stays within this factor of the start, or this part
 
 
 def space_of(loss: str, regularizer: str, near: bool = False) -> Space:
-    """Everything that is searched for a loss with a regulariser.
+    """The search space of a loss with a regularizer.
 
     Args:
-        near: stay near the starts, for a search of few trials: within a factor of 4 on a
-            logarithmic scale, within a quarter of the width on an even one.
+        near: stay near the start values, for a search of few trials: within a factor of 4 on a
+            logarithmic scale, within a quarter of the width on a linear one.
     """
     look_up(loss, LOSSES, "loss")
     look_up(regularizer, REGULARIZERS, "regularizer")
@@ -108,12 +108,12 @@ def space_of(loss: str, regularizer: str, near: bool = False) -> Space:
 
 
 def starts(space: Space) -> dict[str, float]:
-    """The parameters at which a short search begins."""
+    """The parameters of the first trial of a short search."""
     return {item.name: item.start for item in space}
 
 
 def build_loss(loss: str, regularizer: str, params: Mapping[str, float]) -> Any:
-    """The loss, in its regulariser if there is one, with these parameters."""
+    """The loss with these parameters, wrapped in its regularizer if there is one."""
     made = look_up(loss, LOSSES, "loss")(**FIXED.get(loss, {}), **_of("loss", params))
     kind = look_up(regularizer, REGULARIZERS, "regularizer")
     return made if kind is None else kind(made, **_of("regularizer", params))

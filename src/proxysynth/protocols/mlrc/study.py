@@ -1,120 +1,160 @@
-"""A study: what the protocol is run on, as one frozen value."""
+"""A study from end to end: its folder, the search, the repetitions, and the outcome."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from proxysynth.training.run import Run
-from proxysynth.values import digest, encode, look_up
+from proxysynth.errors import WrongFolder
+from proxysynth.files import UNFINISHED, write_json
+from proxysynth.provenance import provenance
+from proxysynth.training.progress import Progress, Silent
+from proxysynth.training.resources import Resources
+from proxysynth.training.run_folder import make_folder
+from proxysynth.values import describe_differences
 
-from .settings import SCALES, Scale, base_run
-from .spaces import Space, build_loss, run_fields, space_of
+from .ensemble import Measured, repeat
+from .search import Searched, Work, best_of, check_folds, make_sampler, search
+from .settings import Study
+from .spaces import starts
+from .workers import (
+    Queue,
+    Watch,
+    exclusive,
+    hide_password,
+    import_optuna,
+    open_storage,
+    storage_errors,
+    storage_in,
+)
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+    from optuna.study import Study as OptunaStudy
+
+FORMAT = 1
+STUDY = "study.json"
+FACTS = "proxysynth"  # the attribute of a study in the storage
+OWN_FILES = (UNFINISHED, "study.")  # how the names of a new study's files begin
 
 
 @dataclass(frozen=True)
-class Study:
-    """The search of a loss's best parameters by cross-validation, then repetitions of the best.
+class Outcome:
+    """The result of a study.
 
     Args:
-        loss, regularizer: keys of `LOSSES` and `REGULARIZERS`.
-        base: the training that all others are variations of.
-        space: what is searched.
-        scale: how much is done.
-        scale_name: "smoke", "small", "paper", or what a table should say.
-        seed: of the search, and of its trainings; repetition r trains with seed + 1 + r.
+        study: what was run.
+        trials: of the search, in the order in which they began.
+        best: the trial whose parameters were repeated.
+        repetitions: the metrics on the unseen classes, one per repetition.
     """
 
-    loss: str
-    regularizer: str
-    base: Run
-    space: Space
-    scale: Scale
-    scale_name: str = "paper"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("trials", 1), ("folds", 2), ("repetitions", 1)):
-            value = getattr(self.scale, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(
-                    f"a study needs a whole number of {name} from {least} on, got {value!r}"
-                )
-
-    @property
-    def data(self) -> str:
-        """The data's short name: "glyphs", "cub200", the name of a folder."""
-        name, colon, _ = self.base.data.partition(":")
-        if colon and name.isidentifier() and len(name) > 1:
-            return name
-        return os.path.splitext(os.path.basename(self.base.data.rstrip("/")))[0] or "data"
-
-    @property
-    def name(self) -> str:
-        """What it is called in a storage, and its folder by default."""
-        return f"{self.data}-{self.loss}-{self.regularizer}"
-
-    def facts(self) -> dict[str, Any]:
-        """What makes two studies the same: everything but how many trials and repetitions there
-        are, which may be raised later, and where on a disk the data lies."""
-        weights = os.path.basename(self.base.weights) if self.base.weights else None
-        return {
-            "run": encode(replace(self.base, data=self.data, weights=weights)),
-            "space": encode(self.space),
-            "folds": self.scale.folds,
-            "prune": self.scale.prune,
-            "near": self.scale.near,
-            "random_trials": self.scale.random_trials,
-            "seed": self.seed,
-        }
-
-    def run(self, params: Mapping[str, float], fold: int, seed: int) -> Run:
-        """The training of one fold with these parameters."""
-        return replace(
-            self.base,
-            loss=build_loss(self.loss, self.regularizer, params),
-            split=replace(self.base.split, fold=fold, folds=self.scale.folds),
-            seed=seed,
-            **run_fields(params),  # type: ignore[arg-type]
-        )
-
-    def key(self, params: Mapping[str, float]) -> str:
-        """Twelve hexadecimal digits of the parameters: the folder of their trainings."""
-        return digest({name: float(params[name]) for name in sorted(params)})
+    study: Study
+    trials: tuple[Searched, ...]
+    best: Searched
+    repetitions: tuple[Measured, ...]
 
 
-def make_study(
-    data: str,
-    loss: str = "norm_softmax",
-    regularizer: str = "none",
-    scale: str | None = None,
+def run_study(
+    study: Study,
+    folder: Path,
     *,
-    trials: int | None = None,
-    repetitions: int | None = None,
-    folds: int | None = None,
-    seed: int = 0,
-    **changes: Any,
-) -> Study:
-    """The study of a loss on some data.
+    storage: str | None = None,
+    resources: Resources | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run a study, join one that other workers run, or resume one that was interrupted.
+
+    Any number of processes may call this with the same study at once, on one machine or on several
+    that reach the storage. All return the same outcome when everything is done.
 
     Args:
-        scale: "smoke", "small" or "paper"; None is small for glyphs and paper for anything else.
-        trials, repetitions, folds: other numbers than the scale's.
-        changes: fields of `Run` that all its trainings share, such as `weights`.
+        folder: of the study; its trainings are kept there.
+        storage: a database URL or a journal file, see `open_storage`; default: an SQLite file in
+            the folder.
     """
-    name = scale or ("small" if data == "glyphs" else "paper")
-    given = {"trials": trials, "repetitions": repetitions, "folds": folds}
-    size = replace(
-        look_up(name, SCALES, "scale"), **{k: v for k, v in given.items() if v is not None}
+    folder = folder.expanduser().absolute()
+    import_optuna()
+    facts = {**study.facts(), "pictures": check_folds(study)}
+    location = storage_in(folder, storage)
+    make_folder(folder)
+    with exclusive(folder):
+        claim_folder(folder, study, facts)
+    work = Work(study, folder, resources or Resources(), progress or Silent())
+    with storage_errors(location):
+        with exclusive(folder):  # the first worker creates the tables
+            opened = open_storage(location)
+            made = _optuna_study(opened, study.name, study)
+            _check_same_study(made, facts, location)
+        searching = Queue(made, study.scale.trials, Watch())
+        trials = search(work, searching)
+        best = best_of(trials)
+        again = _optuna_study(opened, f"{study.name} {study.key(best.params)}", None)
+        repeating = Queue(again, study.scale.repetitions, Watch())
+        measured = repeat(work, repeating, searching, best.params)
+    return Outcome(study, tuple(trials), best, tuple(measured))
+
+
+def _optuna_study(storage: BaseStorage, name: str, searched: Study | None) -> OptunaStudy:
+    """The Optuna study of this name, created if needed.
+
+    Args:
+        searched: the study whose space is sampled; None if there is nothing to sample.
+    """
+    optuna = import_optuna()
+    sampler, pruner = optuna.samplers.RandomSampler(0), optuna.pruners.NopPruner()
+    if searched is not None:
+        scale = searched.scale
+        first = starts(searched.space) if scale.near else None
+        sampler = make_sampler(searched.seed, scale.random_trials, first)
+        if scale.prune:
+            pruner = optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=0)
+    return optuna.create_study(
+        storage=storage,
+        study_name=name,
+        direction="maximize",
+        sampler=sampler,
+        pruner=pruner,
+        load_if_exists=True,
     )
-    return Study(
-        loss=loss,
-        regularizer=regularizer,
-        base=base_run(data, loss, regularizer, name, seed=seed, **changes),
-        space=space_of(loss, regularizer, size.near),
-        scale=size,
-        scale_name=name,
-        seed=seed,
-    )
+
+
+def claim_folder(folder: Path, study: Study, facts: Mapping[str, Any]) -> None:
+    """Write `study.json`, or check that the folder belongs to this study."""
+    path = folder / STUDY
+    if path.exists():
+        try:
+            there = json.loads(path.read_bytes())["facts"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise WrongFolder(f"{path} cannot be read as a study: choose another folder") from error
+        if there != facts:
+            raise WrongFolder(
+                f"{folder} holds another study ({describe_differences(there, facts)}): choose "
+                "another folder with --out, or use that study's settings to resume it"
+            )
+        return
+    others = [n for n in os.listdir(folder) if n != ".lock" and not n.startswith(OWN_FILES)]
+    if others:
+        raise WrongFolder(
+            f"{folder} is not empty and holds no study (it has {sorted(others)[0]!r}): choose "
+            "another folder with --out"
+        )
+    about = {"format": FORMAT, "name": study.name, "scale": study.scale_name, "facts": facts}
+    write_json(path, {**about, "provenance": provenance()})
+
+
+def _check_same_study(made: OptunaStudy, facts: Mapping[str, Any], location: str) -> None:
+    """Store the facts in the storage, or check that those there are the same."""
+    there = made.user_attrs.get(FACTS)
+    if there is None:
+        made.set_user_attr(FACTS, json.loads(json.dumps(facts)))
+    elif there != facts:
+        raise WrongFolder(
+            f"the storage {hide_password(location)} holds another study named "
+            f"{made.study_name!r} ({describe_differences(there, facts)}): choose another storage, "
+            "or use that study's settings to join it"
+        )

@@ -6,8 +6,7 @@ import io
 
 from rich.console import Console
 
-from proxysynth.protocols.mlrc.bars import NestedBars
-from proxysynth.protocols.mlrc.time_left import spoken
+from proxysynth.report.terminal import NestedBars
 
 
 def show(terminal: bool) -> str:
@@ -37,9 +36,3 @@ def test_all_levels_on_a_terminal():
 
 def test_sentences_only_elsewhere():
     assert show(terminal=False) == "a sentence\n"
-
-
-def test_spoken_times():
-    assert [spoken(s) for s in (3, 59, 75, 3600, 5000, 10**6)] == [
-        "3 s", "1 min", "1 min", "1 h 0 min", "1 h 23 min", "12 days",
-    ]  # fmt: skip

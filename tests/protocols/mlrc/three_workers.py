@@ -1,6 +1,6 @@
 """A program that lets three processes work on one study and kills the first of them.
 
-    python workers.py FOLDER STORAGE
+    python three_workers.py FOLDER STORAGE
 
 It imports everything once and forks, so that the workers begin within milliseconds. Every training
 takes a little longer than it needs, so that there is a time to kill in: when the first worker is in
@@ -19,10 +19,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from protocols.mlrc.tiny_study import tiny_study
-from proxysynth.protocols.mlrc import cross_validation, run_study
+from proxysynth.protocols.mlrc import run_study, search
 from proxysynth.training import Resources
 
-train = cross_validation.train
+train = search.train
 
 
 def work(folder: Path, storage: str | None, log: Path) -> None:
@@ -32,7 +32,7 @@ def work(folder: Path, storage: str | None, log: Path) -> None:
         time.sleep(0.2)
         return train(run, place, **more)
 
-    cross_validation.train = slow
+    search.train = slow
     study = tiny_study(trials=5, repetitions=2)
     machine = Resources(threads=1, workers=0)
     told = asdict(run_study(study, folder, storage=storage, resources=machine))

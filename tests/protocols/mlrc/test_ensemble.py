@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import proxysynth as ps
-from proxysynth.protocols.mlrc.ensemble import join
+from proxysynth.protocols.mlrc.ensemble import concatenate
 
 R = 10
 
@@ -45,7 +45,7 @@ def test_worked_examples(correct, r_precision, map_at_r):
 def test_joined_embeddings_are_normalised_side_by_side_and_again():
     draw = np.random.default_rng(0)
     models = [draw.normal(size=(7, d)) * scale for d, scale in ((3, 1.0), (5, 100.0), (3, 0.01))]
-    joined = join([torch.from_numpy(x) for x in models]).numpy()
+    joined = concatenate([torch.from_numpy(x) for x in models]).numpy()
     assert joined.shape == (7, 11)
     for row in range(7):
         slow: list[float] = []

@@ -1,11 +1,15 @@
-"""The sampler draws by place: resumed or not, one worker or another."""
+"""The search: what is drawn, and which parameter matters."""
 
 from __future__ import annotations
 
-import optuna
+import random
 
-from proxysynth.protocols.mlrc.places import AGAIN
-from proxysynth.protocols.mlrc.sampler import make_sampler
+import optuna
+import pytest
+
+from proxysynth.protocols.mlrc.search import Searched, importance, make_sampler
+from proxysynth.protocols.mlrc.spaces import space_of
+from proxysynth.protocols.mlrc.workers import AGAIN
 
 FIRST = {"a": 0.5, "b": 2.0}
 
@@ -61,3 +65,28 @@ def test_the_model_finds_what_matters():
     drawn = [trial_of(study)["a"] for _ in range(40)]
     early, late = drawn[:5], drawn[-10:]
     assert sum(abs(a - 0.3) for a in late) / 10 < sum(abs(a - 0.3) for a in early) / 5
+
+
+SPACE = space_of("cosface", "proxy_synthesis")
+
+
+def trials(n: int, decides: str) -> list[Searched]:
+    draw, made = random.Random(0), []
+    for index in range(n):
+        params = {item.name: draw.uniform(item.low, item.high) for item in SPACE}
+        made.append(Searched(index, params, 1 / (1 + params[decides]), (0.5,) * 4))
+    return made
+
+
+@pytest.mark.parametrize("decides", ["loss.m3", "regularizer.mu"])
+def test_what_decides_comes_first(decides):
+    shares = importance(SPACE, trials(50, decides))
+    assert next(iter(shares)) == decides
+    assert sum(shares.values()) == pytest.approx(1)
+    assert set(shares) == {item.name for item in SPACE}
+
+
+def test_too_few_or_all_alike_say_nothing():
+    assert importance(SPACE, trials(3, "loss.m3")) == {}
+    alike = [Searched(t.index, t.params, 0.5, t.folds) for t in trials(9, "loss.m3")]
+    assert importance(SPACE, alike) == {}

@@ -1,0 +1,377 @@
+"""Workers that share a study: its storage, the leases on trials, and who works on which slot.
+
+A study has a fixed number of slots, one for each trial it should have. A slot is a trial of Optuna,
+and another trial if its worker died or was interrupted. Which trial fills which slot follows from
+the numbers that the storage gives to trials, and from nothing else: the first `count` fresh trials
+make the slots, in order; of several trials for one slot, the first that has not failed counts. So
+no lock is needed, and nothing counts twice.
+
+A worker renews a lease on its trial, an attribute in the storage (Optuna's own heartbeat supports
+databases only, and only its own loop). The lease is a counter; other workers compare it with what
+they saw earlier by their own clock, since the clocks of two machines may differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import re
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from proxysynth.errors import WrongFolder
+from proxysynth.training.lock import locked
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+    from optuna.study import Study as OptunaStudy
+    from optuna.trial import FrozenTrial, Trial
+
+STORAGE_FILE = "study.db"
+SQLITE_TIMEOUT = 120  # seconds that a worker waits for its turn at an SQLite file
+OPEN_ATTEMPTS = 10  # while other workers create the same tables
+
+LEASE = "lease"
+RENEW_EVERY = 5.0  # seconds
+DEAD_AFTER = 60.0  # seconds without a renewal
+
+AGAIN = "again"  # attribute of a trial that runs a slot again: the number of the slot's first trial
+SURPLUS = "surplus"  # attribute of a trial that another worker made unnecessary
+
+
+def import_optuna() -> Any:
+    """Optuna without its log messages, or an error that says how to install it."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise ValueError(
+            "the search needs Optuna, which is not installed: pip install 'proxysynth[mlrc]'"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    return optuna
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the lock on a folder, after waiting for whoever holds it now."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(locked(folder))
+                break
+            except WrongFolder:
+                time.sleep(0.1)
+        yield
+
+
+# The storage.
+
+
+class StorageFailed(RuntimeError):
+    """The storage cannot be reached, or no longer."""
+
+
+def storage_in(folder: Path, storage: str | None) -> str:
+    """The value of `--storage`; default: an SQLite file in the study's folder."""
+    return storage or f"sqlite:///{(folder / STORAGE_FILE).absolute()}"
+
+
+def open_storage(location: str) -> BaseStorage:
+    """Open a storage, creating its tables if needed.
+
+    Args:
+        location: a database URL, or a path: an SQLite file if it ends in `.db` or `.sqlite`, else
+            a journal file.
+    """
+    optuna = import_optuna()
+    with storage_errors(location, opening=True):
+        if "://" not in location and not location.endswith((".db", ".sqlite", ".sqlite3")):
+            from optuna.storages.journal import JournalFileBackend
+
+            path = Path(location).expanduser()
+            if not path.parent.is_dir():
+                raise FileNotFoundError(f"there is no folder {path.parent}")
+            return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+        url = location
+        if "://" not in location:
+            url = f"sqlite:///{Path(location).expanduser().absolute()}"
+        # A connection that a server has closed meanwhile is opened again.
+        options: dict[str, Any] = {"pool_pre_ping": True}
+        if url.startswith("sqlite"):
+            options["connect_args"] = {"timeout": SQLITE_TIMEOUT}
+        for _ in range(OPEN_ATTEMPTS):
+            try:
+                return optuna.storages.RDBStorage(url, engine_kwargs=options)
+            except Exception as error:
+                if not _is_race(error):
+                    raise
+                time.sleep(random.uniform(0.1, 0.5))
+        return optuna.storages.RDBStorage(url, engine_kwargs=options)
+
+
+def _is_race(error: BaseException) -> bool:
+    """Whether another worker was creating the same tables at the same moment."""
+    text = str(error).lower()
+    return type(error).__name__ == "IntegrityError" or any(
+        sign in text for sign in ("already exists", "locked", "duplicate")
+    )
+
+
+@contextmanager
+def storage_errors(location: str, opening: bool = False) -> Iterator[None]:
+    """Turn errors of the storage inside this block into one sentence, without its password.
+
+    Args:
+        opening: only the storage is used in the block, so that a missing file or package is its
+            error too.
+    """
+    import optuna
+    from sqlalchemy.exc import SQLAlchemyError
+
+    errors: tuple[type[Exception], ...] = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
+    if opening:
+        errors += (OSError, ImportError)
+    try:
+        yield
+    except errors as error:
+        raise StorageFailed(
+            f"the storage {hide_password(location)} cannot be used ({_reason(error)}): check that "
+            "it exists and is writable, or omit --storage to use a file in the study's folder"
+        ) from error
+
+
+def hide_password(location: str) -> str:
+    """A storage's location without user name and password."""
+    return re.sub(r"://[^/@]*@", "://...@", location)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the innermost cause, which says most."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return hide_password(lines[0])[:200] if lines else type(error).__name__
+
+
+# Leases.
+
+
+@contextmanager
+def leased(trial: Trial, seconds: float = RENEW_EVERY) -> Iterator[None]:
+    """Renew the lease on a trial as long as this block runs."""
+    over = threading.Event()
+
+    def renew() -> None:
+        count = 0
+        while True:
+            # A lost connection, or a trial taken away, shows when the trial's result is stored.
+            with contextlib.suppress(Exception):
+                trial.set_user_attr(LEASE, {"at": machine(), "pid": os.getpid(), "count": count})
+            count += 1
+            if over.wait(seconds):
+                return
+
+    thread = threading.Thread(target=renew, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@dataclass
+class Watch:
+    """What one worker has seen of the leases of others.
+
+    Args:
+        patience: seconds without a renewal after which a worker is considered dead.
+        clock: seconds since any point in time.
+    """
+
+    patience: float = DEAD_AFTER
+    clock: Callable[[], float] = time.monotonic
+    seen: dict[int, tuple[Any, float]] = field(default_factory=dict)
+
+    def dead(self, trial: FrozenTrial) -> bool:
+        """Whether the worker of this running trial is dead, as far as can be known."""
+        lease = trial.user_attrs.get(LEASE)
+        now = self.clock()
+        before, since = self.seen.setdefault(trial.number, (lease, now))
+        if lease != before:
+            self.seen[trial.number] = (lease, now)
+            return False
+        return now - since > self.patience or _ended(lease)
+
+
+def _ended(lease: Any) -> bool:
+    """Whether the lease belongs to a process of this machine that no longer runs."""
+    if not isinstance(lease, dict) or lease.get("at") != machine() or os.name != "posix":
+        return False
+    try:
+        pid = int(lease["pid"])
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, KeyError, ValueError):
+        return False
+    # A killed process keeps its number until its parent has collected its exit status.
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return False
+
+
+@lru_cache
+def machine() -> str:
+    """Identifies this machine since its last boot; containers count as machines of their own."""
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:12]
+
+
+# Slots.
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One slot, counted from 0, and its trials, oldest first."""
+
+    index: int
+    trials: tuple[FrozenTrial, ...]
+
+    @property
+    def current(self) -> FrozenTrial | None:
+        """The trial that counts: the first that has not failed."""
+        return next((trial for trial in self.trials if trial.state.name != "FAIL"), None)
+
+    @property
+    def done(self) -> bool:
+        current = self.current
+        return current is not None and current.state.name in ("COMPLETE", "PRUNED")
+
+    @property
+    def times_lost(self) -> int:
+        """How often its worker died or was stopped."""
+        return sum(t.state.name == "FAIL" and SURPLUS not in t.user_attrs for t in self.trials)
+
+
+def slots_of(trials: Sequence[FrozenTrial], count: int) -> list[Slot]:
+    """The slots that have a trial so far, at most `count`."""
+    trials = sorted(trials, key=lambda trial: trial.number)
+    fresh = [trial for trial in trials if AGAIN not in trial.user_attrs][:count]
+    return [
+        Slot(index, (first, *(t for t in trials if t.user_attrs.get(AGAIN) == first.number)))
+        for index, first in enumerate(fresh)
+    ]
+
+
+def slot_index(trial: FrozenTrial, trials: Sequence[FrozenTrial]) -> int:
+    """The slot of a trial among these: how many fresh trials came before its own."""
+    own = trial.user_attrs.get(AGAIN, trial.number)
+    return sum(AGAIN not in other.user_attrs and other.number < own for other in trials)
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A slot that this worker works on now."""
+
+    index: int
+    trial: Trial
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The slots of one Optuna study."""
+
+    study: OptunaStudy
+    count: int
+    watch: Watch
+
+    def slots(self) -> list[Slot]:
+        return slots_of(self.study.get_trials(deepcopy=False), self.count)
+
+    def claim(self) -> Claimed | None:
+        """A slot to work on; None if each is done or held by a living worker."""
+        for trial in self.study.get_trials(deepcopy=False):
+            if trial.state.name == "RUNNING" and self.watch.dead(trial):
+                self._fail(trial.number)
+        self._enqueue_lost()
+        slots = self.slots()
+        waiting = any(s.current is not None and s.current.state.name == "WAITING" for s in slots)
+        if not waiting and len(slots) == self.count:
+            return None
+        asked = self.study.ask()
+        for slot in self.slots():
+            if slot.current is not None and slot.current.number == asked.number:
+                return Claimed(slot.index, asked)
+        asked.set_user_attr(SURPLUS, True)  # another worker was faster
+        self._fail(asked.number)
+        return None
+
+    def give_back(self, claimed: Claimed) -> None:
+        """Release a slot that this worker cannot finish."""
+        self._fail(claimed.trial.number)
+        self._enqueue_lost()
+
+    def work_on(self, claimed: Claimed, do: Callable[[Claimed], float]) -> float | None:
+        """Do the work of a slot under a lease and store its value; None if it does not count.
+
+        Args:
+            do: returns the value of the claimed slot; may raise Optuna's TrialPruned.
+        """
+        import optuna
+
+        states, number = optuna.trial.TrialState, claimed.trial.number
+        value: float | None
+        try:
+            with leased(claimed.trial):
+                try:
+                    value = do(claimed)
+                except optuna.TrialPruned:
+                    value = None
+            state = states.PRUNED if value is None else states.COMPLETE
+            try:
+                self.study.tell(claimed.trial, value, state=state)
+            except ValueError:
+                if self.study.get_trials(deepcopy=False)[number].state.name == "RUNNING":
+                    raise
+                return None
+        except optuna.exceptions.UpdateFinishedTrialError:
+            return None  # this worker was considered dead: another one has the slot now
+        except BaseException:
+            self.give_back(claimed)
+            raise
+        return value
+
+    def _enqueue_lost(self) -> None:
+        """Queue slots whose trials all failed again, with their parameters and known folds."""
+        for slot in self.slots():
+            if slot.current is None:
+                known: dict[str, Any] = {}
+                params: dict[str, float] = {}
+                for trial in slot.trials:
+                    known |= trial.user_attrs
+                    params |= trial.params
+                known = {k: v for k, v in known.items() if k not in (LEASE, SURPLUS, AGAIN)}
+                first = slot.trials[0].number
+                self.study.enqueue_trial(params, user_attrs={**known, AGAIN: first})
+
+    def _fail(self, number: int) -> None:
+        import optuna
+
+        # Another worker may have found it dead as well.
+        with contextlib.suppress(ValueError, RuntimeError, optuna.exceptions.OptunaError):
+            self.study.tell(number, state=optuna.trial.TrialState.FAIL)
