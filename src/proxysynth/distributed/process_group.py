@@ -235,10 +235,17 @@ def own_device(device: torch.device, ranks: Ranks) -> torch.device:
 
 
 def _join(timeout: timedelta) -> Ranks:
-    """The group that the environment tells of."""
+    """Join the process group that the environment describes."""
     world, rank = (os.environ.get(name, "") for name in ("WORLD_SIZE", "RANK"))
     if not world or not rank or world == "1":
         return Ranks()
+    # This module of torch evaluates `group.WORLD` in its default arguments, and the first step of
+    # an optimizer imports it (through torch._dynamo). Imported after the group exists, it holds the
+    # group for good: destroy_process_group then cannot end gloo's threads, and one that releases a
+    # tensor while the interpreter shuts down aborts the process ("terminate called without an
+    # active exception"). Imported now, the defaults are None, which means the same.
+    import torch.distributed.nn.functional
+
     try:
         store, number, size = next(iter(dist.rendezvous("env://", timeout=START)))
         nccl = torch.cuda.is_available() and dist.is_nccl_available()
@@ -249,12 +256,17 @@ def _join(timeout: timedelta) -> Ranks:
             world_size=size,
             timeout=timeout,
         )
+        notes = dist.PrefixStore("notes", store)
+        # A process that fails and leaves at once must not break the others' connecting.
+        if notes.add("connected", 1) == size:
+            notes.set("all connected", "")
+        notes.wait(["all connected"], START)
     except (RuntimeError, ValueError, OSError) as error:
         raise TrainingFailed(
             f"the {world} processes of this run cannot find each other "
             f"({' '.join(str(error).split())[:200]}): start all of them with torchrun"
         ) from error
-    return Ranks(number, size, dist.PrefixStore("notes", store))
+    return Ranks(number, size, notes)
 
 
 @contextmanager
