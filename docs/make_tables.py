@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proxysynth.paper.tables.cells import LOSS_NAMES
-from proxysynth.report.student import paired_interval, unpaired_interval
+from proxysynth.report.statistics import paired_interval, unpaired_interval
 
 ROOT = Path(__file__).parents[1]
 METHODS = {

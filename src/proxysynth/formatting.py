@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 METRIC_NAMES = {
@@ -86,3 +87,24 @@ def duration(seconds: float, rough: bool = False) -> str:
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{round(minutes / 60 / 24)} days"
+
+
+def distinct_captions(labels: Iterable[str], width: int = 30) -> dict[str, str]:
+    """Each label shortened to `width` characters, such that different labels stay different.
+
+    Keeps the beginning if that tells the labels apart, else the end, else both, else all of it.
+    """
+    tail = (width - 1) // 2
+    captions: dict[str, str] = {}
+    waiting = list(dict.fromkeys(labels))
+    for shorten in (
+        lambda label: f"{label[: width - 1]}…",
+        lambda label: f"…{label[1 - width :]}",
+        lambda label: f"{label[: width - 1 - tail]}…{label[-tail:]}",
+        lambda label: label,
+    ):
+        made = {label: label if len(label) <= width else shorten(label) for label in waiting}
+        uses = Counter([*made.values(), *captions.values()])
+        captions |= {label: text for label, text in made.items() if uses[text] == 1}
+        waiting = [label for label in waiting if label not in captions]
+    return captions

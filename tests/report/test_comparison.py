@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 import proxysynth as ps
-from proxysynth.report import compare, render_terminal, write_comparison
-from proxysynth.report.verdict import verdicts
+from proxysynth.report import compare, render_comparison, write_comparison
+from proxysynth.report.comparison import verdicts
 from report.made_up_runs import DEGREES, Page, make_pictures, make_run
 
 # The strangers of DEGREES, 4 and 8, are back with their own; 11 has left for class 1.
@@ -39,7 +39,7 @@ def groups(place, pictures, first, second, seeds=((0, 1, 2), (0, 1, 2))):
 
 def shown(comparison, width=160):
     file = io.StringIO()
-    render_terminal(comparison, Console(file=file, width=width))
+    render_comparison(comparison, Console(file=file, width=width))
     return file.getvalue()
 
 
@@ -85,7 +85,7 @@ def test_the_page_has_it_all(two, tmp_path):
     page = page_of(two, tmp_path)
     page.assert_self_contained()
     page.assert_ids_are_unique()
-    for title in ("Runs", "Settings in which they differ", "Training", "answer differently"):
+    for title in ("Runs", "Different settings", "Training", "disagree"):
         assert title in page.text
     assert "mixed <b>" in page.text
     assert "Groups of seeds" not in page.text
@@ -103,7 +103,7 @@ def test_the_terminal_has_it_all(two):
     assert "mixed <b>" in text
     assert "ProxySynthesis" in text
     assert "batch_size" not in text
-    assert f"Nearest neighbour right in plain only: {two.disagreements[0].only_first}" in text
+    assert f"correct only in plain: {two.disagreements[0].only_first}" in text
 
 
 def test_groups_of_seeds_by_hand(tmp_path, pictures):
@@ -121,11 +121,10 @@ def test_groups_of_seeds_by_hand(tmp_path, pictures):
     assert found.paired
     half = 4.302653 * 0.01 / math.sqrt(3)  # differences 5, 3, 4 points
     assert found.interval == pytest.approx((0.04 - half, 0.04 + half), abs=1e-6)
-    assert verdicts(made)[0] == (
-        "B is 4.00 points above A in Recall@1, more than the spread of seeds (A ± 2.00 over 3 "
-        "seeds, B ± 1.73 over 3 seeds); compared seed by seed, the 95 per cent interval of the "
-        "difference is +1.52 to +6.48, which leaves out zero."
-    )
+    verdict = verdicts(made)[0]
+    for part in ("B is 4.00 points above A", "A ± 2.00 over 3", "B ± 1.73 over 3", "paired by seed",
+                 "+1.52 to +6.48", "excludes zero"):  # fmt: skip
+        assert part in verdict
     assert made.settings == {"lr": ("0.1", "0.2")}
     text = shown(made)
     assert "92.00 ± 2.00" in " ".join(text.split())
@@ -136,7 +135,7 @@ def test_groups_of_seeds_by_hand(tmp_path, pictures):
     assert "beyond the spread" in text
     page = page_of(made, tmp_path)
     assert "92.00 ± 2.00" in page.text
-    assert verdicts(made)[0] in page.text
+    assert verdict in page.text
     told = made.to_json()
     assert told["groups"][0]["measures"]["recall@1"] == {
         "mean": pytest.approx(0.92), "deviation": pytest.approx(0.02), "n": 3,
@@ -152,8 +151,8 @@ def test_a_difference_within_the_spread(tmp_path, pictures):
     half = 12.7062 * 0.02
     assert found.interval == pytest.approx((0.01 - half, 0.01 + half), abs=1e-5)
     assert "within the spread" in verdicts(made)[0]
-    assert "as unpaired groups" in verdicts(made)[0]
-    assert "which includes zero" in verdicts(made)[0]
+    assert "unpaired" in verdicts(made)[0]
+    assert "includes zero" in verdicts(made)[0]
     assert made.settings == {"lr": ("0.1", "0.2"), "seed": ("0, 1", "5, 6")}
 
 
@@ -171,7 +170,7 @@ def test_one_run_against_a_group(tmp_path, pictures):
     (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
     assert found.within_spread is False
     assert found.interval is None
-    assert "with two seeds each there would be an interval too" in verdicts(made)[0]
+    assert "at least two seeds" in verdicts(made)[0]
 
 
 def test_runs_of_one_group_are_still_set_side_by_side(tmp_path, pictures):
@@ -180,14 +179,14 @@ def test_runs_of_one_group_are_still_set_side_by_side(tmp_path, pictures):
     assert len(made.groups) == 1
     assert made.settings == {}
     assert len(made.disagreements) == 1
-    assert "They differ in the seed alone." in shown(made)
-    assert "They differ in the seed alone." in page_of(made, tmp_path).text
+    assert "only in the seed" in shown(made)
+    assert "only in the seed" in page_of(made, tmp_path).text
 
 
 def test_the_same_run_trained_twice_is_two_groups(tmp_path, pictures):
     made = compare([make_run(tmp_path / name, pictures) for name in "ab"])
     assert [group.letter for group in made.groups] == ["A", "B"]
-    assert "the same was trained more than once" in shown(made)
+    assert "trained more than once" in shown(made)
 
 
 def test_folders_of_one_name_are_told_apart(tmp_path, pictures):
@@ -200,9 +199,8 @@ def test_other_test_data_is_shown_but_not_compared(tmp_path, pictures):
     a = make_run(tmp_path / "a", pictures)
     b = make_run(tmp_path / "b", make_pictures(tmp_path / "more", each=5), [*DEGREES, 7, 8, 9])
     made = compare([a, b])
-    assert made.remarks == (
-        "B and A were tested on different data, so their numbers cannot be compared.",
-    )
+    assert len(made.remarks) == 1
+    assert "B and A were tested on different data" in made.remarks[0]
     assert made.contrasts == ()
     assert made.disagreements == ()
     assert made.difference(made.runs[1], "recall@1") is None
@@ -230,11 +228,11 @@ def test_many_runs_still_have_letters_and_colours(tmp_path, pictures):
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["r"], "needs at least two runs, got 1"),
-        ([], "needs at least two runs, got 0"),
+        (["r"], "at least two runs"),
+        ([], "got 0"),
         (["r", "r"], "given twice"),
         (["r", "empty"], "holds no run"),
-        (["r", "open"], r"is not finished \(epoch 3 of 3\)"),
+        (["r", "open"], "not finished"),
     ],
 )
 def test_errors_are_one_sentence(tmp_path, pictures, names, words):

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from proxysynth.cli.parser import usage_errors
-from proxysynth.report import compare, render_terminal, write_comparison
+from proxysynth.report import compare, render_comparison, write_comparison
 
 
 def run_compare(args: argparse.Namespace) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def run_compare(args: argparse.Namespace) -> dict[str, Any]:
     with usage_errors():
         comparison = compare(args.runs)
     if not args.json:
-        render_terminal(comparison, Console())
+        render_comparison(comparison, Console())
     told: dict[str, Any] = comparison.to_json()
     if args.out is not None:
         told["page"] = str(write_comparison(comparison, args.out))

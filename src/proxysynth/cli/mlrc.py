@@ -14,8 +14,7 @@ from proxysynth.data import BENCHMARKS, open_data
 from proxysynth.protocols.mlrc import Study, make_study, run_study
 from proxysynth.protocols.mlrc.settings import parse_changes
 from proxysynth.report.study import PAGE, write_study
-from proxysynth.report.study_terminal import render_study
-from proxysynth.report.terminal import NestedBars
+from proxysynth.report.terminal import NestedBars, render_study
 from proxysynth.training import WrongFolder
 
 STUDIES = Path("runs") / "mlrc"

@@ -17,7 +17,7 @@ from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import BENCHMARKS, open_data
 from proxysynth.distributed.process_group import Ranks, joined, speaks
 from proxysynth.report import write_report
-from proxysynth.report.report_page import FILE as REPORT
+from proxysynth.report.run_report import REPORT
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.bars import Bars
 from proxysynth.training.record import RESULT

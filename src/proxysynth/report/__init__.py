@@ -1,11 +1,8 @@
-"""What a person sees of runs: the report of one, and several side by side."""
+"""What a person sees of runs: the report of one, several compared, and studies."""
 
-from .comparison import Comparison, compare
-from .comparison_page import write_comparison
-from .finished_run import FinishedRun, read_finished
-from .report import Report, make_report
-from .report_page import write_report
-from .terminal import render_terminal
+from .comparison import Comparison, compare, write_comparison
+from .run_report import FinishedRun, Report, make_report, read_finished, write_report
+from .terminal import render_comparison
 
 __all__ = [
     "Comparison",
@@ -14,7 +11,7 @@ __all__ = [
     "compare",
     "make_report",
     "read_finished",
-    "render_terminal",
+    "render_comparison",
     "write_comparison",
     "write_report",
 ]

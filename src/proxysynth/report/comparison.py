@@ -1,31 +1,143 @@
-"""Runs side by side, as one value."""
+"""Several runs side by side: differences, groups of seeds, settings, and queries."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
-from .disagreement import Disagreement, disagreement
-from .finished_run import FinishedRun, read_finished
-from .groups import Contrast, Group, contrast, group_by_seed
-from .numbers import listed, measures
+from markupsafe import Markup
+
+from proxysynth.formatting import (
+    DASH,
+    and_join,
+    count,
+    distinct_captions,
+    metric_keys,
+    metric_name,
+    percent,
+    points,
+)
+from proxysynth.values import digest
+
+from .examples import Disagreement, disagreement
+from .figures import SERIES, Curve, curves, inline_svg
+from .pages import render, write_page
+from .run_report import Evaluation, FinishedRun, read_finished
 from .settings import differing
+from .statistics import Interval, paired_interval, unpaired_interval
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MAIN = ("accuracy", "recall@1", "map@r")  # metrics with a sentence; the table has them all
+DRAWN = ("recall@1", "map@r")  # metrics drawn over epochs
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation of n values; None for the deviation of one value."""
+
+    mean: float
+    deviation: float | None
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """One run, or several that differ only in their seeds.
+
+    Attributes:
+        letter: A, B, ... in the order of the runs.
+        color: index of its color in the figures.
+        runs: at least one; no seed twice.
+    """
+
+    letter: str
+    color: int
+    runs: tuple[FinishedRun, ...]
+
+    @property
+    def name(self) -> str:
+        """The run's name; for several, the common beginning of their names."""
+        names = [run.name for run in self.runs]
+        if len(names) == 1:
+            return names[0]
+        prefix = os.path.commonprefix(names)  # noqa: RUF071
+        return prefix.rstrip("-_. 0123456789").removesuffix("seed").rstrip("-_. ") or min(names)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(run.run.seed for run in self.runs)
+
+    def values(self, measure: str) -> list[float]:
+        return [run.metrics[measure] for run in self.runs if measure in run.metrics]
+
+    def spread(self, measure: str) -> Spread | None:
+        """Mean and deviation of a metric; None if no run has it."""
+        values = self.values(measure)
+        if not values:
+            return None
+        return Spread(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """How a group's metric differs from the first group's.
+
+    Attributes:
+        letter, measure: the group and the metric.
+        difference: its mean minus the first group's.
+        within_spread: whether it is at most the larger of the two standard deviations; None if
+            neither group has several seeds.
+        interval: the 95 % confidence interval of the difference; None if a group has fewer than
+            two seeds.
+        paired: whether the interval is of differences per seed, as it is for equal seeds.
+    """
+
+    letter: str
+    measure: str
+    difference: float
+    within_spread: bool | None
+    interval: Interval | None
+    paired: bool
+
+    @property
+    def includes_zero(self) -> bool:
+        return self.interval is not None and self.interval[0] <= 0 <= self.interval[1]
+
+    @property
+    def interval_text(self) -> str:
+        """+0.61 to +1.80."""
+        if self.interval is None:
+            return DASH
+        return " to ".join(points(end, 2) for end in self.interval)
+
+    @property
+    def summary(self) -> str:
+        """A few words for a table."""
+        if self.within_spread is None:
+            return "one run each"
+        if self.within_spread:
+            return "within the spread"
+        if self.includes_zero:
+            return "beyond the spread, but the interval includes zero"
+        return "beyond the spread"
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What several runs have to say together.
+    """Several runs compared.
 
     Attributes:
-        runs: in the order given; the first is what the others are held against.
+        runs: in the given order; the first is the baseline.
         groups: the same runs, those that differ only in the seed together.
-        measures: the names of what was measured.
-        contrasts: each group against the first, for each measure.
+        measures: the metrics.
+        contrasts: each group against the first, for each metric.
         settings: path -> its value for each group, only where these differ.
         disagreements: one run of each other group against one of the first.
-        remarks: sentences that a reader must know.
+        remarks: what a reader must know.
     """
 
     runs: tuple[FinishedRun, ...]
@@ -36,6 +148,17 @@ class Comparison:
     disagreements: tuple[Disagreement, ...]
     remarks: tuple[str, ...]
 
+    @property
+    def several_seeds(self) -> bool:
+        return any(len(group.runs) > 1 for group in self.groups)
+
+    @property
+    def no_difference(self) -> str:
+        """What to say if no setting differs."""
+        if len(self.groups) == 1:
+            return "They differ only in the seed."
+        return "None: the same run was trained more than once."
+
     def group(self, letter: str) -> Group:
         return next(group for group in self.groups if group.letter == letter)
 
@@ -43,7 +166,7 @@ class Comparison:
         return next(group.letter for group in self.groups if run in group.runs)
 
     def difference(self, run: FinishedRun, measure: str) -> float | None:
-        """A run's measure less the first run's; None where they cannot be compared."""
+        """A run's metric minus the first run's; None if they cannot be compared."""
         first = self.runs[0]
         if run is first or not _same_test(first, run):
             return None
@@ -86,46 +209,180 @@ class Comparison:
 
 
 def compare(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
-    """Read finished runs and set them side by side.
+    """Read finished runs and compare them.
 
     Raises:
-        ValueError: for fewer than two folders, one given twice, one that is no finished run.
+        ValueError: for fewer than two folders, a duplicate, or one that is no finished run.
     """
     if len(folders) < 2:
-        raise ValueError(f"comparing needs at least two runs, got {len(folders)}: name another")
+        raise ValueError(f"expected at least two runs to compare, got {len(folders)}")
     seen: set[str] = set()
     for folder in folders:
         real = os.path.realpath(folder)
         if real in seen:
             raise ValueError(f"{os.fspath(folder)} is given twice: name two different runs")
         seen.add(real)
-    return compare_runs([read_finished(folder) for folder in folders])
-
-
-def compare_runs(runs: Sequence[FinishedRun]) -> Comparison:
-    """The same of runs that were read already."""
-    runs = distinct(runs)
+    runs = _distinct_names([read_finished(folder) for folder in folders])
     groups = group_by_seed(runs)
     first, *others = groups
-    keys = measures(*(run.metrics for run in runs))
-    alike = [group for group in others if _same_test(first.runs[0], group.runs[0])]
-    contrasts = [
-        made for group in alike for key in keys if (made := contrast(first, group, key)) is not None
-    ]
+    keys = metric_keys(*(run.metrics for run in runs))
+    comparable = [group for group in others if _same_test(first.runs[0], group.runs[0])]
+    contrasts = [contrast(first, group, key) for group in comparable for key in keys]
     return Comparison(
         runs=tuple(runs),
         groups=groups,
         measures=tuple(keys),
-        contrasts=tuple(contrasts),
-        settings=_settings(groups),
+        contrasts=tuple(item for item in contrasts if item is not None),
+        settings=_different_settings(groups),
         disagreements=tuple(_disagreements(groups)),
         remarks=tuple(_remarks(groups)),
     )
 
 
-def distinct(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """The runs under names that tell them apart: where two folders are called the same, with as
-    much of the way to them as it takes."""
+def group_by_seed(runs: Sequence[FinishedRun]) -> tuple[Group, ...]:
+    """Group the runs that differ only in the seed. The same run trained twice makes two groups,
+    to show whether the result was the same."""
+    found: list[tuple[str, list[FinishedRun]]] = []
+    for run in runs:
+        key = digest((replace(run.run, seed=0), run.data.fingerprint))
+        for other, members in found:
+            if other == key and run.run.seed not in [member.run.seed for member in members]:
+                members.append(run)
+                break
+        else:
+            found.append((key, [run]))
+    groups = []
+    for number, (_, members) in enumerate(found):
+        again, position = divmod(number, len(LETTERS))  # A, ..., Z, A2, B2, ...
+        letter = LETTERS[position] + (str(again + 1) if again else "")
+        groups.append(Group(letter, number % len(SERIES), tuple(members)))
+    return tuple(groups)
+
+
+def contrast(first: Group, other: Group, measure: str) -> Contrast | None:
+    """The other group against the first; None if one of them lacks the metric."""
+    a, b = first.spread(measure), other.spread(measure)
+    if a is None or b is None:
+        return None
+    difference = b.mean - a.mean
+    deviations = [s.deviation for s in (a, b) if s.deviation is not None]
+    within = abs(difference) <= max(deviations) if deviations else None
+    interval, paired = None, False
+    if a.n > 1 and b.n > 1:
+        paired = set(first.seeds) == set(other.seeds) and a.n == b.n == len(first.seeds)
+        if paired:
+            order = sorted(other.runs, key=lambda run: first.seeds.index(run.run.seed))
+            interval = paired_interval(
+                first.values(measure), [run.metrics[measure] for run in order]
+            )
+        else:
+            interval = unpaired_interval(first.values(measure), other.values(measure))
+    return Contrast(other.letter, measure, difference, within, interval, paired)
+
+
+def with_spread(spread: Spread | None) -> str:
+    """95.80 ± 0.21 of several runs, 95.80 of one."""
+    if spread is None:
+        return DASH
+    mean = percent(spread.mean, 2)
+    return mean if spread.deviation is None else f"{mean} ± {percent(spread.deviation, 2)}"
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """A sentence for each group and main metric: is the difference more than chance?"""
+    return [
+        _verdict(contrast, comparison)
+        for contrast in comparison.contrasts
+        if contrast.measure in MAIN and contrast.within_spread is not None
+    ]
+
+
+def _verdict(contrast: Contrast, comparison: Comparison) -> str:
+    first, other = comparison.groups[0], comparison.group(contrast.letter)
+    metric = metric_name(contrast.measure)
+    size = points(abs(contrast.difference), 2).lstrip("+")
+    side = "above" if contrast.difference > 0 else "below"
+    text = f"{other.letter} is {size} points {side} {first.letter} in {metric}"
+    if contrast.difference == 0:
+        text = f"{other.letter} and {first.letter} have the same {metric}"
+    spreads = [
+        f"{group.letter} ± {percent(spread.deviation, 2)} over {spread.n} seeds"
+        for group in (first, other)
+        if (spread := group.spread(contrast.measure)) and spread.deviation is not None
+    ]
+    within = "within" if contrast.within_spread else "more than"
+    text += f", {within} the spread across seeds ({', '.join(spreads)})"
+    if contrast.interval is None:
+        return f"{text}; a confidence interval needs at least two seeds each."
+    how = "paired by seed" if contrast.paired else "unpaired"
+    zero = "includes" if contrast.includes_zero else "excludes"
+    return (
+        f"{text}; {how}, the 95 % confidence interval of the difference is "
+        f"{contrast.interval_text}, which {zero} zero."
+    )
+
+
+def write_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
+    """Write the page, atomically."""
+    return write_page(Path(path), comparison_page(comparison))
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """The HTML page of a comparison."""
+    names = [group.name for group in comparison.groups]
+    runs = count(len(comparison.runs), "run")
+    summary = f"{runs} on {and_join(sorted({run.data.title for run in comparison.runs}))}"
+    if comparison.several_seeds:
+        summary += f", in {count(len(comparison.groups), 'group')} of seeds"
+    first = comparison.runs[0]  # runs compared query by query share its test set
+    figures = [_figure(comparison, key, f"{metric_name(key)}, %", _percent(key)) for key in DRAWN]
+    figures.append(_figure(comparison, "loss", "loss", lambda line: line.loss))
+    return render(
+        "comparison.html",
+        comparison=comparison,
+        title=and_join(names) if len(names) <= 3 else runs,
+        summary=summary,
+        with_spread=with_spread,
+        verdicts=verdicts(comparison),
+        figures=[figure for figure in figures if figure is not None],
+        pictures=first.pictures() if comparison.disagreements else None,
+        classes=first.classes,
+        captions=distinct_captions(first.classes),
+    )
+
+
+Value = Callable[[Evaluation], float | None]
+
+
+def _percent(key: str) -> Value:
+    return lambda line: 100 * line.metrics[key] if key in line.metrics else None
+
+
+def _figure(comparison: Comparison, key: str, title: str, value: Value) -> Markup | None:
+    """A curve for each group: its only run, or the mean of its runs with these behind it."""
+    lines: list[Curve] = []
+    for group in comparison.groups:
+        color = SERIES[group.color]
+        each = [
+            {line.epoch: found for line in run.history if (found := value(line)) is not None}
+            for run in group.runs
+        ]
+        each = [found for found in each if found]
+        if not each:
+            continue
+        if len(each) > 1:
+            lines += [Curve("", list(p), list(p.values()), color, faint=True) for p in each]
+        epochs = sorted(set.intersection(*map(set, each)))
+        means = [fmean(found[epoch] for found in each) for epoch in epochs]
+        lines.append(Curve(group.letter, epochs, means, color))
+    if not lines:
+        return None
+    name = f"curve-{key.replace('@', '-')}"
+    return inline_svg(curves(lines, title), name, f"{title} over epochs")
+
+
+def _distinct_names(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """The runs with distinct names: folders of one name get as many parent folders as needed."""
     parts = [run.path.resolve().parts for run in runs]
     depth = 1
     while len({part[-depth:] for part in parts}) < len(parts):
@@ -140,8 +397,7 @@ def _same_test(a: FinishedRun, b: FinishedRun) -> bool:
     return a.data.test_fingerprint == b.data.test_fingerprint
 
 
-def _settings(groups: Sequence[Group]) -> dict[str, tuple[str, ...]]:
-    """Where the groups differ; their seeds are lists."""
+def _different_settings(groups: Sequence[Group]) -> dict[str, tuple[str, ...]]:
     found = differing([{**group.runs[0].settings, "seed": list(group.seeds)} for group in groups])
     prints = tuple(group.runs[0].data.fingerprint for group in groups)
     if len(set(prints)) > 1:  # a folder may change while its name stays
@@ -150,14 +406,17 @@ def _settings(groups: Sequence[Group]) -> dict[str, tuple[str, ...]]:
 
 
 def _disagreements(groups: Sequence[Group]) -> list[Disagreement]:
-    """A run of each group against one of the first, of the same seed where there is one."""
-    pairs: list[tuple[FinishedRun, FinishedRun]] = []
-    if len(groups) == 1:
-        pairs = [(groups[0].runs[0], groups[0].runs[1])]
-    for group in groups[1:]:
-        shared = [seed for seed in groups[0].seeds if seed in group.seeds]
+    """A run of each group against one of the first, of the same seed if there is one."""
+    first, *others = groups
+    pairs = [(first.runs[0], first.runs[1])] if not others else []
+    for group in others:
+        shared = [seed for seed in first.seeds if seed in group.seeds]
         seed = shared[0] if shared else None
-        pairs.append((_of_seed(groups[0], seed), _of_seed(group, seed)))
+        a, b = (
+            next((run for run in each.runs if run.run.seed == seed), each.runs[0])
+            for each in (first, group)
+        )
+        pairs.append((a, b))
     return [
         disagreement(a.name, a.embedded(), b.name, b.embedded())
         for a, b in pairs
@@ -165,24 +424,20 @@ def _disagreements(groups: Sequence[Group]) -> list[Disagreement]:
     ]
 
 
-def _of_seed(group: Group, seed: int | None) -> FinishedRun:
-    return next((run for run in group.runs if run.run.seed == seed), group.runs[0])
-
-
 def _remarks(groups: Sequence[Group]) -> list[str]:
     first, *others = groups
     remarks = []
-    apart = [g for g in others if not _same_test(first.runs[0], g.runs[0])]
+    apart = [g.letter for g in others if not _same_test(first.runs[0], g.runs[0])]
     if apart:
         remarks.append(
-            f"{listed(group.letter for group in apart)} and {first.letter} were tested on "
-            "different data, so their numbers cannot be compared."
+            f"{and_join(apart)} and {first.letter} were tested on different data, so their numbers "
+            "cannot be compared."
         )
     rules = {group.letter: group.runs[0].result.chosen for group in groups}
     if len(set(rules.values())) > 1:
-        told = listed(f"{rule!r} in {letter}" for letter, rule in rules.items())
+        text = and_join(f"{rule!r} in {letter}" for letter, rule in rules.items())
         remarks.append(
-            f"The epoch reported was chosen by different rules, {told}, which alone can make a "
+            f"The reported epoch was chosen by different rules, {text}, which alone can make a "
             "difference."
         )
     return remarks

@@ -1,17 +1,28 @@
-"""Queries with what they retrieve, to look at."""
+"""Queries with what they retrieve, and their pictures as thumbnails."""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+from proxysynth.data import Listing, UnreadablePicture, open_picture, picture
 from proxysynth.retrieval import nearest
+from proxysynth.training.prepare import open_splits
+from proxysynth.training.run import Run
 
-NEIGHBOURS = 8  # shown for each query
-CHUNK = 512  # queries looked up at a time until enough are found
+NEIGHBORS = 8  # shown for each query
+EACH = 5  # queries shown of each kind in a report
+EACH_DISAGREEMENT = 4
+CHUNK = 512  # queries per search until enough examples are found
+SIDE = 128  # pixels of a thumbnail; shown at about half of it, for dense screens
+LOSSLESS = 64  # up to this side a PNG is smaller than a JPEG, and sharper
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +31,7 @@ class Embedded:
 
     Attributes:
         query, labels: (n, d) and (n,).
-        gallery, gallery_labels: (N, d) and (N,); None where the queries are their own gallery.
+        gallery, gallery_labels: (N, d) and (N,); None if the queries are their own gallery.
     """
 
     query: NDArray[np.float32]
@@ -28,23 +39,22 @@ class Embedded:
     gallery: NDArray[np.float32] | None = None
     gallery_labels: NDArray[np.int64] | None = None
 
-    def there(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Where queries are looked up."""
+    def target(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The embeddings and labels that queries are compared with."""
         if self.gallery is None or self.gallery_labels is None:
             return self.query, self.labels
         return self.gallery, self.gallery_labels
 
-    def answerable(self) -> NDArray[np.int64]:
-        """The queries that have a picture of their class to find."""
-        own = self.gallery is None
-        _, labels = self.there()
+    def with_positive(self) -> NDArray[np.int64]:
+        """The queries that have another image of their class to find."""
+        _, labels = self.target()
         counts = np.bincount(labels, minlength=int(self.labels.max()) + 1)
-        return np.flatnonzero(counts[self.labels] > own)
+        return np.flatnonzero(counts[self.labels] > (self.gallery is None))
 
 
 @dataclass(frozen=True)
-class Neighbour:
-    """A gallery picture that a query retrieved, and whether it is of the query's class."""
+class Neighbor:
+    """A retrieved gallery image; `right` if it is of the query's class."""
 
     index: int
     label: int
@@ -54,47 +64,43 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Example:
-    """A query and its nearest neighbours, the nearest first."""
+    """A query and its nearest neighbors, the nearest first."""
 
     query: int
     label: int
-    neighbours: tuple[Neighbour, ...]
+    neighbors: tuple[Neighbor, ...]
 
     @property
     def right(self) -> bool:
         """Whether the nearest is of the query's class, as Recall@1 counts."""
-        return self.neighbours[0].right
+        return self.neighbors[0].right
 
 
-def look_up(data: Embedded, queries: Sequence[int], k: int = NEIGHBOURS) -> list[Example]:
-    """These queries with their k nearest, or as many as there are; never the query itself."""
-    gallery, labels = data.there()
-    own = data.gallery is None
-    k = min(k, len(gallery) - own)
+def look_up(data: Embedded, queries: Sequence[int], k: int = NEIGHBORS) -> list[Example]:
+    """These queries with their k nearest neighbors, or fewer in a small gallery."""
     if not len(queries):
         return []
+    gallery, labels = data.target()
+    own = data.gallery is None
     chosen = np.asarray(queries, dtype=np.int64)
-    # One more than is shown, since a query that is in the gallery will meet itself.
-    found = nearest(data.query[chosen], gallery, k + own)
-    made = []
-    for query, index, cosine in zip(
+    k = min(k, len(gallery) - own)
+    found = nearest(data.query[chosen], gallery, k, exclude=chosen.tolist() if own else None)
+    examples = []
+    for query, indices, similarities in zip(
         chosen.tolist(), found.indices.tolist(), found.similarities.tolist(), strict=True
     ):
         label = int(data.labels[query])
-        hits = [(i, s) for i, s in zip(index, cosine, strict=True) if not (own and i == query)]
-        neighbours = tuple(
-            Neighbour(i, int(labels[i]), float(s), int(labels[i]) == label) for i, s in hits[:k]
+        neighbors = tuple(
+            Neighbor(i, int(labels[i]), float(s), int(labels[i]) == label)
+            for i, s in zip(indices, similarities, strict=True)
         )
-        made.append(Example(query, label, neighbours))
-    return made
+        examples.append(Example(query, label, neighbors))
+    return examples
 
 
-def choose(data: Embedded, each: int = 5, seed: int = 0) -> tuple[list[Example], list[Example]]:
-    """As many as `each` queries whose nearest is right, and as many whose nearest is wrong.
-
-    The queries are taken in an order that the seed draws, so they are a fair sample of each kind.
-    """
-    order = np.random.default_rng(seed).permutation(data.answerable())
+def choose(data: Embedded, each: int = EACH, seed: int = 0) -> tuple[list[Example], list[Example]]:
+    """Up to `each` random queries whose nearest neighbor is right, and as many others."""
+    order = np.random.default_rng(seed).permutation(data.with_positive())
     right: list[Example] = []
     wrong: list[Example] = []
     for at in range(0, len(order), CHUNK):
@@ -103,3 +109,153 @@ def choose(data: Embedded, each: int = 5, seed: int = 0) -> tuple[list[Example],
         if min(len(right), len(wrong)) >= each:
             break
     return right[:each], wrong[:each]
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Two runs on the same queries; a query is right if its nearest neighbor is.
+
+    Attributes:
+        first, second: the names of the runs.
+        both, neither, only_first, only_second: how many queries are right in which run.
+        first_right: examples that only the first gets right, with the answers of each run.
+        second_right: likewise for the second.
+    """
+
+    first: str
+    second: str
+    both: int
+    neither: int
+    only_first: int
+    only_second: int
+    first_right: tuple[tuple[Example, Example], ...]
+    second_right: tuple[tuple[Example, Example], ...]
+
+    @property
+    def queries(self) -> int:
+        return self.both + self.neither + self.only_first + self.only_second
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts, and the indices of the queries that are shown."""
+        shown = {"first_right": self.first_right, "second_right": self.second_right}
+        counts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in shown}
+        return counts | {
+            name: [example.query for example, _ in pairs] for name, pairs in shown.items()
+        }
+
+
+def disagreement(
+    first: str, a: Embedded, second: str, b: Embedded, shown: int = EACH_DISAGREEMENT, seed: int = 0
+) -> Disagreement:
+    """Compare the answers of two runs; the seed draws which queries are shown.
+
+    Args:
+        first, a, second, b: names and embeddings of the same images in the same order.
+    """
+    if not np.array_equal(a.labels, b.labels):
+        raise ValueError(f"{first} and {second} were tested on different pictures")
+    queries = a.with_positive()
+
+    def right(data: Embedded) -> NDArray[np.bool_]:
+        chunks = [queries[at : at + CHUNK].tolist() for at in range(0, len(queries), CHUNK)]
+        found = [example.right for chunk in chunks for example in look_up(data, chunk, k=1)]
+        return np.array(found, dtype=bool)
+
+    of_a, of_b = right(a), right(b)
+    draw = np.random.default_rng(seed)
+
+    def pick(which: NDArray[np.bool_]) -> tuple[tuple[Example, Example], ...]:
+        chosen = draw.permutation(queries[which])[:shown].tolist()
+        return tuple(zip(look_up(a, chosen), look_up(b, chosen), strict=True))
+
+    return Disagreement(
+        first,
+        second,
+        both=int((of_a & of_b).sum()),
+        neither=int((~of_a & ~of_b).sum()),
+        only_first=int((of_a & ~of_b).sum()),
+        only_second=int((~of_a & of_b).sum()),
+        first_right=pick(of_a & ~of_b),
+        second_right=pick(~of_a & of_b),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Album:
+    """The pictures of a test set.
+
+    Attributes:
+        listing: the pictures as they are now.
+        positions: for each picture of the test its index in the listing; None if it is gone.
+    """
+
+    listing: Listing
+    positions: tuple[int | None, ...]
+
+    @classmethod
+    def find(cls, listing: Listing, names: Sequence[str]) -> Album:
+        """The pictures of these names, wherever they are in the listing now."""
+        position = {name: index for index, name in enumerate(listing.names)}
+        return cls(listing, tuple(position.get(name) for name in names))
+
+    def thumbnail(self, index: int) -> str | None:
+        """A picture as a data URI; None if it is gone or cannot be read."""
+        position = self.positions[index]
+        return None if position is None else thumbnail(self.listing, position)
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """The pictures of a test; `missing` says why they cannot be shown, if so."""
+
+    query: Album | None
+    gallery: Album | None
+    missing: str = ""
+
+    def of_query(self, index: int) -> str | None:
+        return None if self.query is None else self.query.thumbnail(index)
+
+    def of_gallery(self, index: int) -> str | None:
+        return None if self.gallery is None else self.gallery.thumbnail(index)
+
+
+def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None) -> Pictures:
+    """The test pictures of a run.
+
+    Args:
+        run: says where the data is.
+        query: the names of the queries as the run saw them.
+        gallery: likewise; None if the queries are their own gallery.
+    """
+    try:
+        splits = open_splits(run)
+    except (ValueError, OSError) as error:
+        return Pictures(None, None, f"The pictures cannot be shown: {error}.")
+    queries: Album = Album.find(splits.query, query)
+    others: Album | None = queries
+    if gallery is not None:
+        others = None if splits.gallery is None else Album.find(splits.gallery, gallery)
+    if others is None or not any(p is not None for p in (*queries.positions, *others.positions)):
+        reason = f"{run.data} no longer contains those of the test"
+        return Pictures(None, None, f"The pictures cannot be shown: {reason}.")
+    return Pictures(queries, others)
+
+
+def thumbnail(listing: Listing, index: int, side: int = SIDE) -> str | None:
+    """A picture, its longer side at most `side`, as a data URI; None if it cannot be read."""
+    try:
+        if listing.root is None:
+            image = picture(listing, index)
+        else:
+            image = open_picture(listing.path(index), at_least=side)
+    except UnreadablePicture:
+        return None
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    file = io.BytesIO()
+    if max(image.size) <= LOSSLESS:
+        image.save(file, "PNG", optimize=True)
+        kind = "png"
+    else:
+        image.save(file, "JPEG", quality=82)
+        kind = "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -1,20 +1,60 @@
-"""The drawings: curves over epochs, and the similarities of pairs."""
+"""Figures, and how they become SVG inside a page.
+
+For a page a figure is drawn with placeholder colors, which become CSS variables: one drawing serves
+light and dark mode, and the page's font sets the labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup, escape
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from .svg import ALIKE, FAINT, INK, SERIES, UNLIKE
+from proxysynth.files import write_bytes
 
-SIZE = (5.2, 3.1)  # inches; a phone shows it at two thirds, with letters that can still be read
-LETTERS = 11
+SIZE = (5.2, 3.1)  # inches; a phone shows it at two thirds, with letters that are still legible
+WIDE = (6.2, 3.4)
+FONT_SIZE = 11
+
+INK = "#010101"  # text and axes
+FAINT = "#010102"  # grid lines
+SERIES = tuple(f"#0102{number:02x}" for number in range(8))
+"""Placeholders of --series-0 to --series-7."""
+SAME = "#010301"  # pairs of the same class
+DIFFERENT = "#010302"  # pairs of different classes
+
+_VARIABLES = {
+    INK: "var(--muted)",
+    FAINT: "var(--line)",
+    SAME: "var(--right)",
+    DIFFERENT: "var(--wrong)",
+    **{color: f"var(--series-{number})" for number, color in enumerate(SERIES)},
+}
+_PAINT = re.compile(r"(fill|stroke): (#[0-9a-f]{6})")
+
+
+class Palette(NamedTuple):
+    """The colors of a figure."""
+
+    ink: str
+    faint: str
+    trial: str
+    best: str
+
+
+ON_PAGE = Palette(INK, FAINT, SERIES[7], SERIES[0])
+IN_FILE = Palette("#3c434d", "#e3e6eb", "#8b93a0", "#3f51c7")
 
 
 @dataclass(frozen=True)
@@ -22,10 +62,10 @@ class Curve:
     """One line of a figure.
 
     Args:
-        label: what stands at its end.
+        label: shown at its end.
         x, y: its points.
-        color: one of svg.SERIES.
-        level: a value that stood before training, drawn as a dashed line; None for none.
+        color: one of `SERIES`.
+        level: a value before training, drawn as a dashed line; None for none.
         faint: drawn thin and without a label, as one of several seeds.
     """
 
@@ -38,72 +78,152 @@ class Curve:
 
 
 def curves(lines: Sequence[Curve], y_label: str, mark: float | None = None) -> Figure:
-    """Lines over epochs, each named where it ends. `mark` is the epoch that is reported."""
-    figure, axes = _empty()
+    """Lines over epochs, labeled at their ends. `mark` is the epoch that is reported."""
+    figure, axes = _empty(y_label)
     for line in lines:
-        dots = "o" if len(line.x) == 1 else None  # one point makes no line
-        width = 1.0 if line.faint else 2.0
-        alpha = 0.45 if line.faint else 1.0
-        axes.plot(line.x, line.y, color=line.color, linewidth=width, alpha=alpha, marker=dots)
+        marker = "o" if len(line.x) == 1 else None  # one point makes no line
+        width, alpha = (1.0, 0.45) if line.faint else (2.0, 1.0)
+        axes.plot(line.x, line.y, color=line.color, linewidth=width, alpha=alpha, marker=marker)
         if line.level is not None:
             axes.update_datalim([(line.x[0], line.level)])
             axes.axhline(line.level, color=line.color, linewidth=1, linestyle=(0, (2, 3)))
     if mark is not None:
         axes.axvline(mark, color=INK, linewidth=0.8, linestyle=(0, (1, 3)))
     axes.set_xlabel("epoch")
-    axes.set_title(y_label, loc="left", color=INK, fontsize=LETTERS)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.margins(x=0.02, y=0.07)
-    _name_ends(axes, [line for line in lines if line.x and not line.faint])
+    _label_ends(axes, [line for line in lines if line.x and not line.faint])
     return figure
 
 
-def histogram(alike: NDArray[np.float32], unlike: NDArray[np.float32]) -> Figure:
-    """How similar pairs of one class are, and pairs of two, each as shares of its own kind."""
+def histogram(same: NDArray[np.float32], different: NDArray[np.float32]) -> Figure:
+    """Similarities of same-class and of different-class pairs, each as shares of its kind."""
     figure, axes = _empty()
-    low = min(float(alike.min()), float(unlike.min()), 0.9)
+    low = min(float(same.min()), float(different.min()), 0.9)
     edges = np.linspace(np.floor(low * 10) / 10, 1.0, 61)
-    for values, color in ((unlike, UNLIKE), (alike, ALIKE)):
+    for values, color in ((different, DIFFERENT), (same, SAME)):
         share = np.histogram(np.clip(values, edges[0], 1.0), edges)[0] / len(values)
         axes.stairs(share, edges, fill=True, color=color, alpha=0.3, linewidth=0)
         axes.stairs(share, edges, color=color, linewidth=1.6)
-    # Named at the ends towards which they lie: at their peaks the two names could meet.
-    axes.set_title("different class", loc="left", color=UNLIKE, fontsize=LETTERS)
-    axes.set_title("same class", loc="right", color=ALIKE, fontsize=LETTERS)
+    # Labels above, left and right: at their peaks the two could overlap.
+    axes.set_title("different class", loc="left", color=DIFFERENT, fontsize=FONT_SIZE)
+    axes.set_title("same class", loc="right", color=SAME, fontsize=FONT_SIZE)
     axes.set_xlabel("cosine similarity")
     axes.set_ylim(0)
     axes.set_yticks([])
     return figure
 
 
-def _empty() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=SIZE, layout="constrained")
+def trial_history(search: Sequence[Mapping[str, Any]], colors: Palette) -> Figure:
+    """The value of each trial of a study, and the best so far as a line."""
+    figure, axes = _empty("validation MAP@R, %", colors, WIDE)
+    complete = [trial for trial in search if not trial["pruned"]]
+    best = np.maximum.accumulate([100 * trial["value"] for trial in complete]).tolist()
+    numbers = [trial["index"] + 1 for trial in complete]
+    axes.step(
+        [*numbers, len(search)], [*best, best[-1]], where="post", color=colors.best, linewidth=2
+    )
+    for pruned, marker in ((False, "o"), (True, "x")):
+        some = [trial for trial in search if trial["pruned"] is pruned]
+        x = [trial["index"] + 1 for trial in some]
+        y = [100 * trial["value"] for trial in some]
+        axes.scatter(x, y, color=colors.trial, marker=marker, s=30, zorder=3)
+    axes.set_xlabel("trial")
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.margins(x=0.04, y=0.1)
+    return figure
+
+
+def importances(shares: Mapping[str, float], colors: Palette) -> Figure:
+    """A bar for each hyper-parameter."""
+    figure, axes = _empty("importance, %", colors, WIDE)
+    axes.grid(False)
+    names = list(shares)[::-1]
+    axes.barh(names, [100 * shares[name] for name in names], color=colors.best, height=0.55)
+    for row, name in enumerate(names):
+        axes.annotate(
+            f"{100 * shares[name]:.0f}", (100 * shares[name], row), (5, 0),
+            textcoords="offset points", va="center", color=colors.ink, fontsize=FONT_SIZE - 1,
+        )  # fmt: skip
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
+    axes.margins(x=0.1)
+    return figure
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> Markup:
+    """The figure as an <svg> element.
+
+    Args:
+        figure: drawn with the placeholder colors of this module.
+        name: unique in the page; prefixes the ids inside.
+        description: for screen readers.
+    """
+    file = io.StringIO()
+    # A fixed salt and no date make the output deterministic.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=metadata)
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    box = re.search(r'viewBox="([^"]+)"', text)
+    assert box is not None
+    body = text[text.index(">") + 1 :]
+    # A <style> here would apply to the whole page.
+    for foreign in (r"<!--.*?-->\s*", r"<style.*?</style>\s*", r" font-family: [^;\"]*;"):
+        body = re.sub(foreign, "", body, flags=re.DOTALL)
+    body = re.sub(r'\bid="', f'id="{name}-', body)
+    body = re.sub(r'xlink:href="#', f'href="#{name}-', body)
+    body = body.replace("url(#", f"url(#{name}-")
+    body = re.sub(r"font: [^;\"]*?(\d+(?:\.\d+)?px)[^;\"]*", r"font-size: \1", body)
+    body = _PAINT.sub(lambda m: f"{m[1]}: {_VARIABLES.get(m[2], m[2])}", body)
+    start = f'<svg class="figure" viewBox="{box[1]}" role="img" aria-label="{escape(description)}">'
+    return Markup(start + body.strip())
+
+
+def write_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write the figure as PNG and SVG."""
+    paths = []
+    with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        for kind, extra in (("png", {"dpi": 160}), ("svg", {"metadata": {"Date": None}})):
+            file = io.BytesIO()
+            figure.savefig(file, format=kind, facecolor="white", **extra)
+            paths.append(folder / f"{name}.{kind}")
+            write_bytes(paths[-1], file.getvalue())
+    return paths
+
+
+def _empty(
+    title: str = "", colors: Palette = ON_PAGE, size: tuple[float, float] = SIZE
+) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
-    axes.grid(axis="y", color=FAINT, linewidth=0.8)
+    axes.spines["bottom"].set_color(colors.faint)
+    axes.grid(axis="y", color=colors.faint, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, length=0, labelsize=LETTERS - 1)
-    axes.xaxis.label.set(color=INK, fontsize=LETTERS)
+    axes.tick_params(colors=colors.ink, length=0, labelsize=FONT_SIZE - 1)
+    axes.xaxis.label.set(color=colors.ink, fontsize=FONT_SIZE)
+    axes.set_title(title, loc="left", color=colors.ink, fontsize=FONT_SIZE)
     return figure, axes
 
 
-def _name_ends(axes: Axes, lines: Sequence[Curve]) -> None:
-    """The label of each line right of its end, moved apart where two would overlap."""
+def _label_ends(axes: Axes, lines: Sequence[Curve]) -> None:
+    """Write each line's label right of its end, moved apart where two would overlap."""
     if not lines:
         return
     low, high = axes.get_ylim()
     gap = (high - low) * 0.085
-    places: dict[int, float] = {}
+    heights: dict[int, float] = {}
     floor = -np.inf
     for number in sorted(range(len(lines)), key=lambda i: lines[i].y[-1]):
         floor = max(lines[number].y[-1], floor + gap)
-        places[number] = floor
-    over = max(0.0, floor - high)  # pushed out at the top: all move down together
+        heights[number] = floor
+    over = max(0.0, floor - high)  # beyond the top: all move down together
     right = max(line.x[-1] for line in lines)
     for number, line in enumerate(lines):
         axes.annotate(
-            line.label, (right, places[number] - over), (6, 0), textcoords="offset points",
-            color=line.color, va="center", fontsize=LETTERS, annotation_clip=False,
+            line.label, (right, heights[number] - over), (6, 0), textcoords="offset points",
+            color=line.color, va="center", fontsize=FONT_SIZE, annotation_clip=False,
         )  # fmt: skip

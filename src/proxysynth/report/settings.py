@@ -1,112 +1,169 @@
-"""A run's settings as rows for people: flat, comparable, the unusual ones apart."""
+"""Settings of runs: as flat rows, against the defaults, against each other, and as a command."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
+from proxysynth.formatting import DASH
+from proxysynth.losses import LOSSES
+from proxysynth.regularizers import REGULARIZERS
 from proxysynth.training.run import KINDS, Run
-from proxysynth.values import KIND, encode
+from proxysynth.training.words import run_from_words
+from proxysynth.values import KIND, encode, flatten
 
-Flat = dict[str, str]
-Settings = Mapping[str, Any]  # a Run as run.json has it
+Settings = Mapping[str, Any]  # a Run as in run.json
+FLAGS = ("backbone", "epochs", "seed")  # fields of a Run with an option of their own
 
 
-def rows(settings: Settings) -> Flat:
+def rows(settings: Settings) -> dict[str, str]:
     """{"loss": {"kind": "NormSoftmax", "scale": 23.0}} -> loss: NormSoftmax, loss.scale: 23.
 
-    The paths are those that `--set` takes: a regulariser stands beside the loss that it holds.
+    The paths are those of `--set`: a regularizer is listed beside the loss that it wraps.
     """
-    return _flat(_beside(settings))
+    return {path: _text(value) for path, value in flatten(_unwrap(settings)).items()}
 
 
 def changed(settings: Settings, defaults: Settings) -> list[str]:
-    """The paths whose value is not the default one. What another kind of value brings along, such
-    as another loss, counts against that kind's own defaults."""
-    usual = _flat(_usual(_beside(settings), _beside(defaults)))
-    return [path for path, value in rows(settings).items() if usual.get(path, value) != value]
+    """The paths whose value is not the default. The fields of another loss or regularizer are
+    compared with its own defaults."""
+    usual = flatten(_at_defaults(_unwrap(settings), _unwrap(defaults)))
+    return [
+        path
+        for path, text in rows(settings).items()
+        if path in usual and _text(usual[path]) != text
+    ]
 
 
 def differing(several: Sequence[Settings]) -> dict[str, tuple[str, ...]]:
-    """path -> its value in each, where these are not all one; a dash where there is no such field.
+    """path -> its value in each, where these differ; a dash where there is no such field.
 
-    What only some of them have is told by its kind alone, unless it is set to something unusual.
+    A loss or regularizer that only some have is listed by name, with those of its fields that are
+    not at their defaults.
     """
     flat = [rows(settings) for settings in several]
-    own = [set(changed(settings, encode(Run()))) for settings in several]
+    unusual = [set(changed(settings, encode(Run()))) for settings in several]
     found = {}
     for path in dict.fromkeys(path for each in flat for path in each):
-        values = tuple(each.get(path, "–") for each in flat)
+        values = tuple(each.get(path, DASH) for each in flat)
         everywhere = all(path in each for each in flat)
-        if len(set(values)) > 1 and (everywhere or any(path in each for each in own)):
+        if len(set(values)) > 1 and (everywhere or any(path in each for each in unusual)):
             found[path] = values
     return found
 
 
 def method(settings: Settings) -> str:
-    """The loss, and what regularises it: "NormSoftmax with ProxySynthesis"."""
-    told = rows(settings)
-    loss, regularizer = told["loss"], told["regularizer"]
+    """The loss and its regularizer: "NormSoftmax with ProxySynthesis"."""
+    flat = rows(settings)
+    loss, regularizer = flat["loss"], flat["regularizer"]
     return loss if regularizer == "none" else f"{loss} with {regularizer}"
 
 
-def spelt(value: Any) -> str:
-    """A plain value as a person would type it."""
+def repeat_command(run: Run, out: str) -> str | None:
+    """A short `proxysynth train` command that trains exactly this run; None if there is none.
+
+    It contains only what is not a default: an option is added while the command so far trains
+    something else.
+
+    Args:
+        run: the run.
+        out: the output folder; not the run's own, which holds it already.
+    """
+    names = _option_names(run.loss)
+    if names is None:
+        return None
+    options: dict[str, Any] = {"data": run.data, "loss": names[0], "regularizer": names[1]}
+    settings: list[str] = []
+    wanted = flatten(_unwrap(encode(run)))
+    made = run_from_words(**options)
+    while made != run:
+        given = flatten(_unwrap(encode(made)))
+        missing = [(path, value) for path, value in wanted.items() if given.get(path) != value]
+        # One at a time, since some fields imply others; all if one alone is not a valid run.
+        for some in (missing[:1], missing):
+            flags = {path: value for path, value in some if path in FLAGS}
+            more = [f"{path}={_argument(value)}" for path, value in some if path not in FLAGS]
+            if flags.keys() & options.keys() or set(more) & set(settings):
+                return None  # already given, without effect
+            try:
+                made = run_from_words(**options | flags, settings=settings + more)
+                break
+            except ValueError:
+                continue
+        else:
+            return None
+        options, settings = options | flags, settings + more
+    command = ["proxysynth", "train"]
+    command += [run.data] if run.data != Run.data else []
+    for name, default in zip(("loss", "regularizer"), _option_names(Run.loss) or (), strict=True):
+        command += [f"--{name}", options[name]] if options[name] != default else []
+    for name in FLAGS:
+        command += [f"--{name}", str(options[name])] if name in options else []
+    for setting in settings:
+        command += ["--set", setting]
+    return shlex.join([*command, "--out", out])
+
+
+def _option_names(loss: Any) -> tuple[str, str] | None:
+    """A loss and its regularizer as `--loss` and `--regularizer` name them."""
+    wrappers = {kind: name for name, kind in REGULARIZERS.items() if kind is not None}
+    regularizer = wrappers.get(type(loss), "none")
+    inner = loss if regularizer == "none" else loss.loss
+    name = next((name for name, kind in LOSSES.items() if type(inner) is kind), None)
+    return None if name is None else (name, regularizer)
+
+
+def _text(value: Any) -> str:
     if value is None or (isinstance(value, (list, tuple)) and not value):
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
-        return ", ".join(spelt(item) for item in value)
+        return ", ".join(_text(item) for item in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _beside(settings: Settings) -> dict[str, Any]:
-    """The settings with the regulariser taken off the loss."""
+def _argument(value: Any) -> str:
+    """A value as `--set` reads it."""
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _unwrap(settings: Settings) -> dict[str, Any]:
+    """The settings with the regularizer beside the loss instead of around it."""
     made: dict[str, Any] = {}
     for key, value in settings.items():
         made[key] = value
         if key == "loss":
-            held = value.get("loss") if isinstance(value, Mapping) else None
+            inner = value.get("loss") if isinstance(value, Mapping) else None
             made["regularizer"] = None
-            if isinstance(held, Mapping):
-                made["loss"] = held
+            if isinstance(inner, Mapping):
+                made["loss"] = inner
                 made["regularizer"] = {k: v for k, v in value.items() if k != "loss"}
     return made
 
 
-def _flat(settings: Any, path: str = "") -> Flat:
-    if not isinstance(settings, Mapping):
-        return {path: spelt(settings)}
-    found: Flat = {}
-    if path and KIND in settings:
-        found[path] = str(settings[KIND])
-    for key, value in settings.items():
-        if key != KIND:
-            found |= _flat(value, f"{path}.{key}" if path else str(key))
-    return found
-
-
-def _usual(settings: Any, default: Any) -> Any:
-    """What `settings` would be at its defaults, in its own shape."""
+def _at_defaults(settings: Any, default: Any) -> Any:
+    """The settings with every field at its default; another kind of value has its own defaults."""
     if not isinstance(settings, Mapping):
         return default
     kind = settings.get(KIND)
+    own: Mapping[str, Any]
     if isinstance(default, Mapping) and default.get(KIND) == kind:
-        own: Mapping[str, Any] = default
+        own = default
     else:
-        own = _defaults_of(KINDS.get(str(kind)))
-    shape = {KIND: default.get(KIND) if isinstance(default, Mapping) else spelt(default)}
+        known = KINDS.get(str(kind))
+        own = {
+            f.name: encode(f.default)
+            for f in (fields(known) if known else ())
+            if f.default is not MISSING
+        }
+    made = {KIND: default.get(KIND) if isinstance(default, Mapping) else _text(default)}
     for key, value in settings.items():
         if key != KIND and key in own:
-            shape[key] = _usual(value, own[key])
-    return shape
-
-
-def _defaults_of(kind: type | None) -> dict[str, Any]:
-    """The defaults of a class of values, as JSON."""
-    if kind is None:
-        return {}
-    told = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
-    return {name: encode(value) for name, value in told.items()}
+            made[key] = _at_defaults(value, own[key])
+    return made

@@ -1,34 +1,193 @@
-"""What a finished study leaves in its folder: `result.json`, `study.html`, figures."""
+"""The results of an MLRC study: `result.json`, the page `study.html`, and figures."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from proxysynth.files import write_json
+from proxysynth.formatting import count, percent
 from proxysynth.protocols.mlrc import Outcome
+from proxysynth.protocols.mlrc.ensemble import METRICS
+from proxysynth.protocols.mlrc.search import importance
 from proxysynth.protocols.mlrc.workers import exclusive
+from proxysynth.provenance import provenance
+from proxysynth.values import KIND, encode
 
-from .pages import write_page
-from .study_figures import IN_FILE, history, importances, write_figure
-from .study_page import study_page
-from .study_result import result_of
+from .figures import IN_FILE, ON_PAGE, importances, inline_svg, trial_history, write_figure
+from .pages import render, write_page
+from .statistics import half_width
 
+FORMAT = 1
 RESULT, PAGE = "result.json", "study.html"
+KINDS = ("separated", "concatenated")
+TITLES = {"precision@1": "P@1", "r_precision": "RP", "map@r": "MAP@R"}
+Result = Mapping[str, Any]  # what result.json holds
 
 
 def write_study(outcome: Outcome, folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Write everything that is shown of a study, and return what `result.json` holds.
+    """Write the figures, the page and `result.json`; returns the contents of the latter.
 
-    Workers that end at the same time write one after the other, and the same.
+    Workers that finish at the same time write one after the other, and the same.
     """
-    place = Path(folder).expanduser()
+    folder = Path(folder).expanduser()
     result = result_of(outcome)
-    with exclusive(place):
-        write_figure(history(result["search"], IN_FILE), place, "history")
+    with exclusive(folder):
+        write_figure(trial_history(result["search"], IN_FILE), folder, "history")
         if result["importance"]:
-            write_figure(importances(result["importance"], IN_FILE), place, "importance")
-        write_page(place / PAGE, study_page(result))
-        write_json(place / RESULT, result)  # last: it says that the study is over
+            write_figure(importances(result["importance"], IN_FILE), folder, "importance")
+        write_page(folder / PAGE, study_page(result))
+        write_json(folder / RESULT, result)  # last: its existence means that the study is over
     return result
+
+
+def result_of(outcome: Outcome) -> dict[str, Any]:
+    """The contents of `result.json`. Metrics are fractions, one per repetition."""
+    study, best = outcome.study, outcome.best
+    values = {
+        kind: {
+            name: [getattr(repetition, kind)[name] for repetition in outcome.repetitions]
+            for name in METRICS
+        }
+        for kind in KINDS
+    }
+    seconds = sum(trial.seconds for trial in outcome.trials)
+    return {
+        "format": FORMAT,
+        "name": study.name,
+        "data": study.data,
+        "loss": study.loss,
+        "regularizer": study.regularizer,
+        "scale": study.scale_name,
+        "trials": study.scale.trials,
+        "folds": study.scale.folds,
+        "repetitions": len(outcome.repetitions),
+        "seed": study.seed,
+        "pruned": sum(trial.pruned for trial in outcome.trials),
+        "run_again": sum(trial.lost for trial in outcome.trials),
+        "best": best.params,
+        "best_trial": best.index + 1,
+        "value": best.value,
+        **values,
+        "queries_without_positive": max(one.alone for one in outcome.repetitions),
+        "summary": {
+            kind: {name: mean_and_interval(each) for name, each in values[kind].items()}
+            for kind in KINDS
+        },
+        "importance": importance(study.space, outcome.trials),
+        "space": [
+            {key: value for key, value in encode(item).items() if key != KIND}
+            for item in study.space
+        ],
+        "search": [asdict(trial) | {"folds": list(trial.folds)} for trial in outcome.trials],
+        "search_seconds": round(seconds, 1),
+        "dim": study.base.dim,
+        "backbone": study.base.backbone,
+        "provenance": provenance(),
+    }
+
+
+def mean_and_interval(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean, and half the width of its 95 % t-interval; None for a single value."""
+    return {"mean": fmean(values), "ci95": half_width(values) if len(values) > 1 else None}
+
+
+def method(result: Result) -> str:
+    """Loss and regularizer: "norm_softmax with proxy_synthesis"."""
+    regularizer = result["regularizer"]
+    return result["loss"] + ("" if regularizer == "none" else f" with {regularizer}")
+
+
+def amount(result: Result) -> str:
+    """The amount of work, shown with every table."""
+    pruned = f", {result['pruned']} of them pruned" if result["pruned"] else ""
+    alone = result.get("queries_without_positive", 0)
+    left_out = f"; {count(alone, 'unseen picture')} alone in a class, left out" if alone else ""
+    return (
+        f"scale {result['scale']}: {count(result['trials'], 'trial')}{pruned}, "
+        f"{count(result['folds'], 'fold')}, {count(result['repetitions'], 'repetition')}{left_out}"
+    )
+
+
+def metric_rows(result: Result) -> list[list[str]]:
+    """A row for each kind: "concatenated (512-dim)", "71.20 ± 0.31", ..."""
+    rows = []
+    for kind in KINDS:
+        title, dim = kind, result["dim"]
+        if dim is not None:
+            title += f" ({dim * (result['folds'] if kind == 'concatenated' else 1)}-dim)"
+        cells = []
+        for name in TITLES:
+            spread = result["summary"][kind][name]
+            half = "" if spread["ci95"] is None else f" ± {percent(spread['ci95'], 2)}"
+            cells.append(percent(spread["mean"], 2) + half)
+        rows.append([title, *cells])
+    return rows
+
+
+def trial_rows(result: Result) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of the table of trials."""
+    names = [item["name"] for item in result["space"]]
+    head = ["trial", "MAP@R", *(name.rpartition(".")[2] for name in names), ""]
+    rows = [
+        [
+            str(trial["index"] + 1),
+            percent(trial["value"], 2),
+            *(f"{trial['params'][name]:.3g}" for name in names),
+            _state(trial, result["best_trial"]),
+        ]
+        for trial in result["search"]
+    ]
+    return head, rows
+
+
+def _state(trial: Mapping[str, Any], best: int) -> str:
+    parts = {
+        "best": trial["index"] + 1 == best,
+        "pruned": trial["pruned"],
+        "diverged": trial["note"],
+        f"rerun {count(trial['lost'], 'time')}": trial["lost"],
+    }
+    return ", ".join(text for text, shown in parts.items() if shown)
+
+
+def study_page(result: Result) -> str:
+    """The HTML page of a study."""
+    repetitions = [
+        [f"{kind}, repetition {i + 1}", *(percent(result[kind][name][i], 2) for name in TITLES)]
+        for kind in KINDS
+        for i in range(result["repetitions"])
+    ]
+    best = [
+        [
+            item["name"],
+            f"{result['best'][item['name']]:.3g}",
+            f"{item['low']:.3g} to {item['high']:.3g}{', log' if item['log'] else ''}",
+        ]
+        for item in result["space"]
+    ]
+    trial_head, trials = trial_rows(result)
+    shares = None
+    if result["importance"]:
+        figure = importances(result["importance"], ON_PAGE)
+        shares = inline_svg(figure, "importance", "Importance of each parameter")
+    history = trial_history(result["search"], ON_PAGE)
+    return render(
+        "study.html",
+        result=result,
+        method=method(result),
+        amount=amount(result),
+        head=["%", *TITLES.values()],
+        unseen=metric_rows(result),
+        repetitions=repetitions,
+        best=best,
+        history=inline_svg(history, "history", "MAP@R of each trial"),
+        trial_head=trial_head,
+        trials=trials,
+        importance=shares,
+        complete=result["trials"] - result["pruned"],
+    )

@@ -1,4 +1,4 @@
-"""A comparison in the terminal."""
+"""Comparisons, studies and nested progress bars in the terminal."""
 
 from __future__ import annotations
 
@@ -21,64 +21,89 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from proxysynth.formatting import metric_heading, metric_name, percent, points
 from proxysynth.training.progress import Tick
 
-from .comparison import Comparison
-from .numbers import count, heading, name, percent, points
-from .result_section import tone
-from .verdict import between, no_difference, short, verdicts, with_spread
+from .comparison import Comparison, verdicts, with_spread
+from .pages import tone
+from .study import TITLES, Result, amount, method, metric_rows, trial_rows
 
-COLORS = {"better": "green", "worse": "red", None: "dim"}
+COLORS = {"better": "green", "worse": "red", "": "dim"}
+OUTER_LEVELS = 2  # bars of few long steps: their notes estimate the time left, rich could not
 
 
-def render_terminal(comparison: Comparison, console: Console) -> None:
-    """Tables of metrics, of groups of seeds, of settings; then what only one of them knows."""
+def render_comparison(comparison: Comparison, console: Console) -> None:
+    """Print tables of runs, of groups of seeds and of settings, then the verdicts."""
     console.print(_runs(comparison, console.width))
-    if any(len(group.runs) > 1 for group in comparison.groups):
+    if comparison.several_seeds:
         console.print(_groups(comparison, console.width))
         if comparison.contrasts:
             console.print(_contrasts(comparison))
     if comparison.settings:
         console.print(_settings(comparison))
     else:
-        console.print(f"Settings: {no_difference(comparison)}\n", markup=False)
+        console.print(f"Different settings: {comparison.no_difference}\n", markup=False)
     for item in comparison.disagreements:
         console.print(
-            f"Nearest neighbour right in {item.first} only: {item.only_first:,}; in {item.second} "
-            f"only: {item.only_second:,}; in both: {item.both:,}; in neither: {item.neither:,}.",
+            f"Nearest neighbor correct only in {item.first}: {item.only_first:,}; only in "
+            f"{item.second}: {item.only_second:,}; in both: {item.both:,}; in neither: "
+            f"{item.neither:,}.",
             markup=False,
         )
     for sentence in (*verdicts(comparison), *comparison.remarks):
         console.print(sentence, markup=False)
 
 
-def _table(title: str) -> Table:
+def render_study(result: Result, console: Console) -> None:
+    """Print the results on the unseen classes, the trials, and the importance of parameters."""
+    interval = ", with 95 % t-intervals" if result["repetitions"] > 1 else ""
+    table = _table(
+        f"{method(result)}, unseen classes of {result['data']}\n{amount(result)}\nin %{interval}",
+        collapse_padding=False,
+    )
+    for title in ("", *TITLES.values()):
+        table.add_column(title, justify="right" if title else "left")
+    for row in metric_rows(result):
+        table.add_row(*row)
+    console.print(table)
+    head, rows = trial_rows(result)
+    table = _table("Search: MAP@R on the held-out folds, in %", collapse_padding=False)
+    for title in head:
+        table.add_column(title, justify="right" if title else "left")
+    for row in rows:
+        table.add_row(*row, style="bold" if row[0] == str(result["best_trial"]) else None)
+    console.print(table)
+    if result["importance"]:
+        shares = ", ".join(f"{k} {100 * v:.0f} %" for k, v in result["importance"].items())
+        console.print(f"Importance of the parameters: {shares}.", markup=False)
+
+
+def _table(title: str, collapse_padding: bool = True) -> Table:
     return Table(
         title=title,
         box=box.SIMPLE,
-        collapse_padding=True,
+        collapse_padding=collapse_padding,
         title_justify="left",
         title_style="bold",
     )
 
 
-def _called(
+def _naming(
     keys: Sequence[str], names: Sequence[str], least: int, width: int
 ) -> Callable[[str], str]:
-    """How measures are called over columns of at least so many characters: on one line where it
-    fits, beside the letter, the names and the seeds."""
-    taken = 14 + max(map(len, names)) + sum(2 + max(least, len(name(key))) for key in keys)
-    return name if taken <= width else heading
+    """How to head columns of at least `least` characters: on one line if all fit the width."""
+    used = 14 + max(map(len, names)) + sum(2 + max(least, len(metric_name(key))) for key in keys)
+    return metric_name if used <= width else metric_heading
 
 
 def _runs(comparison: Comparison, width: int) -> Table:
-    table = _table("Runs, per cent, with the difference to the first")
+    table = _table("Runs, in %, with the difference to the first")
     table.add_column("")
     table.add_column("run", overflow="fold")
     table.add_column("seed", justify="right")
-    called = _called(comparison.measures, [run.name for run in comparison.runs], 8, width)
+    title = _naming(comparison.measures, [run.name for run in comparison.runs], 8, width)
     for key in comparison.measures:
-        table.add_column(called(key), justify="right", overflow="fold")
+        table.add_column(title(key), justify="right", overflow="fold")
     for run in comparison.runs:
         cells = []
         for key in comparison.measures:
@@ -96,41 +121,39 @@ def _groups(comparison: Comparison, width: int) -> Table:
     table.add_column("")
     table.add_column("group", overflow="fold")
     table.add_column("seeds", justify="right")
-    called = _called(comparison.measures, [group.name for group in comparison.groups], 15, width)
+    title = _naming(comparison.measures, [group.name for group in comparison.groups], 15, width)
     for key in comparison.measures:
-        table.add_column(called(key), justify="right", overflow="fold")
+        table.add_column(title(key), justify="right", overflow="fold")
     for group in comparison.groups:
         cells = [with_spread(group.spread(key)) for key in comparison.measures]
-        if called is heading:  # where the names take two lines, so do the numbers
+        if title is metric_heading:  # if the names take two lines, so do the numbers
             cells = [cell.replace(" ± ", "\n± ") for cell in cells]
         table.add_row(group.letter, escape(group.name), str(len(group.runs)), *cells)
     return table
 
 
 def _contrasts(comparison: Comparison) -> Table:
-    table = _table(f"Against {comparison.groups[0].letter}, in points")
-    for title in ("", "measure"):
+    table = _table(f"Against {comparison.groups[0].letter}, in percentage points")
+    for title in ("", "metric"):
         table.add_column(title)
     for title in ("difference", "95 % interval"):
         table.add_column(title, justify="right")
     table.add_column("")
     for item in comparison.contrasts:
-        shown = f"[{COLORS[tone(item.difference)]}]{points(item.difference, 2)}[/]"
-        table.add_row(item.letter, name(item.measure), shown, between(item), short(item))
+        change = f"[{COLORS[tone(item.difference)]}]{points(item.difference, 2)}[/]"
+        metric = metric_name(item.measure)
+        table.add_row(item.letter, metric, change, item.interval_text, item.summary)
     return table
 
 
 def _settings(comparison: Comparison) -> Table:
-    table = _table(f"{count(len(comparison.settings), 'setting')} in which they differ")
+    table = _table("Different settings")
     table.add_column("setting")
     for group in comparison.groups:
         table.add_column(group.letter, overflow="fold")
     for path, values in comparison.settings.items():
         table.add_row(path, *(escape(value) for value in values))
     return table
-
-
-OUTER_LEVELS = 2  # bars of few long steps: their notes estimate the time left, rich could not
 
 
 class NestedBars:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from proxysynth.data import Listing
+from proxysynth.report.examples import thumbnail
 from proxysynth.report.markup import Html, escape, page, tag
 from proxysynth.report.pages import write_page
-from proxysynth.report.thumbnails import thumbnail
 from proxysynth.search.index import Hit, Index
 
 SIDE = 256  # pixels of a thumbnail; shown at about half of it, for dense screens

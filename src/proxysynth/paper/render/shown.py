@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from proxysynth.paper.artifact import Cell
-from proxysynth.report.student import Interval, paired_interval, t_quantile, unpaired_interval
+from proxysynth.report.statistics import Interval, paired_interval, t_quantile, unpaired_interval
 
 DASH = "–"
 Verdict = Literal["better", "worse", ""]

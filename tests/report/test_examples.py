@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from proxysynth.report.disagreement import disagreement
-from proxysynth.report.examples import Embedded, choose, look_up
+from proxysynth.report.examples import Embedded, choose, disagreement, look_up
 
 
 def by_sorting(data, query, k):
     """Cosines in float64, sorted; the query itself left out by its index."""
-    gallery, labels = data.there()
+    gallery, labels = data.target()
     x, g = data.query[query].astype(float), gallery.astype(float)
     cosine = g @ x / np.linalg.norm(g, axis=1) / np.linalg.norm(x)
     order = [
@@ -33,9 +32,9 @@ def data(request):
 def test_neighbours_are_the_nearest_and_marked(data):
     for example in look_up(data, range(30), k=4):
         want = by_sorting(data, example.query, 4)
-        assert [n.index for n in example.neighbours] == [i for i, _, _ in want]
-        assert [n.right for n in example.neighbours] == [bool(r) for _, r, _ in want]
-        assert [n.similarity for n in example.neighbours] == pytest.approx(
+        assert [n.index for n in example.neighbors] == [i for i, _, _ in want]
+        assert [n.right for n in example.neighbors] == [bool(r) for _, r, _ in want]
+        assert [n.similarity for n in example.neighbors] == pytest.approx(
             [s for _, _, s in want], abs=1e-5
         )
         assert example.label == data.labels[example.query]
@@ -45,15 +44,15 @@ def test_a_duplicate_is_found_but_never_the_query_itself():
     x = np.ones((4, 2), np.float32)
     data = Embedded(x, np.array([0, 0, 1, 1]))
     for example in look_up(data, range(4), k=3):
-        assert example.query not in [n.index for n in example.neighbours]
-        assert len(example.neighbours) == 3
+        assert example.query not in [n.index for n in example.neighbors]
+        assert len(example.neighbors) == 3
 
 
 def test_half_right_and_half_wrong(data):
     right, wrong = choose(data, each=3)
     assert len(right) == len(wrong) == 3
-    assert all(example.neighbours[0].label == example.label for example in right)
-    assert all(example.neighbours[0].label != example.label for example in wrong)
+    assert all(example.neighbors[0].label == example.label for example in right)
+    assert all(example.neighbors[0].label != example.label for example in wrong)
     assert choose(data, each=3) == (right, wrong)
     assert choose(data, each=3, seed=1) != (right, wrong)
 
@@ -76,7 +75,7 @@ def test_disagreement_counts_every_query_once(data):
     moved = data.query + draw.normal(size=data.query.shape).astype(np.float32)
     other = Embedded(moved, data.labels, data.gallery, data.gallery_labels)
     found = disagreement("a", data, "b", other, shown=2)
-    queries = data.answerable().tolist()
+    queries = data.with_positive().tolist()
     pairs = [
         tuple(bool(by_sorting(which, query, 1)[0][1]) for which in (data, other))
         for query in queries
@@ -97,5 +96,5 @@ def test_disagreement_counts_every_query_once(data):
 
 def test_other_pictures_cannot_be_compared(data):
     other = Embedded(data.query, data.labels[::-1].copy())
-    with pytest.raises(ValueError, match="other pictures"):
+    with pytest.raises(ValueError, match="different pictures"):
         disagreement("a", data, "b", other)

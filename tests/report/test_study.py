@@ -6,12 +6,10 @@ import io
 
 import pytest
 from rich.console import Console
+from scipy import stats
 
-from proxysynth.report.study_figures import IN_FILE, history, importances, write_figure
-from proxysynth.report.study_page import study_page
-from proxysynth.report.study_result import spread
-from proxysynth.report.study_terminal import render_study
-from proxysynth.report.study_words import amount, dimensions, state
+from proxysynth.report.study import amount, mean_and_interval, metric_rows, study_page, trial_rows
+from proxysynth.report.terminal import render_study
 
 
 def made_up(**changes):
@@ -24,7 +22,7 @@ def made_up(**changes):
         for i, value in enumerate((0.5, 0.3, 0.6))
     ]  # fmt: skip
     values = {"precision@1": [0.9, 0.92], "r_precision": [0.6, 0.61], "map@r": [0.5, 0.52]}
-    summary = {name: spread(each) for name, each in values.items()}
+    summary = {name: mean_and_interval(each) for name, each in values.items()}
     return {
         "name": "set-cosface-none", "data": "<set>", "loss": "cosface", "regularizer": "none",
         "scale": "small", "trials": 3, "folds": 4, "repetitions": 2, "pruned": 1, "run_again": 1,
@@ -45,8 +43,7 @@ def made_up(**changes):
     "values", [[0.5, 0.6], [0.1, 0.2, 0.4], [0.7 + 0.01 * i for i in range(10)]]
 )
 def test_the_interval_is_students(values):
-    stats = pytest.importorskip("scipy.stats")
-    found = spread(values)
+    found = mean_and_interval(values)
     mean = sum(values) / len(values)
     low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=stats.sem(values))
     assert found["mean"] == pytest.approx(mean)
@@ -54,15 +51,16 @@ def test_the_interval_is_students(values):
 
 
 def test_a_single_repetition_has_no_interval():
-    assert spread([0.5]) == {"mean": 0.5, "ci95": None}
+    assert mean_and_interval([0.5]) == {"mean": 0.5, "ci95": None}
 
 
 def test_words():
     result = made_up()
     assert amount(result) == "scale small: 3 trials, 1 of them pruned, 4 folds, 2 repetitions"
-    assert dimensions(result, "separated") == "separated (128-dim)"
-    assert dimensions(result, "concatenated") == "concatenated (512-dim)"
-    assert [state(trial) for trial in result["search"]] == ["", "pruned", "run again 1 time"]
+    assert [row[0] for row in metric_rows(result)] == [
+        "separated (128-dim)", "concatenated (512-dim)",
+    ]  # fmt: skip
+    assert [row[-1] for row in trial_rows(result)[1]] == ["", "pruned", "best, rerun 1 time"]
 
 
 def test_the_terminal_shows_result_search_and_importance():
@@ -71,7 +69,7 @@ def test_the_terminal_shows_result_search_and_importance():
     told = file.getvalue()
     assert "51.00 ± 12.71" in told  # 12.706 x 0.01 / sqrt(2) x sqrt(2)
     assert "512-dim" in told
-    assert "best, run again 1 time" in told
+    assert "best, rerun 1 time" in told
     assert "loss.scale 75 %, proxy_lr 25 %" in told
 
 
@@ -82,14 +80,3 @@ def test_the_page_holds_everything_and_no_markup_of_the_data():
     assert page.count("<svg") == 2
     assert "1 of them pruned" in page
     assert study_page(made_up(importance={})).count("<svg") == 1
-
-
-def test_figures_are_written_as_png_and_svg(tmp_path):
-    result = made_up()
-    paths = write_figure(history(result["search"], IN_FILE), tmp_path, "history")
-    paths += write_figure(importances(result["importance"], IN_FILE), tmp_path, "importance")
-    assert sorted(path.name for path in paths) == [
-        "history.png", "history.svg", "importance.png", "importance.svg",
-    ]  # fmt: skip
-    assert paths[0].read_bytes()[:4] == b"\x89PNG"
-    assert b"<svg" in paths[1].read_bytes()

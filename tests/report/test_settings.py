@@ -5,8 +5,7 @@ import shlex
 import pytest
 
 import proxysynth as ps
-from proxysynth.report.command import repeat_command
-from proxysynth.report.settings import changed, differing, method, rows
+from proxysynth.report.settings import changed, differing, method, repeat_command, rows
 from proxysynth.training.defaults import default_run
 from proxysynth.training.run import Run
 from proxysynth.training.split import Split

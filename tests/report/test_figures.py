@@ -1,43 +1,50 @@
-"""Markup escapes whatever it is given."""
+"""Figures take the colors of the page, deterministically; templates escape what they are given."""
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from proxysynth.report.figures import Curve, curves, histogram
-from proxysynth.report.markup import Html, escape, page, tag
-from proxysynth.report.svg import SERIES, inline_svg
+from proxysynth.report.figures import (
+    IN_FILE,
+    SERIES,
+    Curve,
+    curves,
+    histogram,
+    importances,
+    inline_svg,
+    trial_history,
+    write_figure,
+)
+from proxysynth.report.pages import environment
 from report.made_up_runs import Page
+from report.test_study import made_up
 
 BAD = "<script>alert('x')</script> & \"quotes\""
+PAGE = environment().from_string(
+    """{% extends "base.html" %}{% block title %}{{ text }}{% endblock %}
+{% block main %}<p title="{{ text }}">{{ text }}</p>{% endblock %}"""
+)
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=("Cs", "Cc"))))
 def test_any_text_comes_back_from_the_page(text):
-    parsed = Page(page(text, tag("p", text, title=text)))
+    parsed = Page(PAGE.render(text=text))
     assert [given["title"] for name, given in parsed.tags if name == "p"] == [text]
     assert "".join(parsed.texts).count(text) >= 1
 
 
-def test_text_is_escaped_and_markup_is_not():
-    assert tag("p", BAD) == f"<p>{escape(BAD)}</p>"
-    assert tag("p", tag("b", "x")) == "<p><b>x</b></p>"
-    assert tag("p", [tag("b", 1), None, ["<"]]) == "<p><b>1</b>&lt;</p>"
-    assert tag("td", "x", class_="number", data_k=None) == '<td class="number">x</td>'
-    assert tag("img", src="data:,") == '<img src="data:,">'
-
-
 def test_a_page_forbids_every_request():
-    parsed = Page(page(BAD, tag("p", "x")))
+    parsed = Page(PAGE.render(text=BAD))
     policy = [g["content"] for _, g in parsed.tags if g.get("http-equiv")]
     assert policy == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
     assert not any(name == "script" for name, _ in parsed.tags)
 
 
-def drawn(name="one") -> Html:
+def drawn(name="one") -> Markup:
     lines = [Curve("<A>", [1, 2], [3.0, 4.0], SERIES[0], level=1.0), Curve("B", [1], [2.0])]
-    return inline_svg(curves(lines, "per cent", mark=2), name, BAD)
+    return inline_svg(curves(lines, "%", mark=2), name, BAD)
 
 
 def test_a_figure_takes_the_colours_of_the_page_and_names_no_host():
@@ -68,3 +75,14 @@ def test_a_histogram_of_any_values(values):
 
 def test_curves_do_not_touch_the_state_of_pyplot():
     assert isinstance(curves([Curve("", [1, 2], [1.0, 2.0])], "loss"), Figure)
+
+
+def test_figures_are_written_as_png_and_svg(tmp_path):
+    result = made_up()
+    paths = write_figure(trial_history(result["search"], IN_FILE), tmp_path, "history")
+    paths += write_figure(importances(result["importance"], IN_FILE), tmp_path, "importance")
+    assert sorted(path.name for path in paths) == [
+        "history.png", "history.svg", "importance.png", "importance.svg",
+    ]  # fmt: skip
+    assert paths[0].read_bytes()[:4] == b"\x89PNG"
+    assert b"<svg" in paths[1].read_bytes()
