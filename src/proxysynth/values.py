@@ -1,7 +1,7 @@
-"""Frozen values as configuration: to JSON and back, a stable hash, `--set a.b=c`.
+"""Frozen dataclasses as configuration: JSON and back, a stable hash, `--set path=value`.
 
 A value is a frozen dataclass whose fields are numbers, strings, booleans, None, tuples of these, or
-other values. It is its own configuration: it prints, compares, hashes, saves, and is called.
+other values. It is its own configuration: it prints, compares, hashes and saves.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any
 KIND = "kind"
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
-    """The end of an error message: what the user may have meant, and what there is."""
-    words = sorted(words)
-    close = difflib.get_close_matches(word, words, n=1)
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of an error message: the closest name, and all of them."""
+    names = sorted(names)
+    close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}choose one of {', '.join(words)}"
+    return f"{hint}choose one of {', '.join(names)}"
 
 
 def look_up(name: str, table: Mapping[str, Any], what: str) -> Any:
-    """`table[name]`, or one sentence that says what was expected."""
+    """`table[name]`, or an error that suggests the nearest name."""
     if not isinstance(name, str) or name not in table:
         raise ValueError(f"unknown {what} {name!r}: {nearest(str(name), table)}")
     return table[name]
 
 
 def encode(value: Any) -> Any:
-    """A value as plain JSON; a nested value carries the name of its class under "kind"."""
+    """A value as plain JSON; every value carries the name of its class under "kind"."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {KIND: type(value).__name__, **fields}
@@ -44,73 +44,66 @@ def encode(value: Any) -> Any:
         return {str(key): encode(item) for key, item in value.items()}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise TypeError(f"a {type(value).__name__} cannot stand in a value: {value!r}")
+    raise TypeError(f"{value!r} cannot be saved as JSON")
 
 
 def decode(data: Mapping[str, Any], kinds: Mapping[str, type]) -> Any:
-    """The value that `encode` wrote. `kinds` maps class names to classes: nothing else is made."""
+    """The value that `encode` wrote; only the classes in `kinds` are ever constructed."""
     fields = dict(data)
     kind = look_up(fields.pop(KIND, None), kinds, "kind of value")
     return build(kind, fields, kinds)
 
 
 def build(kind: type, fields: Mapping[str, Any], kinds: Mapping[str, type]) -> Any:
-    """`kind(**fields)` with each field brought to the type that the class declares."""
+    """`kind(**fields)`, each field converted to the type that the class declares."""
     hints = _hints(kind)
-    made = {}
+    converted = {}
     for name, item in fields.items():
-        if name not in hints:
-            raise ValueError(f"{kind.__name__} has no field {name!r}: {nearest(name, hints)}")
-        made[name] = _coerce(item, hints[name], f"{kind.__name__}.{name}", kinds)
-    return kind(**made)
+        _check_field(kind, name, hints)
+        converted[name] = _convert(item, hints[name], f"{kind.__name__}.{name}", kinds)
+    return kind(**converted)
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, str]:
+    """{"loss.scale": "30"} from ["loss.scale=30"]: what follows `--set`; the last one wins."""
+    parsed = {}
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals or not path:
+            raise ValueError(f"--set takes field=value, got {setting!r}")
+        parsed[path] = text
+    return parsed
+
+
+def parse_field(kind: type, name: str, value: Any, kinds: Mapping[str, type]) -> Any:
+    """The field `name` of a class of values from text, or from what a TOML or JSON file holds."""
+    hints = _hints(kind)
+    _check_field(kind, name, hints)
+    if isinstance(value, str):
+        return _convert(_parse(value), hints[name], name, kinds, value)
+    return _convert(value, hints[name], name, kinds)
 
 
 def digest(value: Any) -> str:
     """Twelve hexadecimal digits that depend on every field of the value and on nothing else.
 
-    Fields at their defaults are left out, so that a class may gain a field and the values of an
-    earlier version keep their hash.
+    Fields at their defaults are left out, so that adding a field to a class keeps old hashes.
     """
-    text = json.dumps(_unusual(value), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_without_defaults(value), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _unusual(value: Any) -> Any:
-    """As `encode`, without the fields that are at their defaults."""
+def _without_defaults(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {
-            f.name: _unusual(getattr(value, f.name))
+            f.name: _without_defaults(getattr(value, f.name))
             for f in dataclasses.fields(value)
             if f.default is dataclasses.MISSING or getattr(value, f.name) != f.default
         }
         return {KIND: type(value).__name__, **fields}
     if isinstance(value, (tuple, list)):
-        return [_unusual(item) for item in value]
+        return [_without_defaults(item) for item in value]
     return encode(value)
-
-
-def spelt_field(kind: type, name: str, text: str, kinds: Mapping[str, type]) -> Any:
-    """What `text` spells as the field `name` of a class of values; `name` may not have dots."""
-    hints = _hints(kind)
-    if name not in hints:
-        raise ValueError(f"{kind.__name__} has no field {name!r}: {nearest(name, hints)}")
-    return _coerce(_spelt(text), hints[name], name, kinds, text)
-
-
-def assign(value: Any, path: str, text: str, kinds: Mapping[str, type]) -> Any:
-    """A copy of the value with the field at `path` ("loss.scale") set to what `text` spells."""
-    name, _, rest = path.partition(".")
-    hints = _hints(type(value))
-    if name not in hints:
-        raise ValueError(f"{type(value).__name__} has no field {name!r}: {nearest(name, hints)}")
-    if rest:
-        inner = getattr(value, name)
-        if not dataclasses.is_dataclass(inner):
-            raise ValueError(f"{name} is {inner!r} and has no field {rest!r}")
-        made = assign(inner, rest, text, kinds)
-    else:
-        made = _coerce(_spelt(text), hints[name], path, kinds, text)
-    return dataclasses.replace(value, **{name: made})
 
 
 def _hints(kind: type) -> dict[str, Any]:
@@ -118,10 +111,15 @@ def _hints(kind: type) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
 
 
-def _coerce(
+def _check_field(kind: type, name: str, hints: Mapping[str, Any]) -> None:
+    if name not in hints:
+        raise ValueError(f"{kind.__name__} has no field {name!r}: {nearest(name, hints)}")
+
+
+def _convert(
     item: Any, hint: Any, where: str, kinds: Mapping[str, type], text: str | None = None
 ) -> Any:
-    """`item`, read from JSON, as the declared type; or an error that names the field."""
+    """`item`, as read from JSON, in the declared type; `text` is how it was typed, if it was."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         if item is None or (text is not None and text.lower() == "none"):
@@ -132,24 +130,24 @@ def _coerce(
         for arg in args:
             if arg is not type(None):
                 try:
-                    return _coerce(item, arg, where, kinds, text)
+                    return _convert(item, arg, where, kinds, text)
                 except ValueError:
                     continue
     elif origin is typing.Literal:
         if item in args:
             return item
     elif origin is tuple:
-        # A part written without brackets keeps its text: a class may be called 7.
+        # An item typed without brackets keeps its text: a class may be called 7.
         parts: list[tuple[Any, str | None]] = [(item, text)]
         if isinstance(item, str):
-            parts = [(_spelt(part), part.strip()) for part in item.split(",") if part]
+            parts = [(_parse(part), part.strip()) for part in item.split(",") if part]
         elif isinstance(item, (list, tuple)):
             parts = [(part, None) for part in item]
         if len(args) == 2 and args[1] is Ellipsis:
             args = (args[0],) * len(parts)
         if len(args) == len(parts):
             return tuple(
-                _coerce(part, arg, where, kinds, written)
+                _convert(part, arg, where, kinds, written)
                 for (part, written), arg in zip(parts, args, strict=True)
             )
     elif isinstance(item, Mapping):
@@ -167,7 +165,7 @@ def _coerce(
     )
 
 
-def _spelt(part: str) -> Any:
+def _parse(part: str) -> Any:
     try:
         return json.loads(part)
     except json.JSONDecodeError:
@@ -182,7 +180,7 @@ def _describe(hint: Any) -> str:
         return " or ".join(_describe(arg) for arg in args)
     if hint is type(None):
         return "none"
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    names = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
     return names.get(hint, str(hint).replace("typing.", ""))
 
 

@@ -1,7 +1,8 @@
-"""The command line: it runs one verb and says how it ended. The verbs stand in `options.py`.
+"""The command line: `main` runs one command and exits.
 
-Results go to standard output, everything else to standard error. With `--json` the last line of
-standard output is one JSON object and nothing else stands there.
+Results go to standard output, everything else to standard error. With `--json`, standard output
+holds one JSON object and nothing else. Exit status: 0 success, 1 failure, 2 wrong usage, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -10,70 +11,83 @@ import importlib
 import json
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
+from proxysynth.cli.memory import keep_freed_memory
 from proxysynth.cli.parser import UsageError, parser
 
-USAGE, FAILED, INTERRUPTED = 2, 1, 130
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 failed, 2 asked for wrongly."""
-    warnings.showwarning = _warn
+    """Run the command in `argv` (default: the process's arguments) and exit."""
+    own_process = argv is None
+    argv = sys.argv[1:] if argv is None else argv
+    show_traceback = "--traceback" in argv
+    warnings.showwarning = _print_warning
     try:
         args = parser().parse_args(argv)
     except UsageError as error:
-        # Under torchrun all ranks got the same words: one of them is enough to say so.
-        _end(error, USAGE, said=os.environ.get("RANK", "0") == "0")
+        # Under torchrun every rank got the same arguments: one message is enough.
+        if os.environ.get("RANK", "0") != "0":
+            sys.exit(USAGE)
+        _exit(error, USAGE, show_traceback)
     try:
-        if args.run_verb is None:
+        if args.function is None:
             args.print_help(sys.stderr)
             sys.exit(0)
-        if args.computes:
-            _share_the_machine()
-        module, _, function = args.run_verb.partition(":")
+        if args.computes and own_process:
+            _tune_process()
+        module, _, function = args.function.partition(":")
         result = getattr(importlib.import_module(module), function)(args)
     except UsageError as error:
-        _end(error, USAGE)
+        _exit(error, USAGE, show_traceback)
     except (ValueError, OSError, RuntimeError) as error:
-        _end(error, FAILED)
+        _exit(error, FAILED, show_traceback)
     except MemoryError:
-        _end("the memory does not suffice: use smaller batches or blocks, or free some", FAILED)
+        _exit("out of memory: use smaller batches, or free some memory", FAILED, show_traceback)
     except KeyboardInterrupt:
-        _end("interrupted; the same command goes on", INTERRUPTED)
+        _exit("interrupted; run the same command to resume", INTERRUPTED)
     if result is not None and args.json:
-        try:
-            print(json.dumps(result), flush=True)
-        except BrokenPipeError:  # whoever read it has seen enough
-            _drop_output()
-        except OSError as error:
-            _drop_output()
-            reason = os.strerror(error.errno).lower() if error.errno else str(error)
-            _end(f"cannot write the result to standard output ({reason}): make room", FAILED)
+        _print_json(result)
     sys.exit(0)
 
 
-def _end(message: object, code: int, said: bool = True) -> NoReturn:
-    if said:
-        print(f"proxysynth: {' '.join(str(message).split())}", file=sys.stderr)
-    sys.exit(code)
+def _exit(message: object, status: int, show_traceback: bool = False) -> NoReturn:
+    if show_traceback:
+        traceback.print_exc()
+    print(f"proxysynth: {' '.join(str(message).split())}", file=sys.stderr)
+    sys.exit(status)
 
 
-def _drop_output() -> None:
-    """What is still to be written goes nowhere: at the end, Python would try again and complain."""
+def _print_json(result: object) -> None:
+    try:
+        print(json.dumps(result), flush=True)
+    except BrokenPipeError:  # the reader has seen enough
+        _discard_output()
+    except OSError as error:
+        _discard_output()
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        _exit(f"cannot write the result to standard output ({reason})", FAILED)
+
+
+def _discard_output() -> None:
+    """Send buffered output nowhere; otherwise Python tries to write it again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _warn(message: object, *_: object, **__: object) -> None:
+def _print_warning(message: object, *_: object, **__: object) -> None:
     print(f"proxysynth: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-def _share_the_machine() -> None:
-    """Let waiting threads sleep, unless the user has said how they should wait.
+def _tune_process() -> None:
+    """Settings of the whole process that speed up computing; a library must not change them.
 
-    Where other programs use the processors too, threads that wait busily for each other can make
-    training of a small network many times slower. Must be said before torch is loaded.
+    Threads that busy-wait for each other make a small network many times slower where other
+    programs use the processors too. OpenMP reads the policy when torch is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    keep_freed_memory()

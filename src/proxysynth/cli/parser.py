@@ -1,6 +1,7 @@
-"""The verbs of the command line and their options, one function a verb.
+"""The commands and their options, one function per command.
 
-What a verb does lives in `commands/`, one file each, imported only when it is asked for.
+The code behind a command is `cli/COMMAND.py`; it is imported only when the command runs, so that
+`proxysynth --help` does not wait for torch.
 """
 
 from __future__ import annotations
@@ -13,15 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from proxysynth import __version__
+from proxysynth.values import nearest
 
 if TYPE_CHECKING:
     from proxysynth.training.resources import Resources
 
+LOSSES = (
+    "softmax", "norm_softmax", "sphereface", "cosface", "arcface", "proxy_nca", "soft_triple",
+    "proxy_anchor",
+)  # fmt: skip
+REGULARIZERS = ("none", "proxy_synthesis", "virtual_softmax", "input_mixup", "manifold_mixup")
 SCALES = ("smoke", "small", "paper")
+PROTOCOLS = ("conventional", "deformation", "embedding_deformation")
+DATA = "glyphs, a folder with one sub-folder per class, a CSV file, or NAME:ROOT for a benchmark"
 
 
 class UsageError(ValueError):
-    """The command's words are off: exit 2."""
+    """The arguments of the command are wrong: exit status 2."""
 
 
 @contextmanager
@@ -34,180 +43,394 @@ def usage_errors() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but an error is one line that says what to do."""
+    """argparse with one-line errors that suggest the nearest choice."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(
+                action, f"unknown choice {value!r}: {nearest(str(value), action.choices)}"
+            )
+
 
 def parser() -> argparse.ArgumentParser:
-    """Every verb with its options."""
+    """The parser of the whole command line."""
     top = Parser(prog="proxysynth", description="Deep metric learning for unseen classes.")
     top.add_argument("--version", action="version", version=f"proxysynth {__version__}")
-    top.set_defaults(run_verb=None, print_help=top.print_help, json=False, computes=False)
-    verbs = top.add_subparsers(metavar="VERB", parser_class=Parser)
-    for add in (_train, _eval, _compare, _mlrc, _paper, _index, _search, _serve, _export):
-        add(verbs)
-    _data(verbs)
-    _bench(verbs)
+    _add_traceback(top)
+    top.set_defaults(function=None, print_help=top.print_help, json=False, computes=False)
+    commands = top.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    for add in (_train, _eval, _compare, _mlrc, _paper, _index, _search, _serve, _export, _data):
+        add(commands)
+    _bench(commands)
     return top
 
 
-def _train(verbs: Any) -> None:
-    train = _verb(verbs, "train", "train:run_train", "train, evaluate and leave a report")
-    train.add_argument("data", nargs="?", metavar="DATA", help="glyphs, a folder, a CSV, NAME:ROOT")
-    train.add_argument("--loss", help="norm_softmax unless said otherwise")
-    train.add_argument("--regularizer", help="proxy_synthesis unless said otherwise; or none")
-    train.add_argument("--backbone", help="by data: conv4, efficientnet_lite0; MODULE:FUNCTION")
-    train.add_argument("--from-scratch", action="store_true", help="random weights to start with")
-    train.add_argument("--epochs", type=int, metavar="N")
-    train.add_argument("--seed", type=int, metavar="N")
-    train.add_argument("--skip-bad", action="store_true", help="leave out unreadable pictures")
-    train.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="settings")
-    train.add_argument("--out", type=_path, metavar="DIR", help="runs/... unless said otherwise")
-    train.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    train.add_argument("--tensorboard", action="store_true")
-    _machine(train)
+def _train(commands: Any) -> None:
+    train = _command(commands, "train", "train:run_train", "train a model and write its report")
+    train.add_argument("data", nargs="?", metavar="DATA", help=f"{DATA} (default: glyphs)")
+    _add_method(train, "norm_softmax", "proxy_synthesis")
+    train.add_argument(
+        "--backbone",
+        metavar="NAME",
+        help="a built-in network, timm:NAME or MODULE:FUNCTION (default: conv4 for glyphs, "
+        "efficientnet_lite0 for photographs)",
+    )
+    train.add_argument(
+        "--from-scratch", action="store_true", help="start from random, not published, weights"
+    )
+    train.add_argument(
+        "--epochs", type=int, metavar="N", help="default: 30 for glyphs, 20 for photographs"
+    )
+    train.add_argument("--seed", type=int, metavar="N", help="random seed (default: 0)")
+    _add_skip_bad(train)
+    train.add_argument(
+        "--config",
+        type=_path,
+        metavar="FILE",
+        help="settings from a TOML or JSON file, or from another run's run.json; options on the "
+        "command line take precedence (default: none)",
+    )
+    _add_set(train, "a field of the run, such as lr=3e-4, loss.scale=30 or split.seed=1")
+    train.add_argument(
+        "--show-config",
+        action="store_true",
+        help="print every setting of the run as TOML with a line of help, and exit",
+    )
+    train.add_argument(
+        "--out", type=_path, metavar="DIR", help="the run's folder (default: runs/DATA-LOSS-...)"
+    )
+    train.add_argument("--resume", action="store_true", help="resume the run in --out")
+    train.add_argument("--tensorboard", action="store_true", help="also log to TensorBoard")
+    _add_resources(train)
 
 
-def _eval(verbs: Any) -> None:
-    what = "a trained run's metrics, on other data too"
-    evaluate = _verb(verbs, "eval", "eval:run_eval", what)
-    evaluate.add_argument("run", type=_path, metavar="RUN")
-    evaluate.add_argument("data", nargs="?", metavar="DATA", help="unless given, the run's own")
-    protocols = ["conventional", "deformation", "embedding_deformation"]
-    evaluate.add_argument("--protocol", choices=protocols, default="conventional")
-    evaluate.add_argument("--ks", metavar="K,K,...", help="of Recall@k")
-    evaluate.add_argument("--nmi", action="store_true", help="cluster the embeddings too")
-    evaluate.add_argument("--skip-bad", action="store_true", help="leave out unreadable pictures")
-    evaluate.add_argument("--seed", type=int, metavar="N", help="of deformations, 0 unless given")
-    evaluate.add_argument("--sheet", type=_path, metavar="PNG", help="deformed pictures to look at")
-    evaluate.add_argument("--opposite-zoom", action="store_true", help="50 %% shrinks the picture")
-    _machine(evaluate)
+def _eval(commands: Any) -> None:
+    what = "evaluate a trained run, also on other data"
+    evaluate = _command(commands, "eval", "eval:run_eval", what)
+    evaluate.add_argument("run", type=_path, metavar="RUN", help="a run's folder")
+    evaluate.add_argument(
+        "data", nargs="?", metavar="DATA", help=f"{DATA} (default: the run's test data)"
+    )
+    evaluate.add_argument(
+        "--protocol",
+        choices=PROTOCOLS,
+        default="conventional",
+        metavar="NAME",
+        help="one of %(choices)s (default: %(default)s)",
+    )
+    evaluate.add_argument(
+        "--ks", metavar="K,K,...", help="the k of Recall@k (default: the dataset's own)"
+    )
+    evaluate.add_argument("--nmi", action="store_true", help="also cluster and report NMI")
+    _add_skip_bad(evaluate)
+    evaluate.add_argument(
+        "--seed", type=int, metavar="N", help="random seed of the deformations (default: 0)"
+    )
+    evaluate.add_argument(
+        "--sheet",
+        type=_path,
+        metavar="PNG",
+        help="write a contact sheet of deformed images (default: none)",
+    )
+    evaluate.add_argument(
+        "--opposite-zoom",
+        action="store_true",
+        help="read a zoom of 50 %% as shrinking the image, not as enlarging it",
+    )
+    _add_resources(evaluate)
 
 
-def _compare(verbs: Any) -> None:
-    compare = _verb(verbs, "compare", "compare:run_compare", "runs side by side", computes=False)
-    compare.add_argument("runs", nargs="+", type=_path, metavar="RUN")
-    compare.add_argument("-o", "--out", type=_path, metavar="FILE", help="also write an HTML page")
+def _compare(commands: Any) -> None:
+    what = "compare runs: metrics, settings and queries"
+    compare = _command(commands, "compare", "compare:run_compare", what, computes=False)
+    compare.add_argument("runs", nargs="+", type=_path, metavar="RUN", help="folders of runs")
+    compare.add_argument(
+        "-o", "--out", type=_path, metavar="FILE", help="also write an HTML page (default: none)"
+    )
 
 
-def _mlrc(verbs: Any) -> None:
-    what = "the fair protocol: search by cross-validation, then repetitions"
-    mlrc = _verb(verbs, "mlrc", "mlrc:run_mlrc", what)
-    mlrc.add_argument("data", metavar="DATA", help="glyphs, a folder, a CSV, NAME:ROOT")
-    mlrc.add_argument("--loss", default="norm_softmax")
-    mlrc.add_argument("--regularizer", default="none")
-    mlrc.add_argument("--trials", type=int, metavar="N", help="50 at the paper's scale")
-    mlrc.add_argument("--runs", type=int, metavar="N", help="repetitions, 10 at the paper's scale")
-    mlrc.add_argument("--folds", type=int, metavar="N", help="of the seen classes, 4 as a rule")
-    mlrc.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
-    mlrc.add_argument("--scale", choices=SCALES, help="small for glyphs, else paper")
-    mlrc.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="settings")
-    mlrc.add_argument("--storage", metavar="URL", help="a database or journal file of Optuna")
-    mlrc.add_argument("--out", type=_path, metavar="DIR", help="runs/mlrc/... unless given")
-    _machine(mlrc)
+def _mlrc(commands: Any) -> None:
+    what = 'the protocol of "A Metric Learning Reality Check": cross-validated search, repetitions'
+    mlrc = _command(commands, "mlrc", "mlrc:run_mlrc", what)
+    mlrc.add_argument("data", metavar="DATA", help=DATA)
+    _add_method(mlrc, "norm_softmax", "none")
+    mlrc.set_defaults(loss="norm_softmax", regularizer="none")
+    mlrc.add_argument(
+        "--trials", type=int, metavar="N", help="trials of the search (default: 50 at scale paper)"
+    )
+    mlrc.add_argument(
+        "--runs", type=int, metavar="N", help="repetitions (default: 10 at scale paper)"
+    )
+    mlrc.add_argument(
+        "--folds", type=int, metavar="N", help="folds of the seen classes (default: 4)"
+    )
+    mlrc.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="random seed of the search (default: %(default)s)",
+    )
+    mlrc.add_argument(
+        "--scale",
+        choices=SCALES,
+        metavar="NAME",
+        help="one of %(choices)s (default: small for glyphs, paper otherwise)",
+    )
+    _add_set(mlrc, "a field of every run of the study, such as epochs=10")
+    mlrc.add_argument(
+        "--storage",
+        metavar="URL",
+        help="Optuna storage, a database URL or a journal file (default: a file in --out)",
+    )
+    mlrc.add_argument(
+        "--out", type=_path, metavar="DIR", help="the study's folder (default: runs/mlrc/...)"
+    )
+    _add_resources(mlrc)
 
 
-def _paper(verbs: Any) -> None:
-    paper = _verb(verbs, "paper", "paper:run_paper", "the paper's tables and figures, made again")
-    paper.add_argument("artifacts", nargs="*", metavar="ARTIFACT", help="table6, figure2, all, ...")
-    paper.add_argument("--scale", choices=SCALES, default="small")
-    paper.add_argument("--plan", action="store_true", help="what would be trained, and how long")
-    paper.add_argument("--list", action="store_true", help="the names of all artifacts")
-    what = "a benchmark's folder, such as cub200:ROOT or cifar10:ROOT; repeatable"
-    paper.add_argument("--data", action="append", default=[], metavar="NAME:ROOT", help=what)
-    paper.add_argument("--seeds", type=int, metavar="N", help="3 at the scale small")
-    paper.add_argument("--out", type=_path, metavar="DIR", help="paper unless said otherwise")
-    _machine(paper)
+def _paper(commands: Any) -> None:
+    what = "reproduce the tables and figures of the paper"
+    paper = _command(commands, "paper", "paper:run_paper", what)
+    paper.add_argument(
+        "artifacts", nargs="*", metavar="ARTIFACT", help="table6, figure2, ..., or all"
+    )
+    paper.add_argument(
+        "--scale",
+        choices=SCALES,
+        default="small",
+        metavar="NAME",
+        help="one of %(choices)s (default: %(default)s)",
+    )
+    paper.add_argument(
+        "--plan", action="store_true", help="print what would be trained and how long it takes"
+    )
+    paper.add_argument("--list", action="store_true", help="list the artifacts")
+    paper.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="NAME:ROOT",
+        help="the folder of a benchmark, such as cub200:ROOT; repeatable (default: stand-ins)",
+    )
+    paper.add_argument(
+        "--seeds", type=int, metavar="N", help="seeds per cell (default: 3 at scale small)"
+    )
+    paper.add_argument("--out", type=_path, metavar="DIR", help="output folder (default: paper)")
+    _add_resources(paper)
 
 
-def _index(verbs: Any) -> None:
-    index = _verb(verbs, "index", "index:run_index", "embed a folder of pictures into a file")
-    index.add_argument("model", metavar="RUN", help="a run's folder, or a backbone's name")
-    index.add_argument("folder", type=_path, metavar="FOLDER")
-    index.add_argument("-o", "--out", type=_path, required=True, metavar="FILE")
-    index.add_argument("--rebuild", action="store_true", help="embed all pictures again")
-    index.add_argument("--approximate", action="store_true", help="prepare FAISS's search as well")
-    _machine(index)
+def _index(commands: Any) -> None:
+    what = "embed a folder of images into an index file"
+    index = _command(commands, "index", "index:run_index", what)
+    index.add_argument("model", metavar="RUN", help="a run's folder, or the name of a backbone")
+    index.add_argument("folder", type=_path, metavar="FOLDER", help="images, searched recursively")
+    _add_out(index, "the index")
+    index.add_argument("--rebuild", action="store_true", help="embed every image again")
+    index.add_argument(
+        "--approximate", action="store_true", help="also build a FAISS index for fast search"
+    )
+    _add_resources(index)
 
 
-def _search(verbs: Any) -> None:
-    search = _verb(verbs, "search", "search:run_search", "the nearest pictures of an index")
-    search.add_argument("index", type=_path, metavar="FILE")
-    search.add_argument("pictures", nargs="+", metavar="IMAGE")
-    search.add_argument("-k", type=int, default=10, metavar="N")
-    search.add_argument("--threshold", type=float, metavar="S", help="least similarity, -1 to 1")
-    search.add_argument("--label", metavar="NAME", help="only pictures of this label")
-    search.add_argument("--approximate", action="store_true", help="by FAISS; says what it loses")
-    search.add_argument("--open", action="store_true", help="write a contact sheet and show it")
-    search.add_argument("-o", "--out", type=_path, metavar="FILE", help="where the sheet goes")
-    search.add_argument("--run", type=_path, metavar="RUN", help="where the run is, if it moved")
-    _machine(search)
+def _search(commands: Any) -> None:
+    what = "find the nearest images in an index"
+    search = _command(commands, "search", "search:run_search", what)
+    search.add_argument("index", type=_path, metavar="FILE", help="an index")
+    search.add_argument(
+        "pictures", nargs="+", metavar="IMAGE", help="query images; their embeddings are averaged"
+    )
+    search.add_argument(
+        "-k", type=int, default=10, metavar="N", help="number of hits (default: %(default)s)"
+    )
+    search.add_argument(
+        "--threshold", type=float, metavar="S", help="minimum similarity, -1 to 1 (default: none)"
+    )
+    search.add_argument(
+        "--label", metavar="NAME", help="only images with this label (default: all)"
+    )
+    search.add_argument(
+        "--approximate", action="store_true", help="search with FAISS; prints its recall"
+    )
+    search.add_argument("--open", action="store_true", help="write a contact sheet and open it")
+    search.add_argument(
+        "-o",
+        "--out",
+        type=_path,
+        metavar="FILE",
+        help="where the contact sheet goes (default: neighbours.html with --open)",
+    )
+    _add_moved_run(search)
+    _add_resources(search)
 
 
-def _serve(verbs: Any) -> None:
-    serve = _verb(verbs, "serve", "serve:run_serve", "a search page over an index")
-    serve.add_argument("index", type=_path, metavar="FILE")
-    serve.add_argument("--host", default="127.0.0.1")
-    serve.add_argument("--port", type=int, default=8000, help="0 takes a free one")
-    serve.add_argument("--run", type=_path, metavar="RUN", help="where the run is, if it moved")
-    _machine(serve)
+def _serve(commands: Any) -> None:
+    serve = _command(commands, "serve", "serve:run_serve", "serve a search page over an index")
+    serve.add_argument("index", type=_path, metavar="FILE", help="an index")
+    serve.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="address to listen on (default: %(default)s)",
+    )
+    serve.add_argument(
+        "--port",
+        type=int,
+        default=8000,
+        metavar="N",
+        help="0 chooses a free port (default: %(default)s)",
+    )
+    _add_moved_run(serve)
+    _add_resources(serve)
 
 
-def _export(verbs: Any) -> None:
-    export = _verb(verbs, "export", "export:run_export", "a trained model for other programs")
-    export.add_argument("run", type=_path, metavar="RUN")
-    export.add_argument("--to", choices=["onnx", "torch"], required=True)
-    export.add_argument("-o", "--out", type=_path, required=True, metavar="FILE")
+def _export(commands: Any) -> None:
+    what = "write a trained model in a format that other programs read"
+    export = _command(commands, "export", "export:run_export", what)
+    export.add_argument("run", type=_path, metavar="RUN", help="a run's folder")
+    export.add_argument(
+        "--to",
+        choices=("onnx", "torch"),
+        required=True,
+        metavar="FORMAT",
+        help="one of %(choices)s (required)",
+    )
+    _add_out(export, "the model")
 
 
-def _data(verbs: Any) -> None:
-    data = verbs.add_parser("data", help="the benchmarks: list, check, prepare")
+def _data(commands: Any) -> None:
+    data = commands.add_parser("data", help="list, check and prepare the benchmarks")
     data.set_defaults(print_help=data.print_help)
-    kinds = data.add_subparsers(metavar="VERB", parser_class=Parser)
-    what = "what each needs, where it is published, its licence"
-    _verb(kinds, "list", "data:list_data", what, computes=False)
-    what = "count a copy's pictures and read every file"
-    check = _verb(kinds, "check", "data:check_data", what, computes=False)
-    what = "write a shrunken copy for fast training"
-    prepare = _verb(kinds, "prepare", "data:prepare_data", what, computes=False)
-    for verb in (check, prepare):
-        verb.add_argument("name", metavar="NAME")
-        verb.add_argument("root", type=_path, metavar="ROOT")
-        verb.add_argument("--allow-incomplete", action="store_true", help="accept what is there")
-        verb.add_argument("--workers", type=int, metavar="N", help="threads that read pictures")
-    prepare.add_argument("-o", "--out", type=_path, metavar="DIR", help="ROOT-SIDE unless given")
-    prepare.add_argument("--side", type=int, default=256, metavar="N", help="of the short side")
+    kinds = data.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    what = "what each benchmark needs, where it is published, its license"
+    _command(kinds, "list", "data:list_data", what, computes=False)
+    what = "count the images of a copy and read every file"
+    check = _command(kinds, "check", "data:check_data", what, computes=False)
+    what = "write a downscaled copy for fast training"
+    prepare = _command(kinds, "prepare", "data:prepare_data", what, computes=False)
+    for command in (check, prepare):
+        command.add_argument("name", metavar="NAME", help="see `proxysynth data list`")
+        command.add_argument("root", type=_path, metavar="ROOT", help="the benchmark's folder")
+        command.add_argument(
+            "--allow-incomplete", action="store_true", help="accept a copy with images missing"
+        )
+        _add_workers(command)
+    prepare.add_argument(
+        "-o", "--out", type=_path, metavar="DIR", help="where the copy goes (default: ROOT-SIDE)"
+    )
+    prepare.add_argument(
+        "--side",
+        type=int,
+        default=256,
+        metavar="N",
+        help="short side of the images in pixels (default: %(default)s)",
+    )
 
 
-def _bench(verbs: Any) -> None:
-    what = "measure speed and memory against peers"
-    bench = _verb(verbs, "bench", "bench:run_bench", what, computes=False)
-    bench.add_argument("names", nargs="*", default=["all"], metavar="NAME", help="all, or some of")
+def _bench(commands: Any) -> None:
+    what = "measure speed and memory against other implementations (needs a checkout)"
+    bench = _command(commands, "bench", "bench:run_bench", what, computes=False)
+    bench.add_argument(
+        "names",
+        nargs="*",
+        default=["all"],
+        metavar="NAME",
+        help="step, memory, neighbours, loader, training, scale, serve or all (default: all)",
+    )
     bench.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
-    bench.add_argument("--save", type=_path, metavar="DIR", help="write CSV files there")
+    bench.add_argument(
+        "--save", type=_path, metavar="DIR", help="also write CSV files there (default: none)"
+    )
 
 
-def _verb(
-    verbs: Any, name: str, function: str, what: str, computes: bool = True
+def _command(
+    commands: Any, name: str, function: str, what: str, computes: bool = True
 ) -> argparse.ArgumentParser:
-    """A verb that `function`, "file:function" of `commands/`, does."""
-    made: argparse.ArgumentParser = verbs.add_parser(name, help=what, description=what)
-    made.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    made.set_defaults(run_verb=f"proxysynth.cli.{function}", computes=computes)
+    """A command that `function`, "module:function" of this package, runs."""
+    made: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what)
+    made.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    _add_traceback(made)
+    made.set_defaults(function=f"proxysynth.cli.{function}", computes=computes)
     return made
 
 
-def _path(text: str) -> Path:
-    """A path as it was meant: a shell leaves the ~ of --out=~/x alone."""
-    return Path(os.path.expanduser(text))
+def _add_traceback(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--traceback",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show the traceback of an error",
+    )
 
 
-def _machine(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--device", help="cuda, mps or cpu; the best there is unless given")
-    verb.add_argument("--workers", type=int, metavar="N", help="threads that decode pictures")
-    verb.add_argument("--threads", type=int, metavar="N", help="of torch on the CPU")
+def _add_method(command: argparse.ArgumentParser, loss: str, regularizer: str) -> None:
+    """The options --loss and --regularizer; None stands for the default."""
+    command.add_argument(
+        "--loss", choices=LOSSES, metavar="NAME", help=f"one of %(choices)s (default: {loss})"
+    )
+    command.add_argument(
+        "--regularizer",
+        choices=REGULARIZERS,
+        metavar="NAME",
+        help=f"one of %(choices)s (default: {regularizer})",
+    )
+
+
+def _add_set(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="FIELD=VALUE",
+        help=f"{what}; repeatable (default: none)",
+    )
+
+
+def _add_skip_bad(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--skip-bad", action="store_true", help="skip unreadable images")
+
+
+def _add_out(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument(
+        "-o",
+        "--out",
+        type=_path,
+        required=True,
+        metavar="FILE",
+        help=f"where to write {what} (required)",
+    )
+
+
+def _add_moved_run(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--run",
+        type=_path,
+        metavar="RUN",
+        help="the run's folder, if it was moved (default: where it was when indexed)",
+    )
+
+
+def _add_resources(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--device", metavar="NAME", help="cuda, cuda:1, mps or cpu (default: the fastest present)"
+    )
+    _add_workers(command)
+    command.add_argument(
+        "--threads", type=int, metavar="N", help="torch's threads on the CPU (default: torch's)"
+    )
+
+
+def _add_workers(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="threads that decode images (default: one per processor)",
+    )
 
 
 def resources(args: argparse.Namespace) -> Resources:
@@ -219,3 +442,8 @@ def resources(args: argparse.Namespace) -> Resources:
         made = Resources(args.device, args.workers, args.threads, tensorboard=board)
         made.torch_device()
         return made
+
+
+def _path(text: str) -> Path:
+    """A path with ~ expanded, which shells do not do in --out=~/x."""
+    return Path(os.path.expanduser(text))

@@ -1,0 +1,83 @@
+"""Keep freed memory in the process from one training step to the next.
+
+A step on the CPU allocates the same large tensors as the one before. By default glibc returns each
+of them to the system when it is freed, so every page is cleared and mapped again: a third of the
+time with EfficientNet-Lite0 and batches of 128. Keeping them costs some 40 % more memory at the
+peak, so they are given back as soon as the machine runs short.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+# Parameters of mallopt(3).
+TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD, MMAP_MAX = -1, -2, -3, -4
+KEEP = {MMAP_MAX: 0, TRIM_THRESHOLD: -1, TOP_PAD: 64 * 2**20}
+DEFAULT = {MMAP_MAX: 65_536, MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 64 * 2**20, TOP_PAD: 2**17}
+OWN_SETTINGS = ("TRIM_THRESHOLD_", "TOP_PAD_", "MMAP_THRESHOLD_", "MMAP_MAX_")
+CONTAINER = Path("/sys/fs/cgroup")
+INTERVAL = 2.0  # seconds between two looks at the memory available
+
+
+def keep_freed_memory() -> None:
+    """Let malloc keep what is freed until memory runs short.
+
+    Does nothing without glibc. Your own malloc settings are respected.
+    """
+    library = _glibc()
+    if library is not None:
+        _set(library, KEEP)
+        threading.Thread(target=_watch, args=(library,), daemon=True).start()
+
+
+def _watch(library: ctypes.CDLL) -> None:
+    while available_memory() >= _resident_memory() / 2:
+        time.sleep(INTERVAL)
+    _set(library, DEFAULT)
+    library.malloc_trim(0)
+
+
+def _set(library: ctypes.CDLL, values: dict[int, int]) -> None:
+    for parameter, value in values.items():
+        library.mallopt(parameter, value)
+
+
+def _resident_memory() -> int:
+    """Bytes this process occupies; 0 where the system does not tell."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def available_memory() -> float:
+    """Bytes still available on the machine or in its container."""
+    found = [math.inf]
+    with suppress(OSError, IndexError):
+        line = Path("/proc/meminfo").read_text().partition("MemAvailable:")[2]
+        found.append(int(line.split(maxsplit=1)[0]) * 1024)
+    with suppress(OSError, ValueError):  # no limit
+        limit, used = ((CONTAINER / f"memory.{name}").read_text() for name in ("max", "current"))
+        found.append(int(limit) - int(used))
+    return min(found)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    """The C library, if it is glibc and nobody has configured its malloc."""
+    replaced = any(
+        "malloc" in os.environ.get(name, "") for name in ("GLIBC_TUNABLES", "LD_PRELOAD")
+    )
+    if replaced or any(f"MALLOC_{name}" in os.environ for name in OWN_SETTINGS):
+        return None
+    with suppress(OSError, AttributeError, TypeError):
+        library = ctypes.CDLL(None)
+        library.gnu_get_libc_version  # noqa: B018  musl has none
+        library.mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
+        library.malloc_trim.argtypes = (ctypes.c_size_t,)
+        return library
+    return None

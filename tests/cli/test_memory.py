@@ -1,0 +1,71 @@
+"""Freed memory stays with the process until the machine runs short."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxysynth.cli import memory
+
+SIZE = 64 * 2**20
+
+# In a process of its own: what other tests allocated would blur the picture.
+CODE = f"""
+import time, torch
+from proxysynth.cli import memory
+
+def resident_after_a_large_tensor():
+    torch.ones({SIZE} // 4)
+    return memory._resident_memory()
+
+before = resident_after_a_large_tensor()
+memory.INTERVAL = 0.01
+memory.keep_freed_memory()
+kept = resident_after_a_large_tensor()
+memory.available_memory = lambda: 0
+time.sleep(0.5)
+print(kept - before, memory._resident_memory() - before)
+"""
+
+
+def resident(**environment: str) -> tuple[int, int]:
+    """Bytes more than before: after a large tensor was freed, and when memory has run short."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "LD_PRELOAD"))}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE],
+        capture_output=True, text=True, check=True, env=clean | environment,
+    )  # fmt: skip
+    kept, given_back = done.stdout.split()
+    return int(kept), int(given_back)
+
+
+@pytest.mark.skipif(memory._glibc() is None, reason="another allocator")
+def test_memory_is_kept_until_it_runs_short() -> None:
+    kept, given_back = resident()
+    assert kept > 0.9 * SIZE
+    assert given_back < 0.1 * SIZE
+
+
+@pytest.mark.skipif(memory._glibc() is None, reason="another allocator")
+def test_the_users_own_malloc_settings_are_respected() -> None:
+    kept, _ = resident(MALLOC_TOP_PAD_="131072")
+    assert kept < 0.1 * SIZE
+
+
+def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "CONTAINER", tmp_path)
+    machine = memory.available_memory()
+    (tmp_path / "memory.current").write_text("600\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.available_memory() == pytest.approx(machine, rel=0.5)
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert memory.available_memory() == 400
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())  # such as musl
+    assert memory._glibc() is None
