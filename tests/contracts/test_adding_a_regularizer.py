@@ -9,9 +9,9 @@ import pytest
 
 import proxysynth as ps
 from proxysynth.losses.plain import plain_loss
+from proxysynth.training.defaults import run_from_options
 from proxysynth.training.objective import make_objective
 from proxysynth.training.run import KINDS, Run
-from proxysynth.training.words import run_from_words
 from proxysynth.values import decode, encode
 
 CARDS = Path(__file__).parents[2] / "docs" / "regularizers"
@@ -39,7 +39,7 @@ def test_a_regulariser_has_everything_it_needs(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_keeps_it(name: str) -> None:
-    run = run_from_words(loss="softmax", regularizer=name)
+    run = run_from_options(loss="softmax", regularizer=name)
     assert run == dataclasses.replace(run, loss=ps.REGULARIZERS[name](ps.Softmax()))
     assert not run.normalized
     assert decode(encode(run), KINDS) == run

@@ -6,10 +6,9 @@ import pytest
 
 import proxysynth as ps
 from proxysynth.report.settings import changed, differing, method, repeat_command, rows
-from proxysynth.training.defaults import default_run
+from proxysynth.training.defaults import default_run, run_from_options
 from proxysynth.training.run import Run
 from proxysynth.training.split import Split
-from proxysynth.training.words import run_from_words
 from proxysynth.values import encode
 
 DEFAULT = encode(default_run())
@@ -76,7 +75,7 @@ def retyped(command: str) -> tuple[Run, str]:
         else:
             name = flag.removeprefix("--")
             given[name] = int(value) if name in ("epochs", "seed") else value
-    return run_from_words(settings=settings, **given), out
+    return run_from_options(settings=settings, **given), out
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from proxysynth.training import Run, Split, default_run
-from proxysynth.training.words import run_from_words
+from proxysynth.training.defaults import run_from_options
 
 
 def test_glyphs_are_the_default():
@@ -57,7 +57,7 @@ def test_every_path_is_made_absolute(tmp_path, monkeypatch):
 
 def test_virtual_softmax_is_clipped_for_retrieval_only() -> None:
     words = ("glyphs", "softmax", "virtual_softmax")
-    assert run_from_words(*words).loss.clip == 10.0
-    assert run_from_words(*words, ["task=classification"]).loss.clip is None
-    chosen = run_from_words(*words, ["task=classification", "regularizer.clip=3"])
+    assert run_from_options(*words).loss.clip == 10.0
+    assert run_from_options(*words, ["task=classification"]).loss.clip is None
+    chosen = run_from_options(*words, ["task=classification", "regularizer.clip=3"])
     assert chosen.loss.clip == 3.0

@@ -14,9 +14,9 @@ import proxysynth as ps
 from proxysynth.models.backbones import make_embedder
 from proxysynth.regularizers import InputMixup, ManifoldMixup, VirtualSoftmax
 from proxysynth.training import load, read_run, train
+from proxysynth.training.defaults import run_from_options
 from proxysynth.training.objective import Mixup, Plain, make_objective
 from proxysynth.training.resources import Resources
-from proxysynth.training.words import run_from_words
 from training.sameness import assert_same_outcome
 
 
@@ -193,11 +193,11 @@ def test_stopped_and_resumed_it_ends_as_if_unbroken(glyph_run, tmp_path) -> None
     ],
 )  # fmt: skip
 def test_words_for_them(words, expected) -> None:
-    assert run_from_words(**words).loss == expected
+    assert run_from_options(**words).loss == expected
 
 
 def test_words_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="constant 1"):
-        run_from_words(regularizer="virtual_softmax")
+        run_from_options(regularizer="virtual_softmax")
     with pytest.raises(ValueError, match="mean over proxies"):
-        run_from_words(loss="proxy_anchor", regularizer="manifold_mixup")
+        run_from_options(loss="proxy_anchor", regularizer="manifold_mixup")

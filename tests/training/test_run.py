@@ -7,7 +7,8 @@ import torch
 import proxysynth as ps
 from batches import EVERY_LOSS
 from proxysynth.training import KINDS, Run, Split
-from proxysynth.values import assign, decode, encode
+from proxysynth.training.defaults import run_from_options
+from proxysynth.values import decode, encode
 
 
 @pytest.mark.parametrize("name", EVERY_LOSS)
@@ -69,9 +70,9 @@ def test_identity_depends_on_every_field():
 
 
 def test_fields_are_set_as_text():
-    run = assign(Run(), "loss.loss.scale", "11", KINDS)
-    run = assign(run, "split.unseen_fraction", "0.3", KINDS)
-    run = assign(run, "decay_epochs", "10,20", KINDS)
+    run = run_from_options(
+        settings=["loss.scale=11", "split.unseen_fraction=0.3", "decay_epochs=10,20"]
+    )
     assert run.loss.loss.scale == 11.0
     assert run.split.unseen_fraction == 0.3
     assert run.decay_epochs == (10, 20)

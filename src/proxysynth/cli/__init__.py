@@ -45,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         result = getattr(importlib.import_module(module), function)(args)
     except UsageError as error:
         _exit(error, USAGE, show_traceback)
+    except BrokenPipeError:  # the reader of standard output has seen enough
+        _discard_output()
+        sys.exit(0)
     except (ValueError, OSError, RuntimeError) as error:
         _exit(error, FAILED, show_traceback)
     except MemoryError:
@@ -66,7 +69,7 @@ def _exit(message: object, status: int, show_traceback: bool = False) -> NoRetur
 def _print_json(result: object) -> None:
     try:
         print(json.dumps(result), flush=True)
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:
         _discard_output()
     except OSError as error:
         _discard_output()

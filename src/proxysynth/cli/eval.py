@@ -90,7 +90,7 @@ def _conventional(
         tested = protocol(model, pictures.query, pictures.gallery, resources=machine, tick=tick)
     if not args.json:
         console = Console()
-        show_measures({f"epoch {model.epoch}": tested.metrics}, _title(pictures), console)
+        show_metrics({f"epoch {model.epoch}": tested.metrics}, _title(pictures), console)
         left_out = int(tested.metrics.get(COUNTS[1], 0))
         if left_out:
             console.print(
@@ -114,7 +114,7 @@ def _deformation(
         metrics = protocol(model, pictures.query, pictures.gallery, resources=machine, tick=tick)
     if not args.json:
         rows = {name.replace("_", " "): measured for name, measured in metrics.items()}
-        show_measures(rows, f"{_title(pictures)}, deformed", Console())
+        show_metrics(rows, f"{_title(pictures)}, deformed", Console())
     return {"seed": protocol.seed, "sheet": sheet, "metrics": metrics}
 
 
@@ -143,7 +143,7 @@ def _embedding_deformation(
             f"lam {lam}": {name: metrics[name][lam] for name in metrics}
             for lam in next(iter(metrics.values()))
         }
-        show_measures(rows, f"Recall@1 of mixed embeddings, {pictures.name}, per cent", Console())
+        show_metrics(rows, f"Recall@1 of mixed embeddings, {pictures.name}, per cent", Console())
     return {"seed": protocol.seed, "pairs": protocol.pairs, "metrics": metrics}
 
 
@@ -249,7 +249,7 @@ def _readable(listing: Listing, skip_bad: bool, model: Trained, machine: Resourc
     return kept
 
 
-def show_measures(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
+def show_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
     """A row for each set of metrics, in per cent."""
     # Precision@1 is Recall@1 under another name: said once.
     first = next(iter(rows.values()))

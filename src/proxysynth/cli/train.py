@@ -12,7 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from proxysynth.cli import FAILED, INTERRUPTED, USAGE
-from proxysynth.cli.eval import show_measures
+from proxysynth.cli.config import Config, read_config, to_dict, to_toml
+from proxysynth.cli.eval import show_metrics
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import BENCHMARKS, open_data
 from proxysynth.distributed.process_group import Ranks, joined, speaks
@@ -20,17 +21,23 @@ from proxysynth.report import write_report
 from proxysynth.report.run_report import REPORT
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.bars import Bars
+from proxysynth.training.defaults import run_from_options
 from proxysynth.training.record import RESULT
-from proxysynth.training.words import run_from_words
+from proxysynth.values import parse_settings
 
 RUNS = Path("runs")
 
 
 def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
-    """Train, write the report, print the result. Of several processes one speaks."""
+    """Train, write the report and print the result; of several processes, the first one prints."""
+    if args.show_config:
+        run, _ = _run_and_folder(args)
+        if not args.json:
+            print(to_toml(run))
+        return to_dict(run)
     with joined() as ranks:
         try:
-            return _trained(args, ranks)
+            return _train(args, ranks)
         except (ValueError, OSError, RuntimeError) as error:
             if speaks(ranks):
                 raise
@@ -41,25 +48,25 @@ def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
             sys.exit(INTERRUPTED)
 
 
-def _trained(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
+def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     machine = resources(args)
-    run, folder = _asked(args)
+    run, folder = _run_and_folder(args)
     report = folder.expanduser() / REPORT
-    # Looked at again, a finished run keeps its report: the pictures may have moved since.
-    told = report.is_file() and (report.parent / RESULT).is_file()
+    # A finished run keeps its report: its images may have moved since.
+    finished = report.is_file() and (report.parent / RESULT).is_file()
     try:
         result = train(run, folder, resources=machine, progress=Bars())
     except WrongFolder as error:
         raise UsageError(str(error)) from error
     if not ranks.first:
         return None
-    if not told:
+    if not finished:
         report = write_report(folder)
     if not args.json:
         console = Console()
-        show_measures(
+        show_metrics(
             {"trained": result.metrics, "untrained backbone": result.untrained},
-            f"{result.tested.capitalize()} of {result.data['name']}, per cent ({result.why})",
+            f"{result.tested.capitalize()} of {result.data['name']}, percent ({result.why})",
             console,
         )
         console.print(result.verdict, markup=False)
@@ -67,40 +74,60 @@ def _trained(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     return {"folder": str(folder), "report": str(report), **result.to_json()}
 
 
-def _asked(args: argparse.Namespace) -> tuple[Run, Path]:
-    """The run these words ask for, and its folder."""
-    words = (args.data, args.loss, args.regularizer, args.backbone, args.epochs, args.seed)
-    silent = not (any(word is not None for word in words) or args.settings or args.from_scratch)
+def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
+    """The run that the options and the configuration file describe, and its folder."""
+    given = (args.data, args.loss, args.regularizer, args.backbone, args.epochs, args.seed)
+    recorded_only = all(value is None for value in (*given, args.config)) and not (
+        args.settings or args.from_scratch
+    )
     with usage_errors():
         if args.resume:
             if args.out is None:
-                raise ValueError("--resume goes on with the run in a folder: name it with --out")
-            recorded = read_run(args.out)
-            if silent:
-                skip = args.skip_bad or recorded.run.skip_bad
-                return replace(recorded.run, skip_bad=skip), args.out
-        run = run_from_words(
-            "glyphs" if args.data is None else args.data,
-            args.loss or "norm_softmax",
-            args.regularizer or "proxy_synthesis",
-            args.settings,
+                raise ValueError("--resume needs the folder of the run to resume: add --out DIR")
+            recorded = read_run(args.out).run
+            if recorded_only:
+                return replace(recorded, skip_bad=args.skip_bad or recorded.skip_bad), args.out
+        config = Config() if args.config is None else read_config(args.config)
+        loss = args.loss or config.loss or "norm_softmax"
+        regularizer = args.regularizer or config.regularizer or "proxy_synthesis"
+        run = run_from_options(
+            args.data or config.data or "glyphs",
+            loss,
+            regularizer,
+            _settings(args, config, loss, regularizer),
             backbone=args.backbone,
             epochs=args.epochs,
             seed=args.seed,
             pretrained=False if args.from_scratch else None,
             skip_bad=True if args.skip_bad else None,
         )
-        _check_there(run.data)
+        check_exists(run.data)
     if args.out is not None:
         return run, args.out
     name = os.path.splitext(os.path.basename(run.data.rstrip("/")))[0] or "data"
-    loss, regularizer = args.loss or "norm_softmax", args.regularizer or "proxy_synthesis"
     return run, RUNS / f"{name}-{loss}-{regularizer}-seed{run.seed}-{run.identity[:6]}"
 
 
-def _check_there(data: str) -> None:
-    """Data that cannot be found is a mistyped word; what is wrong inside it is found out later."""
+def _settings(
+    args: argparse.Namespace, config: Config, loss: str, regularizer: str
+) -> dict[str, Any]:
+    """The settings of the configuration file, without those that options replace, and of --set."""
+    replaced = {name for name in ("backbone", "epochs", "seed") if getattr(args, name) is not None}
+    replaced |= {"pretrained"} if args.from_scratch else set()
+    replaced |= {"skip_bad"} if args.skip_bad else set()
+    parts = {"loss": (loss, config.loss), "regularizer": (regularizer, config.regularizer)}
+    other = {part for part, (chosen, named) in parts.items() if named not in (None, chosen)}
+    kept = {
+        path: value
+        for path, value in config.settings.items()
+        if path not in replaced and path.partition(".")[0] not in other
+    }
+    return kept | parse_settings(args.settings)
+
+
+def check_exists(data: str) -> None:
+    """Raise ValueError for data that is not there; what is wrong inside it is found later."""
     name, colon, root = data.partition(":")
-    place = root if colon and name in BENCHMARKS else data
-    if data != "glyphs" and not os.path.exists(place):
+    path = root if colon and name in BENCHMARKS else data
+    if data != "glyphs" and not os.path.exists(os.path.expanduser(path)):
         open_data(data)

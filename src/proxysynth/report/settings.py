@@ -12,7 +12,7 @@ from proxysynth.formatting import DASH
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.training.run import KINDS, Run
-from proxysynth.training.words import run_from_words
+from proxysynth.training.defaults import run_from_options
 from proxysynth.values import KIND, encode, flatten
 
 Settings = Mapping[str, Any]  # a Run as in run.json
@@ -78,7 +78,7 @@ def repeat_command(run: Run, out: str) -> str | None:
     options: dict[str, Any] = {"data": run.data, "loss": names[0], "regularizer": names[1]}
     settings: list[str] = []
     wanted = flatten(_unwrap(encode(run)))
-    made = run_from_words(**options)
+    made = run_from_options(**options)
     while made != run:
         given = flatten(_unwrap(encode(made)))
         missing = [(path, value) for path, value in wanted.items() if given.get(path) != value]
@@ -89,7 +89,7 @@ def repeat_command(run: Run, out: str) -> str | None:
             if flags.keys() & options.keys() or set(more) & set(settings):
                 return None  # already given, without effect
             try:
-                made = run_from_words(**options | flags, settings=settings + more)
+                made = run_from_options(**options | flags, settings=settings + more)
                 break
             except ValueError:
                 continue

@@ -1,14 +1,18 @@
-"""The settings to start from, by data and backbone: what `proxysynth train DATA` trains with."""
+"""Default settings by data and backbone, and a Run from the options of `proxysynth train`."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from proxysynth.losses import LOSSES
 from proxysynth.models.backbones import BACKBONES
-from proxysynth.training.run import Run
-from proxysynth.values import nearest
+from proxysynth.regularizers import REGULARIZERS, VirtualSoftmax
+from proxysynth.training.run import KINDS, Run
+from proxysynth.training.split import Split
+from proxysynth.values import look_up, nearest, parse_field, parse_settings
 
 PHOTOGRAPHS: dict[str, Any] = {
     "backbone": "efficientnet_lite0",
@@ -19,10 +23,16 @@ PHOTOGRAPHS: dict[str, Any] = {
     "weight_decay": 1e-4,
     "precision": "auto",
 }
-# A backbone that knows something already: small steps for it, larger ones for the layer that does
-# not, which starts alone; batch norm keeps its statistics.
+# A pretrained backbone gets a small learning rate; the new embedding layer gets a larger one and is
+# trained alone at first; batch norm keeps its statistics.
 FINE_TUNING: dict[str, Any] = {"lr": 1e-4, "embedding_lr": 1e-3, "freeze_batch_norm": True}
-ENOUGH_FOR_WARMUP = 5  # epochs; of fewer, the backbone needs every one
+ENOUGH_FOR_WARMUP = 5  # with fewer epochs, the backbone is trained in all of them
+
+# Fields that have a place of their own on the command line.
+NOT_SET = {
+    "data": "give the data as the first argument of the command",
+    "regularizer.loss": "name the loss with --loss",
+}
 
 
 def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
@@ -53,6 +63,55 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
         warm = 1 if chosen.get("epochs", Run.epochs) >= ENOUGH_FOR_WARMUP else 0
         chosen = {**FINE_TUNING, "warmup_epochs": warm, **chosen}
     return Run(**chosen)
+
+
+def run_from_options(
+    data: str = "glyphs",
+    loss: str = "norm_softmax",
+    regularizer: str = "proxy_synthesis",
+    settings: Sequence[str] | Mapping[str, Any] = (),
+    **options: Any,
+) -> Run:
+    """The run that the options of `proxysynth train` describe, on top of the data's defaults.
+
+    Args:
+        data: "glyphs", a folder, a CSV, or "name:ROOT".
+        loss: a key of `LOSSES`.
+        regularizer: a key of `REGULARIZERS`.
+        settings: "field=value", "loss.field=value", "regularizer.field=value" and
+            "split.field=value"; or the same as a mapping from fields to values.
+        options: fields of `Run` that have an option of their own; None leaves the default.
+    """
+    kinds = {
+        "loss": look_up(loss, LOSSES, "loss"),
+        "regularizer": look_up(regularizer, REGULARIZERS, "regularizer"),
+        "split": Split,
+    }
+    parts: dict[str, dict[str, Any]] = {"loss": {}, "regularizer": {}, "split": {}, "": {}}
+    if not isinstance(settings, Mapping):
+        settings = parse_settings(settings)
+    for path, value in settings.items():
+        part, _, name = path.rpartition(".")
+        if path in kinds:
+            raise ValueError(f"{path} cannot be set as a whole: set a field, as {path}.FIELD=VALUE")
+        if part not in parts:
+            raise ValueError(f"cannot set {path}: unknown part {part!r}: {nearest(part, kinds)}")
+        if path in NOT_SET:
+            raise ValueError(f"{path} cannot be set: {NOT_SET[path]}")
+        kind = kinds.get(part, Run)
+        if kind is None:
+            raise ValueError(f"cannot set {path}: the regularizer 'none' has no fields")
+        parts[part][name] = parse_field(kind, name, value, KINDS)
+
+    method = kinds["loss"](**parts["loss"])
+    if kinds["regularizer"] is VirtualSoftmax and parts[""].get("task") == "classification":
+        parts["regularizer"].setdefault("clip", None)  # the paper clips for retrieval only (D.4)
+    if kinds["regularizer"] is not None:
+        method = kinds["regularizer"](method, **parts["regularizer"])
+    changes = {name: value for name, value in options.items() if value is not None} | parts[""]
+    if parts["split"]:
+        changes["split"] = Split(**parts["split"])
+    return default_run(data, loss=method, **changes)
 
 
 def _has_published_weights(backbone: str) -> bool | None:

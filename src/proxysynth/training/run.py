@@ -23,65 +23,71 @@ BEST_BY = ("recall@1", "r_precision", "map@r", "accuracy")
 class Run:
     """One training. Equal runs give equal weights; `identity` is its hash.
 
-    What may differ from machine to machine without changing what is learnt (device, workers,
-    folders) is not here but in `Resources`. The defaults are those of the embedded glyphs;
-    `default_run` has the ones for photographs.
+    What differs between machines without changing the result (device, workers, folders) is in
+    `Resources`. The defaults are those for the built-in glyphs; `default_run` has those for
+    photographs. `proxysynth train --show-config` prints this list.
 
     Args:
-        data: "glyphs", a folder with a sub-folder per class, a CSV, or "name:ROOT".
-        split: which of its classes are seen, see `Split`.
-        skip_bad: leave out pictures that cannot be read instead of stopping.
-        loss: a loss, or a regulariser that holds one.
-        task: "retrieval" of classes never seen; or "classification" of the seen ones, whose
-            accuracy is then measured too.
+        data: "glyphs", a folder with one sub-folder per class, a CSV file, or "name:ROOT".
+        split: which classes are seen in training, see `Split`.
+        skip_bad: skip unreadable images instead of stopping.
+        loss: a loss, or a regularizer that holds one.
+        task: "retrieval" of unseen classes, or "classification" of the seen ones, which also
+            reports accuracy.
 
-        backbone: a name in `models.BACKBONES`, `package.module:function` or `timm:name`.
-        width: a factor on its channels, for those that have one.
-        dim: of the embeddings; None keeps the backbone's features.
+        backbone: a name in `models.BACKBONES`, "package.module:function" or "timm:name".
+        width: factor on the number of channels, for backbones that support it.
+        dim: dimension of the embeddings; None keeps the backbone's features.
         pooling: "average", "max" or "both".
-        pretrained: start from published weights; None leaves it to the backbone.
+        pretrained: start from published weights; None leaves the choice to the backbone.
         weights: a file of weights to start from instead.
-        pixels: what a pixel's numbers are, a key of `data.PIXELS`; None is the backbone's own.
-        image_size: the pictures' side; None is that of pictures in memory, else the backbone's.
-        freeze_batch_norm: keep the statistics of batch norm as they are at the start.
+        pixels: how pixels are normalized, a key of `data.PIXELS`; None uses the backbone's own.
+        image_size: side of the input images in pixels; None uses the size of in-memory images,
+            otherwise the backbone's.
+        freeze_batch_norm: keep the statistics of batch norm fixed.
 
-        transforms: what crops: "conventional" a random part, tested on the middle of the resized
-            picture; "mlrc" the same after resizing; "pad_crop" a square of the picture in a border.
-        augment: random crops and flips in training, else the pictures as they are tested.
-        crop_scale: least and most of the area that a random crop keeps.
-        flip: how often it is mirrored.
-        cache_side: the short side at which photographs are kept after they were first decoded;
-            None is what testing resizes to, 0 decodes the original every time.
+        transforms: "conventional" crops a random area and tests on the center of the resized
+            image; "mlrc" does the same after resizing; "pad_crop" crops a padded image.
+        augment: random crops and flips in training; otherwise images look as they do in tests.
+        crop_scale: smallest and largest fraction of the area that a random crop keeps.
+        flip: probability of a horizontal flip.
+        cache_side: short side of the cached photographs in pixels; None uses the size for testing,
+            0 decodes the original every time.
 
-        sampler: "shuffled", or "m_per_class" for batches with `m` pictures of each class.
-        epochs: how often the pictures are gone through.
-        batch_size: pictures per step, of all processes together.
-        shard_proxies: each process holds c / world proxies instead of all.
-        negatives: with sharded proxies, the fraction of the classes that take part in a step
-            besides those of the batch.
+        sampler: "shuffled", or "m_per_class" for batches with `m` images of each class.
+        m: images per class in a batch, for the sampler "m_per_class".
+        epochs: passes over the training images.
+        batch_size: images per step, over all processes.
+        shard_proxies: split the proxies between the processes.
+        negatives: with sharded proxies, the fraction of classes that take part in a step besides
+            those of the batch.
 
         optimizer: "adam", "adamw", "rmsprop" or "sgd".
-        proxy_optimizer: of the proxies: the "same", or "rowwise", which remembers one number for
-            each of very many, see `rowwise`.
-        lr, embedding_lr, proxy_lr: learning rates of the backbone, of the embedding layer (None:
-            as the backbone) and of the proxies.
-        weight_decay, momentum, eps: of the optimizer, where it has them.
-        schedule: how the rates change: "constant", "step" (times `decay` after each of
-            `decay_epochs`), "cosine" or "one_cycle".
-        warmup_epochs: so many first epochs train the embedding layer and the proxies only.
-        clip_norm, clip_value: limits of the gradient, as a whole and for each number.
+        proxy_optimizer: "same" as the network's, or "rowwise", which stores one number per proxy.
+        lr: learning rate of the backbone.
+        embedding_lr: learning rate of the embedding layer; None uses `lr`.
+        proxy_lr: learning rate of the proxies.
+        weight_decay: weight decay of the optimizer.
+        momentum: momentum of "sgd" and "rmsprop".
+        eps: epsilon of the optimizer, where it has one.
+        schedule: learning rate schedule: "constant", "step", "cosine" or "one_cycle".
+        decay_epochs: epochs after which the schedule "step" multiplies the rates by `decay`.
+        decay: factor of the schedule "step".
+        warmup_epochs: first epochs, which train only the embedding layer and the proxies.
+        clip_norm: largest norm of the gradient; None does not clip.
+        clip_value: largest absolute value of each gradient entry; None does not clip.
 
-        precision: "float32"; "bfloat16" mixed; "auto" mixed where the device is built for it.
-        channels_last: lay out pictures and weights as convolutions like them best.
-        compile: translate the network with torch.compile.
+        precision: "float32", mixed "bfloat16", or "auto": mixed where the device supports it well.
+        channels_last: use the channels-last memory format.
+        compile: compile the network with torch.compile.
 
-        seed: of everything that is drawn.
-        report_epoch: whose metrics count: "last"; "best" on classes held out of the seen ones;
-            "best_on_test" as the literature often does, which flatters.
-        best_by: the metric that chooses it.
-        patience: stop after so many evaluations without a better one; 0 never does.
-        evaluate_every: epochs between evaluations; the last epoch always has one.
-        ks: of Recall@k; empty for the data set's usual ones.
+        seed: seed of all randomness.
+        report_epoch: the epoch whose metrics are reported: "last"; "best" on classes held out of
+            the seen ones; "best_on_test", common in the literature but optimistic.
+        best_by: the metric that chooses the best epoch.
+        patience: stop after this many evaluations without improvement; 0 never stops early.
+        evaluate_every: epochs between evaluations; the last epoch is always evaluated.
+        ks: the k of Recall@k; empty uses the usual ones of the dataset.
     """
 
     data: str = "glyphs"

@@ -1,0 +1,150 @@
+"""A run's settings as a TOML or JSON file: `train --config FILE` and `train --show-config`.
+
+    data = "photos"
+    epochs = 30
+    [loss]
+    name = "arcface"
+    m2 = 0.2
+
+Tables are `loss`, `regularizer` and `split`; `loss` and `regularizer` may also be just a name. The
+string "none" stands for None, which TOML does not have.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+import textwrap
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from proxysynth.losses import LOSSES
+from proxysynth.regularizers import REGULARIZERS
+from proxysynth.training.run import KINDS, Run
+from proxysynth.training.split import Split
+from proxysynth.values import KIND, decode, encode
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NAME = "name"
+TABLES = ("loss", "regularizer", "split")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The arguments of `run_from_options` that a file gives."""
+
+    data: str | None = None
+    loss: str | None = None
+    regularizer: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def read_config(path: Path) -> Config:
+    """The settings in a TOML file, a JSON file of the same layout, or a `run.json`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        loaded = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--config {path}: cannot be read as TOML or JSON: {error}") from error
+    if isinstance(loaded, dict) and isinstance(loaded.get("run"), dict):
+        loaded = loaded["run"]
+    if not isinstance(loaded, dict):
+        raise ValueError(f"--config {path}: expected fields of a run, got {type(loaded).__name__}")
+    if KIND in loaded:
+        loaded = to_dict(decode(loaded, KINDS))
+    names: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    for key, value in loaded.items():
+        if key in TABLES and isinstance(value, Mapping):
+            settings |= {f"{key}.{name}": item for name, item in value.items() if name != NAME}
+            if NAME in value:
+                names[key] = str(value[NAME])
+        elif key in ("data", "loss", "regularizer"):
+            names[key] = str(value)
+        else:
+            settings[key] = value
+    return Config(names.get("data"), names.get("loss"), names.get("regularizer"), settings)
+
+
+def to_dict(run: Run) -> dict[str, Any]:
+    """A run in the layout of a configuration file; plain fields before tables."""
+    fields: dict[str, Any] = {k: v for k, v in encode(run).items() if k not in (KIND, *TABLES)}
+    loss, regularizer = run.loss, None
+    if type(loss) in REGULARIZERS.values():
+        loss, regularizer = loss.loss, loss  # type: ignore[union-attr]
+    return {
+        **fields,
+        "loss": _table(loss, LOSSES),
+        "regularizer": _table(regularizer, REGULARIZERS),
+        "split": {k: v for k, v in encode(run.split).items() if k != KIND},
+    }
+
+
+def _table(value: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """A loss or regularizer as a table with its name on the command line."""
+    if value is None:
+        return {NAME: "none"}
+    name = next((name for name, kind in kinds.items() if kind is type(value)), None)
+    if name is None:
+        raise ValueError(
+            f"{type(value).__name__} has no name on the command line: train such a run from Python"
+        )
+    return {NAME: name, **{k: v for k, v in encode(value).items() if k not in (KIND, "loss")}}
+
+
+def to_toml(run: Run) -> str:
+    """A run as a TOML file that explains every field."""
+    content = to_dict(run)
+    lines = ["# A run of `proxysynth train`. Edit it and use it with --config FILE."]
+    plain = {name: value for name, value in content.items() if name not in TABLES}
+    lines += _toml_lines(plain, Run)
+    kinds: dict[str, type | None] = {
+        "loss": LOSSES[content["loss"][NAME]],
+        "regularizer": REGULARIZERS[content["regularizer"][NAME]],
+        "split": Split,
+    }
+    for table, kind in kinds.items():
+        lines += ["", f"[{table}]", *_toml_lines(content[table], kind)]
+    return "\n".join(lines)
+
+
+def _toml_lines(fields: Mapping[str, Any], kind: type | None) -> list[str]:
+    about = field_help(kind) if kind is not None else {}
+    lines = []
+    for name, value in fields.items():
+        comment = textwrap.wrap(about.get(name, ""), 98)
+        lines += ["", *(f"# {line}" for line in comment)] if comment else []
+        lines.append(f"{name} = {_toml(value)}")
+    return lines
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def field_help(kind: type) -> dict[str, str]:
+    """What the section "Args:" of a class's docstring says about each field, and its choices."""
+    arguments = (inspect.getdoc(kind) or "").partition("Args:")[2]
+    entries = re.findall(r"^    ([\w, ]+): (.*(?:\n {8}.*)*)", arguments, re.M)
+    found = {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+    for name, hint in typing.get_type_hints(kind).items():
+        for option in (hint, *typing.get_args(hint)):
+            choices = typing.get_args(option) if typing.get_origin(option) is Literal else ()
+            if not all(f'"{choice}"' in found.get(name, "") for choice in choices):
+                found[name] = f"{found.get(name, '')} [{' | '.join(map(str, choices))}]".strip()
+    return found

@@ -1,0 +1,82 @@
+"""Settings from a file, and a run's settings as a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import proxysynth as ps
+from proxysynth.cli import main
+from proxysynth.cli.config import field_help, to_toml
+from proxysynth.cli.parser import parser
+from proxysynth.cli.train import _run_and_folder
+from proxysynth.training import Run
+from proxysynth.training.defaults import run_from_options
+from proxysynth.values import encode
+
+
+def run_of(*argv: str) -> Run:
+    return _run_and_folder(parser().parse_args(["train", *argv]))[0]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run(),
+        Run(loss=ps.ArcFace(m2=0.2), dim=None, decay_epochs=(3, 5), schedule="step"),
+        run_from_options(loss="softmax", regularizer="virtual_softmax", settings=["split.seed=3"]),
+    ],
+)
+def test_what_show_config_prints_is_a_config(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(to_toml(run))
+    assert run_of("--config", str(tmp_path / "run.toml")) == run
+
+
+def test_a_run_json_is_a_config(tmp_path: Path) -> None:
+    run = Run(loss=ps.ProxySynthesis(ps.CosFace(), mu=2.0), epochs=7)
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({"format": 1, "run": encode(run)}))
+    assert run_of("--config", str(file)) == run
+    changed = run_of("--config", str(file), "--epochs", "3", "--set", "regularizer.mu=1")
+    assert changed == Run(loss=ps.ProxySynthesis(ps.CosFace()), epochs=3)
+
+
+def test_options_take_precedence(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('regularizer = "none"\nepochs = 5\n[loss]\nname = "cosface"\nm3 = 0.3\n')
+    assert run_of("--config", str(file)) == Run(loss=ps.CosFace(m3=0.3), epochs=5)
+    assert run_of("--config", str(file), "--seed", "1", "--loss", "norm_softmax") == Run(
+        loss=ps.NormSoftmax(), epochs=5, seed=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("epochs = ", "run.toml"),
+        ("epohcs = 3", "did you mean 'epochs'?"),
+        ('loss = "arcfase"', "did you mean 'arcface'?"),
+        ("[loss]\nsclae = 3.0", "did you mean 'scale'?"),
+        ("epochs = 1.5", "epochs must be an integer"),
+    ],
+)
+def test_a_wrong_file_is_a_usage_error(text: str, expected: str, tmp_path: Path, capsys) -> None:
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--config", str(tmp_path / "run.toml")])
+    assert ended.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_show_config_as_json_and_as_toml(capsys) -> None:
+    for extra, expected in (["--json"], '"epochs": 4'), ([], "\nepochs = 4\n"):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", "--epochs", "4", "--show-config", *extra])
+        assert ended.value.code == 0
+        assert expected in capsys.readouterr().out
+
+
+def test_every_field_of_a_run_has_a_line_of_help() -> None:
+    assert set(Run.__dataclass_fields__) <= set(field_help(Run))
