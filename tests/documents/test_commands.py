@@ -100,7 +100,7 @@ def _synopses() -> list[str]:
 def test_a_verb_of_the_readme_is_one_the_program_has(line: str) -> None:
     usage = re.split(r"\s{2,}", line)[0].partition(" | ")[0]
     words = usage.replace("[", "").replace("]", "").split()
-    assert parser().parse_args(words[1:]).run_verb
+    assert parser().parse_args(words[1:]).function
 
 
 def test_the_readme_lists_every_verb() -> None:
