@@ -1,7 +1,12 @@
-"""Proxy Synthesis over any proxy-based loss, for embeddings that serve unseen classes.
+"""Deep metric learning for unseen classes: Proxy Synthesis over any proxy-based loss.
 
-The public names are loaded when they are first used: `proxysynth --help` need not wait for torch,
-and a training script that wants one loss does not load the pictures' half of the package.
+    import proxysynth as ps
+
+    loss = ps.ProxySynthesis(ps.NormSoftmax(scale=23.0), alpha=0.4, mu=1.0)
+    value = loss(x, y, p)
+
+Public names and subpackages are imported when they are first used, so that `import proxysynth` and
+`proxysynth --help` do not wait for torch.
 """
 
 from __future__ import annotations
@@ -33,12 +38,17 @@ if TYPE_CHECKING:
         synthesize_over as synthesize_over,
     )
     from proxysynth.retrieval import evaluate as evaluate
-    from proxysynth.search import Index as Index
+    from proxysynth.search.build_index import build_index as build_index
+    from proxysynth.search.export import export as export
+    from proxysynth.search.index import Index as Index
     from proxysynth.training.load import load as load
+    from proxysynth.training.loop import train as train
+    from proxysynth.training.run import Run as Run
+    from proxysynth.training.split import Split as Split
 
 __version__ = "0.1.0"
 
-_PLACES = {
+_NAMES = {
     "losses": (
         "LOSSES", "ArcFace", "CosFace", "MarginSoftmax", "NormSoftmax", "ProxyAnchor", "ProxyNCA",
         "SoftTriple", "Softmax", "SphereFace", "SquaredProxyNCA",
@@ -49,21 +59,27 @@ _PLACES = {
         "synthesize_over",
     ),
     "retrieval": ("evaluate",),
-    "search": ("Index",),
-    "training.load": ("load",),
+    "search": ("Index", "build_index", "export"),
+    "training": ("Run", "Split", "load", "train"),
 }  # fmt: skip
-_HOME = {name: place for place, names in _PLACES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+_SUBPACKAGES = (
+    "data", "distributed", "losses", "models", "paper", "protocols", "regularizers", "report",
+    "retrieval", "search", "training", "web",
+)  # fmt: skip
 
-__all__ = ["__version__", *_HOME]
+__all__ = ["__version__", *_MODULE_OF]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"proxysynth.{name}")
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'proxysynth' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"proxysynth.{_HOME[name]}"), name)
+    value = getattr(importlib.import_module(f"proxysynth.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, *_SUBPACKAGES])

@@ -84,9 +84,6 @@ def parse_field(kind: type, name: str, value: Any, kinds: Mapping[str, type]) ->
     return _convert(value, hints[name], name, kinds)
 
 
-spelt_field = parse_field
-
-
 def digest(value: Any) -> str:
     """Twelve hexadecimal digits that depend on every field of the value and on nothing else.
 

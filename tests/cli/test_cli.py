@@ -240,7 +240,7 @@ from proxysynth.cli import main
 try:
     main({argv!r})
 finally:
-    heavy = {"torch", "matplotlib", "scipy"}
+    heavy = set(["torch", "matplotlib", "scipy"])
     print(sorted(heavy & set(sys.modules)), file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

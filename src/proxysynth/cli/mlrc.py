@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from proxysynth.cli.parser import UsageError, resources, usage_errors
-from proxysynth.data import BENCHMARKS, open_data
+from proxysynth.cli.train import check_exists
 from proxysynth.protocols.mlrc import Study, make_study, run_study
 from proxysynth.protocols.mlrc.settings import parse_changes
 from proxysynth.report.study import PAGE, write_study
@@ -21,9 +20,9 @@ STUDIES = Path("runs") / "mlrc"
 
 
 def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
-    """Search, repeat, write and print the result; or take part where others do."""
+    """Run the study, or join the processes that already do; write and print its result."""
     machine = resources(args)
-    study, folder = _asked(args)
+    study, folder = _study_and_folder(args)
     try:
         outcome = run_study(
             study, folder, storage=args.storage, resources=machine, progress=NestedBars()
@@ -39,10 +38,10 @@ def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
     return {"folder": str(folder), "page": str(page), **result}
 
 
-def _asked(args: argparse.Namespace) -> tuple[Study, Path]:
-    """The study these words ask for, and its folder."""
+def _study_and_folder(args: argparse.Namespace) -> tuple[Study, Path]:
+    """The study that the options describe, and its folder."""
     with usage_errors():
-        _check_there(args.data)
+        check_exists(args.data)
         study = make_study(
             args.data,
             args.loss,
@@ -55,11 +54,3 @@ def _asked(args: argparse.Namespace) -> tuple[Study, Path]:
             **parse_changes(args.settings),
         )
     return study, args.out or STUDIES / study.name
-
-
-def _check_there(data: str) -> None:
-    """Data that cannot be found is a mistyped word."""
-    name, colon, root = data.partition(":")
-    place = root if colon and name in BENCHMARKS else data
-    if data != "glyphs" and not os.path.exists(os.path.expanduser(place)):
-        open_data(data)

@@ -90,8 +90,9 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
         config = Config() if args.config is None else read_config(args.config)
         loss = args.loss or config.loss or "norm_softmax"
         regularizer = args.regularizer or config.regularizer or "proxy_synthesis"
+        data = config.data if args.data is None else args.data
         run = run_from_options(
-            args.data or config.data or "glyphs",
+            "glyphs" if data is None else data,
             loss,
             regularizer,
             _settings(args, config, loss, regularizer),

@@ -22,7 +22,7 @@ from proxysynth.training.defaults import default_run
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import KINDS, Run
 from proxysynth.training.split import Split
-from proxysynth.values import digest, encode, look_up, spelt_field
+from proxysynth.values import digest, encode, look_up, parse_field, parse_settings
 
 from .spaces import PROXY_LR, Space, build_loss, run_fields, space_of
 
@@ -247,21 +247,18 @@ def parse_changes(settings: Sequence[str]) -> dict[str, Any]:
     """
     changes: dict[str, Any] = {}
     split: dict[str, Any] = {}
-    for setting in settings:
-        path, equals, text = setting.partition("=")
-        if not equals or not path:
-            raise ValueError(f"--set takes field=value, got {setting!r}")
+    for path, text in parse_settings(settings).items():
         part, _, name = path.rpartition(".")
         if path == "proxy_lr" or path in SEARCHED or part in SEARCHED:
-            raise ValueError(f"--set {setting}: {path} is searched, remove it")
+            raise ValueError(f"--set {path}: the field is searched, remove it")
         if path in FIXED_BY_PROTOCOL:
-            raise ValueError(f"--set {setting}: {path} is fixed by the protocol, remove it")
+            raise ValueError(f"--set {path}: the field is fixed by the protocol, remove it")
         if part == "split":
-            split[name] = spelt_field(Split, name, text, KINDS)
+            split[name] = parse_field(Split, name, text, KINDS)
         elif part:
-            raise ValueError(f"--set {setting}: unknown part {part!r}, only split has fields")
+            raise ValueError(f"--set {path}: unknown part {part!r}, only split has fields")
         else:
-            changes[name] = spelt_field(Run, name, text, KINDS)
+            changes[name] = parse_field(Run, name, text, KINDS)
     if split:
         changes["split"] = Split(**split)
     return changes
