@@ -12,7 +12,7 @@ import torch
 from proxysynth.protocols import EmbeddingDeformation
 from proxysynth.protocols.embedding_deformation import LAMS
 from proxysynth.retrieval.knn import nearest
-from proxysynth.retrieval.ranking import rank
+from proxysynth.retrieval.metrics import rank
 
 
 def clusters(classes=20, each=16, d=12, spread=0.35, seed=0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from proxysynth.retrieval.rounding import rounded
+from proxysynth.retrieval.similarity import rounded
 from proxysynth.web.coarse import Coarse, coarse
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.losses.similarity import unit
-from proxysynth.retrieval.inputs import Array, as_embeddings, as_labels
 from proxysynth.retrieval.knn import nearest
+from proxysynth.retrieval.similarity import Array, as_embeddings, as_labels
 
 Ints = NDArray[np.int64]
 

@@ -1,7 +1,6 @@
-"""Retrieval: exact neighbours and measures of them. Knows embeddings and labels, nothing else."""
+"""Retrieval: exact nearest neighbors and metrics. Knows embeddings and labels, nothing else."""
 
 from proxysynth.retrieval.knn import Neighbors, nearest
-from proxysynth.retrieval.metrics import evaluate, summarize
-from proxysynth.retrieval.ranking import Ranking, rank
+from proxysynth.retrieval.metrics import Ranking, evaluate, rank, summarize
 
 __all__ = ["Neighbors", "Ranking", "evaluate", "nearest", "rank", "summarize"]

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from proxysynth.retrieval.inputs import Array, as_embeddings, as_labels, unit
+from proxysynth.retrieval.similarity import Array, as_embeddings, as_labels, unit
 
 ROUNDS = 256
 """Draws of first centres. Up to so many clusters this is k-means++; beyond, several are drawn at

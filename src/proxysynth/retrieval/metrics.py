@@ -1,4 +1,4 @@
-"""Measures of retrieval: Recall@k, P@1, R-precision, MAP@R and, on request, NMI.
+"""Retrieval metrics: Recall@k, P@1, R-precision, MAP@R and, on request, NMI.
 
     Recall@k     a positive is among the k nearest                          1 or 0 per query
     P@1          the nearest is a positive, which is Recall@1
@@ -13,11 +13,35 @@ is gathered as a whole, and MAP@R also rewards the order.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from proxysynth.retrieval.clustering import clustering_nmi
-from proxysynth.retrieval.inputs import Array, is_whole
-from proxysynth.retrieval.ranking import Ranking, rank
-from proxysynth.retrieval.sweep import Progress
+from proxysynth.retrieval.counting import ranks_by_counting
+from proxysynth.retrieval.ranking import (
+    STEP,
+    Arrangement,
+    Progress,
+    ranks_by_selection,
+    round_up,
+)
+from proxysynth.retrieval.similarity import (
+    Array,
+    as_embeddings,
+    as_labels,
+    check_dimensions,
+    check_size,
+    compute_type,
+    is_integer,
+)
+
+BLOCK = 80 * STEP
+"""Side of a block: large enough for a fast product, small enough to stay in the cache."""
+
+MANY = 24
+"""Positives per query, on average, from which selecting is faster than counting."""
 
 
 def evaluate(
@@ -33,25 +57,26 @@ def evaluate(
 ) -> dict[str, float]:
     """How well queries retrieve their class, as fractions in [0, 1].
 
-    Exact, streamed in blocks, by cosine similarity; ties go to the lower gallery index. Without a
-    gallery the queries are their own and a query never retrieves itself, whatever its duplicates.
+    Exact, computed in blocks, by cosine similarity; ties go to the lower gallery index. Without a
+    gallery the queries are their own gallery, and a query never retrieves itself, whatever its
+    duplicates.
 
     Args:
-        embeddings: (n, d) the queries, a tensor or an array; they need not be normalised.
-        labels: (n,) whole numbers of any value.
-        gallery, gallery_labels: (N, d) and (N,), where the queries are not their own gallery.
+        embeddings: (n, d) the queries, a tensor or an array; need not be normalized.
+        labels: (n,) integers of any value.
+        gallery, gallery_labels: (N, d) and (N,), if the queries are not their own gallery.
         ks: the k of Recall@k.
         nmi: also cluster the embeddings into as many clusters as classes and compare.
-        block: side of the blocks of the similarity matrix; only speed and memory depend on it.
-        progress: called with the number of blocks done and of all blocks.
+        block: side of the blocks of the similarity matrix; affects speed and memory only.
+        progress: called with the number of blocks done and the number of all blocks.
 
     Returns:
-        `recall@k` for every k, `precision@1`, `r_precision`, `map@r`, `nmi` on request;
-        `queries`, the number averaged over, and `queries_without_positive`, left out of it.
+        `recall@k` for every k, `precision@1`, `r_precision`, `map@r`, `nmi` on request; `queries`,
+        the number averaged over, and `queries_without_positive`, which are left out.
     """
     ks = check_ks(ks)
     if nmi and gallery is not None:
-        raise ValueError("nmi is of one set of embeddings, but a gallery came too: leave one out")
+        raise ValueError("nmi is defined for one set of embeddings: omit nmi or gallery")
     ranking = rank(
         embeddings,
         labels,
@@ -60,37 +85,110 @@ def evaluate(
         block=block,
         progress=progress,
     )
-    measures = summarize(ranking, ks)
+    metrics = summarize(ranking, ks)
     if nmi:
-        measures["nmi"] = clustering_nmi(embeddings, labels)
-    return measures
+        metrics["nmi"] = clustering_nmi(embeddings, labels)
+    return metrics
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What became of each of n queries, in the given order.
+
+    Attributes:
+        positives: (n,) R, how many of the gallery are of the query's class, itself excluded.
+        first: (n,) the rank from 0 of the nearest positive; -1 where there is none.
+        r_precision: (n,) the fraction of positives among the R nearest.
+        average_precision: (n,) at R: the precision at the rank of each positive among the R
+            nearest, summed and divided by R.
+    """
+
+    positives: Tensor
+    first: Tensor
+    r_precision: Tensor
+    average_precision: Tensor
+
+    @property
+    def answerable(self) -> Tensor:
+        """(n,) whether the query has a positive at all; the others are in no average."""
+        return self.positives > 0
+
+    def found(self, k: int) -> Tensor:
+        """(n,) whether a positive is among the k nearest."""
+        return self.answerable & (self.first < k)
+
+
+@torch.inference_mode(False)  # our threads could not write to tensors made in inference mode
+def rank(
+    embeddings: Array,
+    labels: Array,
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
+    block: int | None = None,
+    progress: Progress | None = None,
+) -> Ranking:
+    """Rank the gallery for every query, exactly, and keep what the metrics need.
+
+    Without a gallery a query is excluded from its own results by its index, so a duplicate of it is
+    a neighbor like any other. With a gallery nothing is excluded. See `evaluate` for the arguments.
+    """
+    x = as_embeddings(embeddings)
+    y = as_labels(labels, len(x)).to(x.device)
+    g, gy = None, None
+    if gallery is not None and gallery_labels is not None:
+        g = as_embeddings(gallery, "gallery")
+        check_dimensions(x, g, "embeddings")
+        x, g = x.to(compute_type(x, g)), g.to(x.device, compute_type(x, g))
+        gy = as_labels(gallery_labels, len(g), "gallery_labels", "gallery").to(x.device)
+    elif gallery is not None or gallery_labels is not None:
+        raise ValueError("gallery and gallery_labels must be given together")
+    side = round_up(check_size(block, BLOCK, "block"))
+
+    arrangement = Arrangement.of(x, y, g, gy)
+    R = arrangement.positives()
+    # Similarities in float64 are too long for the sort keys of the selection.
+    many = x.dtype == torch.float32 and int(R.sum()) >= MANY * max(1, arrangement.queries.n)
+    algorithm = ranks_by_selection if many else ranks_by_counting
+    positives = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    first = torch.full_like(positives, -1)
+    precision = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    average = torch.zeros_like(precision)
+    for rows, ranks in algorithm(arrangement, side, progress):
+        some = R[rows] > 0
+        at = arrangement.queries.index[rows][some]
+        positives[at] = R[rows][some]
+        first[at] = ranks.first[some]
+        precision[at] = ranks.right[some] / positives[at].double()
+        average[at] = ranks.gain[some] / positives[at].double()
+    return Ranking(positives.cpu(), first.cpu(), precision.cpu(), average.cpu())
 
 
 def summarize(ranking: Ranking, ks: Iterable[int] = (1, 2, 4, 8)) -> dict[str, float]:
-    """The means over the queries that have a positive; the dict that `evaluate` returns."""
+    """The means over the queries that have a positive: the dict that `evaluate` returns."""
     some = ranking.answerable
     queries = int(some.sum())
     if not queries:
         raise ValueError(
             f"no query has a positive in the gallery (queries: {len(some)}): "
-            "at least one class needs a query and another picture"
+            "at least one class needs a query and another image"
         )
-    measures = {f"recall@{k}": int(ranking.found(k).sum()) / queries for k in check_ks(ks)}
-    measures["precision@1"] = int(ranking.found(1).sum()) / queries
-    measures["r_precision"] = float(ranking.r_precision[some].mean())
-    measures["map@r"] = float(ranking.average_precision[some].mean())
-    measures["queries"] = queries
-    measures["queries_without_positive"] = len(some) - queries
-    return measures
+    metrics = {f"recall@{k}": int(ranking.found(k).sum()) / queries for k in check_ks(ks)}
+    metrics["precision@1"] = int(ranking.found(1).sum()) / queries
+    metrics["r_precision"] = float(ranking.r_precision[some].mean())
+    metrics["map@r"] = float(ranking.average_precision[some].mean())
+    metrics["queries"] = queries
+    metrics["queries_without_positive"] = len(some) - queries
+    return metrics
 
 
 def check_ks(ks: Iterable[int]) -> tuple[int, ...]:
-    """ks as a tuple, or one sentence that says what is wrong with them."""
+    """`ks` as a tuple of integers >= 1."""
     try:
         ks = tuple(ks)
     except TypeError:
-        raise ValueError(f"ks must be several numbers, got {ks!r}: try ks=(1, 2, 4, 8)") from None
+        raise ValueError(f"ks must be a sequence, got {ks!r}: try ks=(1, 2, 4, 8)") from None
     for k in ks:
-        if not is_whole(k) or k < 1:
-            raise ValueError(f"ks must be whole numbers from 1 on, got {k!r}: try ks=(1, 2, 4, 8)")
+        if not is_integer(k) or k < 1:
+            raise ValueError(f"ks must be integers >= 1, got {k!r}: try ks=(1, 2, 4, 8)")
     return tuple(int(k) for k in ks)

@@ -152,7 +152,10 @@ with warnings.catch_warnings():
 
 
 def nonzero(flags: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the nonzero entries of a contiguous matrix, in memory order."""
+    """Rows and columns of the nonzero entries, in the order in which they lie in memory."""
+    if not flags.is_contiguous():
+        column, row = nonzero(flags.T)
+        return row, column
     if flags.device.type != "cpu":
         row, column = flags.nonzero(as_tuple=True)
         return row, column
@@ -276,6 +279,9 @@ class Block:
         S = multiply(x, y, S, spare)
         return cls(S, x.unit * y.unit, error_bound(x.error, y.error), x.grain)
 
+    def rows(self, rows: Tensor) -> Block:
+        return Block(self.S[rows], self.unit, self.error[rows], self.grain)
+
     @property
     def least(self) -> float:
         return LEAST if self.S.dtype == torch.int32 else -torch.inf
@@ -291,6 +297,23 @@ class Block:
         high = t + self.error
         high += self.grain * high.abs()
         return compare(np.greater, self.S, self._bound(high, torch.floor))
+
+    def surpassing(self, S: Tensor) -> Tensor:
+        """(b,) values of S above which a similarity certainly exceeds that of these."""
+        high = self._similarity(S, 1) + self.error
+        high += self.grain * high.abs()
+        return self._bound(high, torch.floor).squeeze(1).where(S.gt(self.least), self.least)
+
+    def equaling(self, S: Tensor) -> Tensor:
+        """(b,) values of S below which a similarity is certainly less than that of these."""
+        low = self._similarity(S, -1) - self.error
+        low -= self.grain * low.abs()
+        return self._bound(low, torch.ceil).squeeze(1).where(S.gt(self.least), self.least)
+
+    def _similarity(self, S: Tensor, sign: int) -> Tensor:
+        """(b, 1) the largest (sign 1) or least (-1) similarities that may have these values."""
+        s = S[:, None] * self.unit
+        return s + sign * (2 * self.grain * s.abs() + self.error)  # 1 / (1 - grain) < 1 + 2 grain
 
     def _bound(self, t: Tensor, to_integer: Callable[[Tensor], Tensor]) -> Tensor:
         """t as S is compared with it."""

@@ -18,7 +18,7 @@ from proxysynth.data import open_picture
 from proxysynth.data.transforms import resized
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder
-from proxysynth.retrieval.inputs import unit
+from proxysynth.retrieval.similarity import unit
 from proxysynth.training.load import Picture, Trained, load
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from proxysynth.retrieval.inputs import Array, as_embeddings, as_matrix, is_whole, unit
+from proxysynth.retrieval.similarity import Array, as_embeddings, as_matrix, is_integer, unit
 from proxysynth.search.describe_model import (
     ModelIdentity,
     PictureEmbedder,
@@ -253,7 +253,7 @@ class Index:
                 f"vectors must have the {self.dim} dimensions of the index, got {x.shape[1]}: "
                 "embed them with its own model"
             )
-        if not is_whole(k) or k < 1:
+        if not is_integer(k) or k < 1:
             raise ValueError(f"k must be a whole number from 1 on, got {k!r}")
         if threshold is not None and not -1 <= threshold <= 1:
             raise ValueError(f"threshold is a cosine, from -1 to 1, got {threshold!r}")

@@ -2,7 +2,7 @@
 
 A search in float32 is as slow as memory: every row is read for every batch of queries. In eight
 bits it is a quarter of that, and processors multiply bytes faster. How far such a similarity may
-be off is known (`retrieval/rounding`), so few rows remain that may be among the nearest,
+be off is known (`retrieval/similarity`), so few rows remain that may be among the nearest,
 
     s'(x, y) >= s'_k - 2 e          s'_k the k-th largest,  e the most that one may be off
 
@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.retrieval.inputs import unit
-from proxysynth.retrieval.rounding import Rounded, rounded, slack, types_that_pay
+from proxysynth.retrieval.similarity import Rounded, error_bound, fast_types, rounded, unit
 from proxysynth.search.search import Ranked, decide, nearest_rows
 
 LARGEST = 2**28
@@ -57,7 +56,7 @@ class Coarse:
         """
         short = rounded(x, self._held.x.dtype)
         S = _product(short, self._held)
-        e = slack(short.off, self._held.off) + 1.1 * short.grain
+        e = error_bound(short.error, self._held.error) + 1.1 * short.grain
         numbers = None if among is None else torch.from_numpy(among)
         for query, row in enumerate(leave_out or ()):
             if row is not None:
@@ -87,12 +86,12 @@ def coarse(rows: Tensor) -> Coarse | None:
     """The rows in the shortest type that pays here; None where none does, or they are too many."""
     if rows.numel() > LARGEST:
         return None
-    dtype = types_that_pay(rows.device, rows.shape[1])[0]
+    dtype = fast_types(rows.device, rows.shape[1])[0]
     if dtype == torch.float32:
         return None
     held = rounded(unit(rows.clone()), dtype)
     # A damaged file may hold what is no number: nothing is known of such a row's error.
-    return Coarse(rows, held) if bool(held.off.isfinite().all()) else None
+    return Coarse(rows, held) if bool(held.error.isfinite().all()) else None
 
 
 def _product(x: Rounded, y: Rounded) -> Tensor:

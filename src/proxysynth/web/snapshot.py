@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.retrieval.inputs import unit
+from proxysynth.retrieval.similarity import unit
 from proxysynth.search.index import Hit, Index
 from proxysynth.training.run_folder import find_run
 
