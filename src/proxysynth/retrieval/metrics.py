@@ -40,7 +40,7 @@ from proxysynth.retrieval.similarity import (
 BLOCK = 80 * STEP
 """Side of a block: large enough for a fast product, small enough to stay in the cache."""
 
-MANY = 24
+MANY = 32
 """Positives per query, on average, from which selecting is faster than counting."""
 
 
