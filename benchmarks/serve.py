@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.serve_load import Load, Request, drive
-from proxysynth.search.describe_model import ModelIdentity, open_model
-from proxysynth.search.store_index import store_index
+from proxysynth.search.index_file import write_index
+from proxysynth.search.model import ModelIdentity, open_model
 from proxysynth.training import Run
 from proxysynth.training.prepare import make_network, resized_side
 from proxysynth.training.run_folder import Recorded, write_run
@@ -116,7 +116,7 @@ def write(file: Path, root: Path, model: ModelIdentity, x: NDArray[Any], name: s
     paths = [f"{name}{i:07d}.jpg" for i in range(len(x))]
     labels = [f"class{i // 10:06d}" for i in range(len(x))]
     stamps = np.zeros((len(x), 2), dtype=np.int64)
-    store_index(file, model, root, paths, labels, stamps, [np.ascontiguousarray(x)])
+    write_index(file, model, root, paths, labels, stamps, [np.ascontiguousarray(x)])
 
 
 def vectors(x: NDArray[np.float32], most: int = 256) -> list[Request]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         synthesize_over as synthesize_over,
     )
     from proxysynth.retrieval import evaluate as evaluate
-    from proxysynth.search.build_index import build_index as build_index
+    from proxysynth.search.build import build_index as build_index
     from proxysynth.search.export import export as export
     from proxysynth.search.index import Index as Index
     from proxysynth.training.load import load as load

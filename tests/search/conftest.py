@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxysynth.search.build_index import build_index
-from proxysynth.search.describe_model import open_model
+from proxysynth.search.build import update_index
+from proxysynth.search.model import open_model
 from proxysynth.training import Run, train
 from training.tiny_pictures import pictures
 
@@ -53,4 +53,4 @@ def photos(tmp_path):
 
 @pytest.fixture
 def index_file(model, photos, tmp_path):
-    return build_index(model, photos, tmp_path / "shop.index").file
+    return update_index(model, photos, tmp_path / "shop.index").file

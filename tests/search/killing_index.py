@@ -18,15 +18,15 @@ from pathlib import Path
 
 import torch
 
-from proxysynth.search import Index, embed_files
-from proxysynth.search.build_index import build_index
-from proxysynth.search.describe_model import open_model
+from proxysynth.search import Index, build as module
+from proxysynth.search.build import update_index
+from proxysynth.search.model import open_model
 
 
 def main() -> None:
     run, base = sys.argv[1], Path(sys.argv[2])
     kills, draw = int(sys.argv[3]), random.Random(int(sys.argv[4]))
-    embed_files.AT_ONCE = 4  # several blocks in the journal
+    module.AT_ONCE = 4  # several blocks in the journal
     model, photos, out = open_model(run, "cpu"), base / "photos", base / "shop.index"
     pictures = sorted(photos.rglob("*.png"))
     aside = base / "aside"
@@ -37,7 +37,7 @@ def main() -> None:
         if pid:
             return pid
         try:
-            build_index(model, photos, out, journal_seconds=0)
+            update_index(model, photos, out, journal_seconds=0)
         except BaseException as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             os._exit(1)

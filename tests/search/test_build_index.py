@@ -1,5 +1,6 @@
 import errno
 import os
+import sqlite3
 import threading
 
 import numpy as np
@@ -8,13 +9,12 @@ import torch
 from PIL import Image
 
 from proxysynth.errors import TrainingFailed
-from proxysynth.search import Index, build_index as module
-from proxysynth.search.build_index import build_index
-from proxysynth.search.describe_model import PictureEmbedder
-from proxysynth.search.journal import journal_folder
+from proxysynth.search import Index, build as module
+from proxysynth.search.build import journal_path, update_index
+from proxysynth.search.model import ImageEmbedder
 
 
-class Counting(PictureEmbedder):
+class Counting(ImageEmbedder):
     """The model, and which files it was asked to open; breaks off where it is told to."""
 
     def __init__(self, model, stop_after=None):
@@ -37,9 +37,7 @@ class Counting(PictureEmbedder):
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    from proxysynth.search import embed_files
-
-    monkeypatch.setattr(embed_files, "AT_ONCE", 2)
+    monkeypatch.setattr(module, "AT_ONCE", 2)
 
 
 def left_over(folder):
@@ -48,14 +46,14 @@ def left_over(folder):
 
 def test_the_next_call_does_what_has_changed(model, photos, tmp_path):
     out = tmp_path / "a.index"
-    first = build_index(model, photos, out)
+    first = update_index(model, photos, out)
     assert (first.items, first.embedded, first.kept, first.written) == (12, 12, 0, True)
     before = {path: out_row(out, path) for path in Index.open(out).paths}
     Image.new("RGB", (40, 40), "red").save(photos / "class1" / "new.png")
     Image.new("RGB", (40, 40), "blue").save(photos / "class2" / "0.png")  # changed
     (photos / "class3" / "1.png").unlink()
     counting = Counting(model)
-    second = build_index(counting, photos, out)
+    second = update_index(counting, photos, out)
     assert sorted(counting.opened_files) == ["0.png", "new.png"]
     assert (second.items, second.embedded, second.kept, second.removed) == (12, 2, 10, 1)
     assert "2 embedded, 10 kept, 1 removed" in second.summary
@@ -77,9 +75,9 @@ def out_row(file, path):
 
 def test_nothing_changed_nothing_written(model, photos, tmp_path):
     out = tmp_path / "a.index"
-    build_index(model, photos, out)
+    update_index(model, photos, out)
     stamp, counting = out.stat(), Counting(model)
-    again = build_index(counting, photos, out)
+    again = update_index(counting, photos, out)
     assert not again.written
     assert counting.opened_files == []
     assert out.stat().st_mtime_ns == stamp.st_mtime_ns
@@ -88,9 +86,9 @@ def test_nothing_changed_nothing_written(model, photos, tmp_path):
 
 def test_a_file_that_is_only_removed(model, photos, tmp_path):
     out = tmp_path / "a.index"
-    build_index(model, photos, out)
+    update_index(model, photos, out)
     (photos / "loose.png").unlink()
-    built = build_index(model, photos, out)
+    built = update_index(model, photos, out)
     assert (built.items, built.embedded, built.removed, built.written) == (11, 0, 1, True)
 
 
@@ -102,7 +100,7 @@ def test_unreadable_files_are_named_and_tried_again(model, photos, tmp_path):
     (photos / "notes.txt").write_text("no picture by its name")
     (photos / ".hidden.png").write_text("nor this")
     out = tmp_path / "a.index"
-    built = build_index(model, photos, out)
+    built = update_index(model, photos, out)
     reasons = dict(built.unreadable)
     names = ("empty.jpg", "page.jpg", "broken.jpg", "pipe.jpg")
     assert set(reasons) == {f"class0/{name}" for name in names}
@@ -112,76 +110,71 @@ def test_unreadable_files_are_named_and_tried_again(model, photos, tmp_path):
     assert "no such file" in reasons["class0/broken.jpg"]
     assert built.items == 12
     Image.new("RGB", (32, 32)).save(photos / "class0" / "page.jpg")
-    again = build_index(model, photos, out)
+    again = update_index(model, photos, out)
     assert (again.embedded, len(again.unreadable)) == (1, 3)
 
 
 def test_a_link_to_itself_is_not_followed(model, photos, tmp_path):
     (photos / "class0" / "round").symlink_to("round")
-    assert build_index(model, photos, tmp_path / "a.index").items == 12
+    assert update_index(model, photos, tmp_path / "a.index").items == 12
 
 
 def test_where_nothing_can_be_read_nothing_is_left(model, tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "empty.jpg").touch()
-    with pytest.raises(ValueError, match="none of 1 pictures"):
-        build_index(model, tmp_path / "photos", tmp_path / "a.index")
+    with pytest.raises(ValueError, match="none of 1 images"):
+        update_index(model, tmp_path / "photos", tmp_path / "a.index")
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
 def test_an_embedding_that_is_no_number_stays_out(model, photos, tmp_path):
-    class Broken(PictureEmbedder):
+    class Broken(ImageEmbedder):
         def embed(self, pictures, workers=None):
             made = super().embed(pictures, workers)
             made[3] = torch.nan
             return made
 
-    built = build_index(Broken(model.model, model.identity), photos, tmp_path / "a.index")
+    built = update_index(Broken(model.model, model.identity), photos, tmp_path / "a.index")
     assert built.items == 11
-    assert built.unreadable[0].reason == "its embedding is not a number"
+    assert built.unreadable[0].reason == "its embedding is not finite"
 
 
 def test_broken_off_and_resumed(model, photos, tmp_path, small_batches):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
-        build_index(Counting(model, stop_after=3), photos, out, journal_seconds=0)
+        update_index(Counting(model, stop_after=3), photos, out, journal_seconds=0)
     assert not out.exists()
     counting = Counting(model)
-    built = build_index(counting, photos, out)
+    built = update_index(counting, photos, out)
     assert (built.resumed, built.embedded, built.items) == (6, 6, 12)
     assert len(counting.opened_files) == 6
     whole = tmp_path / "whole.index"
-    build_index(model, photos, whole)
+    update_index(model, photos, whole)
     torch.testing.assert_close(
         Index.open(out).vectors(), Index.open(whole).vectors(), rtol=0, atol=1e-6
     )
     assert left_over(tmp_path) == []
 
 
-def test_a_journal_with_a_torn_end(model, photos, tmp_path, small_batches):
+def test_a_damaged_journal_is_dropped(model, photos, tmp_path, small_batches):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
-        build_index(Counting(model, stop_after=4), photos, out, journal_seconds=0)
-    journal = journal_folder(out)
-    lines = (journal / "blocks.jsonl").read_bytes()
-    (journal / "blocks.jsonl").write_bytes(lines[: len(lines) - 9])  # a line cut off
-    with open(journal / "vectors.f32", "ab") as file:
-        file.write(b"half a row")
-    with pytest.raises(KeyboardInterrupt):
-        build_index(Counting(model, stop_after=1), photos, out, journal_seconds=0)
-    built = build_index(model, photos, out)
-    assert (built.resumed, built.embedded) == (8, 4)  # 6 before the torn line, 2 after
-    files = [photos / path for path in Index.open(out).paths]
-    torch.testing.assert_close(Index.open(out).vectors(), model.embed(files), rtol=0, atol=1e-6)
+        update_index(Counting(model, stop_after=4), photos, out, journal_seconds=0)
+    journal_path(out).write_bytes(os.urandom(5000))
+    built = update_index(model, photos, out)
+    assert (built.resumed, built.embedded) == (0, 12)
+    assert left_over(tmp_path) == []
 
 
 def test_a_journal_of_another_model_or_folder_is_not_used(model, photos, tmp_path, small_batches):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
-        build_index(Counting(model, stop_after=3), photos, out, journal_seconds=0)
-    about = journal_folder(out) / "about.json"
-    about.write_text(about.read_text().replace(model.identity.weights, "f" * 16))
-    built = build_index(model, photos, out)
+        update_index(Counting(model, stop_after=3), photos, out, journal_seconds=0)
+    with sqlite3.connect(journal_path(out)) as database:
+        old = (model.identity.weights, "f" * 16)
+        database.execute("UPDATE about SET text = replace(text, ?, ?)", old)
+    database.close()
+    built = update_index(model, photos, out)
     assert (built.resumed, built.embedded) == (0, 12)
 
 
@@ -189,14 +182,14 @@ def test_another_model_or_folder_needs_rebuild(model, photos, tmp_path):
     from dataclasses import replace
 
     out = tmp_path / "a.index"
-    build_index(model, photos, out)
-    other = PictureEmbedder(model.model, replace(model.identity, weights="f" * 16))
+    update_index(model, photos, out)
+    other = ImageEmbedder(model.model, replace(model.identity, weights="f" * 16))
     with pytest.raises(ValueError, match=r"made by another model.*--rebuild"):
-        build_index(other, photos, out)
+        update_index(other, photos, out)
     with pytest.raises(ValueError, match=r"is an index of .*photos.*--rebuild"):
-        build_index(model, photos / "class1", out)
+        update_index(model, photos / "class1", out)
     assert len(Index.open(out)) == 12
-    built = build_index(other, photos, out, rebuild=True)
+    built = update_index(other, photos, out, rebuild=True)
     assert built.embedded == 12
     assert Index.open(out).model.weights == "f" * 16
 
@@ -204,22 +197,21 @@ def test_another_model_or_folder_needs_rebuild(model, photos, tmp_path):
 def test_what_is_no_index_is_not_written_over(model, photos, tmp_path):
     (tmp_path / "letter.txt").write_text("dear aunt")
     with pytest.raises(ValueError, match="not an index"):
-        build_index(model, photos, tmp_path / "letter.txt")
+        update_index(model, photos, tmp_path / "letter.txt")
     assert (tmp_path / "letter.txt").read_text() == "dear aunt"
 
 
 @pytest.mark.parametrize("moment", ["journal", "index", "rename"])
 def test_a_full_disk_leaves_the_old_index(model, photos, tmp_path, monkeypatch, moment):
     out = tmp_path / "a.index"
-    build_index(model, photos, out)
+    update_index(model, photos, out)
     data = out.read_bytes()
     Image.new("RGB", (40, 40), "red").save(photos / "new.png")
-    real_fsync, real_replace, calls = os.fsync, os.replace, []
+    real_fsync, real_replace, real_connect = os.fsync, os.replace, sqlite3.connect
 
     def fsync(handle):
-        calls.append(os.readlink(f"/proc/self/fd/{handle}"))
-        wanted = {"journal": "vectors.f32", "index": ".unfinished-a.index"}.get(moment)
-        if wanted and calls[-1].endswith(wanted):
+        place = os.readlink(f"/proc/self/fd/{handle}")
+        if moment == "index" and place.endswith(".unfinished-a.index"):
             raise OSError(errno.ENOSPC, "No space left on device")
         return real_fsync(handle)
 
@@ -228,37 +220,45 @@ def test_a_full_disk_leaves_the_old_index(model, photos, tmp_path, monkeypatch, 
             raise OSError(errno.ENOSPC, "No space left on device")
         return real_replace(source, target)
 
+    def connect(*args, **options):
+        database = real_connect(*args, **options)
+        if moment == "journal":
+            database.execute("PRAGMA max_page_count = 2")  # as if the disk were full
+        return database
+
     with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect)
         patch.setattr(os, "fsync", fsync)
         patch.setattr(os, "replace", replace)
-        with pytest.raises(TrainingFailed, match=r"no space left on device.* is as it was"):
-            build_index(model, photos, out)
+        with pytest.raises(TrainingFailed, match=r"no space left on device.* is unchanged"):
+            update_index(model, photos, out)
     assert out.read_bytes() == data
     assert not (tmp_path / ".unfinished-a.index").exists()
-    assert build_index(model, photos, out).items == 13
+    assert update_index(model, photos, out).items == 13
 
 
 def test_too_little_room_is_said_before_the_work(model, photos, tmp_path, monkeypatch):
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: type("Free", (), {"free": 1000})())
     counting = Counting(model)
-    with pytest.raises(TrainingFailed, match="make room"):
-        build_index(counting, photos, tmp_path / "a.index")
+    with pytest.raises(TrainingFailed, match=r"needs about 0\.\d\d MB .* 0\.00 MB left"):
+        update_index(counting, photos, tmp_path / "a.index")
     assert counting.opened_files == []
+    assert left_over(tmp_path) == []
 
 
 def test_folders_without_pictures(model, tmp_path):
     out = tmp_path / "a.index"
     with pytest.raises(ValueError, match="there is no folder"):
-        build_index(model, tmp_path / "gone", out)
+        update_index(model, tmp_path / "gone", out)
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="is a file"):
-        build_index(model, tmp_path / "file", out)
+        update_index(model, tmp_path / "file", out)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="expected pictures"):
-        build_index(model, tmp_path / "empty", out)
+    with pytest.raises(ValueError, match="expected images"):
+        update_index(model, tmp_path / "empty", out)
     (tmp_path / "empty" / "bad.jpg").write_text("text")
-    with pytest.raises(ValueError, match=r"none of 1 pictures .* can be read.*bad\.jpg"):
-        build_index(model, tmp_path / "empty", out)
+    with pytest.raises(ValueError, match=r"none of 1 images .* can be read.*bad\.jpg"):
+        update_index(model, tmp_path / "empty", out)
     assert not out.exists()
 
 
@@ -270,30 +270,30 @@ def test_links_deep_folders_and_strange_names(model, tmp_path):
     for name in ("x.PNG", "[bold]é\n.png", "日本.png", os.fsdecode(b"caf\xe9.png")):
         Image.new("RGB", (8, 8)).save(deep / name, format="PNG")
     out = tmp_path / "a.index"
-    assert build_index(model, root, out).items == 4
+    assert update_index(model, root, out).items == 4
     index = Index.open(out)
     assert set(index.labels[:]) == {"a"}
     for number in range(4):
         assert index.path(number).is_file()
         assert index.find(index.path(number)) == number
-    assert not build_index(model, root, out).written
+    assert not update_index(model, root, out).written
 
 
 def test_two_at_once(model, photos, tmp_path):
     entered, go_on = threading.Event(), threading.Event()
 
-    class Waiting(PictureEmbedder):
+    class Waiting(ImageEmbedder):
         def embed(self, pictures, workers=None):
             entered.set()
             assert go_on.wait(30)
             return super().embed(pictures, workers)
 
     out, waiting = tmp_path / "a.index", Waiting(model.model, model.identity)
-    first = threading.Thread(target=build_index, args=(waiting, photos, out))
+    first = threading.Thread(target=update_index, args=(waiting, photos, out))
     first.start()
     assert entered.wait(30)
     with pytest.raises(ValueError, match="another process is writing"):
-        build_index(model, photos, out)
+        update_index(model, photos, out)
     go_on.set()
     first.join(30)
     assert len(Index.open(out)) == 12
@@ -301,7 +301,7 @@ def test_two_at_once(model, photos, tmp_path):
 
 
 def test_pictures_without_sub_folders_have_no_labels(model, photos, tmp_path):
-    built = build_index(model, photos / "class1", tmp_path / "flat.index")
+    built = update_index(model, photos / "class1", tmp_path / "flat.index")
     index = Index.open(built.file)
     assert index.labels[:] == [None] * 3
     assert list(index.label_names) == []

@@ -3,7 +3,7 @@ import re
 from PIL import Image
 
 from proxysynth.search import Index
-from proxysynth.search.build_index import build_index
+from proxysynth.search.build import update_index
 from proxysynth.search.contact_sheet import contact_sheet, write_contact_sheet
 
 
@@ -38,7 +38,7 @@ def test_no_name_breaks_the_page(model, tmp_path):
     root.mkdir(parents=True)
     for name in ('"><script>alert(1).png', "plain.png"):
         Image.new("RGB", (9, 9)).save(root / name.replace("/", ""))
-    index = Index.open(build_index(model, tmp_path / "photos", tmp_path / "a.index").file)
+    index = Index.open(update_index(model, tmp_path / "photos", tmp_path / "a.index").file)
     page = contact_sheet(index, ["<b>label/plain.png"], index.search("<b>label/plain.png"))
     assert "<script" not in page
     assert "&lt;script&gt;" in page

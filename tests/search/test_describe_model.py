@@ -8,7 +8,7 @@ from PIL import Image
 
 import proxysynth as ps
 from proxysynth.data import UnreadablePicture
-from proxysynth.search.describe_model import ModelIdentity, open_model
+from proxysynth.search.model import ModelIdentity, open_model
 
 
 def test_it_embeds_as_the_run_does(model, run_folder, photos):
@@ -64,7 +64,7 @@ def test_a_moved_run_is_the_same_model_and_other_weights_are_not(model):
 
 
 def test_one_weight_changes_the_identity(run_folder, model):
-    from proxysynth.search.describe_model import _digest
+    from proxysynth.search.model import _digest
 
     other = open_model(run_folder).model.embedder
     assert _digest(other) == model.identity.weights

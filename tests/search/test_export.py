@@ -11,8 +11,7 @@ from PIL import Image
 
 import proxysynth as ps
 from proxysynth.models.backbones import make_embedder
-from proxysynth.search import export as module, export_onnx
-from proxysynth.search.export import NotTheSame, describe, export
+from proxysynth.search.export import NotTheSame, compare, describe, export
 from proxysynth.training.load import Trained
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import Recorded
@@ -95,8 +94,10 @@ def test_torch_too(run_folder, tmp_path):
 
 def test_a_file_that_differs_is_not_written(run_folder, tmp_path, monkeypatch):
     (tmp_path / "model.onnx").write_text("the old one")
-    real = export_onnx.onnx_embed
-    monkeypatch.setattr(export_onnx, "onnx_embed", lambda path: lambda x: real(path)(x) + 3e-5)
+    module = sys.modules["proxysynth.search.export"]
+    write, real = module._MODEL["onnx"]
+    shifted = (write, lambda path: lambda x: real(path)(x) + 3e-5)
+    monkeypatch.setitem(module._MODEL, "onnx", shifted)
     with pytest.raises(NotTheSame, match=r"they differ by 3\.0e-05, more than 1e-05"):
         export(ps.load(run_folder), "onnx", tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_text() == "the old one"
@@ -106,7 +107,7 @@ def test_a_file_that_differs_is_not_written(run_folder, tmp_path, monkeypatch):
 def test_a_file_for_one_batch_size_only_is_not_written(run_folder):
     model = ps.load(run_folder)
     with pytest.raises(NotTheSame, match="a batch of 2"):
-        module.compare(model, lambda x: model.embedder(x)[:1].detach(), "it")
+        compare(model, lambda x: model.embedder(x)[:1].detach(), "it")
 
 
 def test_what_cannot_be_exported(run_folder, tmp_path, monkeypatch):
@@ -123,7 +124,7 @@ def test_what_cannot_be_exported(run_folder, tmp_path, monkeypatch):
             return images.flatten(1)[:, :8] * (1 if images.sum() > 0 else 2)
 
     fickle = replace(model, embedder=Fickle())
-    with pytest.raises(RuntimeError, match=r"conv4 cannot be exported: torch says") as said:
+    with pytest.raises(RuntimeError, match=r"conv4 cannot be exported: torch reports") as said:
         export(fickle, "torch", tmp_path / "x")
     assert "\n" not in str(said.value)
     monkeypatch.setitem(sys.modules, "onnxscript", None)

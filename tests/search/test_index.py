@@ -5,8 +5,8 @@ from PIL import Image
 
 import proxysynth as ps
 from proxysynth.search import Hit, Index
-from proxysynth.search.build_index import build_index
-from proxysynth.search.describe_model import open_model
+from proxysynth.search.build import update_index
+from proxysynth.search.model import open_model
 from search.made_up import made_up, vectors
 
 
@@ -24,7 +24,7 @@ def test_the_index_of_a_folder(index, photos, run_folder):
     assert index.path(0) == photos / files[0]
     expected = ps.load(run_folder).embed([photos / name for name in files])
     torch.testing.assert_close(index.vectors(), expected, rtol=0, atol=1e-6)
-    assert "12 pictures" in repr(index)
+    assert "12 images" in repr(index)
 
 
 def test_a_picture_finds_itself_first_unless_it_is_of_the_index(index, photos, tmp_path):
@@ -58,7 +58,7 @@ def test_hits_are_those_of_an_independent_product(index, photos):
 
 @pytest.mark.parametrize("query", [None, 3, [None], b"bytes"])
 def test_what_is_no_picture_is_one_sentence(index, query):
-    with pytest.raises(ValueError, match="a picture is a path, an opened file"):
+    with pytest.raises(ValueError, match="an image is a path, an open file"):
         index.search(query)
 
 
@@ -88,11 +88,11 @@ def test_threshold_and_label(index):
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ({"k": 0}, "k must be a whole number from 1 on, got 0"),
-        ({"k": 2.5}, "k must be a whole number"),
-        ({"k": True}, "k must be a whole number"),
-        ({"threshold": 1.5}, "threshold is a cosine"),
-        ({"threshold": float("nan")}, "threshold is a cosine"),
+        ({"k": 0}, "k must be an integer >= 1, got 0"),
+        ({"k": 2.5}, "k must be an integer"),
+        ({"k": True}, "k must be an integer"),
+        ({"threshold": 1.5}, "threshold must be a cosine"),
+        ({"threshold": float("nan")}, "threshold must be a cosine"),
         ({"label": "clas1"}, "no label 'clas1' in the index: did you mean 'class1'"),
     ],
 )
@@ -102,7 +102,7 @@ def test_what_cannot_be_asked(index, asked, expected):
 
 
 def test_queries_that_are_none(index, tmp_path):
-    with pytest.raises(ValueError, match="at least one picture"):
+    with pytest.raises(ValueError, match="at least one image"):
         index.search([])
     with pytest.raises(ValueError, match=r"no/such\.jpg: no such file"):
         index.search("no/such.jpg")
@@ -116,14 +116,14 @@ def test_vectors_that_do_not_fit(index):
         index.search_vectors(torch.ones(1, 3))
     with pytest.raises(ValueError, match="finite"):
         index.search_vectors(torch.full((1, 8), torch.nan))
-    with pytest.raises(ValueError, match="leave_out"):
-        index.search_vectors(torch.ones(2, 8), leave_out=[1])
+    with pytest.raises(ValueError, match="exclude"):
+        index.search_vectors(torch.ones(2, 8), exclude=[1])
 
 
 def test_many_vectors_at_once(tmp_path):
     x = vectors(40, 6)
     index = Index.open(made_up(tmp_path / "a.index", x))
-    hits = index.search_vectors(5 * x[:3], 2, leave_out=[0, None, [2, 5]])
+    hits = index.search_vectors(5 * x[:3], 2, exclude=[0, None, [2, 5]])
     assert [len(one) for one in hits] == [2, 2, 2]
     assert hits[0][0].number != 0
     assert hits[1][0].number == 1
@@ -148,7 +148,7 @@ def test_an_open_index_stays_and_reload_gives_the_new_one(index, model, photos, 
     assert index.reload() is index
     index.embedder()
     (photos / "class0" / "1.png").unlink()
-    build_index(model, photos, index_file)
+    update_index(model, photos, index_file)
     assert index.search("class1/1.png", k=50) == before
     newer = index.reload()
     assert newer.generation != index.generation
@@ -162,11 +162,11 @@ def test_a_run_that_is_gone_or_another(index_file, tmp_path, run_folder, photos)
 
     moved = tmp_path / "moved"
     shutil.copytree(run_folder, moved)
-    file = build_index(open_model(moved), photos, tmp_path / "b.index").file
+    file = update_index(open_model(moved), photos, tmp_path / "b.index").file
     shutil.rmtree(moved)
     index = Index.open(file)
     assert index.search("loose.png", k=1)  # nothing to embed: no model needed
-    with pytest.raises(ValueError, match=r"is gone: put it back, or say with --run"):
+    with pytest.raises(ValueError, match=r"is missing: restore it, or give its folder with --run"):
         index.embedder()
     assert index.embedder(run_folder).dim == 8
     other = Index.open(made_up(tmp_path / "c.index", vectors(4, 8)))

@@ -44,7 +44,7 @@ def test_any_reader_of_safetensors_can_read_it(file):
 
 def test_what_was_written_is_read(file):
     index = Index.open(file)
-    assert len(index) == index.items == 11
+    assert len(index) == 11
     assert index.dim == 4
     assert index.model == identity(4)
     assert index.root == file.parent
@@ -150,11 +150,11 @@ def test_a_file_of_another_kind(tmp_path):
 
 
 def test_paths_out_of_order_are_refused(tmp_path):
-    from proxysynth.search.store_index import store_index
+    from proxysynth.search.index_file import write_index
 
     stamps = np.zeros((2, 2), dtype=np.int64)
     with pytest.raises(ValueError, match="sorted"):
-        store_index(
+        write_index(
             tmp_path / "x", identity(2), tmp_path, ["b", "a"], [None] * 2, stamps, [vectors(2, 2)]
         )
 

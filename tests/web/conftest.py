@@ -35,7 +35,7 @@ def client(shop):
     from fastapi.testclient import TestClient
 
     from proxysynth.search import Index
-    from proxysynth.web.app import create_app
+    from proxysynth.web import create_app
 
     app = create_app(Index.open(shop / "shop.index"))
     with TestClient(app, base_url="http://localhost:8000", raise_server_exceptions=False) as made:
@@ -49,7 +49,7 @@ def address(shop):
     import uvicorn
 
     from proxysynth.search import Index
-    from proxysynth.web.app import create_app
+    from proxysynth.web import create_app
     from proxysynth.web.server import listen
 
     bound = listen("127.0.0.1", 0)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from proxysynth.search.describe_model import ModelIdentity
-from proxysynth.search.store_index import store_index
+from proxysynth.search.index_file import write_index
+from proxysynth.search.model import ModelIdentity
 
 
 def identity(dim: int, weights: str = "0" * 16) -> ModelIdentity:
@@ -24,4 +24,4 @@ def write_vectors(file: Path, x: np.ndarray, name: str = "item", weights: str = 
     labels = [None if i % 5 == 4 else f"label{i % 5}" for i in range(len(rows))]
     stamps = np.zeros((len(rows), 2), dtype=np.int64)
     model = identity(rows.shape[1], weights)
-    store_index(file, model, file.parent, paths, labels, stamps, [rows])
+    write_index(file, model, file.parent, paths, labels, stamps, [rows])

@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from proxysynth.report import write_report
-from proxysynth.search.build_index import build_index
-from proxysynth.search.describe_model import open_model
+from proxysynth.search.build import update_index
+from proxysynth.search.model import open_model
 from proxysynth.training import Run, train
 
 CLASSES = ("apple", "boat", "cup", "drum", "egg & <spoon>", "flag", "gate", "hat")
@@ -41,5 +41,5 @@ def make_shop(place: Path) -> Path:
     )
     train(run, place / "run")
     write_report(place / "run")
-    build_index(open_model(place / "run"), pictures, place / "shop.index")
+    update_index(open_model(place / "run"), pictures, place / "shop.index")
     return place

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from proxysynth.web.batching import Batcher
+from proxysynth.web.service import Batcher
 
 
 def test_waiting_questions_share_calls() -> None:

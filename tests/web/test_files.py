@@ -8,9 +8,8 @@ import os
 import pytest
 from PIL import Image
 
-from proxysynth.web.files import Thumbnails, encoded, open_listed
-from proxysynth.web.limits import Limits
-from proxysynth.web.refusal import Refused
+from proxysynth.web.guard import Limits, Refused
+from proxysynth.web.images import Thumbnails, encoded_image, open_listed
 
 SECRET = b"the secret outside of the index"
 
@@ -72,7 +71,7 @@ def test_what_a_picture_carries_stays(root) -> None:
     exif = Image.Exif()
     exif[0x010E] = "taken at home"
     Image.new("RGB", (64, 48), "red").save(root / "told.jpg", exif=exif, comment=b"a comment")
-    data = encoded(root, "told.jpg", 320, Limits())
+    data = encoded_image(root, "told.jpg", 320, Limits())
     assert b"taken at home" not in data
     assert b"a comment" not in data
     with Image.open(io.BytesIO(data)) as image:
@@ -82,16 +81,16 @@ def test_what_a_picture_carries_stays(root) -> None:
 def test_a_page_under_a_pictures_name_is_not_sent(root) -> None:
     (root / "page.jpg").write_bytes(b"<html><script>alert(1)</script>")
     with pytest.raises(Refused, match="HTML"):
-        encoded(root, "page.jpg", 320, Limits())
+        encoded_image(root, "page.jpg", 320, Limits())
 
 
 def test_thumbnails_are_kept_within_bounds(root) -> None:
-    one = len(encoded(root, "a.jpg", 320, Limits()))
-    held = Thumbnails(Limits(), kept=3 * one)
+    one = len(encoded_image(root, "a.jpg", 320, Limits()))
+    held = Thumbnails(Limits(), cached=3 * one)
     first = held.get("g", 0, root, "a.jpg")
     for number in range(1, 10):
         held.get("g", number, root, "a.jpg")
-    assert len(held._held) == 3
+    assert len(held._cache) == 3
     (root / "a.jpg").unlink()
     assert held.get("g", 9, root, "a.jpg") == first
     with pytest.raises(Refused):

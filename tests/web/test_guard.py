@@ -7,9 +7,7 @@ import json
 
 import pytest
 
-from proxysynth.web.guard import Guard, check_host, is_loopback
-from proxysynth.web.limits import Limits
-from proxysynth.web.refusal import Refused
+from proxysynth.web.guard import Guard, Limits, Refused, check_host, is_loopback
 
 
 @pytest.mark.parametrize(
@@ -18,7 +16,8 @@ from proxysynth.web.refusal import Refused
      "LOCALHOST", "localhost."],
 )  # fmt: skip
 def test_names_of_this_machine(host) -> None:
-    check_host(host)
+    check_host(host, local=True)
+    check_host(host, local=False)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +27,40 @@ def test_names_of_this_machine(host) -> None:
 )  # fmt: skip
 def test_other_names_are_refused_on_loopback(host) -> None:
     with pytest.raises(Refused, match="localhost only"):
-        check_host(host)
+        check_host(host, local=True)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "shop.example.evil", "", "localhost:1@evil"])
+def test_other_machines_are_served_by_address_or_allowed_name(host) -> None:
+    allowed = frozenset(["shop.example"])
+    for good in ("10.0.0.1:8000", "[fe80::1]", "shop.example", "Shop.Example.:80"):
+        check_host(good, False, allowed)
+    with pytest.raises(Refused, match="--allow-host"):
+        check_host(host, False, allowed)
+
+
+@pytest.mark.parametrize(
+    ("headers", "foreign"),
+    [
+        ({}, False),  # not a browser
+        ({"sec-fetch-site": "same-origin", "origin": "http://localhost:8000"}, False),
+        ({"sec-fetch-site": "none"}, False),
+        ({"sec-fetch-site": "cross-site", "origin": "http://evil.example"}, True),
+        ({"sec-fetch-site": "same-site", "origin": "http://localhost:9000"}, True),
+        ({"origin": "http://localhost:8000"}, False),
+        ({"origin": "http://localhost:9000"}, True),
+        ({"origin": "http://evil.example"}, True),
+        ({"origin": "null"}, True),
+    ],
+)
+def test_a_page_of_another_origin_cannot_upload(client, shop, headers, foreign) -> None:
+    data = (shop / "pictures" / "cup" / "0.png").read_bytes()
+    answer = client.post("/api/search", files={"file": data}, headers=headers)
+    assert answer.status_code == (403 if foreign else 200)
+    vector = {"vector": [1.0] * 16}
+    answer = client.post("/api/search/vector", json=vector, headers=headers)
+    assert answer.status_code == (403 if foreign else 200)
+    assert client.get("/api/health", headers=headers).status_code == 200
 
 
 def test_what_is_loopback() -> None:
@@ -86,13 +118,12 @@ def test_a_body_that_trickles_is_cut_off() -> None:
     guard = Guard(reads_everything, Limits(body_seconds=0.05), local=True)
     status, _, body = call(guard, [b"x"] * 1000, delay=0.02)
     assert status == 408
-    assert "did not come within" in json.loads(body)["error"]
+    assert "did not arrive within" in json.loads(body)["error"]
 
 
 def test_every_answer_has_the_headers(client) -> None:
     for path in (
         "/",
-        "/docs",
         "/page/main.js",
         "/api/health",
         "/nothing",
@@ -109,13 +140,13 @@ def test_every_answer_has_the_headers(client) -> None:
         assert "access-control-allow-origin" not in headers
 
 
-def test_a_foreign_name_is_refused_on_loopback_only(shop) -> None:
+def test_a_foreign_name_is_refused_unless_allowed(shop) -> None:
     from fastapi.testclient import TestClient
 
     from proxysynth.search import Index
-    from proxysynth.web.app import create_app
+    from proxysynth.web import create_app
 
-    for local, status in ((True, 421), (False, 200)):
-        app = create_app(Index.open(shop / "shop.index"), local=local)
+    for allow, status in (([], 421), (["evil.example"], 200)):
+        app = create_app(Index.open(shop / "shop.index"), local=False, allow_hosts=allow)
         with TestClient(app, base_url="http://evil.example") as client:
             assert client.get("/api/health").status_code == status

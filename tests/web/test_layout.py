@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from proxysynth.web import layout as module
-from proxysynth.web.layout import layout
-from proxysynth.web.projection import plane
+from proxysynth.web.layout import layout, plane
 
 
 def groups(n: int, d: int, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -15,8 +15,8 @@ pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
 
 from proxysynth.search import Index
-from proxysynth.web.app import create_app
-from proxysynth.web.live_index import LiveIndex
+from proxysynth.web import create_app
+from proxysynth.web.service import LiveIndex
 from web.made_index import write_vectors
 
 
@@ -44,7 +44,7 @@ def test_a_replaced_index_is_noticed_and_old_numbers_are_refused(tmp_path) -> No
         assert new["generation"] != old["generation"]
         answer = client.get("/api/items/3", params={"generation": old["generation"]})
         assert answer.status_code == 409
-        assert answer.json()["error"] == "the index was replaced since: search again"
+        assert answer.json()["error"] == "the index has been replaced: search again"
         assert len(client.get("/api/map").json()["id"]) == 40
 
 
@@ -55,7 +55,7 @@ def test_what_was_taken_stays_whole(tmp_path) -> None:
     taken = live.current
     rows = taken.index.vectors().numpy().copy()
     write_vectors(tmp_path / "an.index", draw.normal(size=(9, 8)), "new")
-    live.look()
+    live.check()
     assert len(live.current.index) == 9
     assert live.current.index.paths[0] == "new0000000.jpg"
     assert taken.index.paths[29] == "old0000029.jpg"
@@ -84,11 +84,11 @@ def test_a_file_that_is_no_index_leaves_the_old_one_in_place(tmp_path, caplog, w
         os.replace(tmp_path / "other", file)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            live.look()
+            live.check()
     assert live.current is taken
     assert len(caplog.records) == 1  # said once
     write_vectors(file, np.random.default_rng(2).normal(size=(6, 4)))
-    live.look()
+    live.check()
     assert len(live.current.index) == 6
 
 

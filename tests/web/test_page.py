@@ -138,7 +138,7 @@ def test_a_text_file_gets_a_sentence_and_the_page_goes_on(open_page, shop, tmp_p
     page.set_input_files("#file", tmp_path / "notes.jpg")
     alert = page.get_by_role("alert")
     alert.wait_for()
-    assert alert.text_content().startswith("The file is not a picture that can be read: ")
+    assert alert.text_content().startswith("The file is not an image that can be read: ")
     assert alert.text_content().endswith(".")
     upload(page, shop / "pictures" / "cup" / "2.png")
     assert not alert.is_visible()
@@ -197,7 +197,7 @@ def test_the_keyboard_is_enough(open_page) -> None:
 
 def test_the_map_shows_hovers_zooms_and_searches(open_page) -> None:
     page = open_page("/#/map")
-    page.get_by_text("48 pictures; those that are alike lie near each other").wait_for()
+    page.get_by_text("48 pictures; similar ones are near each other").wait_for()
     assert page.get_by_text("unseen class").count() == 1  # the legend
     canvas, tip = page.locator("#canvas"), page.locator("#tip")
     inked = """(canvas) => {
@@ -257,12 +257,6 @@ def test_dark_mode_follows_the_system(open_page) -> None:
     )
     assert light == "rgb(255, 255, 255)"
     assert dark == "rgb(20, 22, 26)"
-
-
-def test_the_api_is_described_on_a_page_of_its_own(open_page) -> None:
-    page = open_page("/docs")
-    page.get_by_text("/api/search/vector").wait_for()
-    assert page.locator("article").count() == 11
 
 
 def test_no_file_of_the_page_names_another_host() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from proxysynth.web.projection import evenly, plane
+from proxysynth.web.layout import evenly, plane
 
 
 @pytest.mark.parametrize("n", [3, 50, 5000])

@@ -14,9 +14,8 @@ import pytest
 from PIL import Image
 
 from proxysynth.data.pictures import FORMATS
-from proxysynth.web.limits import Limits
-from proxysynth.web.refusal import Refused
-from proxysynth.web.uploads import check_pixels
+from proxysynth.web.guard import Limits, Refused
+from proxysynth.web.images import check_pixels
 
 
 def saved(kind: str, size=(40, 30), **how) -> bytes:
@@ -121,7 +120,7 @@ def test_many_large_uploads_leave_memory_bounded(client) -> None:
 def test_an_upload_that_is_too_large(client) -> None:
     answer = client.post("/api/search", files={"file": bytes(21 * 2**20)})
     assert answer.status_code == 413
-    assert answer.json()["error"] == "at most 20 MB are taken here: send less"
+    assert answer.json()["error"] == "expected at most 20 MB: send less"
 
 
 def test_an_upload_that_is_too_large_and_does_not_say_so(client) -> None:
@@ -131,14 +130,14 @@ def test_an_upload_that_is_too_large_and_does_not_say_so(client) -> None:
     kind = {"Content-Type": "multipart/form-data; boundary=b"}
     answer = client.post("/api/search", content=pieces, headers=kind)
     assert answer.status_code == 413
-    assert answer.json()["error"] == "at most 20 MB are taken here: send less"
+    assert answer.json()["error"] == "expected at most 20 MB: send less"
 
 
 def test_a_text_file_by_any_name_is_refused_with_a_sentence(client) -> None:
     file = ("holiday.jpg", b"dear diary", "image/jpeg")
     answer = client.post("/api/search", files={"file": file})
     assert answer.status_code == 415
-    assert answer.json()["error"].startswith("the file is not a picture that can be read: ")
+    assert answer.json()["error"].startswith("the file is not an image that can be read: ")
 
 
 def test_nothing_uploaded_is_kept(client, tmp_path, monkeypatch) -> None:

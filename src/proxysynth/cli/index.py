@@ -12,9 +12,9 @@ from rich.console import Console
 
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.errors import TrainingFailed
-from proxysynth.search.build_index import build_index
-from proxysynth.search.describe_model import open_model
+from proxysynth.search.build import update_index
 from proxysynth.search.index import Index
+from proxysynth.search.model import open_model
 from proxysynth.training.bars import Bars
 
 SHOWN = 20  # unreadable files that are named in the terminal
@@ -30,7 +30,7 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
     with usage_errors():
         model = open_model(args.model, args.device)
     with _working():
-        built = build_index(
+        built = update_index(
             model,
             args.folder,
             args.out,

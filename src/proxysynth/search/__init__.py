@@ -1,7 +1,8 @@
-"""From a folder of pictures to a search: the index, its search, exported models, the web page."""
+"""From a folder of images to a search: indexes, exact and approximate search, export."""
 
-from .build_index import build_index
+from .build import build_index
 from .export import export
 from .index import Hit, Index
+from .model import open_model
 
-__all__ = ["Hit", "Index", "build_index", "export"]
+__all__ = ["Hit", "Index", "build_index", "export", "open_model"]

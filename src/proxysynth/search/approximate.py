@@ -1,8 +1,8 @@
-"""Approximate search by FAISS: an inverted file, which looks into the nearest cells only.
+"""Approximate search with FAISS: an inverted file, of which only the nearest cells are searched.
 
-The structure is kept beside the index, in `FILE.faiss`: a safetensors file with FAISS's own bytes
-inside and, in its header, their SHA-256 and the generation of the index they were made from. FAISS
-reads no bytes but those, and a structure of an older index is made anew.
+The structure is kept next to the index, in `FILE.faiss`: a safetensors file with FAISS's own bytes
+and, in its header, their SHA-256 and the generation of the index. FAISS reads only bytes that
+match, and the structure is rebuilt when the index has changed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.files import write_bytes
-from proxysynth.search.search import SPARE, Ranked, decide, nearest_rows
+from proxysynth.retrieval.knn import Neighbors, nearest, top
 
 if TYPE_CHECKING:
     from proxysynth.search.index import Index
 
 KS = (1, 10, 100)
-SAMPLE = 200  # pictures of the index whose neighbours are looked up both ways
-ENOUGH = 0.98  # of the 10 nearest: cells are added to the search until so many are found
-PER_CELL = 64  # rows that teach where a cell lies
+SPARE = 16  # candidates beyond k, because FAISS computes in float32
+SAMPLE = 200  # images of the index that are searched both ways
+ENOUGH = 0.98  # recall@10: the number of cells searched is doubled until it is reached
+PER_CELL = 64  # training rows per cell
 BLOCK = 65536  # rows added at a time
 
 
@@ -39,10 +40,10 @@ class Approximate:
     """A FAISS structure over the rows of an index.
 
     Args:
-        faiss: FAISS's object.
-        recall: for each k, the share of the k nearest of exact search that this one finds too.
-        sample: over how many queries.
-        cells, probes: how many cells there are, and how many are looked into.
+        faiss: the FAISS index.
+        recall: for each k, the share of the exact k nearest that are found.
+        sample: the number of queries behind `recall`.
+        cells, probes: the number of cells, and how many of them are searched.
     """
 
     faiss: Any
@@ -53,36 +54,36 @@ class Approximate:
 
     @property
     def verdict(self) -> str:
-        """What is lost, for people."""
+        """The recall, as a sentence."""
         found = ", ".join(f"recall@{k} {100 * share:.1f} %" for k, share in self.recall.items())
         return (
-            f"Approximate search looks into {self.probes} of {self.cells} cells; against exact "
-            f"search it finds {found} ({self.sample} pictures of the index asked)."
+            f"Approximate search visits {self.probes} of {self.cells} cells; compared with exact "
+            f"search: {found} ({self.sample} images of the index as queries)."
         )
 
-    def nearest_rows(
-        self, x: Tensor, rows: Tensor, k: int, leave_out: Sequence[Sequence[int]] | None = None
-    ) -> list[Ranked]:
-        """As `search.nearest_rows`, but only among the candidates that FAISS finds."""
-        out: Sequence[Sequence[int]] = leave_out if leave_out is not None else [()] * len(x)
-        most = k + SPARE + max((len(one) for one in out), default=0)
+    def nearest(
+        self, x: Tensor, rows: Tensor, k: int, exclude: Sequence[Sequence[int]]
+    ) -> Neighbors:
+        """The k nearest rows among the candidates of FAISS, by cosines in float64."""
+        most = k + SPARE + max((len(one) for one in exclude), default=0)
         found = _candidates(self.faiss, x, min(most, len(rows)), self.probes)
-        made = []
-        for query, numbers, left_out in zip(x, found, out, strict=True):
-            kept = numbers[(numbers >= 0) & ~np.isin(numbers, np.asarray(left_out, dtype=np.int64))]
-            made.append(decide(query, rows, kept, k))
-        return made
+        kept = [
+            np.sort(numbers[(numbers >= 0) & ~np.isin(numbers, np.array(hidden, dtype=np.int64))])
+            for numbers, hidden in zip(found, exclude, strict=True)
+        ]
+        row = torch.arange(len(x)).repeat_interleave(torch.tensor([len(one) for one in kept]))
+        return top(x, rows, row, torch.from_numpy(np.concatenate(kept)), k)
 
 
 def open_approximate(index: Index, say: Callable[[str], None] | None = None) -> Approximate:
-    """The structure of this very index, read from beside it or made, which may take a while."""
+    """The structure of this index, read from the file next to it, or built."""
     faiss = _faiss()
     path = index.file.with_name(f"{index.file.name}.faiss")
     read = _read(path, index.generation, faiss)
     if read is not None:
         return read
     if say is not None:
-        say(f"Making the approximate search of {len(index):,} pictures, kept in {path} ...")
+        say(f"Building the approximate search of {len(index):,} images in {path} ...")
     made = make_approximate(index.vectors())
     data = np.asarray(faiss.serialize_index(made.faiss))
     about = {
@@ -93,22 +94,22 @@ def open_approximate(index: Index, say: Callable[[str], None] | None = None) -> 
         "cells": made.cells,
         "probes": made.probes,
     }
-    told = {"approximate": json.dumps(about)}
-    write_bytes(path, safetensors.numpy.save({"faiss": data}, metadata=told))
+    metadata = {"approximate": json.dumps(about)}
+    write_bytes(path, safetensors.numpy.save({"faiss": data}, metadata=metadata))
     return made
 
 
 def make_approximate(rows: Tensor, seed: int = 0) -> Approximate:
-    """Learn the cells, add the rows, and look into as many cells as the recall needs."""
+    """Train the cells, add the rows, and choose how many cells to search."""
     faiss = _faiss()
     n, d = rows.shape
     cells = int(min(65536, max(1, round(4 * n**0.5)), max(1, n // 32)))
     draw = np.random.default_rng(seed)
     made = faiss.IndexIVFFlat(faiss.IndexFlatIP(d), d, cells, faiss.METRIC_INNER_PRODUCT)
     made.cp.seed = seed + 1
-    made.cp.min_points_per_centroid = 1  # small indexes have few rows a cell, and say so anyway
-    taught = np.sort(draw.choice(n, min(n, cells * PER_CELL), replace=False))
-    made.train(_array(rows[torch.from_numpy(taught)]))
+    made.cp.min_points_per_centroid = 1  # no warning for small indexes
+    chosen = np.sort(draw.choice(n, min(n, cells * PER_CELL), replace=False))
+    made.train(_array(rows[torch.from_numpy(chosen)]))
     for at in range(0, n, BLOCK):
         made.add(_array(rows[at : at + BLOCK]))
     asked = np.sort(draw.choice(n, min(n, SAMPLE), replace=False)).astype(np.int64)
@@ -119,31 +120,34 @@ def make_approximate(rows: Tensor, seed: int = 0) -> Approximate:
 def _measured(
     made: Any, rows: Tensor, asked: NDArray[np.int64], cells: int
 ) -> tuple[int, dict[int, float]]:
-    """The fewest cells that find enough of the 10 nearest, and the recall with them."""
+    """The fewest cells that reach the recall, and the recall with them."""
     x = rows[torch.from_numpy(asked)].clone()
     itself = [(int(number),) for number in asked]
-    most = max(KS)
-    exact = nearest_rows(x, rows, most, leave_out=itself)
+    most = min(max(KS), len(rows))
+    exact = nearest(x, rows, most, exclude=itself).indices.numpy()
     probes = 1
     while True:
-        recall: dict[int, float] = {}
         trial = Approximate(made, {}, len(asked), cells, probes)
-        near = trial.nearest_rows(x, rows, most, itself)
-        for k in KS:
-            shares = [
-                len(np.intersect1d(truth[:k], found[:k])) / len(truth[:k])
-                for (truth, _), (found, _) in zip(exact, near, strict=True)
-                if len(truth)
-            ]
-            recall[k] = float(np.mean(shares)) if shares else 1.0
+        near = trial.nearest(x, rows, most, itself).indices.numpy()
+        recall = {k: _recall(exact[:, :k], near[:, :k]) for k in KS}
         if recall[10] >= ENOUGH or probes == cells:
             return probes, recall
         probes = min(cells, 2 * probes)
 
 
+def _recall(exact: NDArray[np.int64], near: NDArray[np.int64]) -> float:
+    """The mean share of the exact neighbors that are found; -1 stands for none."""
+    shares = [
+        np.isin(truth[truth >= 0], found).mean()
+        for truth, found in zip(exact, near, strict=True)
+        if (truth >= 0).any()
+    ]
+    return float(np.mean(shares)) if shares else 1.0
+
+
 def _candidates(faiss_index: Any, x: Tensor, k: int, probes: int) -> NDArray[np.int64]:
-    # Not as an argument of the search: other libraries replace that function by one of their own
-    # for all of the process, and theirs does not take it.
+    # Not as an argument of the search: other libraries replace that function for the whole process
+    # (faiss.contrib.torch_utils), and theirs does not take it.
     if faiss_index.nprobe != probes:
         faiss_index.nprobe = probes
     numbers: NDArray[np.int64]
@@ -152,7 +156,7 @@ def _candidates(faiss_index: Any, x: Tensor, k: int, probes: int) -> NDArray[np.
 
 
 def _read(path: Path, generation: str, faiss: Any) -> Approximate | None:
-    """What is kept, if it is of this generation and whole."""
+    """The stored structure, if it is intact and of this generation."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {})["approximate"])
@@ -181,7 +185,7 @@ def _faiss() -> Any:
         import faiss
     except ImportError as error:
         raise ValueError(
-            "approximate search needs FAISS: pip install 'proxysynth[faiss]', or leave out "
+            "approximate search needs FAISS: pip install 'proxysynth[faiss]', or drop "
             "--approximate for exact search"
         ) from error
     return faiss

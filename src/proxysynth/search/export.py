@@ -1,10 +1,19 @@
-"""A trained model for other programs: a file that holds the network and says how to feed it."""
+"""Models and indexes for other programs.
+
+A model becomes an ONNX file or a `torch.export` program whose metadata says how to prepare images;
+an index becomes a Parquet table, a NumPy array or a FAISS index.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
+import json
+import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +25,17 @@ from torch import Tensor
 from proxysynth.data import PIXELS
 from proxysynth.errors import cannot_write
 from proxysynth.files import UNFINISHED, CannotWrite, sync_folder
+from proxysynth.search.index import Index
 from proxysynth.training.load import Trained
 
-KEY = "proxysynth"  # of the JSON text in a file's metadata
-BATCHES = (1, 2, 5)  # sizes on which a file is compared with the model it was made from
+KEY = "proxysynth"  # of the JSON text in the metadata of a model
+TORCH_FILE = f"{KEY}.json"  # of the same text in a torch program
+BATCHES = (1, 2, 5)  # sizes on which an exported model is compared with the original
 TOLERANCE = 1e-5
+MOST_ONNX = 2_000_000_000  # bytes of weights that one ONNX file can hold
+BLOCK = 16384  # rows of an index written at a time
+
+Embed = Callable[[Tensor], Tensor]
 
 
 class NotTheSame(RuntimeError):
@@ -33,8 +48,9 @@ class Exported:
 
     Args:
         file: where it is.
-        difference: the largest difference between its embeddings and the run's, per unit of length.
-        about: what its metadata says.
+        difference: the largest difference between its embeddings and the original ones, relative
+            to their length.
+        about: for a model, its metadata; for an index, what was written.
     """
 
     file: Path
@@ -42,8 +58,48 @@ class Exported:
     about: dict[str, Any]
 
 
+def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Exported:
+    """Export a model (`to`: "onnx" or "torch") or an index ("parquet", "npy" or "faiss").
+
+    The file is written under another name and renamed at the end. A model is loaded again before
+    that and compared with the original on several batch sizes.
+    """
+    kinds = tuple(_INDEX) if isinstance(source, Index) else tuple(_MODEL)
+    what = "an index" if isinstance(source, Index) else "a model"
+    if to not in kinds:
+        raise ValueError(f"{what} can be exported to {' or '.join(kinds)}, got {to!r}")
+    out = Path(os.path.abspath(os.path.expanduser(file)))
+    if not out.parent.is_dir():
+        raise ValueError(f"there is no folder {out.parent} to write {out.name} to: create it first")
+    unfinished = out.with_name(f"{UNFINISHED}{out.name}")
+    try:
+        if isinstance(source, Index):
+            about, difference = {"items": len(source), "dim": source.dim}, 0.0
+            about |= _INDEX[to](source, unfinished)
+        else:
+            about, difference = _export_model(source, to, unfinished)
+        with open(unfinished, "rb+") as handle:
+            os.fsync(handle.fileno())
+        os.replace(unfinished, out)
+        sync_folder(out.parent)
+    except (OSError, CannotWrite) as error:
+        raise cannot_write(out, error, "nothing was written") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return Exported(out, difference, about)
+
+
+def _export_model(model: Trained, to: str, path: Path) -> tuple[dict[str, Any], float]:
+    write, opened = _MODEL[to]
+    # On the CPU, with the weights in the layout that other programs expect.
+    net = model.embedder.cpu().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    ready, about = replace(model, embedder=net.eval()), describe(model)
+    write(ready, about, path)
+    return about, compare(ready, opened(path), f"the {to} model")
+
+
 def describe(model: Trained) -> dict[str, Any]:
-    """What a program must do to a picture before the network, and what comes out of it."""
+    """How to prepare an image for the network, and what comes out of it."""
     pixels, embedder = PIXELS[model.embedder.preprocess], model.embedder
     return {
         "input": ["n", pixels.channels, model.recorded.image_size, model.recorded.image_size],
@@ -66,15 +122,15 @@ def describe(model: Trained) -> dict[str, Any]:
 
 
 def example(model: Trained, n: int) -> Tensor:
-    """n pictures of noise as the network gets them, (n, channels, h, w)."""
+    """n images of noise as the network takes them, (n, channels, h, w)."""
     pixels, side = PIXELS[model.embedder.preprocess], model.recorded.image_size
-    bytes_ = np.random.default_rng(n).integers(0, 256, (n, side, side, pixels.channels))
-    numbers = pixels.numbers(bytes_.astype(np.uint8))
+    noise = np.random.default_rng(n).integers(0, 256, (n, side, side, pixels.channels))
+    numbers = pixels.numbers(noise.astype(np.uint8))
     return torch.from_numpy(numbers).permute(0, 3, 1, 2).contiguous()
 
 
-def compare(model: Trained, embed: Callable[[Tensor], Tensor], what: str) -> float:
-    """The largest difference of embeddings over several batch sizes; above 1e-5 it is an error."""
+def compare(model: Trained, embed: Embed, what: str) -> float:
+    """The largest difference of embeddings over several batch sizes; an error above 1e-5."""
     largest = 0.0
     for n in BATCHES:
         images = example(model, n)
@@ -93,56 +149,168 @@ def compare(model: Trained, embed: Callable[[Tensor], Tensor], what: str) -> flo
     return largest
 
 
-@contextmanager
-def exporting(model: Trained) -> Iterator[None]:
-    """A network that cannot be written down ends in one sentence: torch's own fill a page."""
+def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
+    """One file: input "images" (n, channels, h, w), output "embeddings" (n, d), any n.
+
+    Its metadata holds `about` as JSON under the key "proxysynth".
+    """
+    onnx = _needed("onnx", "exporting to ONNX", "export", "--to torch")
+    _needed("onnxscript", "exporting to ONNX", "export", "--to torch")
+    size = sum(t.numel() * t.element_size() for t in model.embedder.state_dict().values())
+    if size > MOST_ONNX:
+        raise ValueError(
+            f"an ONNX file holds at most 2 GB of weights, the run has {size / 1e9:.1f} GB: use "
+            "--to torch"
+        )
+    with _explained(model), _quiet():
+        program = torch.onnx.export(
+            model.embedder,
+            (example(model, 2),),
+            input_names=["images"],
+            output_names=["embeddings"],
+            dynamic_shapes={"images": {0: torch.export.Dim("n")}},
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+    assert program is not None
+    made = program.model_proto
+    graph = made.graph
+    del graph.metadata_props[:]  # paths and lines of source files
+    for part in (*graph.node, *graph.value_info, *graph.initializer, *graph.input, *graph.output):
+        del part.metadata_props[:]
+        part.ClearField("doc_string")
+    entry = made.metadata_props.add()
+    entry.key, entry.value = KEY, json.dumps(about)
+    onnx.checker.check_model(made)
+    onnx.save(made, path)
+
+
+def open_onnx(path: Path) -> Embed:
+    """The embedding function of an ONNX file, run by onnxruntime."""
+    runtime = _needed("onnxruntime", "exporting to ONNX", "export", "--to torch")
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def embed(images: Tensor) -> Tensor:
+        (made,) = session.run(["embeddings"], {"images": images.numpy()})
+        return torch.from_numpy(made)
+
+    return embed
+
+
+def write_torch(model: Trained, about: dict[str, Any], path: Path) -> None:
+    """A program from (n, channels, h, w) to (n, d), any n, for `torch.export.load`.
+
+    `about` is in the extra file "proxysynth.json".
+    """
+    shapes = {"images": {0: torch.export.Dim("n")}}
+    with _explained(model), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(model.embedder, (example(model, 2),), dynamic_shapes=shapes)
+        for node in program.graph.nodes:
+            node.meta.pop("stack_trace", None)  # paths and lines of source files
+        # Through a stream: given a name, torch insists on the suffix .pt2.
+        with open(path, "wb") as file:
+            torch.export.save(program, file, extra_files={TORCH_FILE: json.dumps(about)})
+
+
+def open_torch(path: Path) -> Embed:
+    """The embedding function of an exported program."""
+    with warnings.catch_warnings(), open(path, "rb") as file:
+        warnings.simplefilter("ignore")
+        module = torch.export.load(file).module()
+
+    def embed(images: Tensor) -> Tensor:
+        with torch.inference_mode():
+            made: Tensor = module(images)
+        return made
+
+    return embed
+
+
+def write_parquet(index: Index, path: Path) -> dict[str, Any]:
+    """A table with the columns path, label and embedding (a list of float32)."""
+    arrow = _needed("pyarrow", "exporting to Parquet", "export", "--to npy")
+    parquet = _needed("pyarrow.parquet", "exporting to Parquet", "export", "--to npy")
+    vector = arrow.list_(arrow.float32(), index.dim)
+    schema = arrow.schema(
+        [("path", arrow.string()), ("label", arrow.string()), ("embedding", vector)]
+    )
+    with parquet.ParquetWriter(path, schema) as writer:
+        for at in range(0, len(index), BLOCK):
+            rows = index.vectors(at, at + BLOCK).numpy()
+            columns = [
+                arrow.array([_utf8(text) for text in index.paths[at : at + BLOCK]]),
+                arrow.array([_utf8(text) for text in index.labels[at : at + BLOCK]], "string"),
+                arrow.FixedSizeListArray.from_arrays(arrow.array(rows.reshape(-1)), index.dim),
+            ]
+            writer.write_batch(arrow.record_batch(columns, schema=schema))
+    return {"columns": schema.names}
+
+
+def write_npy(index: Index, path: Path) -> dict[str, Any]:
+    """The embeddings (n, d) float32, in the order of `Index.paths`."""
+    with open(path, "wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (len(index), index.dim)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for at in range(0, len(index), BLOCK):
+            rows = np.ascontiguousarray(index.vectors(at, at + BLOCK).numpy(), dtype="<f4")
+            file.write(rows.data)
+    return {"shape": [len(index), index.dim]}
+
+
+def write_faiss(index: Index, path: Path) -> dict[str, Any]:
+    """An exact FAISS index by inner product, which is the cosine; ids are item numbers."""
+    faiss = _needed("faiss", "exporting to FAISS", "faiss", "--to npy")
+    made = faiss.IndexFlatIP(index.dim)
+    for at in range(0, len(index), BLOCK):
+        made.add(np.ascontiguousarray(index.vectors(at, at + BLOCK).numpy()))
+    faiss.write_index(made, str(path))
+    return {"metric": "inner product"}
+
+
+_MODEL: dict[str, tuple[Callable[[Trained, dict[str, Any], Path], None], Callable[[Path], Embed]]]
+_MODEL = {"onnx": (write_onnx, open_onnx), "torch": (write_torch, open_torch)}
+_INDEX: dict[str, Callable[[Index, Path], dict[str, Any]]]
+_INDEX = {"parquet": write_parquet, "npy": write_npy, "faiss": write_faiss}
+
+
+def _utf8(text: str | None) -> str | None:
+    """File names that are not UTF-8 cannot be written to a table: their bytes are escaped."""
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+
+
+@contextlib.contextmanager
+def _explained(model: Trained) -> Iterator[None]:
+    """A network that cannot be exported is one sentence; torch's own messages fill a page."""
     try:
         yield
     except OSError:
         raise
     except Exception as error:
         raise RuntimeError(
-            f"the backbone {model.run.backbone} cannot be exported: torch says "
-            f"{type(error).__name__}, so its code decides by the pictures' values or sizes"
+            f"the backbone {model.run.backbone} cannot be exported: torch reports "
+            f"{type(error).__name__}; its code probably depends on the values or sizes of images"
         ) from error
 
 
-def export(model: Trained, to: str, file: str | os.PathLike[str]) -> Exported:
-    """Write the model as ONNX ("onnx") or as a program of torch.export ("torch").
-
-    The file is made under another name, loaded again and compared with the model on several batch
-    sizes; only then does it get its name.
-    """
-    from proxysynth.search.export_onnx import onnx_embed, write_onnx
-    from proxysynth.search.export_torch import torch_embed, write_torch
-
-    kinds: dict[str, tuple[Callable[..., None], Callable[[Path], Callable[[Tensor], Tensor]]]] = {
-        "onnx": (write_onnx, onnx_embed),
-        "torch": (write_torch, torch_embed),
-    }
-    if to not in kinds:
-        raise ValueError(f"a model is exported to {' or '.join(kinds)}, got {to!r}")
-    write, opened = kinds[to]
-    out = Path(os.path.abspath(os.path.expanduser(file)))
-    unfinished = out.with_name(f"{UNFINISHED}{out.name}")
-    if not out.parent.is_dir():
-        raise ValueError(f"there is no folder {out.parent} to write {out.name} into: make it first")
-    about, ready = describe(model), _on_cpu(model)
+def _needed(package: str, task: str, extra: str, instead: str) -> Any:
     try:
-        write(ready, about, unfinished)
-        difference = compare(ready, opened(unfinished), f"the {to} model")
-        with open(unfinished, "rb+") as handle:
-            os.fsync(handle.fileno())
-        os.replace(unfinished, out)
-        sync_folder(out.parent)
-    except (OSError, CannotWrite) as error:
-        raise cannot_write(out, error, "nothing was written") from error
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ValueError(
+            f"{task} needs {package}: pip install 'proxysynth[{extra}]', or use {instead}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the messages of torch's exporter: its result is checked afterwards."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
     finally:
-        unfinished.unlink(missing_ok=True)
-    return Exported(out, difference, about)
-
-
-def _on_cpu(model: Trained) -> Trained:
-    """The same model on the CPU with its weights laid out as other programs expect them."""
-    net = model.embedder.cpu().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    return replace(model, embedder=net.eval())
+        logging.disable(before)

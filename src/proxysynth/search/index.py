@@ -1,41 +1,70 @@
-"""An index: the embeddings of a folder of pictures, and who is nearest to whom."""
+"""An index: the embeddings of a folder of images, and the search for the nearest of them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.retrieval.similarity import Array, as_embeddings, as_matrix, is_integer, unit
-from proxysynth.search.describe_model import (
-    ModelIdentity,
-    PictureEmbedder,
-    Source,
-    open_model,
-    several,
+from proxysynth.retrieval.knn import Neighbors, nearest, top
+from proxysynth.retrieval.similarity import (
+    Array,
+    Rounded,
+    as_embeddings,
+    as_matrix,
+    error_bound,
+    fast_types,
+    is_integer,
+    nonzero,
+    rounded,
+    unit,
 )
-from proxysynth.search.index_file import Mapped, NotAnIndex, file_stamp, map_index
-from proxysynth.search.search import nearest_rows
-from proxysynth.search.texts import Labels, Texts
+from proxysynth.search.index_file import (
+    Damage,
+    FileRows,
+    IndexFile,
+    NotAnIndex,
+    damaged,
+    encoded,
+    find_damage,
+    open_index_file,
+)
+from proxysynth.search.model import ImageEmbedder, ModelIdentity, Source, as_list, open_model
+from proxysynth.values import nearest as suggest
 
 if TYPE_CHECKING:
     from proxysynth.search.approximate import Approximate
 
-LeaveOut = int | Sequence[int] | None
+CHEAP = 32 * 2**20
+"""Bytes of an index file whose checksums are verified whenever it is opened (about 25 ms)."""
+
+ROUNDED = 2**28
+"""Numbers of an index in memory that is also kept in few bits, at most."""
+
+OPEN = 1 / 16
+"""The share of the rows that may remain as candidates; with more, float32 is as fast."""
+
+BLOCK = 2**24
+"""Numbers read from the file at a time, where the embeddings do not fit in memory."""
+
+Exclude = int | Sequence[int] | None
+Excluded = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A picture that was found.
+    """An image that was found.
 
     Args:
-        number: its place in the index.
-        path: under the index's root.
+        number: its number in the index.
+        path: relative to the root of the index.
         label: None where none is known.
         similarity: cosine, in [-1, 1].
     """
@@ -46,27 +75,182 @@ class Hit:
     similarity: float
 
 
-class Index:
-    """Embeddings, paths and labels, mapped from a file: opening it reads next to nothing.
+class Texts(Sequence[str]):
+    """Texts stored end to end in an array that may be mapped from a file, decoded on access.
 
-    What is open stays as it was when another process replaces the file; `reload` gives the new one.
+        text  b"a.jpgb/c.jpg"      ends  [0, 5, 12]      texts[1] == "b/c.jpg"
+
+    Args:
+        text: (bytes,) uint8.
+        ends: (n + 1,) int64, starting with 0.
+    """
+
+    def __init__(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        self._text = text
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return max(0, len(self._ends) - 1)
+
+    @overload
+    def __getitem__(self, which: int) -> str: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[str]: ...
+    def __getitem__(self, which: int | slice) -> str | list[str]:
+        if isinstance(which, slice):
+            return [self[i] for i in range(*which.indices(len(self)))]
+        return self.raw(which).decode("utf-8", "surrogateescape")
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[i] for i in range(len(self)))
+
+    def raw(self, number: int) -> bytes:
+        """The bytes of one text."""
+        n = len(self)
+        if not -n <= number < n:
+            raise IndexError(f"expected a number below {n}, got {number}")
+        number %= n
+        start, stop = int(self._ends[number]), int(self._ends[number + 1])
+        # A file from elsewhere may say anything here.
+        if not 0 <= start <= stop <= len(self._text):
+            raise ValueError(f"the text of item {number} lies outside the file: it is damaged")
+        return self._text[start:stop].tobytes()
+
+    def find(self, text: str) -> int | None:
+        """The position of a text, by bisection: the texts must be sorted by their bytes."""
+        wanted = encoded(text)
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.raw(middle) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < len(self) and self.raw(low) == wanted else None
+
+
+class Labels(Sequence[Any]):
+    """The label of each item, None where it has none.
+
+    Args:
+        names: of the labels.
+        codes: (n,) int32, the position of each item's label in `names`, -1 for none.
+    """
+
+    def __init__(self, names: Texts, codes: NDArray[np.int32]) -> None:
+        self.names = names
+        self.codes = codes
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, which: Any) -> Any:
+        """The label of one item, or a list of labels for a slice."""
+        if isinstance(which, slice):
+            return [self[i] for i in range(*which.indices(len(self)))]
+        code = int(self.codes[which])
+        if code >= len(self.names):
+            raise ValueError(
+                f"item {which} has label {code} of {len(self.names)}: the file is damaged"
+            )
+        return None if code < 0 else self.names[code]
+
+    def items_of(self, label: str) -> NDArray[np.int64]:
+        """The numbers of the items with this label, ascending."""
+        names = list(self.names)
+        if not names:
+            raise ValueError(f"no item of the index has a label, so none has {label!r}")
+        if label not in names:
+            hint = suggest(label, names)
+            hint = hint if len(hint) <= 300 else f"{hint[:300]} ..."
+            raise ValueError(f"no label {label!r} in the index: {hint}")
+        return np.flatnonzero(self.codes == names.index(label)).astype(np.int64)
+
+
+class RoundedRows:
+    """Rows in few bits: the first pass of an exact search.
+
+    A search in float32 is as slow as memory: every batch of queries reads every row. Eight bits are
+    a quarter of that, and processors multiply bytes faster. The error e of such a similarity is
+    bounded, so few rows remain that can be among the k nearest,
+
+        s'(x, y) >= s'_k - 2 e          s'_k the k-th largest
+
+    and cosines in float64 decide among them. The result is exactly that of `knn.nearest`.
+
+    Args:
+        rows: (n, d) of unit length, nearly.
+        short: the same in a shorter type.
+    """
+
+    def __init__(self, rows: Tensor, short: Rounded) -> None:
+        self._rows = rows
+        self._short = short
+
+    @staticmethod
+    def of(rows: Tensor | FileRows) -> RoundedRows | None:
+        """The rows in the fastest type of this machine; None if that is float32, or too many."""
+        if not isinstance(rows, Tensor) or rows.numel() > ROUNDED:
+            return None
+        dtype = fast_types(rows.device, rows.shape[1])[0]
+        if dtype == torch.float32:
+            return None
+        short = rounded(unit(rows.clone()), dtype)
+        # The error of a row with NaN, from a damaged file, has no bound.
+        return RoundedRows(rows, short) if bool(short.error.isfinite().all()) else None
+
+    def nearest(
+        self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded
+    ) -> Neighbors:
+        """The k nearest rows of each of the queries x (q, d)."""
+        short = rounded(unit(x.clone()), self._short.x.dtype)
+        if short.x.dtype == torch.int8:
+            S = torch._int_mm(short.x, self._short.x.T).float()
+            S.mul_(short.unit * self._short.unit)
+        else:
+            S = (short.x @ self._short.x.T).float()
+        for query, hidden in enumerate(exclude):
+            S[query, list(hidden)] = -torch.inf
+        numbers = None if among is None else torch.from_numpy(among)
+        if numbers is not None:
+            S = S[:, numbers]
+        width = S.shape[1]
+        error = error_bound(short.error, self._short.error) + 1.1 * short.grain
+        low = S.topk(min(k, width), dim=1).values[:, -1:] - 2 * error
+        near = (low <= S) & (-torch.inf < S)
+        few = near.sum(1) <= max(4 * k, 1024, OPEN * width)
+        row, column = nonzero(near & few[:, None])
+        best = top(x, self._rows, row, column if numbers is None else numbers[column], k)
+        rest = (~few).nonzero().squeeze(1)
+        if len(rest):
+            hidden_rows = [exclude[query] for query in rest.tolist()]
+            exact = nearest(x[rest], self._rows, k, exclude=hidden_rows, among=among)
+            best.similarities[rest], best.indices[rest] = exact
+        return best
+
+
+class Index:
+    """Embeddings, paths and labels of a folder of images.
+
+    An open index does not change when another process replaces the file; `reload` opens the new
+    one. By default the file is memory-mapped: opening ten million images reads a few kilobytes.
 
     Attributes:
-        file: where it is.
-        root: the folder of the pictures.
-        paths: of the items, under `root`, sorted; read when asked for.
+        file: the index file.
+        root: the folder of the images.
+        paths: of the items, relative to `root`, sorted; decoded on access.
         labels: of the items, None where none is known.
         label_names: every label once.
-        model: what made the embeddings.
+        model: identity of the model that made the embeddings.
         generation: a text that differs for every writing of the file.
     """
 
-    def __init__(self, file: Path, mapped: Mapped) -> None:
-        told, parts = mapped.about, mapped.parts
+    def __init__(self, file: Path, opened: IndexFile, memory: int | None = None) -> None:
+        about, parts = opened.about, opened.parts
         try:
-            self.model = ModelIdentity.from_json(told["model"])
-            self.root = Path(told["root"])
-            self.generation = str(told["generation"])
+            self.model = ModelIdentity.from_json(about["model"])
+            self.root = Path(about["root"])
+            self.generation = str(about["generation"])
         except (KeyError, TypeError, ValueError) as error:
             raise NotAnIndex(
                 f"the index {file} does not say which model made it: index the folder again with "
@@ -77,22 +261,58 @@ class Index:
         self.paths = Texts(parts["path_text"], parts["path_ends"])
         self.labels = Labels(self.label_names, parts["label_codes"])
         self.stamps = parts["stamps"]
-        self._rows = as_matrix(parts["embeddings"], "embeddings")
-        self._stamp = mapped.stamp
-        self._embedder: PictureEmbedder | None = None
+        rows = parts["embeddings"]
+        self._rows: Tensor | FileRows = (
+            rows if isinstance(rows, FileRows) else as_matrix(rows, "embeddings")
+        )
+        self._rounded = None if memory is None else RoundedRows.of(self._rows)
+        self._opened = opened
+        self._memory = memory
+        self._embedder: ImageEmbedder | None = None
         self._approximate: Approximate | None = None
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Index:
-        """Open the file of an index."""
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        verify: bool | None = None,
+        memory: int | None = None,
+    ) -> Index:
+        """Open an index file.
+
+        Args:
+            verify: compare the data with its checksums. Default: only if that is cheap, for files
+                of up to 32 MB and for parts that are read into memory.
+            memory: read the file into memory instead of mapping it, embeddings only up to this
+                many bytes. Then overwriting the file in place does no harm.
+        """
         file = Path(path).expanduser()
-        return cls(file, map_index(file))
+        opened = open_index_file(file, memory)
+        index = cls(file, opened, memory)
+        loaded = memory is not None and isinstance(index._rows, Tensor)
+        if verify is None:
+            verify = loaded or opened.stamp[2] <= CHEAP
+        if (verify or memory is not None) and (damage := index.damage(embeddings=verify)):
+            raise damaged(file, str(damage))
+        return index
+
+    def damage(self, embeddings: bool = True) -> Damage | None:
+        """What does not match its checksum; None where the file has no checksums."""
+        return find_damage(self._opened, embeddings)
 
     def reload(self) -> Index:
-        """The index that has taken this one's place in the file; itself where none has."""
-        if file_stamp(self.file) == self._stamp:
+        """The index that has replaced this one in the file; itself if none has."""
+        found = os.stat(self.file)
+        if (found.st_ino, found.st_mtime_ns, found.st_size) == self._opened.stamp:
             return self
-        newer = Index.open(self.file)
+        return self._with_embedder(Index.open(self.file, memory=self._memory))
+
+    def in_memory(self, most: int) -> Index:
+        """The index read into memory, embeddings only up to `most` bytes: see `open`."""
+        return self._with_embedder(Index.open(self.file, memory=most))
+
+    def _with_embedder(self, newer: Index) -> Index:
         if self._embedder is not None and newer.model.same_as(self.model):
             newer._embedder = self._embedder
         return newer
@@ -101,15 +321,11 @@ class Index:
         return len(self._rows)
 
     @property
-    def items(self) -> int:
-        return len(self)
-
-    @property
     def dim(self) -> int:
         return self._rows.shape[1]
 
     def __repr__(self) -> str:
-        return f"Index({self.file}: {len(self):,} pictures of {self.root}, by {self.model.name})"
+        return f"Index({self.file}: {len(self):,} images of {self.root}, by {self.model.name})"
 
     def path(self, number: int) -> Path:
         """The file of an item."""
@@ -120,37 +336,41 @@ class Index:
         return Hit(int(number), self.paths[number], self.labels[number], float(similarity))
 
     def vectors(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """Embeddings of items start to stop, (stop - start, d) float32; mapped, not to be
-        changed."""
+        """Embeddings of items start to stop, (stop - start, d) float32; read-only."""
         return self._rows[start:stop]
 
+    @property
+    def all_vectors(self) -> Tensor | FileRows:
+        """The embeddings (n, d), to be sliced or indexed; read-only."""
+        return self._rows
+
     def find(self, path: str | os.PathLike[str]) -> int | None:
-        """The number of a picture by its path: a file's own, or the one under the root."""
+        """The number of an image by its path, absolute or relative to the root."""
         asked = os.fspath(path)
         for full in (os.path.abspath(os.path.expanduser(asked)), os.path.realpath(asked)):
             if full.startswith(os.path.join(self.root, "")):
                 under = os.path.relpath(full, self.root).replace(os.sep, "/")
                 if (number := self.paths.find(under)) is not None:
                     return number
-        if os.path.exists(asked):  # another picture that happens to have such a name
+        if os.path.exists(asked):  # another image that happens to have such a name
             return None
         return self.paths.find(asked.replace(os.sep, "/"))
 
     def embedder(
         self, run: str | os.PathLike[str] | None = None, device: str | None = None
-    ) -> PictureEmbedder:
+    ) -> ImageEmbedder:
         """The model that made the index, loaded at the first call.
 
         Args:
-            run: where the run is now, if its folder was moved.
+            run: the run's folder, if it was moved.
             device: see `Resources`.
         """
         if self._embedder is None:
             place = run if run is not None else self.model.folder or self.model.backbone
             if self.model.folder and run is None and not os.path.isdir(place):
                 raise ValueError(
-                    f"{self.model.name}, which made the index {self.file}, is gone: put it back, "
-                    "or say with --run where it is now"
+                    f"{self.model.name}, which made the index {self.file}, is missing: restore it, "
+                    "or give its folder with --run"
                 )
             made = open_model(place, device)
             if not made.identity.same_as(self.model):
@@ -163,7 +383,7 @@ class Index:
         return self._embedder
 
     def approximate(self, say: Callable[[str], None] | None = None) -> Approximate:
-        """The FAISS structure of this index, made or read at the first call."""
+        """The FAISS structure of this index, read or built at the first call."""
         if self._approximate is None:
             from proxysynth.search.approximate import open_approximate
 
@@ -179,36 +399,36 @@ class Index:
         label: str | None = None,
         approximate: bool = False,
     ) -> list[Hit]:
-        """The pictures most like the query, the most similar first.
+        """The images most similar to the query, the most similar first.
 
         Args:
-            query: a path, an opened file, a Pillow image or an array; several of them are searched
-                by their mean. A path that is in the index is not embedded again, and is not found.
-            k: how many.
-            threshold: of the similarity; hits below it are left out.
-            label: only pictures of this label.
-            approximate: by FAISS instead, which may miss some; a search within a label is exact.
+            query: a path, an open file, a Pillow image or an array; several of them are searched
+                by their mean. A path in the index is not embedded again, and does not find itself.
+            k: the number of hits.
+            threshold: minimal similarity of a hit.
+            label: only images with this label.
+            approximate: search with FAISS, which may miss some; a search by label is exact.
         """
-        pictures = list(several(query))
-        if not pictures:
-            raise ValueError("a search needs at least one picture, got none")
-        vectors, known = self.query_vectors(pictures)
+        images = list(as_list(query))
+        if not images:
+            raise ValueError("a search needs at least one image, got none")
+        vectors, known = self.query_vectors(images)
         mean = vectors.mean(dim=0, keepdim=True)
         return self.search_vectors(
-            mean, k, threshold=threshold, label=label, leave_out=[known], approximate=approximate
+            mean, k, threshold=threshold, label=label, exclude=[known], approximate=approximate
         )[0]
 
-    def query_vectors(self, pictures: Sequence[Source]) -> tuple[Tensor, list[int]]:
-        """Embeddings (n, d) of pictures, and the numbers of those that are in the index."""
-        paths = [p if isinstance(p, (str, os.PathLike)) else None for p in pictures]
+    def query_vectors(self, images: Sequence[Source]) -> tuple[Tensor, list[int]]:
+        """Embeddings (n, d) of images, and the numbers of those that are in the index."""
+        paths = [image if isinstance(image, (str, os.PathLike)) else None for image in images]
         numbers = [None if path is None else self.find(path) for path in paths]
-        made = torch.empty(len(pictures), self.dim)
+        made = torch.empty(len(images), self.dim)
         for place, number in enumerate(numbers):
             if number is not None:
-                made[place] = self._rows[number]
+                made[place] = self.vectors(number, number + 1)[0]
         others = [place for place, number in enumerate(numbers) if number is None]
         if others:
-            made[others] = self.embedder().embed([pictures[place] for place in others])
+            made[others] = self.embedder().embed([images[place] for place in others])
         return made, [number for number in numbers if number is not None]
 
     def search_vectors(
@@ -218,35 +438,58 @@ class Index:
         *,
         threshold: float | None = None,
         label: str | None = None,
-        leave_out: Sequence[LeaveOut] | None = None,
+        exclude: Sequence[Exclude] | None = None,
         approximate: bool = False,
     ) -> list[list[Hit]]:
-        """The k nearest of each vector: exact, all of them by one pass over the file.
+        """The k nearest items of each vector: exact, in one pass over the file for all vectors.
 
         Args:
             vectors: (q, d) of any length.
-            leave_out: for each vector a number, or several, that must not be found.
+            exclude: for each vector an item number, or several, that must not be found.
         """
-        x = unit(as_embeddings(vectors, "vectors").to(torch.float32, copy=True))
-        self._check(x, k, threshold, leave_out)
-        out = [_numbers(one) for one in leave_out] if leave_out is not None else None
+        x = as_embeddings(vectors, "vectors").to(torch.float32)
+        self._check(x, k, threshold, exclude)
+        k = min(k, len(self))
+        hidden = [_numbers(one) for one in exclude or [None] * len(x)]
         among = None if label is None else self.labels.items_of(label)
         if approximate and among is None:
-            ranked = self.approximate().nearest_rows(x, self._rows, k, out)
+            found = self.approximate().nearest(x, self.vectors(), k, hidden)
         else:
-            ranked = nearest_rows(x, self._rows, k, among=among, leave_out=out)
+            found = self._nearest(x, k, among, hidden)
         least = -2.0 if threshold is None else threshold
+        pairs = zip(found.indices.tolist(), found.similarities.tolist(), strict=True)
         return [
             [
-                self.hit(number, cosine)
-                for number, cosine in zip(*one, strict=True)
-                if cosine >= least
+                self.hit(number, similarity)
+                for number, similarity in zip(*one, strict=True)
+                if similarity >= least
             ]
-            for one in ranked
+            for one in pairs
         ]
 
+    def _nearest(
+        self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded
+    ) -> Neighbors:
+        if self._rounded is not None:
+            return self._rounded.nearest(x, k, among, exclude)
+        if isinstance(self._rows, Tensor):
+            return nearest(x, self._rows, k, exclude=exclude, among=among)
+        found, width = [], max(1, BLOCK // self.dim)
+        for low in range(0, len(self), width):
+            part = self._rows[low : low + width]
+            here = range(low, low + len(part))
+            hidden = [[number - low for number in one if number in here] for one in exclude]
+            some = None if among is None else among[(among >= low) & (among < here.stop)] - low
+            if some is None or len(some):
+                near = nearest(x, part, min(k, len(part)), exclude=hidden, among=some)
+                found.append((near.similarities, near.indices + low * (near.indices >= 0)))
+        similarities = torch.cat([one for one, _ in found], dim=1)
+        order = similarities.sort(dim=1, descending=True, stable=True).indices[:, :k]
+        indices = torch.cat([one for _, one in found], dim=1).gather(1, order)
+        return Neighbors(similarities.gather(1, order), indices)
+
     def _check(
-        self, x: Tensor, k: int, threshold: float | None, leave_out: Sequence[LeaveOut] | None
+        self, x: Tensor, k: int, threshold: float | None, exclude: Sequence[Exclude] | None
     ) -> None:
         if x.shape[1] != self.dim:
             raise ValueError(
@@ -254,16 +497,16 @@ class Index:
                 "embed them with its own model"
             )
         if not is_integer(k) or k < 1:
-            raise ValueError(f"k must be a whole number from 1 on, got {k!r}")
+            raise ValueError(f"k must be an integer >= 1, got {k!r}")
         if threshold is not None and not -1 <= threshold <= 1:
-            raise ValueError(f"threshold is a cosine, from -1 to 1, got {threshold!r}")
-        if leave_out is not None and len(leave_out) != len(x):
+            raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
+        if exclude is not None and len(exclude) != len(x):
             raise ValueError(
-                f"leave_out must have an entry for each of {len(x)} vectors, got {len(leave_out)}"
+                f"exclude must have an entry for each of {len(x)} vectors, got {len(exclude)}"
             )
 
 
-def _numbers(left_out: LeaveOut) -> Sequence[int]:
-    if left_out is None:
+def _numbers(excluded: Exclude) -> Sequence[int]:
+    if excluded is None:
         return ()
-    return left_out if isinstance(left_out, Sequence) else (int(left_out),)
+    return excluded if isinstance(excluded, Sequence) else (int(excluded),)

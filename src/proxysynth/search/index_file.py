@@ -1,13 +1,14 @@
-"""The file of an index: safetensors, so that any program can read it and none runs code from it.
+"""The file of an index: safetensors, so any program can read it and opening it never runs code.
 
     embeddings  (n, d) float32    rows of unit length
-    stamps      (n, 2) int64      size and time of each file, in bytes and nanoseconds
-    path_ends   (n + 1,) int64    path_text   uint8     paths, sorted by their bytes: see `texts`
-    label_ends  (c + 1,) int64    label_text  uint8     the labels' names
-    label_codes (n,) int32        each item's label, -1 for none
+    stamps      (n, 2) int64      size in bytes and modification time in nanoseconds of each file
+    path_ends   (n + 1,) int64    path_text   uint8     paths, sorted by their bytes: see `Texts`
+    label_ends  (c + 1,) int64    label_text  uint8     label names
+    label_codes (n,) int32        the label of each item, -1 for none
 
-The header's metadata holds one JSON text about the model and the folder. Everything else is mapped:
-opening ten million items reads a few hundred bytes.
+The header's metadata holds a JSON text about the model and the folder, with a CRC-32 of every part
+(of every `ROWS_PER_SUM` rows of the embeddings), and a CRC-32 of the header itself. Files of
+version 0.1 have no checksums.
 """
 
 from __future__ import annotations
@@ -18,24 +19,30 @@ import json
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Mapping
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Lock
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from proxysynth.files import UNFINISHED, CannotWrite, sync_folder
+from proxysynth.search.model import ModelIdentity
 
 FORMAT = 1
-ABOUT = "proxysynth_index"
+ABOUT, HEADER_SUM = "proxysynth_index", "proxysynth_checksum"
 TYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "I64": np.dtype("<i8"),
     "I32": np.dtype("<i4"),
     "U8": np.dtype("u1"),
 }
-# In the order of the file: wide numbers first, so that each begins where its kind may.
+# In the order of the file: the widest types first, so that every part is aligned.
 PARTS = {
     "path_ends": "I64",
     "label_ends": "I64",
@@ -45,91 +52,197 @@ PARTS = {
     "path_text": "U8",
     "label_text": "U8",
 }
+ROWS_PER_SUM = 4096
 LONGEST_HEADER = 1 << 24
+Stamp = tuple[int, int, int]
 
 
 class NotAnIndex(ValueError):
-    """A file that is no index, or a damaged one; its text is one sentence."""
+    """The file is not an index, or a damaged one; the message is one sentence."""
 
 
-class Mapped(NamedTuple):
-    """An opened file: what it says about itself, and its arrays."""
+class IndexChanged(RuntimeError):
+    """The file was overwritten in place while it was being read."""
+
+
+class IndexFile(NamedTuple):
+    """An open index file: its metadata, its arrays, and the stamp of the file."""
 
     about: dict[str, Any]
-    parts: dict[str, NDArray[Any]]
-    stamp: tuple[int, int, int]
+    parts: dict[str, Any]
+    stamp: Stamp
 
 
-def map_index(path: Path) -> Mapped:
-    """Map the file. What is mapped stays as it is when another file takes its place."""
+class FileRows:
+    """Embeddings that do not fit in memory, read from the file when they are needed.
+
+    Unlike a memory map, a file that is truncated or overwritten in place ends in `IndexChanged`,
+    not in a bus error that kills the process.
+    """
+
+    def __init__(self, file: BinaryIO, offset: int, shape: tuple[int, int], stamp: Stamp) -> None:
+        self.shape = shape
+        self._file, self._offset, self._stamp = file, offset, stamp
+        self._lock = Lock()  # threads share the file's position
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, which: slice | Tensor | NDArray[np.int64]) -> Tensor:
+        n, d = self.shape
+        if isinstance(which, slice):
+            start, stop, _ = which.indices(n)
+            made = self._read(start, max(0, stop - start))
+        else:
+            made = np.empty((len(which), d), dtype=np.float32)
+            for place, row in enumerate(which.tolist()):
+                made[place] = self._read(row, 1)[0]
+        if file_stamp(self._file.fileno()) != self._stamp:
+            raise IndexChanged("the index file was overwritten while it was being searched")
+        return torch.from_numpy(made)
+
+    def _read(self, row: int, count: int) -> NDArray[np.float32]:
+        d = self.shape[1]
+        with self._lock:
+            data = _read_array(self._file, TYPES["F32"], count * d, self._offset + 4 * row * d)
+        return data.reshape(count, d)
+
+
+def file_stamp(path: Path | int) -> Stamp:
+    """Inode, modification time and size: changes when the file is replaced or overwritten."""
+    found = os.stat(path)
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def open_index_file(path: Path, memory: int | None = None) -> IndexFile:
+    """Open the file and check that its parts are where its header says.
+
+    Args:
+        memory: read the file into memory, embeddings only up to this many bytes. Default: map the
+            file, which is instant and safe as long as nobody overwrites the file in place;
+            replacing it, as `proxysynth index` does, is fine.
+    """
     try:
-        with open(path, "rb") as file:
-            return _mapped(path, file.fileno())
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(open(path, "rb"))
+            header, about, begin, stamp = _read_header(path, file)
+            if memory is None:
+                parts = _mapped_parts(header, file, begin)
+            else:
+                parts = _loaded_parts(header, file, begin, stamp, memory)
+                if isinstance(parts["embeddings"], FileRows):
+                    stack.pop_all()  # the rows keep the file open
+            _check_shapes(parts)
+            return IndexFile(about, parts, stamp)
     except FileNotFoundError as error:
         raise NotAnIndex(
             f"there is no index {path}: make one with `proxysynth index RUN FOLDER -o {path}`"
         ) from error
     except OSError as error:
-        raise NotAnIndex(f"cannot open the index {path}: {_reason(error)}") from error
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise NotAnIndex(f"cannot open the index {path}: {reason}") from error
+    except NotAnIndex:
+        raise
+    except (ValueError, KeyError, TypeError, OverflowError, IndexChanged) as error:
+        raise damaged(path, str(error)) from error
 
 
-def file_stamp(path: Path | int) -> tuple[int, int, int]:
-    """Changes when the file is replaced."""
-    found = os.stat(path)
-    return found.st_ino, found.st_mtime_ns, found.st_size
+def damaged(path: Path, what: str) -> NotAnIndex:
+    return NotAnIndex(
+        f"the index {path} is damaged ({what}): repair it with `proxysynth index RUN FOLDER "
+        f"-o {path}`, or write it again with --rebuild"
+    )
 
 
-def _mapped(path: Path, handle: int) -> Mapped:
-    stamp = file_stamp(handle)
+def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], dict[str, Any], int, Stamp]:
+    stamp = file_stamp(file.fileno())
     size = stamp[2]
-    length = struct.unpack("<Q", os.read(handle, 8))[0] if size >= 8 else size
+    length = struct.unpack("<Q", file.read(8))[0] if size >= 8 else size
     if not 2 <= length <= min(size - 8, LONGEST_HEADER):
-        raise NotAnIndex(f"{path} is not an index of proxysynth: its header is no header")
+        raise NotAnIndex(f"{path} is not an index of proxysynth: it has no header")
     try:
-        header = json.loads(os.read(handle, length))
-        told = json.loads(header["__metadata__"][ABOUT])
-        version = told["format"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        header = json.loads(file.read(length))
+        metadata = header.pop("__metadata__")
+        about = json.loads(metadata[ABOUT])
+        version = about["format"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NotAnIndex(
-            f"{path} is not an index of proxysynth: give a file that `proxysynth index` made"
+            f"{path} is not an index of proxysynth: give a file that `proxysynth index` wrote"
         ) from error
     if not isinstance(version, int) or version > FORMAT:
         raise NotAnIndex(
             f"{path} was written by a newer version of proxysynth (format {version}, this one "
             f"reads {FORMAT}): upgrade proxysynth, or index the folder again"
         )
-    whole = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-    try:
-        parts = _parts(header, whole, 8 + length)
-        _check_shapes(parts)
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise NotAnIndex(
-            f"the index {path} is damaged ({error}): index the folder again with --rebuild"
-        ) from error
-    return Mapped(told, parts, stamp)
+    if ("checksums" in about or HEADER_SUM in metadata) and (
+        metadata.get(HEADER_SUM) != _header_sum(metadata[ABOUT], header)
+    ):
+        raise damaged(path, "its header does not match its checksum")
+    return header, about, 8 + length, stamp
 
 
-def _parts(header: Mapping[str, Any], whole: mmap.mmap, begin: int) -> dict[str, NDArray[Any]]:
-    """The arrays, each checked to lie in the file, at a fitting place, over no other."""
+def _mapped_parts(
+    header: Mapping[str, Any], file: BinaryIO, begin: int
+) -> dict[str, NDArray[np.generic]]:
+    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def mapped(_: str, kind: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Any:
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(whole, kind, count, offset) if count else np.empty(0, kind)
+
+    return _parts(header, begin, len(whole), mapped)
+
+
+def _loaded_parts(
+    header: Mapping[str, Any], file: BinaryIO, begin: int, stamp: Stamp, memory: int
+) -> dict[str, Any]:
+    def loaded(name: str, kind: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Any:
+        count = int(np.prod(shape, dtype=np.int64))
+        if name == "embeddings" and len(shape) == 2 and count * kind.itemsize > memory:
+            return FileRows(file, offset, (shape[0], shape[1]), stamp)
+        return _read_array(file, kind, count, offset)
+
+    parts = _parts(header, begin, stamp[2], loaded)
+    if file_stamp(file.fileno()) != stamp:
+        raise IndexChanged("it was overwritten while it was being read")
+    return parts
+
+
+def _read_array(file: BinaryIO, kind: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:
+    made = np.empty(count, dtype=kind)
+    file.seek(offset)
+    if count and file.readinto(made.view(np.uint8)) != made.nbytes:  # type: ignore[attr-defined]
+        raise IndexChanged("the index file was truncated while it was being read")
+    return made
+
+
+def _parts(
+    header: Mapping[str, Any],
+    begin: int,
+    size: int,
+    fetch: Callable[[str, np.dtype[Any], tuple[int, ...], int], Any],
+) -> dict[str, Any]:
+    """Every part, checked to lie in the file, aligned, without overlap."""
     parts, taken = {}, []
     for name, kind in PARTS.items():
         if name not in header:
             raise ValueError(f"{name} is missing")
         entry = header[name]
-        shape, (start, stop) = entry["shape"], entry["data_offsets"]
-        whole_numbers = (*shape, start, stop)
-        if entry["dtype"] != kind or any(type(n) is not int or n < 0 for n in whole_numbers):
-            raise ValueError(f"{name} is described wrongly")
+        shape, (start, stop) = tuple(entry["shape"]), entry["data_offsets"]
+        if entry["dtype"] != kind or any(
+            type(number) is not int or number < 0 for number in (*shape, start, stop)
+        ):
+            raise ValueError(f"{name} has a wrong type, shape or offset")
         count = 1
-        for side in shape:
+        for side in shape:  # in Python's integers, which do not overflow
             count *= side
-        if stop - start != count * TYPES[kind].itemsize or begin + stop > len(whole):
-            raise ValueError(f"{name} lies outside of the file")
+        if stop - start != count * TYPES[kind].itemsize or begin + stop > size:
+            raise ValueError(f"{name} lies outside the file")
         if (begin + start) % TYPES[kind].itemsize:
-            raise ValueError(f"{name} begins at an odd place")
+            raise ValueError(f"{name} is not aligned")
         taken.append((start, stop, name))
-        made = np.frombuffer(whole, TYPES[kind], count, begin + start) if count else np.empty(0)
-        parts[name] = made.astype(TYPES[kind], copy=False).reshape(shape)
+        made = fetch(name, TYPES[kind], shape, begin + start)
+        parts[name] = made if isinstance(made, FileRows) else made.reshape(shape)
     taken.sort()
     for (_, stop, one), (start, _, other) in itertools.pairwise(taken):
         if start < stop:
@@ -137,9 +250,9 @@ def _parts(header: Mapping[str, Any], whole: mmap.mmap, begin: int) -> dict[str,
     return parts
 
 
-def _check_shapes(parts: Mapping[str, NDArray[Any]]) -> None:
-    x = parts["embeddings"]
-    n = len(x) if x.ndim == 2 and x.shape[1] else -1
+def _check_shapes(parts: Mapping[str, Any]) -> None:
+    shape = parts["embeddings"].shape
+    n = shape[0] if len(shape) == 2 and shape[1] else -1
     expected = {"path_ends": (n + 1,), "stamps": (n, 2), "label_codes": (n,)}
     wrong = [name for name, shape in expected.items() if parts[name].shape != shape]
     flat = ("path_text", "label_text", "label_ends")
@@ -148,47 +261,161 @@ def _check_shapes(parts: Mapping[str, NDArray[Any]]) -> None:
         raise ValueError(f"{'embeddings' if n < 1 else wrong[0]} has a wrong shape")
 
 
-def write_index(
-    path: Path,
-    about: Mapping[str, Any],
-    shape: tuple[int, int],
-    blocks: Iterable[NDArray[np.float32]],
-    others: Mapping[str, NDArray[Any]],
-) -> None:
-    """Write the file beside its place, push it to the disk, and put it there in a single step.
+class Damage(NamedTuple):
+    """Which parts do not match their checksums, and which rows of the embeddings (n,) bool."""
+
+    parts: tuple[str, ...]
+    rows: NDArray[np.bool_]
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def __str__(self) -> str:
+        text = ", ".join(name for name in self.parts if name != "embeddings")
+        if "embeddings" in self.parts:
+            text += f"{', ' if text else ''}embeddings of {int(self.rows.sum()):,} images"
+        return f"{text} do not match the checksums"
+
+
+def find_damage(opened: IndexFile, embeddings: bool = True) -> Damage | None:
+    """Compare the parts with their checksums; None where the file has none.
 
     Args:
-        shape: of the embeddings.
-        blocks: their rows, a block at a time.
-        others: every other array.
+        embeddings: False leaves out the embeddings, by far the largest part.
     """
-    header: dict[str, Any] = {"__metadata__": {ABOUT: json.dumps({"format": FORMAT, **about})}}
-    at = 0
+    sums, rows = opened.about.get("checksums"), opened.parts["embeddings"]
+    if not isinstance(sums, dict):
+        return None
+    wrong = [
+        name
+        for name in PARTS
+        if name != "embeddings" and sums.get(name) != _checksum(opened.parts[name])
+    ]
+    bad = np.zeros(len(rows), dtype=bool)
+    if embeddings:
+        blocks = sums.get("embeddings") or []
+        for block, low in enumerate(range(0, len(rows), ROWS_PER_SUM)):
+            part = slice(low, low + ROWS_PER_SUM)
+            if block >= len(blocks) or blocks[block] != _checksum(np.asarray(rows[part])):
+                bad[part] = True
+        wrong += ["embeddings"] if bad.any() else []
+    return Damage(tuple(wrong), bad)
+
+
+def write_index(
+    file: Path,
+    model: ModelIdentity,
+    root: str | os.PathLike[str],
+    paths: Sequence[str],
+    labels: Sequence[str | None],
+    stamps: NDArray[np.int64],
+    blocks: Iterable[NDArray[np.float32]],
+) -> None:
+    """Write an index: under another name first, synced, then renamed, so it is whole or not there.
+
+    Args:
+        model: the model that made the rows.
+        root: the folder of the images.
+        paths: below the root, sorted by their bytes, all different.
+        labels: of each item, or None.
+        stamps: (n, 2) size and modification time of each file.
+        blocks: the rows (n, d) of unit length, a block at a time.
+    """
+    raw = [encoded(path) for path in paths]
+    if any(one >= other for one, other in itertools.pairwise(raw)):
+        raise ValueError("the paths of an index must be sorted by their bytes and differ")
+    names = sorted({label for label in labels if label is not None})
+    place: dict[str | None, int] = {name: code for code, name in enumerate(names)}
+    path_text, path_ends = pack(raw)
+    label_text, label_ends = pack([encoded(name) for name in names])
+    others: dict[str, NDArray[Any]] = {
+        "path_ends": path_ends,
+        "label_ends": label_ends,
+        "stamps": stamps,
+        "label_codes": np.array([place.get(label, -1) for label in labels], dtype=np.int32),
+        "path_text": path_text,
+        "label_text": label_text,
+    }
+    others = {name: np.ascontiguousarray(x, TYPES[PARTS[name]]) for name, x in others.items()}
+    shape = (len(paths), model.dim)
+    header, at = {}, 0
     for name, kind in PARTS.items():
         sides = shape if name == "embeddings" else others[name].shape
         size = int(np.prod(sides, dtype=np.int64)) * TYPES[kind].itemsize
         header[name] = {"dtype": kind, "shape": list(sides), "data_offsets": [at, at + size]}
         at += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    unfinished = path.with_name(f"{UNFINISHED}{path.name}")
+    sums: dict[str, Any] = {name: _checksum(x) for name, x in others.items()}
+    sums["embeddings"] = ["0" * 8] * -(-shape[0] // ROWS_PER_SUM)  # known only when written
+    about = {
+        "format": FORMAT,
+        "generation": uuid.uuid4().hex,
+        "root": os.path.abspath(root),
+        "model": model.to_json(),
+        "checksums": sums,
+    }
+    unfinished = file.with_name(f"{UNFINISHED}{file.name}")
     try:
-        with open(unfinished, "wb") as file:
-            file.write(struct.pack("<Q", len(text)) + text)
-            for name, kind in PARTS.items():
-                for block in blocks if name == "embeddings" else [others[name]]:
-                    file.write(np.ascontiguousarray(block, TYPES[kind]).data)
-            if file.tell() != 8 + len(text) + at:
-                raise RuntimeError(f"{shape[0]} rows were promised and others came")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-        sync_folder(path.parent)
+        with open(unfinished, "wb") as out:
+            text = _header_bytes(about, header)
+            out.write(text)
+            for name in PARTS:
+                if name == "embeddings":
+                    sums[name] = _write_rows(out, blocks, model.dim)
+                else:
+                    out.write(others[name].data)
+            if out.tell() != len(text) + at:
+                raise RuntimeError(f"expected {shape[0]} rows, got another number")
+            out.seek(0)
+            out.write(_header_bytes(about, header))  # of the same length: sums have eight digits
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(unfinished, file)
+        sync_folder(file.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             unfinished.unlink()
-        raise CannotWrite(error.errno, error.strerror, str(path)) from error
+        raise CannotWrite(error.errno, error.strerror, str(file)) from error
 
 
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno).lower() if error.errno else str(error)
+def _write_rows(out: BinaryIO, blocks: Iterable[NDArray[np.float32]], dim: int) -> list[str]:
+    """Write the embeddings and return the checksum of every `ROWS_PER_SUM` rows."""
+    sums, count, running = [], 0, 0
+    for block in blocks:
+        rows = np.ascontiguousarray(block, TYPES["F32"]).reshape(-1, dim)
+        out.write(rows.data)
+        while len(rows):
+            part = rows[: ROWS_PER_SUM - count]
+            running, count = zlib.crc32(part.data, running), count + len(part)
+            rows = rows[len(part) :]
+            if count == ROWS_PER_SUM:
+                sums.append(f"{running:08x}")
+                count = running = 0
+    return [*sums, f"{running:08x}"] if count else sums
+
+
+def _header_bytes(about: Mapping[str, Any], header: Mapping[str, Any]) -> bytes:
+    told = json.dumps(about)
+    metadata = {ABOUT: told, HEADER_SUM: _header_sum(told, header)}
+    text = json.dumps({"__metadata__": metadata, **header}).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def _header_sum(about: str, header: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32((about + json.dumps(header, sort_keys=True)).encode()):08x}"
+
+
+def _checksum(x: NDArray[Any]) -> str:
+    return f"{zlib.crc32(np.ascontiguousarray(x).data):08x}"
+
+
+def pack(texts: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Texts as two arrays: their bytes end to end, and where each one ends."""
+    ends = np.zeros(len(texts) + 1, dtype=np.int64)
+    np.cumsum([len(text) for text in texts], out=ends[1:])
+    return np.frombuffer(b"".join(texts), dtype=np.uint8), ends
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8; bytes of a file name that are not UTF-8 are kept as they are."""
+    return text.encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""The JSON API: its routes, each a few lines from words to the service and back."""
+"""The routes of the JSON API."""
 
 from __future__ import annotations
 
@@ -9,47 +9,49 @@ from fastapi import APIRouter, File, Form, Path, Query, Response, UploadFile
 
 from proxysynth import __version__
 
-from .refusal import says
-from .searching import Found, Wanted
-from .service import Service
-from .words import (
+from .schemas import (
     Health,
-    ItemAnswer,
+    ItemDetails,
     Items,
     LabelList,
-    Places,
-    Results,
-    VectorQuestion,
+    MapPoints,
+    SearchResults,
+    VectorQuery,
+    errors,
 )
+from .service import SearchResult, Service, Wanted
 
 MOST = 1000
 
-Number = Annotated[int, Path(ge=0, le=2**53, description="an item's number")]
+Number = Annotated[int, Path(ge=0, le=2**53, description="the number of an item")]
 Generation = Annotated[
-    str | None, Query(max_length=200, description="of the index that the number belongs to")
+    str | None, Query(max_length=200, description="of the index to which the number belongs")
 ]
-K = Annotated[int, Query(ge=1, le=MOST, description="neighbours wanted")]
+K = Annotated[int, Query(ge=1, le=MOST, description="number of neighbors")]
 Threshold = Annotated[
-    float | None, Query(ge=-1, le=1, allow_inf_nan=False, description="least similarity")
+    float | None, Query(ge=-1, le=1, allow_inf_nan=False, description="minimal similarity")
 ]
-Label = Annotated[str | None, Query(max_length=4096, description="only pictures of this label")]
+Label = Annotated[str | None, Query(max_length=4096, description="only images with this label")]
 
 JPEG: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}},
-        "description": "The picture, encoded anew.",
+        "description": "The image, encoded again.",
     }
 }
-OFTEN = says(400, 408, 413, 421)
+COMMON = errors(400, 408, 413, 421)
+UPLOAD = COMMON | errors(403, 415, 422, 503)
+VECTOR = COMMON | errors(403, 422, 503)
+ITEM = COMMON | errors(404, 409, 422)
 
 
 def api(service: Service) -> APIRouter:
     """The routes under /api."""
     routes = APIRouter(prefix="/api")
 
-    @routes.get("/health", response_model=Health, responses=OFTEN)
+    @routes.get("/health", response_model=Health, responses=COMMON)
     async def health() -> Response:
-        """That the service is up, and what it serves."""
+        """The state of the service, and what it serves."""
         now = service.live.current
         index = now.index
         return as_json(
@@ -66,15 +68,15 @@ def api(service: Service) -> APIRouter:
             }
         )
 
-    @routes.post("/search", response_model=Results, responses=OFTEN | says(415, 422, 503))
+    @routes.post("/search", response_model=SearchResults, responses=UPLOAD)
     async def search(
-        file: Annotated[UploadFile, File(description="a picture")],
-        k: Annotated[int | None, Form(ge=1, le=MOST, description="neighbours wanted")] = None,
+        file: Annotated[UploadFile, File(description="an image")],
+        k: Annotated[int | None, Form(ge=1, le=MOST, description="number of neighbors")] = None,
         threshold: Annotated[
-            float | None, Form(ge=-1, le=1, allow_inf_nan=False, description="least similarity")
+            float | None, Form(ge=-1, le=1, allow_inf_nan=False, description="minimal similarity")
         ] = None,
         label: Annotated[
-            str | None, Form(max_length=4096, description="only pictures of this label")
+            str | None, Form(max_length=4096, description="only images with this label")
         ] = None,
         query_k: Annotated[int | None, Query(alias="k", ge=1, le=MOST)] = None,
         query_threshold: Annotated[
@@ -82,9 +84,9 @@ def api(service: Service) -> APIRouter:
         ] = None,
         query_label: Annotated[str | None, Query(alias="label", max_length=4096)] = None,
     ) -> Response:
-        """The pictures nearest to the one that is sent. It is not kept.
+        """The images nearest to an uploaded one, which is not stored.
 
-        Settings come as fields of the form or in the address; the form's count.
+        Settings are fields of the form or query parameters; the form takes precedence.
         """
         wanted = Wanted(
             k or query_k or 10,
@@ -92,31 +94,33 @@ def api(service: Service) -> APIRouter:
             label or query_label or None,
         )
         try:
-            return results(await service.by_picture(file.file, wanted))
+            return results(await service.by_image(file.file, wanted))
         finally:
             await file.close()
 
-    @routes.post("/search/vector", response_model=Results, responses=OFTEN | says(422, 503))
-    async def search_vector(question: VectorQuestion) -> Response:
-        """The pictures nearest to an embedding, of any length but 0."""
-        wanted = Wanted(question.k, question.threshold, question.label or None)
-        return results(await service.by_vector(question.vector, wanted))
+    @routes.post("/search/vector", response_model=SearchResults, responses=VECTOR)
+    async def search_vector(query: VectorQuery) -> Response:
+        """The images nearest to an embedding of any length but 0."""
+        wanted = Wanted(query.k, query.threshold, query.label or None)
+        return results(await service.by_vector(query.vector, wanted))
 
-    @routes.get("/items", response_model=Items, responses=OFTEN | says(422))
+    @routes.get("/items", response_model=Items, responses=COMMON | errors(422))
     async def items(k: K = 24, label: Label = None) -> Response:
-        """Some pictures, evenly spread over the index."""
+        """Some images, evenly spread over the index."""
         now = service.live.current
-        hits = [now.item(number) for number in now.numbers(label or None, k)]
+        hits = [now.item(number) for number in now.sample(label or None, k)]
         return as_json({"generation": now.generation, "hits": hits})
 
-    @routes.get("/items/{number}", response_model=ItemAnswer, responses=OFTEN | says(404, 409, 422))
+    @routes.get("/items/{number}", response_model=ItemDetails, responses=ITEM)
     async def item(number: Number, generation: Generation = None) -> Response:
-        """What is known of a picture."""
+        """What is known about an image."""
         now, _ = service.item(number, generation)
         return as_json({**now.item(number), "generation": now.generation})
 
     @routes.get(
-        "/items/{number}/search", response_model=Results, responses=OFTEN | says(404, 409, 422, 503)
+        "/items/{number}/search",
+        response_model=SearchResults,
+        responses=ITEM | errors(503),
     )
     async def search_item(
         number: Number,
@@ -125,44 +129,44 @@ def api(service: Service) -> APIRouter:
         label: Label = None,
         generation: Generation = None,
     ) -> Response:
-        """The pictures nearest to one of the index, itself left out."""
+        """The images nearest to one of the index, without itself."""
         wanted = Wanted(k, threshold, label or None)
         return results(await service.by_item(number, generation, wanted), number)
 
     @routes.get(
         "/items/{number}/thumbnail",
         response_class=Response,
-        responses=OFTEN | JPEG | says(404, 409, 413, 422, 503),
+        responses=COMMON | JPEG | errors(404, 409, 413, 422, 503),
     )
     async def thumbnail(number: Number, generation: Generation = None) -> Response:
-        """A picture, small."""
+        """An image, small."""
         return jpeg(await service.thumbnail(number, generation), generation)
 
     @routes.get(
         "/items/{number}/picture",
         response_class=Response,
-        responses=OFTEN | JPEG | says(404, 409, 413, 422, 503),
+        responses=COMMON | JPEG | errors(404, 409, 413, 422, 503),
     )
     async def picture(number: Number, generation: Generation = None) -> Response:
-        """A picture, at most 1600 pixels wide and high."""
-        return jpeg(await service.picture(number, generation), generation)
+        """An image, at most 1600 pixels wide and high."""
+        return jpeg(await service.image(number, generation), generation)
 
-    @routes.get("/labels", response_model=LabelList, responses=OFTEN)
+    @routes.get("/labels", response_model=LabelList, responses=COMMON)
     async def labels() -> Response:
-        """Every label, with how many pictures have it."""
+        """Every label and the number of its images."""
         now = service.live.current
         return as_json({"generation": now.generation, "labels": now.labels})
 
-    @routes.get("/map", response_model=Places, responses=OFTEN | says(503))
-    async def places() -> Response:
-        """Where the pictures lie on the map of the embedding space, column by column."""
+    @routes.get("/map", response_model=MapPoints, responses=COMMON | errors(503))
+    async def map_points() -> Response:
+        """The positions of the images on the map of the embedding space, column by column."""
         return as_json(await service.map())
 
     return routes
 
 
-def results(found: Found, asked_with: int | None = None) -> Response:
-    """Neighbours as JSON."""
+def results(found: SearchResult, query_item: int | None = None) -> Response:
+    """Neighbors as JSON."""
     now = found.snapshot
     hits = [
         {
@@ -174,22 +178,22 @@ def results(found: Found, asked_with: int | None = None) -> Response:
         }
         for hit in found.hits
     ]
-    query = None if asked_with is None else now.item(asked_with)
+    query = None if query_item is None else now.item(query_item)
     return as_json({"generation": now.generation, "query": query, "hits": hits})
 
 
-def as_json(told: dict[str, Any]) -> Response:
-    """JSON in ASCII: names of files may hold bytes that are no text, which UTF-8 cannot carry."""
-    text = json.dumps(told, allow_nan=False, separators=(",", ":"))
+def as_json(value: dict[str, Any]) -> Response:
+    """JSON in ASCII: file names may hold bytes that are not UTF-8."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Response(text, media_type="application/json")
 
 
 def jpeg(data: bytes, generation: str | None) -> Response:
-    """A picture; one of a named generation never changes, so browsers may keep it."""
-    kept = "private, max-age=86400, immutable" if generation is not None else "no-store"
-    return Response(data, media_type="image/jpeg", headers={"Cache-Control": kept})
+    """An image; one of a named generation never changes, so browsers may cache it."""
+    cache = "private, max-age=86400, immutable" if generation is not None else "no-store"
+    return Response(data, media_type="image/jpeg", headers={"Cache-Control": cache})
 
 
 def model_name(folder: str | None, backbone: str) -> str:
-    """The model without the place where it is kept."""
+    """The model without the path of its folder."""
     return backbone if folder is None else f"{folder.rstrip('/').rsplit('/', 1)[-1]} ({backbone})"

@@ -1,30 +1,28 @@
-"""The service as an ASGI app: the API, the page, the report, and the guard before all of them."""
+"""The search service as an ASGI app: the API, the page, the report, and the guard around them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
-from fastapi import FastAPI
-from fastapi.responses import Response
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
 
 from proxysynth import __version__
 from proxysynth.search.index import Index
 
 from .api import api
-from .guard import REPORT_POLICY, Guard
-from .limits import Limits
-from .refusal import Refused, explain_errors, says
+from .guard import REPORT_POLICY, Guard, Limits, Refused, error_response
+from .schemas import errors
 from .service import Service
 
 PAGE = {
     "index.html": "text/html",
-    "docs.html": "text/html",
-    "docs.css": "text/css",
-    "docs.js": "text/javascript",
     "style.css": "text/css",
     "api.js": "text/javascript",
     "main.js": "text/javascript",
@@ -32,7 +30,7 @@ PAGE = {
     "map.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
-"""The files of the page: these and no others."""
+"""The files of the page; no others are served."""
 
 
 def create_app(
@@ -40,13 +38,17 @@ def create_app(
     limits: Limits | None = None,
     local: bool = True,
     run: str | os.PathLike[str] | None = None,
+    allow_hosts: Iterable[str] = (),
+    root_path: str = "",
 ) -> Guard:
-    """The service over an index.
+    """The search service over an index.
 
     Args:
         limits: see `Limits`.
-        local: whether only this machine is to be served, see `Guard`.
-        run: where the run that made the index is now, if its folder was moved.
+        local: whether only this machine is served: see `guard.check_host`.
+        run: the folder of the run that made the index, if it was moved.
+        allow_hosts: further host names by which the service may be addressed.
+        root_path: the prefix under which a reverse proxy serves it, such as "/shop".
     """
     service = Service(index, limits, run)
 
@@ -58,47 +60,72 @@ def create_app(
     app = FastAPI(
         title="Proxysynth search",
         version=__version__,
-        description="Nearest pictures of an index.",
+        description="Nearest images of an index.",
         lifespan=lifespan,
-        docs_url=None,  # FastAPI's own pages fetch scripts from another host
+        docs_url=None,  # FastAPI's pages load scripts from another host; there is /openapi.json
         redoc_url=None,
         redirect_slashes=False,
+        root_path=root_path.rstrip("/"),
     )
     app.include_router(api(service))
     _add_pages(app, service)
-    explain_errors(app)
-    return Guard(app, service.limits, local)
+    _explain_errors(app)
+    return Guard(app, service.limits, local, allow_hosts, root_path.rstrip("/"))
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:
     """Everything that is not JSON."""
     package = files(__package__).joinpath("page")
-    held = {name: package.joinpath(name).read_bytes() for name in PAGE}
+    contents = {name: package.joinpath(name).read_bytes() for name in PAGE}
 
-    def sent(name: str) -> Response:
-        kind = PAGE[name]
-        return Response(held[name], media_type=kind, headers={"Cache-Control": "no-cache"})
+    def part_response(name: str) -> Response:
+        headers = {"Cache-Control": "no-cache"}
+        return Response(contents[name], media_type=PAGE[name], headers=headers)
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return sent("index.html")
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return sent("docs.html")
+        return part_response("index.html")
 
     @app.get("/page/{name}", include_in_schema=False)
     async def part(name: str) -> Response:
         if name not in PAGE:
             raise Refused(404, f"the page has no part {name}")
-        return sent(name)
+        return part_response(name)
 
-    @app.get("/report", response_class=Response, responses=says(404, 421))
+    @app.get("/report", response_class=Response, responses=errors(404, 421))
     async def report() -> Response:
         """The report of the run that made the index, an HTML page."""
         path = service.live.current.report
         if path is None:
-            raise Refused(404, "the run that made this index has left no report")
+            raise Refused(404, "the run that made this index has no report")
         data = await asyncio.to_thread(path.read_bytes)
         headers = {"Content-Security-Policy": REPORT_POLICY, "X-Frame-Options": "SAMEORIGIN"}
         return Response(data, media_type="text/html", headers=headers)
+
+
+def _explain_errors(app: FastAPI) -> None:
+    """Make every error a `Refusal`."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = [str(part) for part in first.get("loc", ())]
+        name = ".".join(where[1:]) or "the request"  # without "body", "query" or "path"
+        message = first.get("msg", "is not valid")
+        return error_response(422, f"{name}: {message}; see /openapi.json for what is expected")
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        if isinstance(error, Refused):
+            return error_response(error.status, error.sentence)
+        path = request.url.path
+        sentences = {
+            404: f"there is nothing at {path}: see /openapi.json for the routes",
+            405: f"{request.method} is not possible at {path}: see /openapi.json for the routes",
+        }
+        sentence = sentences.get(error.status_code, str(error.detail))
+        return error_response(error.status_code, sentence, error.headers)
+
+    @app.exception_handler(Exception)
+    async def bug(_: Request, error: Exception) -> JSONResponse:
+        return error_response(500, "the service failed to answer: see its log")

@@ -1,6 +1,6 @@
-"""What stands before every route: whose host is asked for, how much may come, what headers go out.
+"""The guard in front of every route: which hosts and pages may ask, how much they may send.
 
-Written on the bare ASGI interface, since a body must be counted while it arrives: a header that
+Written on the bare ASGI interface, because a body must be counted while it arrives: a header that
 announces its length proves nothing.
 """
 
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
+from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
-
-from .limits import Limits
-from .refusal import Refused, answer
+from starlette.exceptions import HTTPException
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -30,7 +31,7 @@ POLICY = (
 REPORT_POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; sandbox; frame-ancestors 'self'"
 )
-"""A report is a finished page, shown in a frame of ours: nothing in it runs, nothing is fetched."""
+"""A report is a finished page, shown in a frame of ours: it runs and fetches nothing."""
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -42,29 +43,81 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
-"""Of every answer; a route may set its own cache and its own policy."""
-
+"""Of every response; a route may set its own cache and policy."""
 
 UPLOADS = "/api/search"
-"""Where pictures are sent to."""
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::[0-9]{1,5})?")
 
-HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+?)\.?(?::[0-9]{1,5})?")
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request, and the service as a whole, may cost.
+
+    Args:
+        upload_bytes: of an uploaded image, counted while it arrives.
+        body_bytes: of any other body: parsed numbers take far more memory than their text.
+        pixels: of an image, read from its header before anything is decoded.
+        body_seconds: until the whole body must have arrived.
+        answer_seconds: until the response must be ready.
+        map_points: images on the map; of more, an even sample is shown.
+        memory_bytes: embeddings of up to this size are kept in memory; larger ones are read from
+            the index file.
+    """
+
+    upload_bytes: int = 20 * 2**20
+    body_bytes: int = 2 * 2**20
+    pixels: int = 50_000_000
+    body_seconds: float = 30.0
+    answer_seconds: float = 60.0
+    map_points: int = 20_000
+    memory_bytes: int = 2 * 2**30
+
+
+class Refused(HTTPException):
+    """A request that is not served, and why.
+
+    A subclass of starlette's exception: any other error that is raised while a body is read would
+    be taken for a malformed body.
+    """
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(status, sentence)
+        self.status = status
+        self.sentence = sentence
+
+
+def error_response(status: int, sentence: str, headers: object = None) -> JSONResponse:
+    """A status and one sentence, as JSON."""
+    kept = dict(headers) if isinstance(headers, dict) else None
+    # A lone surrogate of a file name cannot be written as UTF-8: it is escaped.
+    plain = sentence.encode("utf-8", "backslashreplace").decode()
+    return JSONResponse({"error": " ".join(plain.split())}, status, headers=kept)
 
 
 class Guard:
-    """An ASGI app that lets through what is harmless.
+    """An ASGI app that passes on harmless requests only.
 
     Args:
-        app: what answers.
+        app: the app behind it.
         limits: see `Limits`.
-        local: whether the service is bound to loopback. Then only requests that name loopback are
-            answered: a foreign page whose name was made to point here (DNS rebinding) is not.
+        local: whether the service is bound to loopback: see `check_host`.
+        allow_hosts: further names by which the service may be addressed.
+        root_path: the prefix of a reverse proxy.
     """
 
-    def __init__(self, app: App, limits: Limits, local: bool) -> None:
+    def __init__(
+        self,
+        app: App,
+        limits: Limits,
+        local: bool,
+        allow_hosts: Iterable[str] = (),
+        root_path: str = "",
+    ) -> None:
         self.app = app
         self.limits = limits
         self.local = local
+        self.allow_hosts = frozenset(name.lower().rstrip(".") for name in allow_hosts)
+        self.root_path = root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -77,36 +130,37 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                headers = MutableHeaders(scope=message)
+                sent = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                    sent.setdefault(name, value)
             await send(message)
 
         try:
-            asked = Headers(scope=scope)
-            if self.local:
-                check_host(asked.get("host", ""))
-            upload = scope["path"] == UPLOADS
+            headers = Headers(scope=scope)
+            check_host(headers.get("host", ""), self.local, self.allow_hosts)
+            if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+                check_origin(headers)
+            upload = scope["path"].removeprefix(self.root_path) == UPLOADS
             most = self.limits.upload_bytes if upload else self.limits.body_bytes
-            announced = asked.get("content-length", "")
+            announced = headers.get("content-length", "")
             if announced.isdecimal():
                 check_bytes(int(announced), most)
             await self.app(scope, self._counted(receive, most), send_with_headers)
         except Refused as refused:
-            if started:  # half an answer is out: nothing can be said any more
+            if started:  # a part of the response is out already
                 raise
-            response = answer(refused.status, refused.sentence)
+            response = error_response(refused.status, refused.sentence)
             await response(scope, receive, send_with_headers)
 
     def _counted(self, receive: Receive, most: int) -> Receive:
-        """`receive`, until too much has come or it has taken too long."""
+        """`receive`, until too much has arrived or it takes too long."""
         received = 0
         deadline = asyncio.get_running_loop().time() + self.limits.body_seconds
         complete = False
 
         async def counted() -> Message:
             nonlocal received, complete
-            if complete:  # what comes now is the news that the client has gone, whenever that is
+            if complete:  # the next message says that the client has gone
                 return await receive()
             left = deadline - asyncio.get_running_loop().time()
             try:
@@ -114,7 +168,7 @@ class Guard:
             except asyncio.TimeoutError as error:
                 raise Refused(
                     408,
-                    f"the request did not come within {self.limits.body_seconds:g} seconds: "
+                    f"the request did not arrive within {self.limits.body_seconds:g} seconds: "
                     "send it again",
                 ) from error
             if message["type"] == "http.request":
@@ -129,21 +183,46 @@ class Guard:
 def check_bytes(count: int, most: int) -> None:
     """An error if a body of so many bytes is too large."""
     if count > most:
-        raise Refused(413, f"at most {most / 2**20:.3g} MB are taken here: send less")
+        raise Refused(413, f"expected at most {most / 2**20:.3g} MB: send less")
 
 
-def check_host(host: str) -> None:
-    """An error unless the Host header names this machine itself."""
+def check_host(host: str, local: bool, allowed: frozenset[str] = frozenset()) -> None:
+    """An error unless the Host header is one by which the service may be addressed.
+
+    A foreign page whose name was made to point here (DNS rebinding) sends its own name. So a
+    service on loopback answers to loopback, any other one to IP addresses; both to `allowed`.
+    """
     parts = HOST.fullmatch(host.lower())
-    if parts is None or not is_loopback(parts[1].strip("[]")):
-        raise Refused(421, "this service answers requests for localhost only: open it by that name")
+    name = parts[1].strip("[]") if parts else ""
+    if name in allowed or is_loopback(name) or (not local and is_address(name)):
+        return
+    served = "localhost" if local else "its IP address"
+    raise Refused(
+        421, f"this service answers to {served} only: use that, or start it with --allow-host NAME"
+    )
+
+
+def check_origin(headers: Headers) -> None:
+    """An error if a page of another origin sends the request (cross-site request forgery)."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        foreign = site.lower() not in ("same-origin", "none")
+    else:  # an old browser, or not a browser
+        host = headers.get("host", "").lower()
+        foreign = origin is not None and urlsplit(origin.lower()).netloc != host
+    if foreign:
+        raise Refused(403, "a page of another origin may not send requests to this service")
 
 
 def is_loopback(host: str) -> bool:
     """Whether a host, by name or number, is this machine and no other."""
-    if host == "localhost":
-        return True
+    return host == "localhost" or (is_address(host) and ip_address(host).is_loopback)
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address."""
     try:
-        return ip_address(host).is_loopback
+        ip_address(host)
     except ValueError:
         return False
+    return True

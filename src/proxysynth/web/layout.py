@@ -1,14 +1,14 @@
-"""The map of the embedding space: pictures that are alike lie near each other.
+"""The map of the embedding space: similar images are near each other.
 
-Two dimensions cannot keep all distances of hundreds; they can keep who is next to whom. From the
-plane of largest spread (`projection`) on, every point y_i is drawn to the places y_j of its k
-nearest neighbours in the embedding space and pushed away from points r drawn at random,
+Two dimensions cannot keep all distances of hundreds, but they can keep neighborhoods. Starting from
+the first two principal components, every point y_i is attracted by the positions y_j of its k
+nearest neighbors in the embedding space and repelled by random points y_r,
 
     pull  -2 (y_i - y_j) / (1 + |y_i - y_j|^2)
     push   2 (y_i - y_r) / ((e + |y_i - y_r|^2) (1 + |y_i - y_r|^2))
 
-the gradients of log q and log (1 - q), q = 1 / (1 + |y - y'|^2) (Tang et al., 2016, McInnes et al.,
-2018), in steps that grow smaller.
+the gradients of log q and log (1 - q), q = 1 / (1 + |y - y'|^2) (Tang et al., 2016; McInnes et al.,
+2018), in decreasing steps.
 """
 
 from __future__ import annotations
@@ -18,53 +18,48 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .projection import evenly, plane
+from proxysynth.retrieval.knn import nearest
 
-METHOD = "those that are alike lie near each other"
+METHOD = "similar ones are near each other"
 
-NEIGHBOURS = 12
-PUSHES = 6
-"""Points that each is pushed away from in a step."""
+NEIGHBORS = 12
+REPELLED = 6  # random points that repel each point in a step
 STEPS = 200
-LANDMARKS = 4096
-"""Points that are laid out; of more, the others go where the one lies that they resemble most."""
-WIDTH = 10.0
-"""Of the plane to begin with: distances beyond 1 hardly pull."""
+LANDMARKS = 4096  # points that are laid out; further ones go to their nearest landmark
+WIDTH = 10.0  # of the initial plane: distances beyond 1 hardly attract
 STRONGEST = 4.0
-BLOCK = 1024
-INSIDE = 99.0
-"""Per cent of the points within [-1, 1]; a few far ones must not shrink all others to a dot."""
+INSIDE = 99.0  # percent of the points within [-1, 1]; a few outliers must not shrink the rest
 
 
 def layout(x: NDArray[np.float32], seed: int = 0) -> NDArray[np.float32]:
-    """(n, 2) places of the rows of x, of unit length, on the map; the same every time."""
+    """(n, 2) positions of the rows of x, of unit length, on the map; deterministic."""
     chosen = evenly(len(x), LANDMARKS)
     rows = torch.from_numpy(x)
     generator = torch.Generator().manual_seed(seed)
     landmarks = rows[torch.from_numpy(chosen)]
     y = _settle(landmarks, generator)
     if len(chosen) < len(x):
-        nearest = _nearest(rows, landmarks, 1).squeeze(1)
+        landmark = nearest(rows, landmarks, 1).indices.squeeze(1)
         jitter = 0.1 * torch.randn(len(x), 2, generator=generator)
         jitter[torch.from_numpy(chosen)] = 0
-        y = y[nearest] + jitter
+        y = y[landmark] + jitter
     y = y - y.mean(0)
     reach = np.percentile(y.abs().numpy(), INSIDE, axis=0)
     return np.asarray(y.numpy() / np.where(reach > 0, reach, 1.0), dtype=np.float32)
 
 
 def _settle(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Places of a few thousand points."""
-    n, k = len(x), min(NEIGHBOURS, len(x) - 1)
+    """Positions of a few thousand points."""
+    n, k = len(x), min(NEIGHBORS, len(x) - 1)
     y = WIDTH * torch.from_numpy(plane(x.numpy()))
     if k < 1:
         return y
-    j = _nearest(x, x, k, own=True).reshape(-1)
-    i, every = torch.arange(n).repeat_interleave(k), torch.arange(n).repeat(PUSHES)
+    j = nearest(x, x, k, exclude=torch.arange(n)).indices.reshape(-1)
+    i, every = torch.arange(n).repeat_interleave(k), torch.arange(n).repeat(REPELLED)
     for step in range(STEPS):
         near = y[i] - y[j]
         pull = near.mul_(-2 / k / (1 + near.square().sum(1, keepdim=True)))
-        far = y[every] - y[torch.randint(n, (n * PUSHES,), generator=generator)]
+        far = y[every] - y[torch.randint(n, (n * REPELLED,), generator=generator)]
         square = far.square().sum(1, keepdim=True)
         push = far.mul_(2 / ((0.01 + square) * (1 + square))).clamp_(-STRONGEST, STRONGEST)
         move = torch.zeros_like(y).index_add_(0, i, pull).index_add_(0, j, -pull)
@@ -73,13 +68,22 @@ def _settle(x: Tensor, generator: torch.Generator) -> Tensor:
     return y
 
 
-def _nearest(x: Tensor, others: Tensor, k: int, own: bool = False) -> Tensor:
-    """(n, k) the most similar of the others; with `own` they are x, and none is its own."""
-    found = []
-    for low in range(0, len(x), BLOCK):
-        S = x[low : low + BLOCK] @ others.T
-        if own:
-            rows = torch.arange(len(S))
-            S[rows, low + rows] = -torch.inf
-        found.append(S.topk(k, dim=1).indices)
-    return torch.cat(found)
+def plane(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(n, 2) the first two principal components of x, scaled so that the farthest point is at 1."""
+    centered = x - x.mean(axis=0, keepdims=True)
+    _, axes = np.linalg.eigh((centered.T @ centered).astype(np.float64))  # ascending
+    two = axes[:, ::-1][:, :2]
+    if two.shape[1] < 2:  # one dimension only
+        two = np.concatenate([two, np.zeros_like(two)], axis=1)
+    # The sign of an eigenvector is arbitrary: choose one, so that the map is deterministic.
+    largest = two[np.abs(two).argmax(axis=0), np.arange(2)]
+    positions = centered @ (two * np.where(largest < 0, -1.0, 1.0))
+    reach = np.linalg.norm(positions, axis=1).max()
+    return np.asarray(positions / (reach if reach > 0 else 1.0), dtype=np.float32)
+
+
+def evenly(n: int, most: int) -> NDArray[np.int64]:
+    """At most `most` of the numbers 0 .. n - 1, evenly spaced."""
+    if n <= most:
+        return np.arange(n)
+    return np.linspace(0, n - 1, most).astype(np.int64)

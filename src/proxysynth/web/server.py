@@ -1,4 +1,4 @@
-"""Listening: an address that is free, and a server on it."""
+"""Listening on an address, and the server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+from collections.abc import Iterable
 from typing import Any
 
 import uvicorn
@@ -14,28 +15,22 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from proxysynth.search.index import Index
 
 from .app import create_app
-from .guard import is_loopback
-from .limits import Limits
+from .guard import Limits, is_loopback
 
-HEADER_SECONDS = 30
-"""Until a connection must have brought a request."""
-
-KEEP_ALIVE = 30
-"""Seconds until a connection without a request is closed."""
-
-CONNECTIONS = 256
-"""At once; more are turned away."""
+HEADER_SECONDS = 30  # until a new connection must have sent a request
+KEEP_ALIVE = 30  # seconds until an idle connection is closed
+CONNECTIONS = 256  # at once; more get status 503
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; an error of one sentence where that cannot be."""
+    """A socket bound to the address; an OSError with one sentence if that is not possible."""
     try:
         found = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (socket.gaierror, UnicodeError) as error:
         raise OSError(
-            f"no address is known for the host {host!r}: check its spelling, or leave --host out "
+            f"no address is known for the host {host!r}: check its spelling, or drop --host "
             "to serve this machine only"
         ) from error
     family, kind, protocol, _, address = found[0]
@@ -51,7 +46,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url(bound: socket.socket, host: str) -> str:
-    """Where a browser finds it."""
+    """The address for a browser."""
     port = bound.getsockname()[1]
     everywhere = host in ("", "0.0.0.0", "::")
     name = "localhost" if everywhere else f"[{host}]" if ":" in host else host
@@ -64,16 +59,22 @@ def serve(
     host: str,
     limits: Limits | None = None,
     run: str | os.PathLike[str] | None = None,
+    allow_hosts: Iterable[str] = (),
+    root_path: str = "",
 ) -> None:
-    """Answer requests until interrupted."""
+    """Answer requests until interrupted: see `create_app`.
+
+    If other machines are served, the service also answers to `host` and to this machine's name.
+    """
     local = is_loopback(host) or is_loopback(str(bound.getsockname()[0]))
+    names = [*allow_hosts, *([] if local else [host, socket.gethostname()])]
     config = uvicorn.Config(
-        create_app(index, limits, local, run),
+        create_app(index, limits, local, run, names, root_path),
         log_level="warning",
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        http=_impatient,  # type: ignore[arg-type]
+        http=_protocol,  # type: ignore[arg-type]
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=5,
         limit_concurrency=CONNECTIONS,
@@ -82,30 +83,30 @@ def serve(
     uvicorn.Server(config).run(sockets=[bound])
 
 
-def _impatient(**how: Any) -> H11Protocol:
-    """A connection that is closed if no request comes of it: one that sends its headers letter by
-    letter would hold its place for ever."""
-    made = H11Protocol(**how)
+def _protocol(**options: Any) -> H11Protocol:
+    """A connection that is closed if no request arrives: one that sends its headers byte by byte
+    would stay open for ever."""
+    made = H11Protocol(**options)
     loop = asyncio.get_running_loop()
 
-    def look(last: Any) -> None:
+    def check(last: Any) -> None:
         if made.transport is None or made.transport.is_closing():
             return
         answering = made.cycle is not None and not made.cycle.response_complete
         if made.cycle is last and not answering:
             made.transport.close()
         else:
-            loop.call_later(HEADER_SECONDS, look, made.cycle)
+            loop.call_later(HEADER_SECONDS, check, made.cycle)
 
-    loop.call_later(HEADER_SECONDS, look, None)
+    loop.call_later(HEADER_SECONDS, check, None)
     return made
 
 
 def _why(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is in use: choose another with --port, 0 takes a free one"
+        return f"port {port} of {host} is in use: choose another with --port, or 0 for a free one"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"port {port} of {host} is not allowed to you: choose one above 1023 with --port"
+        return f"port {port} of {host} needs more rights: choose one above 1023 with --port"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{host} is not an address of this machine: give one that is with --host"
     return f"cannot listen on port {port} of {host}: {error.strerror or error}"

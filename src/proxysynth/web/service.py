@@ -1,56 +1,382 @@
-"""What the routes ask for: decoding, embedding and searching, each off the event loop."""
+"""What the routes call: decoding, embedding and searching, each off the event loop.
+
+Queries that wait at the same moment are answered together: a product of eight vectors with the
+embeddings reads them once, as does a product of one. When the index file is replaced, the next
+query sees the new one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from proxysynth.search.describe_model import PictureEmbedder
-from proxysynth.search.index import Index
+from proxysynth.search.index import Hit, Index
+from proxysynth.search.index_file import IndexChanged
+from proxysynth.search.model import ImageEmbedder, ModelIdentity
 from proxysynth.training.load import Picture
+from proxysynth.training.run_folder import find_run
 
-from .batching import Batcher
-from .files import PICTURE, Thumbnails, encoded
-from .limits import Limits
-from .live_index import LiveIndex
-from .refusal import Refused
-from .searching import (
-    Found,
-    OtherModel,
-    Question,
-    Wanted,
-    check_item,
-    embed_all,
-    search_all,
-)
-from .snapshot import Snapshot
-from .uploads import decode
+from .guard import Limits, Refused
+from .images import LARGE, Thumbnails, decode_upload, encoded_image
+from .layout import METHOD, evenly, layout
 
 log = logging.getLogger("proxysynth.serve")
 
-Made = TypeVar("Made")
+Query = TypeVar("Query")
+Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
-DECODERS = 2
-"""Threads that decode pictures. Few: each may hold a whole picture of the largest size."""
+REPORT = "report.html"
+CHECK_SECONDS = 0.25  # between looks at the index file
+DECODERS = 2  # threads; few, because each may hold an image of the largest size
+REPLACED = 3  # times a search may start again because the model was replaced
 
-REPLACED = 3
-"""How often a search may begin again because the model was replaced under it."""
+
+class Batcher(Generic[Query, Answer]):
+    """Collects queries and answers many of them in one call, in a thread of its own.
+
+    While a batch is computed the next one collects by itself; only a query that finds the thread
+    idle waits a moment for others.
+
+    Args:
+        answer_all: gives one answer, or one exception, for each query.
+        most: queries per call.
+        patience: seconds that a first query waits for others.
+
+    Attributes:
+        calls: the number of calls of `answer_all`.
+    """
+
+    def __init__(
+        self,
+        answer_all: Callable[[Sequence[Query]], Sequence[Answer | Exception]],
+        most: int = 64,
+        patience: float = 0.001,
+    ) -> None:
+        self._answer_all = answer_all
+        self._most = most
+        self._patience = patience
+        self._waiting: list[tuple[Query, asyncio.Future[Answer]]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
+        self.calls = 0
+
+    async def ask(self, query: Query) -> Answer:
+        """The answer to one query."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((query, future))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return await future
+
+    def close(self) -> None:
+        """Let the thread end once it is done."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
+        await asyncio.sleep(self._patience)
+        while self._waiting:
+            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            batch = [(query, future) for query, future in batch if not future.done()]  # hung up
+            if batch:
+                await self._answer(batch)
+
+    async def _answer(self, batch: list[tuple[Query, asyncio.Future[Answer]]]) -> None:
+        self.calls += 1
+        loop = asyncio.get_running_loop()
+        answers: Sequence[Answer | Exception]
+        try:
+            queries = [query for query, _ in batch]
+            answers = await loop.run_in_executor(self._thread, self._answer_all, queries)
+        except Exception as error:
+            answers = [error] * len(batch)
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """An open index and what follows from it; unchanged when the file is replaced.
+
+    Args:
+        index: the index.
+        folder: of the run that made it; None if there is no run.
+        seen: the classes its model was trained on; None if that is not known.
+    """
+
+    index: Index
+    folder: Path | None = None
+    seen: frozenset[str] | None = None
+
+    @staticmethod
+    def of(index: Index, run: str | os.PathLike[str] | None = None) -> Snapshot:
+        """The index with the classes its model has seen, if its run can still be read.
+
+        Args:
+            run: the run's folder, if it was moved.
+        """
+        folder = run if run is not None else index.model.folder
+        try:
+            recorded = None if folder is None else find_run(Path(folder))
+        except (ValueError, OSError, RuntimeError):
+            recorded = None
+        seen = None if recorded is None else frozenset(recorded.classes)
+        return Snapshot(index, None if folder is None else Path(folder), seen)
+
+    @property
+    def generation(self) -> str:
+        """Identifies this writing of the index; item numbers belong to it."""
+        return self.index.generation
+
+    @property
+    def report(self) -> Path | None:
+        """The report of the run, if there is one."""
+        path = None if self.folder is None else self.folder / REPORT
+        # A link might lead anywhere.
+        return path if path is not None and path.is_file() and not path.is_symlink() else None
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Every label once."""
+        return list(self.index.label_names)
+
+    def was_seen(self, label: str | None) -> bool | None:
+        """Whether the model was trained on the label; None if that is not known."""
+        return None if self.seen is None or label is None else label in self.seen
+
+    def item(self, number: int) -> dict[str, Any]:
+        """An item for the API."""
+        label = self.index.labels[number]
+        path = self.index.paths[number]
+        return {"id": number, "path": path, "label": label, "seen": self.was_seen(label)}
+
+    @cached_property
+    def labels(self) -> list[dict[str, Any]]:
+        """Every label and the number of its items."""
+        codes = self.index.labels.codes
+        counts = np.bincount(codes[codes >= 0], minlength=len(self.names))
+        return [
+            {"label": name, "count": int(count), "seen": self.was_seen(name)}
+            for name, count in zip(self.names, counts, strict=False)
+        ]
+
+    def sample(self, label: str | None, most: int) -> Sequence[int]:
+        """At most so many items, evenly spaced, of a label or of all."""
+        if label is None:
+            return evenly(len(self.index), most).tolist()
+        if label not in self.names:
+            return []
+        found = self.index.labels.items_of(label)
+        return found[evenly(len(found), most)].tolist()
+
+    def map(self, most: int) -> dict[str, Any]:
+        """Positions of at most so many items on the map, column by column."""
+        chosen = evenly(len(self.index), most)
+        x = np.nan_to_num(self.index.all_vectors[torch.from_numpy(chosen)].numpy())
+        places = layout(x).round(4)
+        codes = np.asarray(self.index.labels.codes)[chosen].tolist()
+        seen = [self.was_seen(name) for name in self.names]
+        return {
+            "generation": self.generation,
+            "items": len(self.index),
+            "method": METHOD,
+            "id": chosen.tolist(),
+            "x": [float(value) for value in places[:, 0]],
+            "y": [float(value) for value in places[:, 1]],
+            "label": codes,
+            "labels": self.names,
+            "seen": [None if code < 0 else seen[code] for code in codes],
+        }
+
+
+class LiveIndex:
+    """The index that is served now.
+
+    `current` is replaced in a single step: a request that has taken it finishes with it. A file
+    that is not an index leaves the old one in place.
+    """
+
+    def __init__(self, index: Index, run: str | os.PathLike[str] | None = None) -> None:
+        self._run = run
+        self.current = Snapshot.of(index, run)
+        self._complaint = ""
+
+    def check(self) -> None:
+        """Open the new index if the file has been replaced."""
+        old = self.current.index
+        try:
+            new = old.reload()
+            if new is old:
+                self._complaint = ""
+                return
+            made = Snapshot.of(new, self._run)
+        except (ValueError, OSError, IndexChanged) as error:
+            if str(error) != self._complaint:  # once, not four times a second
+                log.warning("the index that was loaded before is still served: %s", error)
+                self._complaint = str(error)
+            return
+        self.current = made
+        log.warning("the index was replaced: %s images now", f"{len(new):,}")
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Check the file again and again meanwhile."""
+        task = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await asyncio.to_thread(self.check)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The number of neighbors, their minimal similarity, and their label."""
+
+    k: int = 24
+    threshold: float | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SearchQuery:
+    """A search with a vector or an item of the index.
+
+    Args:
+        vector: (d,) or None.
+        item: an item's number, which is not found itself; used without a vector.
+        generation: of the index to which the number belongs; None for the current one.
+        model: that made the vector; None if the client did.
+    """
+
+    wanted: Wanted
+    vector: NDArray[np.float32] | None = None
+    item: int = -1
+    generation: str | None = None
+    model: ModelIdentity | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult:
+    """The neighbors, and the snapshot to which their numbers belong."""
+
+    snapshot: Snapshot
+    hits: list[Hit]
+
+
+class OtherModel(Exception):
+    """Between embedding and searching the index was replaced by one of another model."""
+
+
+def search_all(
+    snapshot: Snapshot, queries: Sequence[SearchQuery]
+) -> list[SearchResult | Exception]:
+    """Answers in order, by one product for each label that is asked for: usually one."""
+    answers: dict[int, SearchResult | Exception] = {}
+    groups: dict[str | None, list[tuple[int, Tensor]]] = {}
+    for place, query in enumerate(queries):
+        try:
+            vector = _query_vector(snapshot, query)
+            groups.setdefault(query.wanted.label, []).append((place, vector))
+        except (Refused, OtherModel) as error:
+            answers[place] = error
+    for label, group in groups.items():
+        asked = [queries[place] for place, _ in group]
+        if label is not None and label not in snapshot.names:
+            answers |= {place: SearchResult(snapshot, []) for place, _ in group}
+            continue
+        found = snapshot.index.search_vectors(
+            torch.stack([vector for _, vector in group]),
+            max(query.wanted.k for query in asked),
+            label=label,
+            exclude=[None if query.vector is not None else query.item for query in asked],
+        )
+        for (place, _), query, hits in zip(group, asked, found, strict=True):
+            least = -2.0 if query.wanted.threshold is None else query.wanted.threshold
+            kept = [hit for hit in hits[: query.wanted.k] if hit.similarity >= least]
+            answers[place] = SearchResult(snapshot, kept)
+    return [answers[place] for place in range(len(queries))]
+
+
+def _query_vector(snapshot: Snapshot, query: SearchQuery) -> Tensor:
+    index = snapshot.index
+    if query.vector is None:
+        check_item(snapshot, query.item, query.generation)
+        return index.vectors(query.item, query.item + 1)[0]
+    if query.model is not None and not query.model.same_as(index.model):
+        raise OtherModel
+    if query.vector.shape != (index.dim,):
+        raise Refused(
+            422,
+            f"a vector must have the {index.dim} dimensions of the index, got "
+            f"{len(query.vector)}: embed the image with its model",
+        )
+    if not np.isfinite(query.vector).all() or not query.vector.any():
+        raise Refused(422, "a vector must be finite and not all zeros: it has no direction")
+    return torch.from_numpy(query.vector)
+
+
+def check_item(snapshot: Snapshot, number: int, generation: str | None) -> None:
+    """An error unless the number is an item's, in the index that the client means."""
+    if generation is not None and generation != snapshot.generation:
+        raise Refused(409, "the index has been replaced: search again")
+    if not 0 <= number < len(snapshot.index):
+        raise Refused(
+            404, f"the index has the items 0 to {len(snapshot.index) - 1}, there is no {number}"
+        )
+
+
+def embed_all(
+    queries: Sequence[tuple[Snapshot, Picture]],
+) -> list[NDArray[np.float32] | Exception]:
+    """The embedding of each image by the model of its snapshot, images of one model together."""
+    answers: dict[int, NDArray[np.float32] | Exception] = {}
+    groups: dict[int, list[int]] = {}
+    for place, (snapshot, _) in enumerate(queries):
+        groups.setdefault(id(snapshot), []).append(place)
+    for places in groups.values():
+        index = queries[places[0]][0].index
+        try:
+            made = index.embedder().embed([queries[place][1] for place in places], workers=1)
+            answers |= {place: row.numpy() for place, row in zip(places, made, strict=True)}
+        except (ValueError, OSError, RuntimeError) as error:
+            failure = Refused(503, f"the images cannot be embedded: {error}")
+            answers |= dict.fromkeys(places, failure)
+    return [answers[place] for place in range(len(queries))]
 
 
 class Service:
     """The index and the threads that work for it.
 
     Args:
-        run: where the run that made the index is now, if its folder was moved.
+        index: is read into memory, so that overwriting its file in place does no harm.
+        run: the folder of the run that made the index, if it was moved.
     """
 
     def __init__(
@@ -60,11 +386,11 @@ class Service:
         run: str | os.PathLike[str] | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.live = LiveIndex(index, run)
+        self.live = LiveIndex(index.in_memory(self.limits.memory_bytes), run)
         self._run = run
         self._loading = Lock()
-        self.searcher: Batcher[Question, Found] = Batcher(
-            lambda questions: search_all(self.live.current, questions)
+        self.searcher: Batcher[SearchQuery, SearchResult] = Batcher(
+            lambda queries: search_all(self.live.current, queries)
         )
         self.embedder: Batcher[tuple[Snapshot, Picture], NDArray[np.float32]] = Batcher(
             embed_all, most=16
@@ -75,57 +401,57 @@ class Service:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Watch the index meanwhile and lay out its map; end the threads afterwards."""
-        layout = asyncio.create_task(self.map())
+        """Watch the index and lay out its map meanwhile; end the threads afterwards."""
+        layout_task = asyncio.create_task(self.map())
         try:
             async with self.live.watched():
                 yield
         finally:
-            layout.cancel()
-            await asyncio.gather(layout, return_exceptions=True)
+            layout_task.cancel()
+            await asyncio.gather(layout_task, return_exceptions=True)
             self.searcher.close()
             self.embedder.close()
             self._decoders.shutdown(wait=False, cancel_futures=True)
 
-    async def by_picture(self, file: BinaryIO, wanted: Wanted) -> Found:
-        """The neighbours of an uploaded picture."""
+    async def by_image(self, file: BinaryIO, wanted: Wanted) -> SearchResult:
+        """The neighbors of an uploaded image."""
         for _ in range(REPLACED):
             now = self.live.current
             vector = await self.embed(now, file)
-            question = Question(wanted, vector, model=now.index.model)
+            query = SearchQuery(wanted, vector, model=now.index.model)
             try:
-                return await self._in_time(self.searcher.ask(question))
+                return await self._in_time(self.searcher.ask(query))
             except OtherModel:
                 continue
         raise Refused(503, "the index is being replaced again and again: try later")
 
     async def embed(self, now: Snapshot, file: BinaryIO) -> NDArray[np.float32]:
-        """The embedding (d,) of a picture by the model of a snapshot."""
-        image = await self._decoding(lambda: decode(file, self.limits, self._model(now)))
+        """The embedding (d,) of an image by the model of a snapshot."""
+        image = await self._decoding(lambda: decode_upload(file, self.limits, self._model(now)))
         return await self._in_time(self.embedder.ask((now, image)))
 
-    def _model(self, now: Snapshot) -> PictureEmbedder:
+    def _model(self, now: Snapshot) -> ImageEmbedder:
         with self._loading:  # by one thread, once
             try:
                 return now.index.embedder(self._run)
             except (ValueError, OSError, RuntimeError) as error:
                 log.warning("the model cannot be loaded: %s", error)
                 raise Refused(
-                    503, "the model of this index cannot be loaded: the service's log says why"
+                    503, "the model of this index cannot be loaded: see the log of the service"
                 ) from error
 
-    async def by_vector(self, numbers: Sequence[float], wanted: Wanted) -> Found:
-        """The neighbours of an embedding."""
+    async def by_vector(self, numbers: Sequence[float], wanted: Wanted) -> SearchResult:
+        """The neighbors of an embedding."""
         vector = np.asarray(numbers, dtype=np.float64)
-        # Only its direction counts; brought near 1 it cannot overflow in float32.
+        # Only its direction matters; scaled to 1 it cannot overflow in float32.
         vector = vector / (np.abs(vector).max() or 1.0)
-        question = Question(wanted, vector.astype(np.float32))
-        return await self._in_time(self.searcher.ask(question))
+        query = SearchQuery(wanted, vector.astype(np.float32))
+        return await self._in_time(self.searcher.ask(query))
 
-    async def by_item(self, number: int, generation: str | None, wanted: Wanted) -> Found:
-        """The neighbours of a picture of the index, itself left out."""
-        question = Question(wanted, item=number, generation=generation)
-        return await self._in_time(self.searcher.ask(question))
+    async def by_item(self, number: int, generation: str | None, wanted: Wanted) -> SearchResult:
+        """The neighbors of an image of the index, without itself."""
+        query = SearchQuery(wanted, item=number, generation=generation)
+        return await self._in_time(self.searcher.ask(query))
 
     def item(self, number: int, generation: str | None) -> tuple[Snapshot, str]:
         """The current snapshot and the path of one of its items."""
@@ -135,12 +461,12 @@ class Service:
 
     async def thumbnail(self, number: int, generation: str | None) -> bytes:
         now, path = self.item(number, generation)
-        held = self._thumbnails
-        return await self._decoding(lambda: held.get(now.generation, number, now.index.root, path))
+        cache = self._thumbnails
+        return await self._decoding(lambda: cache.get(now.generation, number, now.index.root, path))
 
-    async def picture(self, number: int, generation: str | None) -> bytes:
+    async def image(self, number: int, generation: str | None) -> bytes:
         now, path = self.item(number, generation)
-        return await self._decoding(lambda: encoded(now.index.root, path, PICTURE, self.limits))
+        return await self._decoding(lambda: encoded_image(now.index.root, path, LARGE, self.limits))
 
     async def map(self) -> dict[str, Any]:
         """The map of the current snapshot, computed once."""
@@ -148,11 +474,11 @@ class Service:
         if self._map is None or self._map[0] != now.generation:
             made = asyncio.ensure_future(asyncio.to_thread(now.map, self.limits.map_points))
             self._map = (now.generation, made)
-        # Shielded: one client that hangs up must not end it for the others.
-        told: dict[str, Any] = await self._in_time(asyncio.shield(self._map[1]))
-        return told
+        # Shielded: a client that disconnects must not cancel it for the others.
+        result: dict[str, Any] = await self._in_time(asyncio.shield(self._map[1]))
+        return result
 
-    async def _decoding(self, work: Callable[[], Made]) -> Made:
+    async def _decoding(self, work: Callable[[], Result]) -> Result:
         loop = asyncio.get_running_loop()
         return await self._in_time(loop.run_in_executor(self._decoders, work))
 
@@ -162,3 +488,5 @@ class Service:
         except asyncio.TimeoutError as error:
             seconds = self.limits.answer_seconds
             raise Refused(503, f"no answer within {seconds:g} seconds: try later") from error
+        except IndexChanged as error:
+            raise Refused(503, f"{error}: try again in a moment") from error

@@ -21,20 +21,20 @@ export function searchPicture(file, settings, signal) {
   const form = new FormData();
   form.append("file", file, "picture");
   for (const [name, value] of Object.entries(wanted(settings))) form.append(name, value);
-  return ask("/api/search", { method: "POST", body: form, signal });
+  return ask("api/search", { method: "POST", body: form, signal });
 }
 
 export function searchItem(item, settings, signal) {
   const query = new URLSearchParams({ ...wanted(settings), generation: item.generation });
-  return ask(`/api/items/${item.id}/search?${query}`, { signal });
+  return ask(`api/items/${item.id}/search?${query}`, { signal });
 }
 
 export function browse(settings, signal) {
-  return ask(`/api/items?${new URLSearchParams(wanted(settings))}`, { signal });
+  return ask(`api/items?${new URLSearchParams(wanted(settings))}`, { signal });
 }
 
-export const thumbnail = (id, generation) => `/api/items/${id}/thumbnail?generation=${generation}`;
-export const picture = (id, generation) => `/api/items/${id}/picture?generation=${generation}`;
+export const thumbnail = (id, generation) => `api/items/${id}/thumbnail?generation=${generation}`;
+export const picture = (id, generation) => `api/items/${id}/picture?generation=${generation}`;
 
 function wanted({ k, label }) {
   return label ? { k, label } : { k };

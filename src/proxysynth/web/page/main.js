@@ -57,7 +57,7 @@ function showReport() {
   none.hidden = shared.facts.report;
   frame.hidden = !shared.facts.report;
   none.textContent = "This index was made without a run, or its run has left no report.";
-  if (shared.facts.report && !frame.src) frame.src = "/report";
+  if (shared.facts.report && !frame.src) frame.src = "report";
 }
 
 tabs.forEach((tab, i) => {
@@ -75,13 +75,13 @@ addEventListener("hashchange", route);
 
 async function begin() {
   try {
-    const facts = await ask("/api/health");
+    const facts = await ask("api/health");
     shared.facts = facts;
     const classes = facts.labels ? ` · ${facts.labels.toLocaleString("en")} labels` : "";
     byId("facts").textContent = `${facts.items.toLocaleString("en")} pictures${classes}`;
     byId("foot-model").textContent = `${facts.index} · ${facts.model}`;
     document.title = `${facts.index} · Proxysynth search`;
-    const told = await ask("/api/labels");
+    const told = await ask("api/labels");
     byId("labels").replaceChildren(
       ...told.labels.map(({ label, count }) => new Option(`${count}`, label)),
     );

@@ -33,7 +33,7 @@ export class EmbeddingMap {
     this.asking = true;
     byId("map-note").textContent = "Laying out the pictures …";
     try {
-      this.take(await ask("/api/map"));
+      this.take(await ask("api/map"));
     } catch (error) {
       byId("map-note").textContent = "";
       this.shared.say(error.message);

@@ -1,0 +1,536 @@
+"""From a folder of images to an index; the next call embeds only what has changed since."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from proxysynth.data import UnreadablePicture
+from proxysynth.data.folder import CLUTTER
+from proxysynth.data.pictures import SUFFIXES
+from proxysynth.errors import TrainingFailed, cannot_write
+from proxysynth.files import UNFINISHED, CannotWrite
+from proxysynth.search.index import Index
+from proxysynth.search.index_file import Damage, encoded, write_index
+from proxysynth.search.model import ImageEmbedder
+from proxysynth.training.embed import AT_ONCE
+from proxysynth.training.load import Picture, Trained
+from proxysynth.training.progress import Progress, Silent, Tick
+from proxysynth.training.resources import Resources
+
+AHEAD = 2  # batches decoded in advance
+GATHERED = 4096  # rows copied at a time
+JOURNAL_SECONDS = 2.0  # of work that a kill may cost
+QUICK_TO_VERIFY = 2**30  # bytes of an index that is always verified: about a second
+
+
+class Found(NamedTuple):
+    """A file: path below the folder with forward slashes, size in bytes, time in nanoseconds."""
+
+    path: str
+    size: int
+    time: int
+
+    @property
+    def label(self) -> str | None:
+        """The first sub-folder of its path; None for a file in the folder itself."""
+        first, slash, _ = self.path.partition("/")
+        return first if slash else None
+
+
+class Unreadable(NamedTuple):
+    """A file without an embedding, and the reason."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class IndexUpdate:
+    """What an indexing did.
+
+    Args:
+        file: the index.
+        items: number of images in it now.
+        embedded: number of images embedded by this call; `resumed` by an interrupted one before.
+        kept: taken over from the existing index.
+        removed: images of that index whose files are gone.
+        unreadable: files that gave no embedding, with the reasons.
+        damage: what was damaged in the existing index, and is repaired now; empty if nothing.
+        verified: whether all data of the existing index was compared with its checksums; None if
+            it has no checksums.
+        written: whether the file was replaced; False if nothing has changed.
+        seconds: spent.
+    """
+
+    file: Path
+    items: int
+    embedded: int
+    resumed: int
+    kept: int
+    removed: int
+    unreadable: tuple[Unreadable, ...]
+    damage: str
+    verified: bool | None
+    written: bool
+    seconds: float
+
+    @property
+    def summary(self) -> str:
+        """The same as a sentence."""
+        parts = [f"{self.embedded:,} embedded"]
+        parts += [f"{self.resumed:,} resumed"] if self.resumed else []
+        parts += [f"{self.kept:,} kept"] if self.kept else []
+        parts += [f"{self.removed:,} removed"] if self.removed else []
+        parts += [f"{len(self.unreadable):,} unreadable"] if self.unreadable else []
+        state = "" if self.written else "; nothing has changed"
+        state += f"; it was damaged and is repaired ({self.damage})" if self.damage else ""
+        return f"{self.file}: {self.items:,} images ({', '.join(parts)}){state}"
+
+
+def build_index(
+    model: Trained | ImageEmbedder,
+    folder: str | os.PathLike[str],
+    file: str | os.PathLike[str],
+    *,
+    rebuild: bool = False,
+    workers: int | None = None,
+) -> Index:
+    """Index a folder of images and open the index: see `update_index`."""
+    return Index.open(update_index(model, folder, file, rebuild=rebuild, workers=workers).file)
+
+
+def update_index(
+    model: Trained | ImageEmbedder,
+    folder: str | os.PathLike[str],
+    file: str | os.PathLike[str],
+    *,
+    rebuild: bool = False,
+    verify: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    journal_seconds: float = JOURNAL_SECONDS,
+) -> IndexUpdate:
+    """Embed the images of a folder into an index; images that it already holds are kept.
+
+    A kill at any moment leaves the old index or the new one, and the next call resumes. Damaged
+    data of an existing index is embedded again.
+
+    Args:
+        model: of `ps.load` or `open_model`.
+        folder: images at any depth; the label of an image is the first sub-folder of its path.
+        file: the index, new or of the same model and folder.
+        rebuild: embed everything, whatever the file holds.
+        verify: compare all data with its checksums. Default: only if the index is to be rewritten
+            or has at most 1 GB.
+        workers: threads that decode images.
+        journal_seconds: how often finished images are saved for a resumed call.
+    """
+    begun, out = time.perf_counter(), Path(os.path.abspath(os.path.expanduser(file)))
+    embedder = model if isinstance(model, ImageEmbedder) else ImageEmbedder(model)
+    root = os.path.abspath(os.path.expanduser(folder))
+    found, progress = scan_folder(root), progress or Silent()
+    old = None if rebuild else _existing(out, embedder, root)
+    known = {} if old is None else _known(old)
+    damage: Damage | None = None
+    verified: bool | None = False
+    if old is not None:
+        changed = len(found) != len(known) or any(one not in known for one in found)
+        thorough = verify or changed or out.stat().st_size <= QUICK_TO_VERIFY
+        damage = old.damage(embeddings=thorough)
+        known = _undamaged(known, damage)
+        verified = None if damage is None else thorough
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        about = json.dumps({"model": embedder.identity.to_json(), "root": root})
+        with open_journal(out, about, embedder.dim) as journal:
+            resumed = sum(one in journal.rows and one not in known for one in found)
+            todo = [one for one in found if one not in known and one not in journal.rows]
+            _check_room(out.parent, len(todo), len(found), embedder.dim)
+            with progress.task("embedding", len(found), len(found) - len(todo)) as tick:
+                bad = _embed(embedder, Path(root), todo, journal, workers, tick, journal_seconds)
+            items = [one for one in found if one in known or one in journal.rows]
+            if not items:
+                raise ValueError(
+                    f"none of {len(found)} images in {root} can be read; the first, "
+                    f"{bad[0].path}: {bad[0].reason}"
+                )
+            kept = sum(one in known for one in items)
+            now = {one.path for one in items}
+            removed = 0 if old is None or damage else sum(path not in now for path in old.paths)
+            written = old is None or kept != len(items) or len(items) != len(old) or bool(damage)
+            if written:
+                _write(out, embedder, root, items, old, known, journal)
+            journal.finished = True
+    except (CannotWrite, OSError) as error:
+        left = f"{out} is unchanged" if out.exists() else "no index was written"
+        raise cannot_write(Path(error.filename or out), error, left) from error
+    return IndexUpdate(
+        file=out,
+        items=len(items),
+        embedded=len(items) - kept - resumed,
+        resumed=resumed,
+        kept=kept,
+        removed=removed,
+        unreadable=tuple(bad),
+        damage=str(damage) if damage else "",
+        verified=verified,
+        written=written,
+        seconds=time.perf_counter() - begun,
+    )
+
+
+def scan_folder(folder: str | os.PathLike[str]) -> list[Found]:
+    """Every file with the suffix of an image, sorted by the bytes of its path.
+
+    Hidden files are skipped and links are followed. A broken link is listed with size and time 0,
+    so that it is reported when it is read.
+    """
+    base = Path(os.path.abspath(os.path.expanduser(folder)))
+    if not base.exists():
+        raise ValueError(f"there is no folder {base}: give the folder of the images to index")
+    if not base.is_dir():
+        raise ValueError(f"{base} is a file: give the folder of the images to index")
+    found = sorted(_files(str(base), "", frozenset()), key=lambda file: encoded(file.path))
+    if not found:
+        raise ValueError(
+            f"expected images in {base} or its sub-folders, found none: give another folder, or "
+            "convert them to JPEG or PNG"
+        )
+    return found
+
+
+def _files(place: str, prefix: str, above: frozenset[str]) -> Iterator[Found]:
+    real = os.path.realpath(place)
+    if real in above:  # a link to a folder above
+        return
+    try:
+        with os.scandir(place) as entries:
+            kept = [e for e in entries if not e.name.startswith(".") and e.name not in CLUTTER]
+    except OSError as error:
+        raise ValueError(f"cannot read the folder {place}: {error.strerror}") from error
+    for entry in kept:
+        # A link may point nowhere or to itself, for which `is_dir` of an entry raises.
+        if os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir():
+            yield from _files(entry.path, f"{prefix}{entry.name}/", above | {real})
+        elif os.path.splitext(entry.name)[1].lower() in SUFFIXES:
+            try:
+                about = entry.stat()
+                size, time_ns = about.st_size, about.st_mtime_ns
+            except OSError:
+                size, time_ns = 0, 0
+            yield Found(f"{prefix}{entry.name}", size, time_ns)
+
+
+def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index | None:
+    """The index that is already there; an error if it is of another model or folder."""
+    if not out.exists():
+        return None
+    old = Index.open(out, verify=False)
+    if not old.model.same_as(embedder.identity):
+        raise ValueError(
+            f"{out} was made by another model, {old.model.name} (weights {old.model.weights}), "
+            f"not by {embedder.identity.name} (weights {embedder.identity.weights}): give that "
+            "model, another file, or --rebuild to embed all images again"
+        )
+    if str(old.root) != root:
+        raise ValueError(
+            f"{out} is an index of {old.root}, not of {root}: give that folder, another file, or "
+            "--rebuild to replace it"
+        )
+    return old
+
+
+def _known(old: Index) -> dict[Found, int]:
+    """The row of each file of an index; a file that has changed since is another one."""
+    try:
+        return {
+            Found(path, size, time_ns): row
+            for row, (path, (size, time_ns)) in enumerate(
+                zip(old.paths, old.stamps.tolist(), strict=True)
+            )
+        }
+    except ValueError:  # a damaged path
+        return {}
+
+
+def _undamaged(known: dict[Found, int], damage: Damage | None) -> dict[Found, int]:
+    """The rows that can be kept. Labels are not among them: they follow from the paths."""
+    if not damage:
+        return known
+    if {"path_text", "path_ends", "stamps"} & set(damage.parts):
+        return {}
+    return {one: row for one, row in known.items() if not damage.rows[row]}
+
+
+class Journal:
+    """The images that an interrupted indexing has embedded, in an SQLite database.
+
+    Attributes:
+        rows: the row id of each file.
+        finished: whether the index is written, so that the journal is no longer needed.
+    """
+
+    def __init__(self, database: sqlite3.Connection, about: str, dim: int) -> None:
+        self._database = database
+        self._dim = dim
+        self.finished = False
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
+        with self._transaction():
+            database.execute("CREATE TABLE IF NOT EXISTS about (text TEXT)")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS rows "
+                "(id INTEGER PRIMARY KEY, path BLOB, size INTEGER, time INTEGER, vector BLOB)"
+            )
+            if database.execute("SELECT text FROM about").fetchall() != [(about,)]:
+                database.execute("DELETE FROM rows")  # of another model or folder
+                database.execute("DELETE FROM about")
+                database.execute("INSERT INTO about VALUES (?)", (about,))
+        self.rows = {
+            Found(path.decode("utf-8", "surrogateescape"), size, time_ns): number
+            for number, path, size, time_ns in database.execute(
+                "SELECT id, path, size, time FROM rows WHERE length(vector) = ?", (4 * dim,)
+            )
+        }
+
+    def add(self, files: Sequence[Found], vectors: NDArray[np.float32]) -> None:
+        """Save embedded images."""
+        with self._transaction():
+            for file, vector in zip(files, vectors, strict=True):
+                values = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
+                number = self._database.execute(
+                    "INSERT INTO rows (path, size, time, vector) VALUES (?, ?, ?, ?)", values
+                ).lastrowid
+                assert number is not None
+                self.rows[file] = number
+
+    def vectors(self, files: Sequence[Found]) -> NDArray[np.float32]:
+        """The embeddings of files, (n, d)."""
+        made = np.empty((len(files), self._dim), dtype=np.float32)
+        for place, file in enumerate(files):
+            (data,) = self._database.execute(
+                "SELECT vector FROM rows WHERE id = ?", (self.rows[file],)
+            ).fetchone()
+            made[place] = np.frombuffer(data, dtype="<f4")
+        return made
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN EXCLUSIVE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._database.execute("ROLLBACK")
+            raise
+
+
+def journal_path(index: Path) -> Path:
+    """Where the journal of an index is."""
+    return index.with_name(f"{UNFINISHED}{index.name}.journal")
+
+
+@contextmanager
+def open_journal(index: Path, about: str, dim: int) -> Iterator[Journal]:
+    """The journal of an index, locked: one process at a time writes an index.
+
+    Afterwards it is removed if the index is finished, or if there is nothing in it.
+    """
+    path = journal_path(index)
+    if path.is_dir():  # of version 0.1
+        shutil.rmtree(path)
+    journal = None
+    try:
+        database, journal = _connect(path, index, about, dim)
+        try:
+            yield journal
+        finally:
+            if journal.finished or not journal.rows:
+                _remove(path)  # before the lock is released
+            database.close()
+    except sqlite3.Error as error:
+        if journal is None:
+            _remove(path)
+        reasons = {"full": errno.ENOSPC, "readonly": errno.EROFS, "unable to open": errno.EACCES}
+        codes = [code for text, code in reasons.items() if text in str(error)]
+        raise CannotWrite((codes or [errno.EIO])[0], str(error), str(path)) from error
+
+
+def _connect(path: Path, index: Path, about: str, dim: int) -> tuple[sqlite3.Connection, Journal]:
+    while True:
+        database = sqlite3.connect(path, timeout=0, isolation_level=None)
+        opened = _inode(path)
+        try:
+            journal = Journal(database, about, dim)
+        except sqlite3.Error as error:
+            database.close()
+            if "locked" in str(error):
+                raise ValueError(
+                    f"another process is writing {index}: wait for it, or choose another file"
+                ) from error
+            if type(error) is not sqlite3.DatabaseError:
+                raise
+            _remove(path)  # not a database: damaged
+            continue
+        if opened == _inode(path):
+            return database, journal
+        database.close()  # another process finished and removed it just now
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _remove(path: Path) -> None:
+    for name in (path, path.with_name(f"{path.name}-journal")):
+        name.unlink(missing_ok=True)
+
+
+def _embed(
+    embedder: ImageEmbedder,
+    root: Path,
+    todo: Sequence[Found],
+    journal: Journal,
+    workers: int | None,
+    tick: Tick,
+    seconds: float,
+) -> list[Unreadable]:
+    """Embed files into the journal, which is committed every so many seconds."""
+    bad: list[Unreadable] = []
+    files: list[Found] = []
+    rows: list[NDArray[np.float32]] = []
+
+    def save() -> None:
+        if files:
+            journal.add(files, np.concatenate(rows))
+        files.clear()
+        rows.clear()
+
+    last = time.perf_counter()
+    for some, vectors, failed in embed_files(embedder, root, todo, workers):
+        bad += failed
+        files += some
+        rows.append(vectors)
+        if time.perf_counter() - last >= seconds:
+            save()
+            last = time.perf_counter()
+        tick(len(some) + len(failed), f"{len(bad)} unreadable" if bad else "")
+    save()
+    return bad
+
+
+Embedded = tuple[list[Found], NDArray[np.float32], list[Unreadable]]
+"""Files with their embeddings (n, d), and files without."""
+
+
+def embed_files(
+    embedder: ImageEmbedder, root: Path, files: Sequence[Found], workers: int | None = None
+) -> Iterator[Embedded]:
+    """The embeddings of files, batch by batch, in order; threads decode ahead of the network."""
+    threads = max(1, Resources(workers=workers).loader_workers)
+    batches = (files[at : at + AT_ONCE] for at in range(0, len(files), AT_ONCE))
+    waiting: deque[tuple[Sequence[Found], list[Future[Picture | Unreadable]]]] = deque()
+
+    def opened(file: Found) -> Picture | Unreadable:
+        path = root / file.path
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            return Unreadable(file.path, "it is a pipe or a device, not a file")
+        try:
+            return embedder.opened(path)
+        except UnreadablePicture as error:
+            return Unreadable(file.path, error.reason)
+
+    pool = ThreadPoolExecutor(threads)
+    try:
+        while True:
+            while len(waiting) <= AHEAD and (batch := next(batches, None)) is not None:
+                waiting.append((batch, [pool.submit(opened, file) for file in batch]))
+            if not waiting:
+                return
+            batch, parts = waiting.popleft()
+            yield _embedded(embedder, batch, [part.result() for part in parts], workers)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _embedded(
+    embedder: ImageEmbedder,
+    files: Sequence[Found],
+    images: Sequence[Picture | Unreadable],
+    workers: int | None,
+) -> Embedded:
+    bad = [one for one in images if isinstance(one, Unreadable)]
+    pairs = [
+        (file, image)
+        for file, image in zip(files, images, strict=True)
+        if not isinstance(image, Unreadable)
+    ]
+    rows = embedder.embed([image for _, image in pairs], workers)
+    finite = torch.isfinite(rows).all(dim=1)
+    kept = []
+    for (file, _), good in zip(pairs, finite.tolist(), strict=True):
+        if good:
+            kept.append(file)
+        else:
+            bad.append(Unreadable(file.path, "its embedding is not finite"))
+    return kept, rows[finite].numpy(), bad
+
+
+def _write(
+    out: Path,
+    embedder: ImageEmbedder,
+    root: str,
+    items: Sequence[Found],
+    old: Index | None,
+    known: dict[Found, int],
+    journal: Journal,
+) -> None:
+    stamps = np.array([(one.size, one.time) for one in items], dtype=np.int64)
+    paths, labels = [one.path for one in items], [one.label for one in items]
+
+    def blocks() -> Iterator[NDArray[np.float32]]:
+        before = None if old is None else old.vectors().numpy()
+        for at in range(0, len(items), GATHERED):
+            part = items[at : at + GATHERED]
+            rows = np.empty((len(part), embedder.dim), dtype=np.float32)
+            kept = np.array([known.get(one, -1) for one in part])
+            if before is not None:
+                rows[kept >= 0] = before[kept[kept >= 0]]
+            rows[kept < 0] = journal.vectors([one for one in part if one not in known])
+            yield rows
+
+    write_index(out, embedder.identity, root, paths, labels, stamps, blocks())
+
+
+def _check_room(folder: Path, todo: int, total: int, dim: int) -> None:
+    """Fail now instead of after hours: rows are written to the journal and to the index."""
+    need, free = (todo + total) * (4 * dim + 200) + 65536, shutil.disk_usage(folder).free
+    if need > free:
+        raise TrainingFailed(
+            f"an index of {total:,} images needs about {_megabytes(need)} while it is written, "
+            f"and {folder} has {_megabytes(free)} left: free some space, or choose another place "
+            "with -o"
+        )
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB" if count >= 1e7 else f"{count / 1e6:,.2f} MB"

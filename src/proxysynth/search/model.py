@@ -1,0 +1,176 @@
+"""The model of an index and its identity: embeddings of two models cannot be compared."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from proxysynth.data import open_picture
+from proxysynth.data.transforms import resized
+from proxysynth.models.backbones import BACKBONES, make_embedder
+from proxysynth.models.embedder import Embedder
+from proxysynth.retrieval.similarity import unit
+from proxysynth.training.load import Picture, Trained, load
+from proxysynth.training.resources import Resources
+from proxysynth.training.run import Run
+from proxysynth.training.run_folder import RUN, Recorded
+from proxysynth.values import nearest
+
+Source = Picture | BinaryIO
+"""An image: a path, an open file, a Pillow image, or a uint8 array (h, w) or (h, w, 3)."""
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """Everything an embedding depends on besides the image.
+
+    Args:
+        folder: the run's folder; None for a backbone with published weights.
+        run: the run's hash; None without a run.
+        epoch: of the weights.
+        backbone: its name.
+        dim: of the embeddings.
+        preprocess: the pixel convention, a key of `data.PIXELS`.
+        resize, crop: the short side is resized to the first, then a square of the second is cropped
+            from the center.
+        shrink: the short side to which large files are decoded; 0 decodes them at full size.
+        weights: the first sixteen digits of the SHA-256 of all weights.
+    """
+
+    folder: str | None
+    run: str | None
+    epoch: int
+    backbone: str
+    dim: int
+    preprocess: str
+    resize: int
+    crop: int
+    shrink: int
+    weights: str
+
+    @property
+    def name(self) -> str:
+        """The model, for messages."""
+        return self.backbone if self.folder is None else f"the run {self.folder}"
+
+    def same_as(self, other: ModelIdentity) -> bool:
+        """Whether both embed an image alike; the folder may have moved."""
+        names = ("weights", "dim", "preprocess", "resize", "crop", "shrink")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> ModelIdentity:
+        """Raises TypeError or ValueError if a field is missing, unknown or of a wrong type."""
+        made = ModelIdentity(**values)
+        for name in ("epoch", "dim", "resize", "crop", "shrink"):
+            if type(getattr(made, name)) is not int:
+                raise ValueError(f"{name} of the model must be an integer")
+        for name in ("backbone", "preprocess", "weights"):
+            if not isinstance(getattr(made, name), str):
+                raise ValueError(f"{name} of the model must be a string")
+        return made
+
+
+def as_list(images: Source | Iterable[Source]) -> Iterable[Source]:
+    """One image as a list of one; several as they are."""
+    alone = isinstance(images, (str, os.PathLike, Image.Image, np.ndarray))
+    if not alone and not isinstance(images, Iterable):
+        alone = True  # whatever it is, it is refused as one image
+    return cast(Iterable[Source], [images] if alone or hasattr(images, "read") else images)
+
+
+class ImageEmbedder:
+    """The model of an index: images in, embeddings of unit length out. Thread-safe."""
+
+    def __init__(self, model: Trained, identity: ModelIdentity | None = None) -> None:
+        self.model = model
+        self.identity = identity or _identity(model, os.path.abspath(model.folder))
+        self.dim = self.identity.dim
+
+    def embed(self, images: Source | Iterable[Source], workers: int | None = None) -> Tensor:
+        """Embeddings (n, d), float32 on the CPU, of unit length; a single image gives (1, d).
+
+        A file has one embedding, whether given by its path, opened, or uploaded.
+        """
+        made = self.model.embed((self.opened(one) for one in as_list(images)), workers)
+        return unit(made.clone())
+
+    def opened(self, image: Source) -> Picture:
+        """A file decoded and resized as when the model was tested; an image as it is.
+
+        Raises:
+            UnreadablePicture: the file is not an image that can be decoded.
+        """
+        if isinstance(image, (Image.Image, np.ndarray)):
+            return image
+        if not isinstance(image, (str, os.PathLike)) and not hasattr(image, "read"):
+            raise ValueError(
+                "an image is a path, an open file, a Pillow image or a uint8 array, got "
+                f"{type(image).__name__}"
+            )
+        side = self.identity.shrink
+        made = open_picture(image, at_least=2 * side or None)
+        return resized(made, side) if side and min(made.size) > side else made
+
+
+def open_model(name: str | os.PathLike[str], device: str | None = None) -> ImageEmbedder:
+    """The model of a run's folder, or a backbone with the ImageNet weights of its package."""
+    place = Path(name).expanduser()
+    if (place / RUN).exists():
+        model = load(place, device)
+        return ImageEmbedder(model, _identity(model, os.path.abspath(place)))
+    packaged = [key for key, item in BACKBONES.items() if item.published.package]
+    if str(name) in packaged:
+        model = _untrained(str(name), device)
+        return ImageEmbedder(model, _identity(model, None))
+    raise ValueError(
+        f"expected the folder of a trained run or a backbone with ImageNet weights, got {name}: "
+        f"{nearest(str(name), packaged)}, or train a run first"
+    )
+
+
+def _untrained(name: str, device: str | None) -> Trained:
+    """The pooled features of a backbone, as a run without training."""
+    net = make_embedder(name, dim=None, pretrained=True).eval()
+    net = net.to(Resources(device=device).torch_device(), memory_format=torch.channels_last)  # type: ignore[call-overload]
+    run = Run(backbone=name, dim=None, pretrained=True)
+    size = net.image_size
+    recorded = Recorded(run, run.identity, {}, (), size, round(size * 256 / 224))
+    return Trained(Path(name), recorded, net, torch.empty(0, net.dim), epoch=0)
+
+
+def _identity(model: Trained, folder: str | None) -> ModelIdentity:
+    side, recorded = model.run.cache_side, model.recorded
+    return ModelIdentity(
+        folder=folder,
+        run=None if folder is None else recorded.identity,
+        epoch=model.epoch,
+        backbone=model.run.backbone,
+        dim=model.embedder.dim,
+        preprocess=model.embedder.preprocess,
+        resize=recorded.short_side,
+        crop=recorded.image_size,
+        shrink=recorded.short_side if side is None else side,
+        weights=_digest(model.embedder),
+    )
+
+
+def _digest(net: Embedder) -> str:
+    """A hash of the weights that is independent of device and memory format."""
+    digest = hashlib.sha256(f"{net.pooling} {net.normalize}".encode())
+    for name, tensor in sorted(net.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,119 @@
+"""Images in and out: uploads decoded within limits, images of the index always re-encoded.
+
+An upload is never stored. A request names an image of the index by its number, so no path comes
+from outside, and what is sent has been decoded and encoded again: whatever else a file holds (the
+place where it was taken, an HTML page under the name of an image) is not sent.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+from typing import BinaryIO
+
+from PIL import Image
+
+from proxysynth.data.pictures import FORMATS, UnreadablePicture, open_picture
+from proxysynth.search.model import ImageEmbedder
+from proxysynth.training.load import Picture
+
+from .guard import Limits, Refused
+
+THUMBNAIL, LARGE = 320, 1600
+"""The longer side in pixels, at most."""
+
+TINY = 128  # pixels; every one of them is seen, so the quality is higher
+CACHED = 64 * 2**20  # bytes of thumbnails
+
+
+def decode_upload(file: BinaryIO, limits: Limits, embedder: ImageEmbedder) -> Picture:
+    """The uploaded image, upright, as the embedder takes it.
+
+    Its format follows from its bytes, never from its name or the content type of the request.
+    """
+    check_pixels(file, limits)
+    file.seek(0)
+    try:
+        return embedder.opened(file)
+    except UnreadablePicture as error:
+        raise Refused(415, f"the file is not an image that can be read: {error.reason}") from error
+
+
+def check_pixels(file: BinaryIO, limits: Limits) -> None:
+    """Refuse an image that would be too large once decoded, by its header alone.
+
+    A file without a readable header is left for `open_picture`, which says what it is.
+    """
+    file.seek(0)
+    Image.init()
+    known = [name for name in FORMATS if name in Image.OPEN]
+    too_many = f"at most {limits.pixels:,} pixels are decoded"
+    try:
+        with Image.open(file, formats=known) as image:
+            width, height = image.size
+    except Image.DecompressionBombError as error:
+        raise Refused(413, f"{too_many}, it has more: shrink the image first") from error
+    except Exception:  # a damaged header may raise anything
+        return
+    if width * height > limits.pixels:
+        raise Refused(413, f"{too_many}, it has {width} x {height}: shrink the image first")
+
+
+def open_listed(root: Path, path: str) -> BinaryIO:
+    """The file at `path` below `root`; an error if a link leads out of it."""
+    try:
+        home = os.path.realpath(root)
+        place = os.path.realpath(os.path.join(home, path))
+        if os.path.commonpath([home, place]) != home or not os.path.isfile(place):
+            raise Refused(404, f"the image {path} is no longer in the folder of the index")
+        # The path is resolved: if it is a link now, somebody has just put it there.
+        handle = os.open(place, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except (OSError, ValueError) as error:
+        raise Refused(404, f"the image {path} cannot be read: index the folder again") from error
+    return os.fdopen(handle, "rb")
+
+
+def encoded_image(root: Path, path: str, side: int, limits: Limits) -> bytes:
+    """The image as a JPEG whose longer side is at most `side`."""
+    with open_listed(root, path) as file:
+        check_pixels(file, limits)
+        file.seek(0)
+        try:
+            image = open_picture(file, at_least=2 * side)
+        except UnreadablePicture as error:
+            reason = f"the image {path} cannot be shown: {error.reason}"
+            raise Refused(404, reason) from error
+    image.info.clear()  # otherwise comments and profiles would be written
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=88 if max(image.size) > TINY else 97)
+    return out.getvalue()
+
+
+class Thumbnails:
+    """A cache of thumbnails, the least recently used ones dropped. Thread-safe."""
+
+    def __init__(self, limits: Limits, cached: int = CACHED) -> None:
+        self._limits = limits
+        self._left = cached
+        self._cache: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, generation: str, number: int, root: Path, path: str) -> bytes:
+        """The thumbnail of an item."""
+        key = (generation, number)
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return self._cache[key]
+        made = encoded_image(root, path, THUMBNAIL, self._limits)
+        with self._lock:
+            if key not in self._cache:
+                self._cache[key] = made
+                self._left -= len(made)
+            while self._left < 0 and self._cache:
+                self._left += len(self._cache.popitem(last=False)[1])
+        return made
