@@ -48,7 +48,7 @@ def test_index_tells_what_it_did(trained, shop, capsys):
     (shop / "photos" / "class0" / "0.png").unlink()
     code, out, err = run(capsys, "index", trained / "run0", "photos", "-o", "shop.index")
     assert code == 0
-    assert "29 pictures (0 embedded, 29 kept, 1 removed, 1 unreadable)" in out
+    assert "29 images (0 embedded, 29 kept, 1 removed, 1 unreadable)" in out
     assert "left out class0/bad.jpg: it is damaged" in err
     code, out, _ = run(capsys, "index", trained / "run0", "photos", "-o", "shop.index", "--json")
     told = json.loads(out)
@@ -128,7 +128,7 @@ def test_approximate_says_what_it_loses(trained, shop, capsys):
     pytest.importorskip("faiss")
     code, out, err = run(capsys, "search", "shop.index", "class0/1.png", "--approximate", "--json")
     assert code == 0
-    assert "against exact search it finds recall@1" in err
+    assert "compared with exact search: recall@1" in err
     assert json.loads(out)["approximate"]["recall@10"] >= 0.98
     argv = ("index", trained / "run0", "photos", "-o", "shop.index", "--approximate", "--json")
     code, out, err = run(capsys, *argv)
@@ -144,7 +144,7 @@ def test_a_moved_run(trained, shop, capsys):
     Image.new("RGB", (64, 64), "red").save(shop / "new.png")
     code, _, err = run(capsys, "search", "b.index", "new.png")
     assert code == 2
-    assert "is gone: put it back, or say with --run" in err
+    assert "is missing: restore it, or give its folder with --run" in err
     code, _, err = run(capsys, "search", "b.index", "new.png", "--run", "there")
     assert code == 0
     code, _, err = run(capsys, "search", "b.index", "new.png", "--run", trained / "run1")
@@ -178,9 +178,9 @@ def test_export_and_its_json(trained, shop, capsys):
         (["search", "photos/class0/0.png", "a.jpg"], "not an index"),
         (["search", "shop.index", "gone.jpg"], "gone.jpg: no such file"),
         (["search", "shop.index", "text.jpg"], "text.jpg: it is damaged or not one of JPEG"),
-        (["search", "shop.index", "class0/0.png", "-k", "0"], "k must be a whole number from 1"),
+        (["search", "shop.index", "class0/0.png", "-k", "0"], "k must be an integer >= 1"),
         (["search", "shop.index", "class0/0.png", "-k", "few"], "invalid int value: 'few'"),
-        (["search", "shop.index", "class0/0.png", "--threshold", "2"], "threshold is a cosine"),
+        (["search", "shop.index", "class0/0.png", "--threshold", "2"], "threshold must be a cosine"),
         (["search", "shop.index", "class0/0.png", "--label", "clas0"], "did you mean 'class0'"),
         (["search", "shop.index"], "the following arguments are required: IMAGE"),
         (["export", "gone", "--to", "onnx", "-o", "x"], "holds no run"),
