@@ -101,14 +101,14 @@ def test_progress_is_told_in_sentences_where_there_is_no_terminal(tmp_path, caps
 @pytest.mark.parametrize(
     ("argv", "code", "expected"),
     [
-        (["--loss", "norm_sofmax"], 2, "unknown loss 'norm_sofmax': did you mean 'norm_softmax'?"),
+        (["--loss", "norm_sofmax"], 2, "did you mean 'norm_softmax'?"),
         (["--loss", "cosface", "--regularizer", "virtual_softmax"], 2, "VirtualSoftmax"),
-        (["--trials", "0"], 2, "a study needs a whole number of trials from 1 on, got 0"),
-        (["--set", "proxy_lr=1"], 2, "--set proxy_lr=1: the search chooses it, leave it out"),
-        (["--set", "loss.scale=1"], 2, "the search chooses it"),
-        (["--set", "seed=1"], 2, "the protocol says it"),
-        (["--set", "epoch=1"], 2, "Run has no field 'epoch': did you mean 'epochs'?"),
-        (["--folds", "4"], 1, "4 folds need at least 2 seen classes each, 8 in all, got 6"),
+        (["--trials", "0"], 2, "trials must be an integer >= 1, got 0"),
+        (["--set", "proxy_lr=1"], 2, "proxy_lr: the field is searched"),
+        (["--set", "loss.scale=1"], 2, "loss.scale: the field is searched"),
+        (["--set", "seed=1"], 2, "seed: the field is fixed by the protocol"),
+        (["--set", "epoch=1"], 2, "did you mean 'epochs'?"),
+        (["--folds", "4"], 1, "4 folds"),
         (["--storage", "sqlite:////nowhere/at/all.db"], 1, "the storage sqlite:////nowhere/at/all"),
         (["--storage", "/nowhere/at/all.log"], 1, "there is no folder /nowhere/at"),
     ],
@@ -135,7 +135,7 @@ def test_a_class_without_a_second_picture_is_one_line(tmp_path, capsys):
     argv = ["mlrc", str(root), "--scale", "smoke", "--out", str(tmp_path / "s")]
     ended, out, err = run(capsys, *argv, "--set", "split.order=sorted")
     assert (ended, out) == (1, "")
-    assert "the class 'class0' has 1 picture, and validation looks for another" in err
+    assert "'class0' has 1 picture" in err
     assert err.count("\n") == 1
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from proxysynth.formatting import DASH
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
-from proxysynth.training.run import KINDS, Run
 from proxysynth.training.defaults import run_from_options
+from proxysynth.training.run import KINDS, Run
 from proxysynth.values import KIND, encode, flatten
 
 Settings = Mapping[str, Any]  # a Run as in run.json
