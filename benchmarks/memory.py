@@ -35,7 +35,7 @@ METHODS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "mixed similarity": lambda x, y, p: _by(lambda s, d: s.by_similarity(d, x, y, p), y),
     "fused": ProxySynthesis(NormSoftmax(SCALE)),
     "fused Proxy-anchor": ProxySynthesis(ProxyAnchor()),
-    "blocked": lambda x, y, p: _by(lambda s, d: s.by_blocks(d, x, y, p), y),
+    "blocked": lambda x, y, p: _by(lambda s, d: s.by_class_sums(d, x, y, p, keep=False), y),
     "blocked Proxy-anchor": lambda x, y, p: blocked_loss(ProxySynthesis(ProxyAnchor()), x, y, p),
     "blocked, without synthesis": lambda x, y, p: blocked_loss(NormSoftmax(SCALE), x, y, p),
 }

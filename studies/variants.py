@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from proxysynth.losses import NormSoftmax
-from proxysynth.losses.similarity import unit
+from proxysynth.losses.functional import unit
 from proxysynth.regularizers import ProxySynthesis
-from proxysynth.regularizers.mixed_similarity import mixed_similarity
-from proxysynth.regularizers.synthesis import Draw
+from proxysynth.regularizers.mixing import mixed_similarity
+from proxysynth.regularizers.pairs import Draw
 from proxysynth.training.run import KINDS
 
 

@@ -12,7 +12,7 @@ import torch
 from proxysynth.losses import NormSoftmax
 from proxysynth.paper.store import Store
 from proxysynth.regularizers import ProxySynthesis
-from proxysynth.regularizers.synthesis import synthesize
+from proxysynth.regularizers.mixing import synthesize
 from proxysynth.training import Run, Split, train
 from proxysynth.training.run import KINDS
 from proxysynth.values import decode, encode

@@ -7,7 +7,7 @@ import torch
 import proxysynth as ps
 from benchmarks import training
 from proxysynth.data import PIXELS, AsIs, Listing, Loader, in_order
-from proxysynth.regularizers.synthesis import Draw
+from proxysynth.regularizers.pairs import Draw
 from proxysynth.training import Run
 from proxysynth.training.prepare import make_network
 

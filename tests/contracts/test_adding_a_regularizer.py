@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import proxysynth as ps
-from proxysynth.losses.plain import plain_loss
+from proxysynth.losses.functional import plain_loss
 from proxysynth.training.defaults import run_from_options
 from proxysynth.training.objective import make_objective
 from proxysynth.training.run import KINDS, Run

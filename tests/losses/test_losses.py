@@ -133,28 +133,24 @@ def test_soft_triple_penalty_is_apart_and_off_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "expected"),
+    ("make", "field"),
     [
-        (lambda: ps.NormSoftmax(scale=0.0), "scale must be a finite number above 0, got 0.0"),
-        (lambda: ps.NormSoftmax(scale=math.nan), "scale must be a finite number above 0"),
-        (lambda: ps.NormSoftmax(scale="23"), "scale must be a finite number above 0, got '23'"),
-        (lambda: ps.CosFace(m3=-0.1), "m3 must be a finite number, 0 or more"),
-        (
-            lambda: ps.ArcFace(m2=28.6),
-            "radians below pi, got 28.6; if it is in degrees, give 0.4992",
-        ),
-        (lambda: ps.SphereFace(m1=-1.0), "m1 must be a finite number above 0"),
-        (lambda: ps.ProxyAnchor(margin=math.inf), "margin must be a finite number"),
-        (lambda: ps.SoftTriple(temperature=0.0), "temperature must be a finite number above 0"),
-        (lambda: ps.SoftTriple(k=2.5), "k must be a whole number of sub-proxies, got 2.5"),
-        (lambda: ps.ProxyNCA(scale=-1.0), "ProxyNCA: scale must be a finite number above 0"),
+        (lambda: ps.NormSoftmax(scale=0.0), "NormSoftmax: scale .* 0.0"),
+        (lambda: ps.NormSoftmax(scale=math.nan), "scale"),
+        (lambda: ps.NormSoftmax(scale=1e300), "scale .* 1e\\+300"),
+        (lambda: ps.NormSoftmax(scale="23"), "scale .* '23'"),
+        (lambda: ps.CosFace(m3=-0.1), "m3"),
+        (lambda: ps.ArcFace(m2=28.6), "m2 .* degrees, give 0.4992"),
+        (lambda: ps.SphereFace(m1=-1.0), "m1"),
+        (lambda: ps.ProxyAnchor(margin=math.inf), "margin"),
+        (lambda: ps.SoftTriple(temperature=0.0), "temperature"),
+        (lambda: ps.SoftTriple(k=2.5), "k .* 2.5"),
+        (lambda: ps.ProxyNCA(scale=-1.0), "scale"),
     ],
 )
-def test_bad_settings_get_one_sentence(make, expected: str) -> None:
-    with pytest.raises(ValueError) as caught:
+def test_bad_settings_name_the_field(make, field: str) -> None:
+    with pytest.raises(ValueError, match=field):
         make()
-    assert expected in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -172,52 +168,43 @@ def test_numbers_of_numpy_become_those_of_python(kind: type, fields: dict) -> No
     assert json.dumps(encode(kind(**fields))) == json.dumps(encode(kind(**own)))
 
 
-def test_bad_batches_get_one_sentence() -> None:
+def test_bad_batches_name_what_is_wrong() -> None:
     loss = ps.NormSoftmax()
     x, y, p = (t.detach() for t in batch(loss))
-    bad = {
-        "labels must lie in 0..4 for 5 classes, got 1..5": (x, y + 1, p),
-        "labels must lie in 0..4 for 5 classes, got -1..3": (x, y - 1, p),
-        "labels must be whole numbers (torch.long), got float64": (x, y.double(), p),
-        "labels must be whole numbers (torch.long), got bool": (x, y > 1, p),
-        "labels must be one per embedding, of shape (7,)": (x, y[:-1], p),
-        "embeddings have 4 dimensions and proxies 3": (x, y, p[:, :3]),
-        "embeddings are float32 and proxies float64": (x.float(), y, p),
-        "embeddings must be floating point of shape (n, d)": (x[0], y, p),
-        "proxies must be floating point of shape (classes, dimensions)": (x, y, p[:, None]),
-        "labels must be whole numbers (torch.long), got list, which is no tensor": (
-            x,
-            y.tolist(),
-            p,
-        ),
-        "got ndarray, which is no tensor: convert it with torch.as_tensor": (x, y.numpy(), p),
-        "embeddings must be floating point of shape (n, d), got ndarray": (x.numpy(), y, p),
-        "proxies must be floating point of shape (classes, dimensions), got list": (
-            x,
-            y,
-            p.tolist(),
-        ),
-        "the batch is empty": (x[:0], y[:0], p),
-        "got NaN or infinity in 1 of 7 rows (first: row 2)": (
-            x.index_fill(0, torch.tensor([2]), math.nan),
-            y,
-            p,
-        ),
-        "NaN or infinity in 2 of 7 rows": (x.index_fill(0, torch.tensor([3, 4]), math.inf), y, p),
-        "embeddings are on meta, labels on cpu, proxies on cpu": (x.to("meta"), y, p),
-    }
-    for expected, given in bad.items():
+    nan = x.index_fill(0, torch.tensor([2]), math.nan)
+    bad = [
+        (x, y + 1, p, "labels .* 0..4 .* 1..5"),
+        (x, y - 1, p, "labels .* 0..4 .* -1..3"),
+        (x, y.double(), p, "labels .* float64"),
+        (x, y > 1, p, "labels .* bool"),
+        (x, y[:-1], p, r"labels .* \(7,\)"),
+        (x, y, p[:, :3], "4 dimensions and proxies 3"),
+        (x.float(), y, p, "embeddings are float32 and proxies float64"),
+        (x[0], y, p, "embeddings .* shape"),
+        (x, y, p[:, None], "proxies .* shape"),
+        (x, y.tolist(), p, "labels .* list"),
+        (x, y.numpy(), p, "labels .* ndarray"),
+        (x.numpy(), y, p, "embeddings .* ndarray"),
+        (x, y, p.tolist(), "proxies .* list"),
+        (x[:0], y[:0], p, "empty"),
+        (nan, y, p, "1 of 7 rows .*row 2"),
+        (x.index_fill(0, torch.tensor([3, 4]), math.inf), y, p, "2 of 7 rows"),
+        (x.to("meta"), y, p, "embeddings are on meta"),
+    ]
+    for *given, expected in bad:
         for callee in (loss, ps.ProxySynthesis(loss)):
-            with pytest.raises(ValueError) as caught:
+            with pytest.raises(ValueError, match=expected) as caught:
                 callee(*given)
-            assert expected in str(caught.value)
             assert "\n" not in str(caught.value)
 
 
-def test_large_finite_embeddings_are_not_called_infinite() -> None:
-    x = torch.full((2, 4), 1e38)
-    assert not x.sum().isfinite()
-    assert ps.NormSoftmax()(x, torch.tensor([0, 1]), torch.eye(4)).isfinite()
+def test_embeddings_whose_lengths_overflow_are_reported() -> None:
+    y, p = torch.tensor([0, 1]), torch.eye(4)
+    for loss in (ps.NormSoftmax(), ps.ProxySynthesis(ps.NormSoftmax())):
+        assert loss(torch.full((2, 4), 1e18), y, p).isfinite()
+        with pytest.raises(ValueError, match="too large for float32: .* row 1"):
+            loss(torch.tensor([[1.0] * 4, [1e19] * 4]), y, p)
+        assert loss(torch.full((2, 4), 1e19).double(), y, p.double()).isfinite()
 
 
 def test_proxy_nca_needs_another_class() -> None:

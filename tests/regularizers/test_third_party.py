@@ -219,13 +219,13 @@ def test_other_misfits_get_one_sentence() -> None:
     module = MODULES["CosFaceLoss"]()
     with pytest.raises(ValueError, match=r"embeddings have 9 dimensions, but W is \(4, 5\)"):
         ps.synthesize_over(module)(torch.randn(7, 9), y)
-    with pytest.raises(ValueError, match="got list, which is no tensor"):
+    with pytest.raises(ValueError, match="got list"):
         ps.synthesize_over(module)(x, y.tolist())
-    with pytest.raises(ValueError, match="got list, which is no tensor"):
+    with pytest.raises(ValueError, match="got list"):
         ps.synthesize_over(module)(x.tolist(), y)
     with pytest.raises(ValueError, match="labels must lie in 0..4"):
         ps.synthesize_over(module)(x, y + 3)
-    with pytest.raises(ValueError, match="no whole number of that name"):
+    with pytest.raises(ValueError, match="n_ids"):
         ps.synthesize_over(module, class_count="n_ids")(x, y)
     module.num_classes = 3
     with pytest.raises(ValueError, match="does not fit num_classes = 3"):

@@ -1,41 +1,30 @@
-"""A loss whose proxies are divided over processes.
+"""A loss whose proxies are divided over processes: each holds a range of the classes.
 
 The embeddings and labels of the whole batch are on every process, the proxies of c / world classes.
-What travels: the batch's own proxies (n, d), one number for each row of logits to find the largest,
-one to add the exponentials up (for Proxy-anchor a single one instead of both), and on the way back
-the embeddings' gradient (n, d). The synthetic classes are made of the batch's own proxies, so every
-process makes the same ones. Each visits its own classes in blocks.
+What travels: the logits (n, n) and proxies (n, d) of the batch's own classes, the sums of each row
+(for Proxy-anchor a single number), and in the backward pass the gradient of the embeddings (n, d).
+The synthetic classes are made of the batch's own proxies, so every process makes the same ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from proxysynth.distributed.collectives import (
-    Group,
-    copy_to_shards,
-    reduce_logsumexp,
-    reduce_sum,
-    sum_int,
-)
 from proxysynth.interfaces import Loss
-from proxysynth.losses.checks import check_batch, check_labels
-from proxysynth.regularizers.blocked import (
-    Taking,
-    assembled,
-    checked_block,
-    product_type,
-    visited,
-)
-from proxysynth.regularizers.fused_families import Family, Rows, family_of
+from proxysynth.losses.functional import ClassSums, check_batch, check_labels, class_sums_of
+from proxysynth.regularizers.class_sums import Plan, loss_from_sums
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
+Group = dist.ProcessGroup | None
+
 PIECE = 2**16
-"""Classes hashed at a time: what this takes besides its answer does not grow with them."""
+"""Classes hashed at a time, so that memory does not grow with their number."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +85,7 @@ def sharded_loss(
     generator: torch.Generator | None = None,
     negatives: float = 1.0,
     block: int | None = None,
+    keep: bool | None = None,
 ) -> Tensor:
     """The loss of all proxies together, the same number on every process.
 
@@ -111,40 +101,33 @@ def sharded_loss(
         group: of the processes; None is torch's default one. Not used where there is one process.
         generator: in the same state on every process; None is torch's own, which then must be.
         negatives: the fraction of the classes that take part in this step, besides those of the
-            batch: what is computed is the loss over these classes alone, as if there were no
-            others. That is not an unbiased estimate of the loss over all: fewer strangers, smaller
-            sums. The gradient of a class that does not take part is zero.
-        block: classes visited at a time; None chooses by what is free.
+            batch. The loss is computed over these classes alone. That is not an unbiased estimate
+            of the loss over all: fewer negatives, smaller sums. The gradient of a class that does
+            not take part is zero.
+        block: classes per block; None chooses.
+        keep: whether the logits are kept for the backward pass; None keeps up to a gigabyte.
     """
-    family = check_shardable(loss)
+    sums = check_shardable(loss)
     check_fraction(negatives)
     y = _checked(x, y, p_shard, shards)
-    taking = Taking()
+    draw, embeddings, proxies, plain = None, "both", "both", cast(Any, loss)
     if isinstance(loss, ProxySynthesis):
-        taking = Taking(loss.draw(y, generator), loss.embeddings, loss.proxies)
-    held = place = shards.local(y)
-    chosen, classes = None, shards.classes
+        draw, plain = loss.draw(y, generator), loss.loss
+        embeddings, proxies = loss.embeddings, loss.proxies
+    place, classes = shards.local(y), shards.classes
     if negatives < 1:
         picked = sampled_classes(shards.mine, y, negatives, draw_seed(generator))
-        place = torch.where(held >= 0, torch.searchsorted(picked, y), -1)
-        chosen, classes = picked - shards.mine.start, len(picked)
+        place = torch.where(place >= 0, torch.searchsorted(picked, y), -1)
+        p_shard, classes = p_shard.index_select(0, picked - shards.mine.start), len(picked)
         if shards.world > 1:
-            classes = sum_int(classes, x.device, group)
-    size, low = checked_block(block, taking, x), product_type(x)
-    plan = taking.tour(place, held, None, size, low)
-    if chosen is not None and taking.visits:
-        plan = replace(plan, chosen=chosen)
-
-    def visit(x: Tensor) -> tuple[Tensor, Tensor, int]:
-        if shards.world == 1:
-            sums, q = visited(family, x, p_shard, plan)
-            return sums, q, classes
-        sums, q = visited(family, copy_to_shards(x, group), p_shard, plan)
-        together = reduce_logsumexp if isinstance(family, Rows) else reduce_sum
-        return together(sums, group), reduce_sum(q, group), classes
-
-    with torch.autocast(x.device.type, enabled=False):
-        return assembled(family, x, y, taking, visit, size, low)
+            count = torch.tensor(classes, device=x.device)
+            dist.all_reduce(count, group=group)
+            classes = int(count)
+    plan = Plan(
+        draw, embeddings, proxies, labels=y, classes=classes, group=group,
+        distributed=shards.world > 1, block=block, keep=keep,
+    )  # fmt: skip
+    return loss_from_sums(sums, plain.normalized, x, place, p_shard, plan)
 
 
 def blocked_loss(
@@ -158,19 +141,19 @@ def blocked_loss(
 ) -> Tensor:
     """`loss(x, y, p)` in memory that does not grow with the number of classes, in one process."""
     shards = Shards(len(p))
-    return sharded_loss(loss, x, y, p, shards, None, generator, negatives, block)
+    return sharded_loss(loss, x, y, p, shards, None, generator, negatives, block, keep=False)
 
 
-def check_shardable(loss: object) -> Family:
+def check_shardable(loss: object) -> ClassSums:
     """How the loss is computed in parts; an error if it cannot be."""
     inner = loss.loss if isinstance(loss, ProxySynthesis) else loss
-    family = family_of(inner)
-    if family is None:
+    sums = class_sums_of(inner)
+    if sums is None:
         raise ValueError(
             f"{type(inner).__name__} cannot be computed on shards of the proxies: choose softmax, "
             "norm_softmax, sphereface, cosface, arcface or proxy_anchor, or shard_proxies=false"
         )
-    return family
+    return sums
 
 
 def _checked(x: Tensor, y: Tensor, p_shard: Tensor, shards: Shards) -> Tensor:
@@ -184,13 +167,13 @@ def _checked(x: Tensor, y: Tensor, p_shard: Tensor, shards: Shards) -> Tensor:
     return y.long()
 
 
-# Which classes take part in a step when not all do: a class is in if a hash of the step's seed
-# and the class falls below the fraction, so no process needs to know the others' classes.
-
-
 def sampled_classes(classes: range, present: Tensor, fraction: float, seed: int) -> Tensor:
-    """Those of these classes that take part, in order: all that are `present` (labels of the
-    batch), and of the others each with probability `fraction`."""
+    """The classes that take part, in order: all that are `present` (labels of the batch), and each
+    of the others with probability `fraction`.
+
+    A class is in if a hash of the step's seed and the class is below the fraction: no process needs
+    to know the others' classes, and the choice does not depend on how many there are.
+    """
     kept = []
     for start in range(classes.start, classes.stop, PIECE):
         piece = np.arange(start, min(start + PIECE, classes.stop), dtype=np.uint64)

@@ -10,9 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from proxysynth.losses.checks import check_not_negative, check_positive
-from proxysynth.losses.plain import plain
-from proxysynth.losses.similarity import at_least_float32, cosine
+from proxysynth.losses.functional import (
+    ClassSums,
+    at_least_float32,
+    check_not_negative,
+    check_positive,
+    cosine,
+    plain,
+    softmax_from_sums,
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,13 @@ class MarginSoftmax:
         own = y[:, None]
         return F.cross_entropy(self.scale * S.scatter(1, own, self.harder(S.gather(1, own))), y)
 
+    def class_sums(self) -> ClassSums:
+        def value(own: Tensor, others: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
+            found, own_slope, slope = softmax_from_sums(self.scale, self.harder(own), others)
+            return found, own_slope * self.harder_slope(own), slope
+
+        return ClassSums("rows", self.scale, value)
+
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
@@ -93,7 +106,7 @@ def inside(s: Tensor) -> Tensor:
 class SphereFace(MarginSoftmax):
     """The margin multiplies the angle: g(s) = cos(m1 arccos s).           [supplement Eq. viii]
 
-    As in the paper, m1 may be any number, and both embeddings and proxies are normalised.
+    As in the paper, m1 may be any number, and both embeddings and proxies are normalized.
     Source: Liu et al., 2017; values of section C.2.
     """
 

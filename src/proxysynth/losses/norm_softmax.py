@@ -9,9 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from proxysynth.losses.checks import check_positive
-from proxysynth.losses.plain import plain
-from proxysynth.losses.similarity import at_least_float32, cosine
+from proxysynth.losses.functional import (
+    ClassSums,
+    at_least_float32,
+    check_positive,
+    cosine,
+    plain,
+    softmax_from_sums,
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,11 @@ class NormSoftmax:
 
     def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(self.logits(S), y)
+
+    def class_sums(self) -> ClassSums:
+        return ClassSums(
+            "rows", self.scale, lambda *given: softmax_from_sums(self.scale, *given[:2])
+        )
 
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None

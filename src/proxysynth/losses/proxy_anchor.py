@@ -8,9 +8,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from proxysynth.losses.checks import check_not_negative, check_positive
-from proxysynth.losses.plain import plain
-from proxysynth.losses.similarity import at_least_float32, cosine
+from proxysynth.losses.functional import (
+    ClassSums,
+    at_least_float32,
+    check_not_negative,
+    check_positive,
+    cosine,
+    plain,
+    with_slopes,
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,14 @@ class ProxyAnchor:
         push = (self.scale * (S + self.margin)).scatter(1, own, -torch.inf)
         zero = torch.zeros_like(push[:1])
         return pull + torch.cat((zero, push)).logsumexp(dim=0).mean()
+
+    def class_sums(self) -> ClassSums:
+        def value(own: Tensor, push: Tensor, labels: Tensor, classes: int) -> Tensor:
+            present, labels = labels.unique(return_inverse=True)
+            pull = positive_term(self.scale * (self.margin - own), labels, len(present))
+            return pull + push / classes
+
+        return ClassSums("columns", self.scale, with_slopes(value), offset=self.scale * self.margin)
 
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None

@@ -9,14 +9,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from proxysynth.losses.checks import check_positive
-from proxysynth.losses.plain import plain
-from proxysynth.losses.similarity import at_least_float32, cosine
+from proxysynth.losses.functional import (
+    ClassSums,
+    at_least_float32,
+    check_positive,
+    cosine,
+    plain,
+    softmax_from_sums,
+)
 
 
 @dataclass(frozen=True)
 class ProxyNCA:
-    """Neighbourhood component analysis with proxies.                        [supplement Eq. i]
+    """Neighborhood component analysis with proxies.                        [supplement Eq. i]
 
         L(X, P) = -1/n  sum_x  log  exp(-scale d(x, p+)) / sum_{q != p+} exp(-scale d(x, q))
         d(a, b) = | a/|a| - b/|b| | = sqrt(2 - 2 s(a, b)),  not squared
@@ -89,6 +94,10 @@ class SquaredProxyNCA:
 
     def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(self.logits(S), y)
+
+    def class_sums(self) -> ClassSums:
+        scale = 2 * self.scale
+        return ClassSums("rows", scale, lambda *given: softmax_from_sums(scale, *given[:2]))
 
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None

@@ -9,9 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from proxysynth.losses.checks import check_not_negative, check_positive
-from proxysynth.losses.plain import plain
-from proxysynth.losses.similarity import at_least_float32, cosine, unit
+from proxysynth.losses.functional import (
+    at_least_float32,
+    check_not_negative,
+    check_positive,
+    cosine,
+    plain,
+    unit,
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,9 @@ class SoftTriple:
             regularizer=self.regularizer,
         )
         if not isinstance(self.k, int):
-            raise ValueError(f"SoftTriple: k must be a whole number of sub-proxies, got {self.k!r}")
+            raise ValueError(
+                f"SoftTriple: k must be an integer, the number of sub-proxies, got {self.k!r}"
+            )
 
     def similarity(self, x: Tensor, p: Tensor) -> Tensor:
         return cosine(x, p)
@@ -77,10 +84,10 @@ class SoftTriple:
         c, k = p.shape[:2]
         if self.regularizer == 0 or k < 2:
             return p.new_zeros((), dtype=at_least_float32(p[:0]).dtype)
-        centres = unit(at_least_float32(p))
+        centers = unit(at_least_float32(p))
         # The loss may run under autocast; a distance of nearly equal vectors needs all its bits.
         with torch.autocast(p.device.type, enabled=False):
-            s = centres @ centres.transpose(1, 2)
+            s = centers @ centers.transpose(1, 2)
         a, b = torch.triu_indices(k, k, offset=1, device=p.device)
         distances = (2 + 1e-5 - 2 * s[:, a, b]).clamp_min(torch.finfo(s.dtype).eps).sqrt()
         return self.regularizer * distances.sum() / (c * k * (k - 1))

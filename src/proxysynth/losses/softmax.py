@@ -9,8 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from proxysynth.losses.plain import plain
-from proxysynth.losses.similarity import at_least_float32, dot
+from proxysynth.losses.functional import (
+    ClassSums,
+    at_least_float32,
+    dot,
+    plain,
+    softmax_from_sums,
+)
 
 
 @dataclass(frozen=True)
@@ -19,7 +24,7 @@ class Softmax:
 
         L(X, P) = -1/n  sum_x  log  exp(x . p+) / sum_q exp(x . q)
 
-    Embeddings and proxies keep their lengths: do not normalise what you give it.
+    Embeddings and proxies keep their lengths: do not normalize what you give it.
     """
 
     normalized: ClassVar[bool] = False
@@ -32,6 +37,9 @@ class Softmax:
 
     def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(self.logits(S), y)
+
+    def class_sums(self) -> ClassSums:
+        return ClassSums("rows", 1.0, lambda *given: softmax_from_sums(1.0, *given[:2]))
 
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None

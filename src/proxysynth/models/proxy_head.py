@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from proxysynth.interfaces import Loss
-from proxysynth.losses.checks import as_number, check_loss
-from proxysynth.losses.plain import has_subproxies, plain_loss
+from proxysynth.losses.functional import as_number, check_loss, has_subproxies, plain_loss
 from proxysynth.values import encode
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from proxysynth.losses import LOSSES, ProxyAnchor
-from proxysynth.losses.plain import plain_loss
+from proxysynth.losses.functional import plain_loss
 from proxysynth.paper.settings import TRAINED_LOSSES, classification, conventional
 from proxysynth.paper.stand_ins import (
     CLASSIFICATION,

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.losses.similarity import unit
+from proxysynth.losses.functional import unit
 from proxysynth.retrieval.knn import nearest
 from proxysynth.retrieval.similarity import Array, as_embeddings, as_labels
 

@@ -16,8 +16,14 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from proxysynth.losses.checks import check_batch, check_loss, check_positive
-from proxysynth.losses.plain import has_subproxies, penalty, plain_loss
+from proxysynth.losses.functional import (
+    check_batch,
+    check_loss,
+    check_positive,
+    has_subproxies,
+    penalty,
+    plain_loss,
+)
 from proxysynth.losses.proxy_anchor import ProxyAnchor
 from proxysynth.regularizers.pairs import numpy_generator
 

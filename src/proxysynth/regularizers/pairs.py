@@ -7,13 +7,47 @@ state gives the same pairs and coefficients on every device and in every process
 from __future__ import annotations
 
 import threading
-from functools import lru_cache
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which pairs are mixed, with which coefficient, into which synthetic class.
+
+    i, j: (m,) positions in the batch.      lam: a scalar, or (m,) with one coefficient per pair.
+    target: (m,) synthetic class of each pair, in 0..u-1.   first: (u,) the pair that made a class.
+    """
+
+    i: Tensor
+    j: Tensor
+    lam: Tensor
+    target: Tensor
+    first: Tensor
+
+    @property
+    def shares(self) -> tuple[Tensor, Tensor]:
+        """lam and 1 - lam, one per pair, (m,)."""
+        lam = self.lam.expand(len(self.i))
+        return lam, 1 - lam
+
+    @property
+    def class_shares(self) -> tuple[Tensor, Tensor]:
+        """lam and 1 - lam, one per synthetic class, (u,)."""
+        lam = self.shares[0].index_select(0, self.first)
+        return lam, 1 - lam
+
+    def class_parents(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The two classes each synthetic class is made of, (u,) and (u,)."""
+        i, j = (pairs.index_select(0, self.first) for pairs in (self.i, self.j))
+        return y.index_select(0, i), y.index_select(0, j)
+
 
 SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
 """2**128 over the golden ratio: takes seeds that are near far from each other."""
@@ -38,21 +72,6 @@ def numpy_generator(generator: torch.Generator | None) -> np.random.Generator:
         "bit_generator": "PCG64", "state": state, "has_uint32": 0, "uinteger": 0
     }  # fmt: skip
     return rng
-
-
-@lru_cache(maxsize=64)
-def counting(n: int) -> Ints:
-    """0, 1, ..., n - 1: the same array for all who ask, so nobody may write to it."""
-    made = np.arange(n)
-    made.setflags(write=False)
-    return made
-
-
-@lru_cache(maxsize=64)
-def torch_counting(n: int) -> torch.Tensor:
-    """The same for torch, on the CPU."""
-    with torch.inference_mode(False):  # or whoever asks first decides what others may do with it
-        return torch.arange(n)
 
 
 def draw_pairs(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
@@ -84,7 +103,7 @@ def _shuffled(labels: Ints, take: int, rng: np.random.Generator) -> tuple[Ints, 
     """
     n = len(labels)
     if take == n:
-        i, j = counting(n), rng.permutation(n)
+        i, j = np.arange(n), rng.permutation(n)
     else:
         # Firsts and seconds are kept apart (or, past one half, cover everything), so that no
         # position is used twice before another is used once.

@@ -9,28 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from proxysynth.losses.checks import (
+from proxysynth.losses.functional import (
     check_batch,
     check_loss,
     check_not_negative,
-    check_outcome,
     check_positive,
     check_share,
+    class_sums_of,
+    has_subproxies,
+    penalty,
+    unit,
 )
-from proxysynth.losses.plain import has_subproxies, penalty
-from proxysynth.losses.similarity import unit
-from proxysynth.regularizers.blocked import Taking, blocked
-from proxysynth.regularizers.fused import fused, outside_graphs
-from proxysynth.regularizers.fused_families import family_of
-from proxysynth.regularizers.mixed_similarity import mixed_similarity
-from proxysynth.regularizers.pairs import (
-    counting,
-    draw_pairs,
-    merge_duplicates,
-    numpy_generator,
-    torch_counting,
-)
-from proxysynth.regularizers.synthesis import Draw, Synthetics, synthesize
+from proxysynth.regularizers.class_sums import Plan, loss_from_sums, outside_graphs
+from proxysynth.regularizers.mixing import Synthetics, mixed_similarity, synthesize
+from proxysynth.regularizers.pairs import Draw, draw_pairs, merge_duplicates, numpy_generator
 
 Part = Literal["both", "original", "synthetic"]
 
@@ -42,10 +34,6 @@ ABLATIONS = {
     ("both", "both"): "Proxy Synthesis",
 }
 """What (embeddings, proxies) may be: each embedding must find its own proxy.          [Table 1]"""
-
-LARGE = 2**28
-"""Logits of originals and synthetics beyond which they are not held but computed twice: a gigabyte
-of float32, which the fused path would keep together with their exponentials."""
 
 
 @dataclass(frozen=True)
@@ -99,25 +87,45 @@ class ProxySynthesis:
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        y = check_batch(x, y, p, subproxies=has_subproxies(self.loss), finite=False)
+        y = check_batch(x, y, p, subproxies=has_subproxies(self.loss))
         draw = self.draw(y, generator)
         if draw is None:
             # A plain loss draws nothing: it need not take a generator.
             return self.loss(x, y, p)
-        value = self.on(draw, x, y, p)
-        check_outcome(value, x)
-        return value
+        return self.on(draw, x, y, p)
 
     def on(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """The loss for these pairs and coefficients, by the fastest path that serves it."""
-        family = family_of(self.loss)
-        if family is not None and (x.shape[0] + draw.i.shape[0]) * p.shape[0] > LARGE:
-            return self.by_blocks(draw, x, y, p)
-        if family is not None and (self.embeddings, self.proxies) == ("both", "both"):
-            return fused(family, x, y, p, draw, again=self.by_similarity)
+        in_transform = torch._C._are_functorch_transforms_active()  # torch.func needs torch's own
+        if class_sums_of(self.loss) is not None and not in_transform:
+            return self.by_class_sums(draw, x, y, p)
         if hasattr(self.loss, "similarity") and hasattr(self.loss, "from_similarity"):
             return self.by_similarity(draw, x, y, p)
         return self.by_reference(draw, x, y, p)
+
+    def by_class_sums(
+        self,
+        draw: Draw,
+        x: Tensor,
+        y: Tensor,
+        p: Tensor,
+        block: int | None = None,
+        keep: bool | None = None,
+    ) -> Tensor:
+        """The fast path: sums over blocks of classes, for losses that declare `class_sums`.
+
+        block: classes per block; None chooses.    keep: whether the logits are kept for the
+        backward pass; None keeps up to a gigabyte. Without them, memory does not grow with c.
+        """
+        sums = class_sums_of(self.loss)
+        if sums is None:
+            raise ValueError(
+                f"{type(self.loss).__name__} declares no class_sums: use a softmax (with or "
+                "without a margin) or Proxy-anchor, or another path"
+            )
+        again = lambda x, p: self.by_similarity(draw, x, y, p)  # noqa: E731
+        plan = Plan(draw, self.embeddings, self.proxies, block=block, keep=keep, again=again)
+        return loss_from_sums(sums, self.normalized, x, y, p, plan)
 
     def by_reference(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """Lay synthetics beside originals and ask the loss: obviously right, for any loss."""
@@ -137,18 +145,6 @@ class ProxySynthesis:
         rows, columns, labels = self._kept(y, p.shape[0] + draw.target, p.shape[0])
         return self.loss.from_similarity(S[rows][:, columns], labels) + penalty(self.loss, p)
 
-    def by_blocks(
-        self, draw: Draw, x: Tensor, y: Tensor, p: Tensor, block: int | None = None
-    ) -> Tensor:
-        """`block` classes at a time (None: as many as suit): memory that does not grow with c."""
-        family = family_of(self.loss)
-        if family is None:
-            raise ValueError(
-                f"{type(self.loss).__name__} cannot visit the classes in blocks: use a softmax "
-                "(with or without a margin) or Proxy-anchor, or another path"
-            )
-        return blocked(family, x, y, p, Taking(draw, self.embeddings, self.proxies), block)
-
     def synthesize(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
     ) -> Synthetics:
@@ -165,7 +161,7 @@ class ProxySynthesis:
 
     @property
     def normalized(self) -> bool:
-        """Whether vectors are normalised before mixing: so for all but dot-product losses."""
+        """Whether vectors are normalized before mixing: so for all but dot-product losses."""
         return getattr(self.loss, "normalized", True)
 
     def draw(self, y: Tensor, generator: torch.Generator | None = None) -> Draw | None:
@@ -185,18 +181,12 @@ class ProxySynthesis:
             lam = np.asarray(rng.beta(self.alpha, self.alpha, size))
         else:
             lam = np.full(() if size is None else size, self.lam)
-        target = first = every = torch_counting(m)
+        target = first = np.arange(m)
         if self.duplicates == "merge":
-            merged, made = merge_duplicates(labels, i, j)
-            lam = lam[made][merged] if self.per_pair else lam
-            target, first = torch.from_numpy(merged), torch.from_numpy(made)
-        in_order = i is counting(len(labels))
-        drawn = (every if in_order else torch.from_numpy(i), *map(torch.from_numpy, (j, lam)))
-        i_, j_, lam_, target, first = (
-            tensor if y.device.type == "cpu" else tensor.to(y.device, non_blocking=True)
-            for tensor in (*drawn, target, first)
-        )
-        return Draw(i_, j_, lam_, target, first, in_order)
+            target, first = merge_duplicates(labels, i, j)
+            lam = lam[first][target] if self.per_pair else lam
+        drawn = (torch.from_numpy(array) for array in (i, j, lam, target, first))
+        return Draw(*(tensor.to(y.device, non_blocking=True) for tensor in drawn))
 
     def _kept(self, y: Tensor, made_y: Tensor, c: int) -> tuple[slice, slice, Tensor]:
         """Which rows and columns take part, and the labels of those rows among those columns."""

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from proxysynth.losses.checks import check_batch, check_embeddings
+from proxysynth.losses.functional import check_batch, check_embeddings
+from proxysynth.regularizers.mixing import synthesize
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
-from proxysynth.regularizers.synthesis import synthesize
 
 COUNT = "num_classes"
 """What modules usually call their number of classes."""
@@ -142,7 +142,9 @@ class SynthesizedOver(nn.Module):
         name = self.class_count or COUNT
         counts = {getattr(m, name) for m in self.module.modules() if _counts(m, name)}
         if not counts and self.class_count is not None:
-            raise ValueError(f"class_count={name!r}: the module has no whole number of that name")
+            raise ValueError(
+                f"class_count={name!r}: the module has no integer attribute of that name"
+            )
         c = counts.pop() if len(counts) == 1 else rows
         if rows % c or counts:
             raise ValueError(

@@ -8,9 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from proxysynth.losses.checks import check_batch, check_loss, check_positive
-from proxysynth.losses.plain import has_subproxies, penalty, plain_loss
-from proxysynth.losses.similarity import at_least_float32
+from proxysynth.losses.functional import (
+    at_least_float32,
+    check_batch,
+    check_loss,
+    check_positive,
+    has_subproxies,
+    penalty,
+    plain_loss,
+)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from proxysynth.data import Loader, in_order
 from proxysynth.distributed.process_group import ALONE, Ranks
-from proxysynth.losses.plain import plain_loss
+from proxysynth.losses.functional import plain_loss
 from proxysynth.models.embedder import Embedder
 from proxysynth.retrieval import evaluate
 from proxysynth.training.allocator import kept_memory

@@ -10,7 +10,7 @@ from proxysynth import losses
 from proxysynth.distributed import check_shardable
 from proxysynth.distributed.sharded_loss import check_fraction
 from proxysynth.interfaces import ProxyLoss
-from proxysynth.losses.checks import check_not_negative, check_positive
+from proxysynth.losses.functional import check_not_negative, check_positive
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
 from proxysynth.training.split import Split

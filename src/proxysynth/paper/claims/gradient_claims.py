@@ -11,7 +11,7 @@ from proxysynth.losses import NormSoftmax, Softmax
 from proxysynth.losses.margin_softmax import MarginSoftmax
 from proxysynth.paper.claims.claim import Evidence, Verdict, held, listed, of_code
 from proxysynth.regularizers import ProxySynthesis
-from proxysynth.regularizers.synthesis import Draw
+from proxysynth.regularizers.pairs import Draw
 
 TINY = 1e-10  # what rounding leaves of an exact equation
 

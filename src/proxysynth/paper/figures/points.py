@@ -11,7 +11,7 @@ from torch import Tensor
 
 from proxysynth.data import Listing
 from proxysynth.data.listing import shuffled_names
-from proxysynth.losses.similarity import unit
+from proxysynth.losses.functional import unit
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.load import Trained

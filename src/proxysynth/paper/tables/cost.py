@@ -19,7 +19,7 @@ from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.provenance import provenance
 from proxysynth.regularizers import ProxySynthesis
-from proxysynth.regularizers.synthesis import synthesize
+from proxysynth.regularizers.mixing import synthesize
 
 MUS = (0.0, 0.2, 0.5, 1.0, 1.5, 2.0)
 N, D, SCALE = 128, 512, 23.0

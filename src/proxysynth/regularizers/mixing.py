@@ -1,6 +1,14 @@
-"""The synthetics of one batch: what was drawn, and what it makes.                  [Eq. 4]
+"""The synthetics of a batch, and a loss over them, in torch's own operations.          [Eq. 4]
 
 x~ = lam x_i + (1 - lam) x_j        p~ = lam p_{y_i} + (1 - lam) p_{y_j},     y_i != y_j
+
+Either the vectors are mixed (`synthesize`, for the reference path) or their similarities. Mixing is
+linear, so every similarity with a synthetic is a mix of rows and columns of the one matrix S that
+the plain loss computes anyway, divided by the length of the mixed vector (`mixed_similarity`):
+
+    synthetic row i, original column:   (lam S_i + lam' S_j) / |lam x_i + lam' x_j|
+    original row, synthetic column:     the same over the columns of the parents' classes
+    synthetic row, synthetic column:    the row rule on the column rule's result
 """
 
 from __future__ import annotations
@@ -10,47 +18,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from proxysynth.losses.similarity import at_least_float32, unit
-
-
-@dataclass(frozen=True)
-class Draw:
-    """Which pairs are mixed, with which coefficient, into which synthetic class.
-
-    i, j: (m,) positions in the batch.      lam: a scalar, or (m,) with one coefficient per pair.
-    target: (m,) synthetic class of each pair, in 0..u-1.   first: (u,) the pair that made a class.
-    in_order: i is known to be 0, 1, ..., n - 1, and j the same in another order: saves gathering.
-    """
-
-    i: Tensor
-    j: Tensor
-    lam: Tensor
-    target: Tensor
-    first: Tensor
-    in_order: bool = False
-
-    @property
-    def shares(self) -> tuple[Tensor, Tensor]:
-        """lam and 1 - lam, one per pair, (m,)."""
-        lam = self.lam.expand(len(self.i))
-        return lam, 1 - lam
-
-    @property
-    def class_shares(self) -> tuple[Tensor, Tensor]:
-        """lam and 1 - lam, one per synthetic class, (u,)."""
-        lam = self._of_classes(self.shares[0])
-        return lam, 1 - lam
-
-    def class_parents(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The two classes each synthetic class is made of, (u,) and (u,)."""
-        i, j = self._of_classes(self.i), self._of_classes(self.j)
-        first = y if self.in_order and i is self.i else y.index_select(0, i)
-        return first, y.index_select(0, j)
-
-    def _of_classes(self, of_pairs: Tensor) -> Tensor:
-        # As many classes as pairs: each pair made its own, in order.
-        every = len(self.first) == len(of_pairs)
-        return of_pairs if every else of_pairs.index_select(0, self.first)
+from proxysynth.interfaces import ProxyLoss
+from proxysynth.losses.functional import at_least_float32, unit
+from proxysynth.regularizers.pairs import Draw
 
 
 @dataclass(frozen=True)
@@ -85,7 +55,7 @@ def mix(a: Tensor, b: Tensor, share_a: Tensor, share_b: Tensor) -> Tensor:
 def one_over_length(v: Tensor, dtype: torch.dtype) -> Tensor:
     """1 / |v| along the last dimension, or 0 where it is below the floor of v's first dtype.
 
-    A mix that has cancelled has no direction, and nothing is to be learnt from it.
+    A mix that has cancelled has no direction, and nothing is learned from it.
     """
     long, least = torch.linalg.vector_norm(v, dim=-1), floor(dtype)
     return (1 / long.clamp_min(least)).masked_fill(long <= least, 0.0)
@@ -102,7 +72,7 @@ def normalized_mix(v: Tensor, dtype: torch.dtype) -> Tensor:
 def synthesize(x: Tensor, y: Tensor, p: Tensor, draw: Draw, normalized: bool) -> Synthetics:
     """Mix embeddings, and proxies k to k.
 
-    For a cosine loss vectors are normalised before mixing as well as after: unequal lengths would
+    For a cosine loss vectors are normalized before mixing as well as after: unequal lengths would
     weight the parents by more than lam. A dot-product loss mixes them raw.
     """
     before = unit if normalized else _same
@@ -118,3 +88,33 @@ def synthesize(x: Tensor, y: Tensor, p: Tensor, draw: Draw, normalized: bool) ->
 
 def _same(v: Tensor) -> Tensor:
     return v
+
+
+def mixed_similarity(
+    loss: ProxyLoss, x: Tensor, y: Tensor, p: Tensor, draw: Draw, normalized: bool
+) -> Tensor:
+    """S^ of originals and synthetics, (n + m, c + u) or (n + m, c + u, k)."""
+    S = loss.similarity(x, p)
+    dtype, S = S.dtype, at_least_float32(S)
+    a, b = draw.class_parents(y)
+    over_x = over_p = None
+    if normalized:
+        over_x = one_over_length(mix(unit(x[draw.i]), unit(x[draw.j]), *draw.shares), dtype)
+        over_p = one_over_length(mix(unit(p[a]), unit(p[b]), *draw.class_shares), dtype)
+
+    columns = _mixed(S.transpose(0, 1), a, b, draw.class_shares, over_p).transpose(0, 1)
+    wide = torch.cat((S, columns), dim=1)
+    rows = _mixed(wide, draw.i, draw.j, draw.shares, over_x)
+    return torch.cat((wide, rows))
+
+
+def _mixed(
+    S: Tensor, a: Tensor, b: Tensor, shares: tuple[Tensor, Tensor], over: Tensor | None
+) -> Tensor:
+    """Rows a and b of S mixed and divided by the mixed vectors' lengths, one or k per row."""
+    made = mix(S[a], S[b], *shares)
+    if over is None:
+        return made
+    # Rows of S have all columns (and sub-proxies) behind them; columns, transposed, have all rows
+    # and then the sub-proxies, which each have a length of their own.
+    return made * (over[:, None, :] if over.dim() == 2 else over.view((-1,) + (1,) * (S.dim() - 1)))

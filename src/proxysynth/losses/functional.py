@@ -1,0 +1,275 @@
+"""What all losses share: similarities, the plain call, checks of fields and of batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from proxysynth.interfaces import ProxyLoss
+
+EPS = 1e-12
+"""Vectors shorter than this are divided by it instead of by their length, as in F.normalize."""
+
+TINY, HUGE = 1e-30, 1e30
+"""Positive settings outside this range would overflow float32 somewhere in a loss."""
+
+
+# Similarities: dot products or cosines, (n, c) or (n, c, k)
+
+
+def at_least_float32(t: Tensor) -> Tensor:
+    """Half precision as float32: exponentials and norms overflow in half precision."""
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+
+
+def unit(v: Tensor) -> Tensor:
+    """Each vector along the last dimension divided by its length."""
+    return F.normalize(at_least_float32(v), dim=-1, eps=EPS).to(v.dtype)
+
+
+def dot(x: Tensor, p: Tensor) -> Tensor:
+    """S = x . p for every embedding and every (sub-)proxy."""
+    if p.dim() == 3:
+        return (x @ p.flatten(0, 1).t()).unflatten(1, p.shape[:2])
+    return x @ p.t()
+
+
+def cosine(x: Tensor, p: Tensor) -> Tensor:
+    """S = x . p / (|x| |p|) for every embedding and every (sub-)proxy."""
+    return dot(unit(x), unit(p))
+
+
+# Losses
+
+
+def plain(loss: ProxyLoss, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+    """`from_similarity(similarity(x, p), y)`, plus the penalty on the proxies if there is one."""
+    y = check_batch(x, y, p, subproxies=has_subproxies(loss))
+    value = loss.from_similarity(loss.similarity(x, p), y)
+    return value + penalty(loss, p)
+
+
+def plain_loss(loss: Any) -> Any:
+    """The loss that a regularizer holds, or the loss itself."""
+    while dataclasses.is_dataclass(loss) and hasattr(loss, "loss"):
+        loss = loss.loss
+    return loss
+
+
+def has_subproxies(loss: object) -> bool:
+    """Whether the loss keeps k proxies per class, of shape (c, k, d)."""
+    return hasattr(loss, "k")
+
+
+def penalty(loss: object, p: Tensor) -> Tensor | float:
+    """The loss's term that depends on the proxies alone, or 0."""
+    return loss.penalty(p) if hasattr(loss, "penalty") else 0.0
+
+
+@dataclass(frozen=True)
+class ClassSums:
+    """What the fast path (`regularizers.class_sums`) needs to know about a loss.
+
+    A loss that returns one from its method `class_sums` is computed without ever holding more than
+    one n x c matrix. With logits z = scale s(x, q), and every class but its own a negative of x,
+
+        along rows:     sums_r = log sum_q exp(z_rq), over the negatives q of row r; (rows,)
+        along columns:  sums = sum_q log(1 + sum_r exp(z_rq + offset)), over the negatives r; ()
+
+    Args:
+        along: which of the two the loss is a function of.
+        scale: of the similarities.
+        value: `value(own, sums, labels, classes)`: the loss and its derivatives by `own` and by
+            `sums`, which must not be negative; `with_slopes` derives them.
+            own: (rows,) similarity of each embedding to its own proxy.  labels: (rows,) its class.
+            classes: how many there are.
+        offset: along columns, added to each logit.
+    """
+
+    along: Literal["rows", "columns"]
+    scale: float
+    value: Callable[[Tensor, Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor]]
+    offset: float = 0.0
+
+
+def softmax_from_sums(scale: float, own: Tensor, others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean of -log(e^z / (e^z + e^others)), z = scale own, as `ClassSums.value` returns it."""
+    z = torch.sub(others, own, alpha=scale)
+    slope = z.sigmoid().div_(len(z))  # not 1 - share: that would cancel where the loss is small
+    return F.softplus(z, threshold=40.0).mean(), slope * -scale, slope
+
+
+def with_slopes(
+    value: Callable[[Tensor, Tensor, Tensor, int], Tensor],
+) -> Callable[[Tensor, Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor]]:
+    """A function of (own, sums, labels, classes) with its derivatives, by autograd."""
+
+    def made(
+        own: Tensor, sums: Tensor, labels: Tensor, classes: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.enable_grad():
+            leaves = own.detach().requires_grad_(), sums.detach().requires_grad_()
+            found = value(*leaves, labels, classes)
+            own_slope, slope = torch.autograd.grad(found, leaves)
+        return found.detach(), own_slope, slope
+
+    return made
+
+
+def class_sums_of(loss: object) -> ClassSums | None:
+    """The loss's own declaration; None if there is none, or if a subclass changed the formula."""
+    for kind in type(loss).__mro__:
+        if "class_sums" in vars(kind):
+            declared: ClassSums = loss.class_sums()  # type: ignore[attr-defined]
+            return declared
+        if not {"similarity", "from_similarity", "__call__"}.isdisjoint(vars(kind)):
+            return None
+    return None
+
+
+# Checks: what was expected, what came, what to do
+
+
+def check_loss(owner: object, loss: object) -> None:
+    """A loss is called with a batch: not a class, nor a name."""
+    if isinstance(loss, type) or not callable(loss):
+        came = f"the class {loss.__name__}" if isinstance(loss, type) else repr(loss)
+        raise ValueError(f"{type(owner).__name__}: give a loss such as NormSoftmax(), got {came}")
+
+
+def check_positive(owner: object, **fields: float) -> None:
+    """Each named field of the owner must be a number above zero that float32 can hold."""
+    expected = f"be a finite number above 0 (at least {TINY}, at most {HUGE:g})"
+    _check_numbers(owner, fields, expected, lambda value: TINY <= value <= HUGE)
+
+
+def check_not_negative(owner: object, **fields: float) -> None:
+    """Each named field of the owner must be a number of at least zero that float32 can hold."""
+    expected = f"be a finite number >= 0 (at most {HUGE:g})"
+    _check_numbers(owner, fields, expected, lambda value: 0 <= value <= HUGE)
+
+
+def check_share(owner: object, **fields: float | None) -> None:
+    """Each named field of the owner must be a number from zero to one, or None."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    _check_numbers(owner, given, "lie in 0..1 (or be None)", lambda value: 0 <= value <= 1)
+
+
+def _check_numbers(
+    owner: object, fields: dict[str, float], expected: str, holds: Callable[[float], bool]
+) -> None:
+    for name, value in fields.items():
+        number = as_number(value)
+        if number is None or not holds(number):
+            raise ValueError(f"{type(owner).__name__}: {name} must {expected}, got {value!r}")
+        if number is not value:  # numpy's numbers become Python's; the owner is frozen
+            object.__setattr__(owner, name, number)
+
+
+def as_number(value: object) -> int | float | None:
+    """A finite number as Python's own int or float, which JSON can hold; None for anything else."""
+    if type(value) is int or type(value) is float:  # torch.compile can follow this, not `numbers`
+        number: int | float = value
+    elif isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return None
+    else:
+        number = int(value) if isinstance(value, numbers.Integral) else float(value)
+    return number if math.isfinite(number) else None
+
+
+def check_batch(x: Tensor, y: Tensor, p: Tensor, subproxies: bool = False) -> Tensor:
+    """Embeddings, labels and proxies that fit together; returns the labels as int64.
+
+    Values (finite, in range) are checked too, except inside torch.compile and torch.func
+    transforms, where reading one is not possible.
+    """
+    expected = "(classes, sub-proxies, dimensions)" if subproxies else "(classes, dimensions)"
+    check_embeddings(x)
+    wrong = not isinstance(p, Tensor) or p.dim() != (3 if subproxies else 2)
+    if wrong or not p.is_floating_point():
+        raise ValueError(f"proxies must be floating point of shape {expected}, got {_show(p)}")
+    check_labels(y, x.shape[0], p.shape[0])
+    if x.shape[-1] != p.shape[-1]:
+        raise ValueError(
+            f"embeddings have {x.shape[-1]} dimensions and proxies {p.shape[-1]}: make them equal"
+        )
+    if not (x.device == y.device == p.device):
+        raise ValueError(
+            f"embeddings are on {x.device}, labels on {y.device}, proxies on {p.device}: "
+            "move them to one device"
+        )
+    if x.dtype != p.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise ValueError(
+            f"embeddings are {_name(x)} and proxies {_name(p)}: cast one, or use torch.autocast"
+        )
+    if values_can_be_read():
+        _check_finite(at_least_float32(x.detach()))
+    return y.long()
+
+
+def values_can_be_read() -> bool:
+    """Not while torch.compile traces, nor inside torch.func transforms."""
+    return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+
+
+def check_embeddings(x: Tensor) -> None:
+    """A matrix of floats, one row for each embedding."""
+    if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
+        raise ValueError(f"embeddings must be floating point of shape (n, d), got {_show(x)}")
+
+
+def check_labels(y: Tensor, n: int, c: int) -> None:
+    """One integer in [0, c) for each of the n embeddings."""
+    if not isinstance(y, Tensor):
+        raise ValueError(f"labels must be integers (torch.long), got {_show(y)}")
+    if y.dtype == torch.bool or y.is_floating_point() or y.is_complex():
+        raise ValueError(f"labels must be integers (torch.long), got {_name(y)}")
+    if y.shape != (n,):
+        raise ValueError(f"labels must be one per embedding, of shape ({n},), got {_show(y)}")
+    if n == 0:
+        raise ValueError("the batch is empty: give at least one embedding")
+    if values_can_be_read():
+        low, high = (int(value) for value in y.aminmax())
+        if low < 0 or high >= c:
+            raise ValueError(
+                f"labels must lie in 0..{c - 1} for {c} classes, got {low}..{high}: "
+                "number the classes from 0, or give more proxies"
+            )
+
+
+def _check_finite(x: Tensor) -> None:
+    if math.isfinite(torch.linalg.vector_norm(x)):
+        return
+    # The norm of all rows together may overflow where that of each does not.
+    lengths = torch.linalg.vector_norm(x, dim=1)
+    bad = (~torch.isfinite(x)).any(dim=1)
+    if bad.any():
+        rows = bad.nonzero().flatten().tolist()
+        raise ValueError(
+            f"embeddings must be finite, got NaN or infinity in {len(rows)} of {x.shape[0]} rows "
+            f"(first: row {rows[0]}): lower the learning rate, or inspect those inputs"
+        )
+    if not bool(torch.isfinite(lengths).all()):
+        row, largest = int(torch.isfinite(lengths).logical_not().nonzero()[0]), float(x.abs().max())
+        raise ValueError(
+            f"embeddings are too large for {_name(x)}: the length of row {row} overflows (largest "
+            f"value {largest:.3g}): normalize the embeddings, or lower the learning rate"
+        )
+
+
+def _show(t: Any) -> str:
+    if not isinstance(t, Tensor):
+        return f"{type(t).__name__}, which is not a tensor: convert it with torch.as_tensor"
+    return f"{_name(t)} of shape {tuple(t.shape)}"
+
+
+def _name(t: Tensor) -> str:
+    return str(t.dtype).removeprefix("torch.")
