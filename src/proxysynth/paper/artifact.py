@@ -1,22 +1,26 @@
-"""A table or a figure of the paper: what it is called, which Runs it needs, how it is made of them.
+"""Tables and figures of the paper as values, and what it takes to make one.
 
-A table is a value: words and numbers, ours beside the paper's. How it looks as Markdown, CSV, LaTeX
-or HTML is the business of `render/`.
+A table is data: labels and numbers, ours beside the paper's. `render.py` turns it into Markdown,
+CSV, LaTeX and HTML.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal
 
-from proxysynth.paper.choice import Choice
-from proxysynth.paper.scale import Scale
-from proxysynth.paper.store import Store
-from proxysynth.training.run import Run
+from proxysynth.report.student import Interval, paired_interval, unpaired_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from proxysynth.paper.scale import Scale
+    from proxysynth.paper.store import Store
+    from proxysynth.training.record import Result
+    from proxysynth.training.run import Run
 
 
 @dataclass(frozen=True)
@@ -24,19 +28,18 @@ class Cell:
     """One number of ours beside the paper's.
 
     Args:
-        ours: what was measured, one number per seed, in the unit that is printed; empty where it
-            was not run, which shows as a dash.
-        paper: what the paper prints, None where it prints nothing.
-        paper_spread: its +-, where it has one.
-        baseline: what `ours` is compared with, seed by seed; empty for no comparison.
-        paper_baseline: what `paper` is compared with.
-        paired: whether the seeds of `ours` and `baseline` belong together one by one.
-        text: words instead of numbers.
+        ours: measured values, one per seed, in the unit that is printed; empty if not run.
+        paper: the paper's value, None where it prints nothing.
+        paper_spread: the paper's +-, where it has one.
+        baseline: values that `ours` is compared with; empty for no comparison.
+        paper_baseline: the paper's value that `paper` is compared with.
+        paired: whether `ours` and `baseline` share their seeds one by one.
+        text: shown instead of numbers.
         digits: after the decimal point.
         chosen: the cell that a search on validation classes chose.
         better: +1 where larger is better, -1 where smaller is, 0 where neither.
-        gain: the number is a difference itself: it is compared with none and shows its sign.
-        of_mean: the +- is the 95 % interval of the mean instead of the standard deviation.
+        gain: the value is itself a difference: compared with zero and shown with its sign.
+        of_mean: show the 95 % interval of the mean instead of the standard deviation.
     """
 
     ours: tuple[float, ...] = ()
@@ -53,17 +56,42 @@ class Cell:
     of_mean: bool = False
 
     @property
-    def against(self) -> tuple[float, ...]:
-        """What `ours` is compared with."""
+    def reference(self) -> tuple[float, ...]:
+        """The values that `ours` is compared with."""
         return (0.0,) * len(self.ours) if self.gain else self.baseline
+
+    @property
+    def difference(self) -> float | None:
+        """The mean of ours minus that of the reference."""
+        return fmean(self.ours) - fmean(self.reference) if self.ours and self.reference else None
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the difference; None with fewer than two seeds."""
+        ours, base = self.ours, self.reference
+        if min(len(ours), len(base)) < 2:
+            return None
+        if self.paired and len(ours) == len(base):
+            return paired_interval(base, ours)
+        return unpaired_interval(base, ours)
+
+    @property
+    def verdict(self) -> Literal["better", "worse", ""]:
+        """ "better" or "worse" where the interval excludes zero."""
+        if self.interval is None or not self.better or self.interval[0] <= 0 <= self.interval[1]:
+            return ""
+        return "better" if (self.interval[0] > 0) == (self.better > 0) else "worse"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A measured column: `name` is what is measured, `ours` what it ran on, `paper` the paper's.
+    """A measured column.
 
-    A column with an empty `paper` stands alone, ours only; one with an empty `ours` is the paper's
-    only, as for methods that it cites.
+    Args:
+        name: what is measured.
+        ours: what it ran on; empty if only the paper has numbers, as for cited methods.
+        paper: the paper's data set; empty if only we have numbers.
+        key: the name that claims use.
     """
 
     name: str
@@ -73,63 +101,60 @@ class Column:
 
     @property
     def measure(self) -> str:
-        """The name without the paper's set, which stands in a heading of its own: "P@1"."""
+        """The name without the paper's data set, which has a heading of its own: "P@1"."""
         return ", ".join(part for part in self.name.split(", ") if part != self.paper)
 
     @property
-    def ours_head(self) -> str:
-        """What ran."""
-        return self.ours or (f"{self.paper}: not run" if self.paper else "not run")
-
-    @property
-    def paper_head(self) -> str:
-        """What the paper's numbers are of; "" where it has none."""
-        return f"{self.paper} (paper)" if self.paper else ""
+    def headings(self) -> list[str]:
+        """The heading of our numbers and, where the paper has some, of the paper's."""
+        if not self.paper:
+            return [self.ours or "not run"]
+        return [self.ours or f"{self.paper}: not run", f"{self.paper} (paper)"]
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row: its labels, one per stub column, and its cells, one per measured column."""
+class Row:
+    """Labels, one per label column, and cells, one per measured column."""
 
     labels: tuple[str, ...]
     cells: tuple[Cell, ...]
 
     @property
     def key(self) -> str:
-        """What a claim calls the row."""
+        """The name that claims use."""
         return " ".join(self.labels)
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """Pictures below a table, to look at: a PNG and what it shows."""
+class ContactSheet:
+    """Images shown below a table."""
 
     png: bytes = field(repr=False)
-    words: str
+    caption: str
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper, made again.
+    """A table of the paper with our numbers.
 
     Args:
         title: "Table 1".
         caption: what it shows.
         stubs: headings of the label columns.
         columns: headings of the measured columns.
-        rows: the lines.
-        notes: sentences below: what ran, how something was chosen, where the paper contradicts
-            itself.
-        sheet: pictures below it, None for none.
+        rows: labels and cells.
+        notes: sentences below the table: what ran, how settings were chosen, where the paper
+            contradicts itself.
+        sheet: images below the table.
     """
 
     title: str
     caption: str
     stubs: tuple[str, ...]
     columns: tuple[Column, ...]
-    rows: tuple[Line, ...]
+    rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
-    sheet: Sheet | None = None
+    sheet: ContactSheet | None = None
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -141,17 +166,17 @@ class Table:
 
     @property
     def groups(self) -> list[tuple[str, int]]:
-        """What is measured, with how many headings stand below it; empty where no name says it."""
-        made: list[tuple[str, int]] = []
+        """Shared headings and how many columns each spans; empty where no column has one."""
+        found: list[tuple[str, int]] = []
         for column in self.columns:
-            width = 2 if column.paper else 1
-            if made and made[-1][0] == column.measure:
-                width += made.pop()[1]
-            made.append((column.measure, width))
-        return made if any(measure for measure, _ in made) else []
+            width = len(column.headings)
+            if found and found[-1][0] == column.measure:
+                width += found.pop()[1]
+            found.append((column.measure, width))
+        return found if any(measure for measure, _ in found) else []
 
-    def at(self, row: str, column: str) -> Cell | None:
-        """The cell in the row of that key and the column of that key; None if there is none."""
+    def cell(self, row: str, column: str) -> Cell | None:
+        """The cell at these keys; None if there is none."""
         for line in self.rows:
             if line.key == row:
                 for head, cell in zip(self.columns, line.cells, strict=True):
@@ -161,14 +186,14 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
-    """A figure of the paper, made again.
+class PaperFigure:
+    """A figure of the paper, drawn again.
 
     Args:
         title: "Figure 2".
         caption: what it shows.
-        figure: matplotlib's; saved as SVG, PDF and PNG.
-        data: the plotted numbers, saved as CSV; may be empty for a drawing.
+        figure: saved as SVG, PDF and PNG.
+        data: the plotted numbers, saved as CSV; empty for a drawing.
         notes: sentences below it.
     """
 
@@ -179,12 +204,48 @@ class Picture:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Option:
+    """A setting that a search tries: its value, its label, and its Runs, one per seed."""
+
+    value: Any
+    label: str
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A search over settings, decided on validation classes and never on the test classes.
+
+    Args:
+        what: what the search is for, such as "Input Mixup with Softmax on glyphs 2".
+        options: in the order that decides ties.
+        by: the metric of `Result.validation` whose mean over the Runs decides.
+    """
+
+    what: str
+    options: tuple[Option, ...]
+    by: str = "map@r"
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(run for option in self.options for run in option.runs)
+
+    def best(self, result: Callable[[Run], Result | None]) -> Option | None:
+        """The option with the best mean on validation classes; None while a Run is missing."""
+        best, best_score = None, float("-inf")
+        for option in self.options:
+            results = [result(run) for run in option.runs]
+            if not results or any(found is None for found in results):
+                return None
+            score = fmean(found.validation[self.by] for found in results if found is not None)
+            if score > best_score:
+                best, best_score = option, score
+        return best
+
+
 Pick = Callable[[Choice], Any]
-"""What a search found: the value of the option that its validation Runs like best."""
-
-
-def _nothing_later(scale: Scale, pick: Pick) -> Sequence[Run]:
-    return ()
+"""Returns the value that a search chose, None while it is unfinished."""
 
 
 @dataclass(frozen=True)
@@ -192,17 +253,14 @@ class Artifact:
     """How to make a table or a figure.
 
     Args:
-        name: "table6", "figureA".
-        title: what it shows, in a few words, for `--list`.
-        runs: the Runs it needs, the same ones on every call; those of its searches among them. A
-            benchmark that the scale has no data for gives no Run.
-        make: the table or figure from what the store holds. It trains nothing: what is missing
-            becomes a dash.
-        later: the Runs whose settings a search decides; asked once the `runs` are done.
+        runs: the Runs it needs, those of its searches included; always the same for a scale. A
+            benchmark without data at that scale gives no Run.
+        make: builds it from the store. Trains nothing: missing results are shown as a dash.
+        later: the Runs whose settings a search decides, asked once `runs` are done.
+        numbers: for a figure, the numbers that claims read, as a table.
     """
 
-    name: str
-    title: str
     runs: Callable[[Scale], Sequence[Run]]
-    make: Callable[[Scale, Store], Table | Picture]
-    later: Callable[[Scale, Pick], Sequence[Run]] = _nothing_later
+    make: Callable[[Scale, Store], Table | PaperFigure]
+    later: Callable[[Scale, Pick], Sequence[Run]] = lambda scale, pick: ()
+    numbers: Callable[[Scale, Store], Table] | None = None

@@ -1,9 +1,9 @@
 """Scale: how much of the paper's work is done. It maps what the paper trained to Runs.
 
-paper   section C.2 as printed: a GPU and the downloads
+paper   section C.2 as printed; needs a GPU and the downloads
 small   glyphs stand in for the benchmarks, minutes on two cores; photographs where a folder is
-        given: CUB at 96 pixels, 2,000 pictures of CIFAR-10
-smoke   a few steps on a few glyphs: the machinery works, the numbers mean nothing
+        given: CUB at 96 pixels, 2,000 images of CIFAR-10
+smoke   a few training steps on a few glyphs: checks the machinery, the numbers mean nothing
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CLASS_ALPHAS, CLASS_MUS = (0.4, 1.0, 1.5, 2.0), (0.25, 0.5, 0.75, 1.0)  # Table 
 
 
 def trained_loss(name: str) -> Any:
-    """A loss by its name, with the values that the paper trained it with."""
+    """The loss of this name, with the values that the paper trained it with."""
     look_up(name, LOSSES, "loss")
     return TRAINED_LOSSES[name].value if name in TRAINED_LOSSES else LOSSES[name]()
 
@@ -50,13 +50,13 @@ class Scale:
 
     Args:
         name: "smoke", "small" or "paper".
-        seeds: of every number that is reported.
+        seeds: of every reported number.
         search_seeds: of every setting that a search tries.
-        mixup_alphas: the alphas of Input and Manifold Mixup that are tried (Table E).
+        mixup_alphas: alphas of Input and Manifold Mixup (Table E).
         class_alphas, class_mus: the grid of Table C.
         search_alphas, search_mus: the grid that Table 6 chooses from.
         figure_alphas, figure_mus: the grid of Figure A.
-        roots: (benchmark, folder) of those that the reader has.
+        roots: (benchmark, folder) pairs.
     """
 
     name: str
@@ -78,23 +78,25 @@ class Scale:
             look_up(name, NAMES, "benchmark")
 
     def with_roots(self, roots: dict[str, str]) -> Scale:
-        """This scale with folders of benchmarks, made absolute."""
+        """This scale with the folders of benchmarks, as absolute paths."""
         made = {name: os.path.abspath(os.path.expanduser(root)) for name, root in roots.items()}
         return replace(self, roots=tuple(sorted(made.items())))
 
     def root(self, benchmark: str) -> str | None:
-        """The folder of a benchmark, None where none was given."""
+        """The folder of a benchmark, None if not given."""
         return dict(self.roots).get(benchmark)
 
     def run(self, benchmark: str, loss: Any, seed: int = 0, **changes: Any) -> Run | None:
-        """The training that stands for the paper's on this benchmark.
+        """The Run that stands for the paper's training on this benchmark.
 
         Args:
-            benchmark: "cub200", "cars196", "sop" or "inshop"; None comes back where this scale has
-                no pictures for it.
-            loss: a loss, a regulariser that holds one, or the name of a loss.
-            seed: of everything that is drawn.
+            benchmark: "cub200", "cars196", "sop" or "inshop".
+            loss: a loss, a regularizer that holds one, or the name of a loss.
+            seed: of all random draws.
             changes: further fields of `Run`.
+
+        Returns:
+            The Run, or None if this scale has no images of the benchmark.
         """
         look_up(benchmark, dict.fromkeys(RETRIEVAL), "benchmark for retrieval")
         loss = trained_loss(loss) if isinstance(loss, str) else loss
@@ -106,12 +108,12 @@ class Scale:
         return _classification(self, name, loss, seed, tuple(sorted(changes.items())))
 
     def heading(self, benchmark: str) -> str:
-        """What ran in place of a benchmark, in a column's few words; "" where nothing does."""
+        """What runs in place of a benchmark, as a column heading; "" if nothing does."""
         found = self._found(benchmark)
         return "" if found is None else found.heading
 
     def about(self, benchmark: str) -> str:
-        """What ran in place of a benchmark, as half a sentence; "" where nothing does."""
+        """What runs in place of a benchmark, as half a sentence; "" if nothing does."""
         found = self._found(benchmark)
         return "" if found is None else found.about
 
@@ -144,7 +146,7 @@ class Scale:
         )  # fmt: skip
 
 
-# A table asks for the same Runs many times, and making one checks every field: each is kept.
+# Tables ask for the same Runs many times, and creating one checks every field: cache them.
 @cache
 def _retrieval(scale: Scale, name: str, loss: Any, seed: int, changes: Changes) -> Run | None:
     more = {"loss": loss, "ks": KS[name], **dict(changes)}

@@ -1,7 +1,7 @@
 """The paper's section C.2 as code: functions that return complete Runs.
 
-What the paper states, it states; what it leaves out comes from the places it refers to. Every value
-stands here once, with the place it was taken from.
+Values that the paper leaves out come from the code and papers it refers to. Every value stands here
+once, with its source.
 
     conventional("cars196", "norm_softmax", "proxy_synthesis", root="data/CARS196")
     mlrc("cub200", "proxy_anchor")
@@ -68,7 +68,7 @@ EVERY_SET: Settings = {
     "report_epoch": Sourced("best_on_test", CODE),
     "best_by": Sourced("recall@1", CODE),
 }
-# The text gives the proxies no rate of their own; the code has a hundred times the network's.
+# The paper gives the proxies no learning rate of their own; the code uses 100 times the network's.
 EACH_SET: dict[str, Settings] = {
     "cub200": {
         "lr": Sourced(1e-4, C2),
@@ -108,7 +108,7 @@ PROXY_ANCHOR: Settings = {
     "clip_value": Sourced(10.0, ANCHOR),
     "epochs": Sourced(60, ANCHOR),
 }
-# After how many epochs the rates fall, to what share, and from where: in the code of Proxy-anchor.
+# Epochs between decays, decay factor, learning rate: from the code of Proxy-anchor.
 PROXY_ANCHOR_RATES = {
     "cub200": (10, 0.5, 1e-4),
     "cars196": (20, 0.5, 1e-4),
@@ -116,7 +116,7 @@ PROXY_ANCHOR_RATES = {
     "inshop": (20, 0.25, 6e-4),
 }
 TRAINED_LOSSES = {
-    # Eq. i has no scale; what the authors trained is the squared form with the positive inside.
+    # Eq. i has no scale; the authors trained the squared form with the positive in the denominator.
     "proxy_nca": Sourced(SquaredProxyNCA(scale=12.0), README),
     "soft_triple": Sourced(
         SoftTriple(20.0, temperature=0.1, margin=0.0, scaled_margin=0.01, k=10, regularizer=0.2),
@@ -186,7 +186,7 @@ def conventional(
         name: "cub200", "cars196", "sop" or "inshop".
         loss: a key of `LOSSES`, or a loss.
         regularizer: a key of `REGULARIZERS`, with the paper's values (alpha 0.4, mu 1).
-        root: the data set's folder; data/NAME unless given.
+        root: the folder of the data set. Default: data/NAME.
         changes: fields of `Run`, such as `weights`, the file of the published weights.
     """
     sourced = conventional_settings(name, loss if isinstance(loss, str) else "")
@@ -217,12 +217,10 @@ def mlrc(
     seed: int = 0,
     **changes: Any,
 ) -> Run:
-    """One training of the MLRC protocol; the fold and what is searched are the protocol's to set.
+    """One training of the MLRC protocol, which sets the fold and the searched parameters.
 
-    Its values, and those of the reference harness where the paper is silent, stand with their
-    sources in `protocols/mlrc/settings.py`.
-
-    Args: as for `conventional`.
+    Its values and their sources are in `protocols/mlrc/settings.py`. Arguments as for
+    `conventional`.
     """
     look_up(name, EACH_SET, "benchmark of the MLRC protocol")
     return mlrc_run(_data(name, root), loss, regularizer, seed, **changes)
@@ -240,7 +238,7 @@ def classification(
 
     Args:
         name: "cifar10", "cifar100", "svhn" or "tiny_imagenet".
-        regularizer: a key of `REGULARIZERS`, with the values the paper found best for the set.
+        regularizer: a key of `REGULARIZERS`, with the values that the paper found best for the data set.
         root, seed, changes: as for `conventional`.
     """
     made = _values(classification_settings(name)) | changes
@@ -269,7 +267,7 @@ def _values(settings: Mapping[str, Sourced]) -> dict[str, Any]:
 
 
 def _loss(loss: Any) -> Any:
-    """A loss by its name, with the values it is trained with; C.2's margins are its defaults."""
+    """A loss by name, with the values it is trained with; the margins of C.2 are its defaults."""
     if not isinstance(loss, str):
         return loss
     if loss in TRAINED_LOSSES:

@@ -1,8 +1,8 @@
-"""What stands in for a benchmark of the paper where its pictures, or hours, are not at hand.
+"""Stand-ins for the paper's benchmarks, for readers without the downloads or a GPU.
 
-Two sets of glyphs of 100 characters for the fine-grained CUB200 and CARS196, one of many characters
-with few pictures each for Stanford Online Products, and one whose queries and gallery are of
-different faces for In-Shop.
+Two sets of glyphs with 100 characters stand in for the fine-grained CUB200 and CARS196, one with
+many characters and few images each for Stanford Online Products, and one whose queries and gallery
+come from different typefaces for In-Shop.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ NAMES = {
     "svhn": "SVHN",
     "tiny_imagenet": "TinyImageNet",
 }
-"""As the paper's tables head their columns."""
+"""The column headings of the paper's tables."""
 KS = {
     "cub200": (1, 2, 4, 8),
     "cars196": (1, 2, 4, 8),
     "sop": (1, 10, 100, 1000),
     "inshop": (1, 10, 20, 40),
 }
-"""The ks of Recall@k that the paper prints for a benchmark."""
+"""The k of Recall@k that the paper prints for each benchmark."""
 
 
 class StandIn(NamedTuple):
-    """Fields of a Run, a heading, and a sentence about what it is."""
+    """Fields of a Run, a column heading, and a description."""
 
     fields: dict[str, Any]
     heading: str
@@ -59,7 +59,7 @@ def _glyphs(number: int, train: int, faces: int, epochs: int, test: int, **split
         },
         f"glyphs {number}",
         f"glyphs {number}: {train} characters x {faces} faces seen, {test} others x 16 unseen"
-        f"{apart}; conv4 from nothing, {epochs} epoch{'s' if epochs > 1 else ''}",
+        f"{apart}; conv4 from scratch, {epochs} epoch{'s' if epochs > 1 else ''}",
     )
 
 
@@ -106,22 +106,22 @@ def _preact(name: str) -> dict[str, Any]:
 
 
 def small_classification(name: str) -> StandIn:
-    """2,000 pictures of a classification benchmark to train on, 2,000 to test."""
+    """2,000 images of a classification benchmark to train on, 2,000 to test."""
     fields = {
         **_preact(name),
         "width": 0.25,
-        # 2,000 pictures can be had of a part of the download too.
+        # 2,000 images can be drawn from part of the download too.
         "split": Split(train_pictures=2000, test_pictures=2000, incomplete=True),
         "epochs": 15,
         "evaluate_every": 15,
     }
-    heading = f"{NAMES[name]}, 2,000 pictures"
-    about = "PreActResNet18 at a quarter of its width, 2,000 pictures trained on, 2,000 tested"
+    heading = f"{NAMES[name]}, 2,000 images"
+    about = "PreActResNet18 at a quarter of its width, 2,000 training and 2,000 test images"
     return StandIn(fields, heading, f"{heading}: {about}, 15 epochs")
 
 
 def glyph_classification(classes: int, epochs: int, width: float, batch: int) -> StandIn:
-    """The same characters in training and test, four faces of each kept for the test."""
+    """The same characters in training and test; four typefaces of each are held out for the test."""
     fields = {
         **_preact("cifar10"),
         "data": "glyphs",
@@ -134,7 +134,7 @@ def glyph_classification(classes: int, epochs: int, width: float, batch: int) ->
         "evaluate_every": epochs,
     }
     about = (
-        f"{classes} characters, 12 faces of each trained on and 4 tested; PreActResNet18 at "
+        f"{classes} characters, 12 typefaces of each for training and 4 for testing; PreActResNet18 at "
         f"{width} of its width, {epochs} epoch{'s' if epochs > 1 else ''}"
     )
     return StandIn(fields, "glyph faces 12/4", f"glyph faces 12/4: {about}")

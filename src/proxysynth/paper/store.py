@@ -1,10 +1,10 @@
 """Store: the folder that Runs are trained into, each once, however many tables need it.
 
-    OUT/runs/IDENTITY/       a Run's own folder
-    OUT/kept/NAME-HASH.json  what was measured on a trained model
+    OUT/runs/IDENTITY/       the folder of a Run
+    OUT/kept/NAME-HASH.json  a measurement on a trained model
 
-A lock beside the folder says who trains a Run; the system drops it when that process ends, so that
-several processes may work on one store and an interrupted one leaves nothing to clear.
+A lock beside the folder marks the process that trains a Run. The operating system drops it when
+that process ends, so several processes can share a store and a killed one leaves nothing to clear.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from proxysynth.training.run import Run
 from proxysynth.training.run_folder import make_folder
 from proxysynth.values import digest, encode
 
-WAIT = 0.2  # seconds between looks at a folder that another process writes to
+POLL = 0.2  # seconds between attempts to lock the folder
 
 
 class Store:
     """Results, models and measurements in one folder.
 
     Args:
-        folder: where they are.
-        measures: whether `kept` may measure what is missing; if not, it is left missing.
+        folder: created when something is written.
+        read_only: `cached` returns None for a missing measurement instead of making it.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], measures: bool = True) -> None:
+    def __init__(self, folder: str | os.PathLike[str], read_only: bool = False) -> None:
         self.folder = Path(folder).expanduser()
-        self.measures = measures
+        self.read_only = read_only
         self._finished: dict[str, Result] = {}
 
     def folder_of(self, run: Run) -> Path:
-        """Where a Run is trained, or would be."""
+        """The folder of a Run, whether it exists or not."""
         return self.folder / "runs" / _identity(run)
 
     def result(self, run: Run | None) -> Result | None:
-        """What came of a Run; None where it is not finished (or there is no such Run)."""
+        """The result of a finished Run, else None."""
         if run is None:
             return None
         identity = _identity(run)
-        if identity not in self._finished:  # a finished Run never changes: it is read once
+        if identity not in self._finished:  # a finished Run never changes: read it once
             found = read_result(self.folder_of(run))
             if found is None:
                 return None
@@ -60,35 +60,36 @@ class Store:
         return self._finished[identity]
 
     def model(self, run: Run | None, device: str | None = None) -> Trained | None:
-        """The trained model of a finished Run."""
+        """The trained model of a finished Run, else None."""
         if run is None or self.result(run) is None:
             return None
         return load(self.folder_of(run), device)
 
-    def kept(self, name: str, key: Any, compute: Callable[[], Any]) -> Any:
-        """A measurement that is made once: `compute()`, or what it gave the last time. None where
-        it was not made yet and this store measures nothing.
+    def cached(self, name: str, key: Any, compute: Callable[[], Any]) -> Any:
+        """A measurement that is made once and kept on disk.
 
         Args:
-            name: of the measurement, fit for a file's name.
-            key: everything that it depends on: plain values, or a Run.
-            compute: gives something that JSON can hold.
+            name: of the measurement, used in the file name.
+            key: everything that it depends on: plain values or Runs.
+            compute: returns something that JSON can hold.
+
+        Returns:
+            The measurement, or None if it is missing and the store is read-only.
         """
         path = self.folder / "kept" / f"{name}-{digest(key)}.json"
         try:
             return json.loads(path.read_bytes())["value"]
         except (OSError, ValueError, KeyError, TypeError):
-            if not self.measures:
+            if self.read_only:
                 return None
-            value = compute()
+        value = compute()
         make_folder(path.parent)
         write_json(path, {"name": name, "key": encode(key), "value": value})
         return value
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold the folder itself, for what is measured and written once the Runs are done; waits
-        where another process does so."""
+    def exclusive(self) -> Iterator[None]:
+        """Lock the folder itself while tables are measured and written; waits for its turn."""
         make_folder(self.folder)
         with ExitStack() as held:
             while True:
@@ -96,25 +97,24 @@ class Store:
                     held.enter_context(locked(self.folder))
                     break
                 except WrongFolder:
-                    time.sleep(WAIT)
+                    time.sleep(POLL)
             yield
 
     @contextmanager
-    def claimed(self, run: Run) -> Iterator[bool]:
-        """Hold a Run so that no other process trains it; False where another one does."""
-        place = self.folder / "locks" / run.identity
+    def claim(self, run: Run) -> Iterator[bool]:
+        """Lock a Run so that no other process trains it; yields False where another one does."""
+        place = self.folder / "locks" / _identity(run)
         make_folder(place)
         with ExitStack() as held:
             try:
                 held.enter_context(locked(place))
             except WrongFolder:
-                mine = False
-            else:
-                mine = True
-            yield mine
+                yield False
+                return
+            yield True
 
 
 @cache
 def _identity(run: Run) -> str:
-    """A Run's hash, computed once: tables ask for it thousands of times."""
+    """A Run's hash; cached, since tables ask for it thousands of times."""
     return run.identity

@@ -1,52 +1,80 @@
-"""A claim: a sentence of the paper and the rule that says whether tables bear it out.
+"""A claim: a sentence of the paper, and a rule that says whether numbers support it.
 
-The same rule reads our numbers and the paper's own, so that a sentence which the paper's tables do
-not support is seen as well.
+A rule reads numbers and returns *margins*: the claim holds if all of them are positive. The same
+rule reads our numbers, seed by seed, and the paper's own.
+
+    supported      the 95 % interval of every margin lies above zero
+    contradicted   that of some margin lies below zero (with Bonferroni's correction: a claim of 32
+                   gains must not fail because one of 32 intervals misses by chance)
+    undecided      neither; the evidence says how many seeds would decide
+    not testable   the claim needs the paper's data, network or GPU, or the stand-in cannot show it
+    not run        numbers are missing
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from statistics import fmean
+from math import sqrt
+from statistics import fmean, stdev
 from typing import Literal
 
-from proxysynth.paper.artifact import Table
-from proxysynth.paper.render.shown import interval, verdict
+from proxysynth.paper.artifact import Cell, Table
+from proxysynth.report.student import t_quantile
 
-Status = Literal["holds", "fails", "not run", "not printed"]
-STATUSES: tuple[Status, ...] = ("holds", "fails", "not run")
-"""What can be said of a sentence here; "not printed" is said of the paper's own numbers only."""
+Status = Literal["supported", "contradicted", "undecided", "not testable", "not run"]
+STATUSES: tuple[Status, ...] = ("supported", "contradicted", "undecided", "not testable", "not run")
+PaperStatus = Literal["holds", "fails", "not printed"]
+LEVEL = 0.95
+MOST_SEEDS = 1000
+FULL = 99.0  # percent; a stand-in above it leaves no room for a gain
+EQUAL = 1e-9  # added to a margin that may be zero, as in "at least"
+
+
+class Missing(LookupError):
+    """A number that a rule needs does not exist."""
+
+
+class NotTestable(Exception):
+    """Our numbers cannot say anything about the claim; the message says why."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found: margins by name, all positive if the claim holds, and a description."""
+
+    margins: Mapping[str, float]
+    text: str
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a rule found, and the numbers it found it by."""
+    """A status and the numbers behind it."""
 
-    status: Status
+    status: Status | PaperStatus
     evidence: str
 
 
-class Missing(LookupError):
-    """A number that a rule needs is not there."""
-
-
-@dataclass(frozen=True)
 class Evidence:
-    """Where a rule reads: tables by name, and whose numbers count."""
+    """What a rule reads: tables by name, seen as one seed, as the mean, or as the paper's."""
 
-    tables: Mapping[str, Table]
-    whose: Literal["ours", "paper"]
+    def __init__(self, tables: Mapping[str, Table], view: Literal["mean", "paper"] | int) -> None:
+        self.tables = tables
+        self.view = view
+        self.seeds: set[int] = set()  # the numbers of seeds behind the values read so far
 
     def value(self, table: str, row: str, column: str) -> float:
-        """A number: the mean over the seeds, or what the paper prints."""
-        found = self.tables.get(table)
-        cell = None if found is None else found.at(row, column)
-        if cell is not None and self.whose == "paper" and cell.paper is not None:
+        """The number at these keys."""
+        cell = self.cell(table, row, column)
+        if cell is not None and self.view == "paper" and cell.paper is not None:
             return cell.paper
-        if cell is not None and self.whose == "ours" and cell.ours:
-            return fmean(cell.ours)
+        if cell is not None and self.view != "paper" and cell.ours:
+            self.seeds.add(len(cell.ours))
+            return fmean(cell.ours) if isinstance(self.view, str) else cell.ours[self.view]
         raise Missing(f"{row} under {self.named(table, column)} in {titled(table)}")
+
+    def cell(self, table: str, row: str, column: str) -> Cell | None:
+        return self.tables[table].cell(row, column) if table in self.tables else None
 
     def rows(self, table: str) -> tuple[str, ...]:
         """The keys of a table's rows."""
@@ -55,59 +83,64 @@ class Evidence:
         return tuple(row.key for row in self.tables[table].rows)
 
     def named(self, table: str, column: str) -> str:
-        """A column for people, by what was measured: "Softmax, glyphs 2", "Softmax, CARS196"."""
+        """A column for readers: "Softmax, glyphs 2", or "Softmax, CARS196" for the paper's."""
         for head in self.tables[table].columns if table in self.tables else ():
             if head.key == column:
-                on = (self.whose == "ours" and head.ours) or head.paper
-                apart = head.measure == head.name  # a set that is not a part of the name
-                return head.name if apart else ", ".join(filter(None, (head.measure, on)))
+                on = (self.view != "paper" and head.ours) or head.paper
+                if head.measure == head.name:  # the data set is no part of the name
+                    return head.name
+                return ", ".join(filter(None, (head.measure, on)))
         return column
 
     def supported(self, table: str, pairs: Iterable[tuple[str, str]]) -> str:
-        """How many of these differences are more than the seeds' spread; "" for the paper's."""
-        cells = [self.tables[table].at(row, column) for row, column in pairs]
-        if self.whose == "paper" or not all(cell is not None and interval(cell) for cell in cells):
+        """How many of these differences exceed the spread of the seeds; "" for the paper's."""
+        cells = [self.cell(table, row, column) for row, column in pairs]
+        if self.view == "paper" or not all(cell is not None and cell.interval for cell in cells):
             return ""
-        better = sum(verdict(cell) == "better" for cell in cells if cell)
-        worse = sum(verdict(cell) == "worse" for cell in cells if cell)
-        return f"; beyond the seeds' spread: {better} better, {worse} worse of {len(cells)}"
+        verdicts = [cell.verdict for cell in cells if cell is not None]
+        return (
+            f"; beyond the spread of the seeds: {verdicts.count('better')} better, "
+            f"{verdicts.count('worse')} worse of {len(verdicts)}"
+        )
+
+    def need_room(self, baseline: float, gain: float, what: str) -> None:
+        """Raise NotTestable where our baseline is too high to show a gain of so many points."""
+        if self.view == "mean" and baseline + gain > FULL:
+            raise NotTestable(
+                f"{what} already reaches {baseline:.1f} without Proxy Synthesis, which leaves no "
+                f"room for {gain:+.1f}"
+            )
 
 
-Rule = Callable[[Evidence], Verdict]
+Rule = Callable[[Evidence], Finding]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, where it stands, when it counts as borne out, and the rule that finds out.
+    """A sentence of the paper about results.
 
     Args:
-        sentence: of the paper, shortened where it is long.
+        sentence: shortened where it is long.
         where: section and table.
         criterion: the rule in words.
-        rule: reads numbers; what it cannot find makes the verdict "not run".
-        trained: whether it rests on trained models. What rests on definitions, settings and closed
-            forms is asked of the code, at any scale.
-        scaled: whether a scale may cut its training short; the toy of Figure 2 is always whole.
-        printed: whether the paper prints numbers that the rule can be asked of as well.
+        rule: reads numbers and returns margins.
+        exact: whether the numbers are counts, which have no spread.
+        scaled: whether a scale shortens its training; the toy of Figure 2 is always complete.
+        printed: whether the paper prints numbers that the rule can read.
     """
 
     sentence: str
     where: str
     criterion: str
     rule: Rule
-    trained: bool = True
+    exact: bool = False
     scaled: bool = True
     printed: bool = True
 
 
-def of_code(sentence: str, where: str, criterion: str, rule: Rule) -> Claim:
-    """A claim that rests on definitions or closed forms: asked of the code alone."""
-    return Claim(sentence, where, criterion, rule, trained=False, printed=False)
-
-
 @dataclass(frozen=True)
 class Checked:
-    """A claim with its two verdicts."""
+    """A claim with the verdicts on our numbers and on the paper's."""
 
     claim: Claim
     ours: Verdict
@@ -115,48 +148,101 @@ class Checked:
 
 
 def check(
-    claims: Iterable[Claim], tables: Mapping[str, Table], meaningful: bool = True
+    claims: Iterable[Claim], tables: Mapping[str, Table], smoke: bool = False
 ) -> list[Checked]:
-    """Every claim against our numbers and against the paper's own.
+    """Test every claim on our numbers and on the paper's.
 
     Args:
-        meaningful: False where ours come of a few steps of training and can bear nothing out.
+        smoke: whether ours come from a few steps of training and can support nothing.
     """
     checked = []
     for claim in claims:
-        ours = _judge(claim, Evidence(tables, "ours"))
-        if not meaningful and claim.trained and claim.scaled and ours.status != "not run":
-            ours = Verdict("not run", f"a few steps only: {ours.evidence}")
-        checked.append(Checked(claim, ours, _judge(claim, Evidence(tables, "paper"))))
+        ours = _judge(claim, tables)
+        if smoke and claim.scaled and ours.status != "not run":
+            ours = Verdict("not testable", f"a few training steps only: {ours.evidence}")
+        checked.append(Checked(claim, ours, _judge_paper(claim, tables)))
     return checked
 
 
-def _judge(claim: Claim, evidence: Evidence) -> Verdict:
-    theirs = evidence.whose == "paper"
-    if theirs and not claim.printed:
+def _judge_paper(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
+    if not claim.printed:
         return Verdict("not printed", "")
     try:
-        return claim.rule(evidence)
+        found = claim.rule(Evidence(tables, "paper"))
     except Missing as missing:
-        if theirs:
-            return Verdict("not printed", f"the paper prints no number for {missing}")
+        return Verdict("not printed", f"the paper prints no number for {missing}")
+    return Verdict("holds" if min(found.margins.values()) > 0 else "fails", found.text)
+
+
+def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
+    try:
+        mean = Evidence(tables, "mean")
+        found = claim.rule(mean)
+        count = min(mean.seeds)
+        seeds = [claim.rule(Evidence(tables, seed)).margins for seed in range(count)]
+    except Missing as missing:
         return Verdict("not run", f"no number for {missing}")
+    except NotTestable as reason:
+        return Verdict("not testable", str(reason))
+    if claim.exact:
+        holds = min(found.margins.values()) > 0
+        return Verdict("supported" if holds else "contradicted", found.text)
+    if count < 2:
+        return Verdict("undecided", f"{found.text}; one seed has no spread, at least 2 are needed")
+    margins = {name: [seed[name] for seed in seeds] for name in found.margins}
+    status, reason = decide(margins)
+    return Verdict(status, found.text + (f"; {reason}" if reason else ""))
+
+
+def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
+    """The status of a claim from the margins of each seed, and what it hangs on."""
+    count = min(len(values) for values in margins.values())
+    corrected = 1 - (1 - LEVEL) / len(margins)
+    low = {name: _interval(values, LEVEL)[0] for name, values in margins.items()}
+    high = {name: _interval(values, corrected)[1] for name, values in margins.items()}
+    means = {name: fmean(values) for name, values in margins.items()}
+    if min(low.values()) > 0:
+        return "supported", ""
+    worst = min(high, key=high.__getitem__)
+    if high[worst] < 0:
+        return "contradicted", f"{worst}: off by {-means[worst]:.2g} over {count} seeds"
+    against = {name: mean for name, mean in means.items() if mean < 0}
+    if against:  # one of them is enough to contradict
+        needed = min(_seeds_needed(margins[name], corrected) for name in against)
+    else:  # all of them have to be shown
+        needed = max(_seeds_needed(values, LEVEL) for values in margins.values())
+    weakest = min(means, key=means.__getitem__)
+    about = f"about {needed} seeds" if needed <= MOST_SEEDS else f"more than {MOST_SEEDS} seeds"
+    limits = _interval(margins[weakest], LEVEL)
+    return "undecided", (
+        f"{weakest}: margin {means[weakest]:+.2g}, interval {limits[0]:+.2g} to {limits[1]:+.2g} "
+        f"over {count} seeds; {about} would decide"
+    )
+
+
+def _interval(values: list[float], level: float) -> tuple[float, float]:
+    half = t_quantile(level, len(values) - 1) * stdev(values) / sqrt(len(values))
+    return fmean(values) - half, fmean(values) + half
+
+
+def _seeds_needed(values: list[float], level: float) -> int:
+    """The smallest number of seeds whose interval would exclude zero at this mean and spread."""
+    mean, spread = abs(fmean(values)), stdev(values)
+    for count in range(2, MOST_SEEDS + 1):
+        if t_quantile(level, count - 1) * spread / sqrt(count) < mean:
+            return count
+    return MOST_SEEDS + 1
 
 
 def titled(table: str) -> str:
-    """ "table6" as people write it."""
+    """ "table6" as "Table 6"."""
     for kind in ("table", "figure"):
         table = table.replace(kind, f"{kind.capitalize()} ")
     return table
 
 
-def held(right: bool, evidence: str) -> Verdict:
-    """A verdict from a yes or no."""
-    return Verdict("holds" if right else "fails", evidence)
-
-
 def rounded(value: float, digits: int = 1) -> float:
-    """As a table prints it, so that the paper's sums of rounded numbers are not refused."""
+    """As a table prints it: the paper's own differences are of rounded numbers."""
     return round(value + 1e-9, digits)
 
 

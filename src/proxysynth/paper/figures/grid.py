@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from proxysynth.paper.artifact import Artifact, Picture
+from proxysynth.paper.artifact import Artifact, Cell, Column, PaperFigure, Row, Table
 from proxysynth.paper.figures.style import (
     FAINT,
     INK,
@@ -32,12 +32,12 @@ from proxysynth.training.run import Run
 ON = "cars196"
 METRICS = {"recall@1": "Recall@1 (%)", "map@r": "MAP@R (%)"}
 Grid = dict[tuple[float, float], float]
-"""A score for each (alpha, mu); those that were not run are not in it."""
+"""The score of each (alpha, mu) that was run."""
 
 
 @styled
 def draw_grids(grids: dict[str, Grid], alphas: Sequence[float], mus: Sequence[float]) -> Figure:
-    """A heat map for each name in `grids`, every cell with its number; a dash where none is."""
+    """A heat map per grid, every cell with its number or a dash."""
     figure, axes = panels(1, len(grids), width=PAGE, height=0.9 + 0.34 * len(alphas))
     for letter, (name, grid), one in zip("abcd", grids.items(), axes, strict=False):
         _heat_map(one, grid, alphas, mus)
@@ -50,7 +50,7 @@ def _heat_map(axes: Axes, grid: Grid, alphas: Sequence[float], mus: Sequence[flo
     there = values[~np.isnan(values)]
     low, high = (there.min(), there.max()) if len(there) else (0.0, 1.0)
     room = max(high - low, 1e-9)
-    # The palest colour is kept from being white, the darkest from hiding its number.
+    # Keep the palest color off white, and the darkest from hiding its number.
     axes.imshow(values, cmap=WARM, vmin=low - 0.1 * room, vmax=high + 0.25 * room, aspect="auto")
     without_ticks(axes)
     for row, column in np.ndindex(*values.shape):
@@ -87,18 +87,18 @@ def runs_of(scale: Scale) -> dict[tuple[float, float], tuple[Run, ...]]:
 
 
 def _spread(name: str, cells: Sequence[tuple[float, ...]]) -> list[str]:
-    """How far cells differ, and how far the seeds of one cell do: which says what a step means."""
+    """How far cells differ, and how far the seeds of one cell do."""
     if not cells:
         return []
     means = [fmean(values) for values in cells]
-    told = f"{name} lies between {min(means):.1f} and {max(means):.1f}"
+    note = f"{name} lies between {min(means):.1f} and {max(means):.1f}"
     if len(cells[0]) > 1:
         within = fmean(stdev(values) for values in cells)
-        told += f", with a standard deviation of {within:.1f} over the seeds of a cell"
-    return [told]
+        note += f", with a standard deviation of {within:.1f} over the seeds of a cell"
+    return [note]
 
 
-def _make(scale: Scale, store: Store) -> Picture:
+def _make(scale: Scale, store: Store) -> PaperFigure:
     grids: dict[str, Grid] = {}
     data: list[dict[str, Any]] = []
     spread = []
@@ -110,7 +110,7 @@ def _make(scale: Scale, store: Store) -> Picture:
             data.append({"metric": metric, "alpha": alpha, "mu": mu, "seeds": len(values),
                          "mean": fmean(values) if values else "",
                          "values": " ".join(f"{value:.6g}" for value in values)})  # fmt: skip
-    return Picture(
+    return PaperFigure(
         "Figure A",
         f"Recall@1 and MAP@R of PS + Norm-softmax on {scale.heading(ON) or NAMES[ON]} over alpha "
         "and mu; the best cell has a frame.",
@@ -129,9 +129,28 @@ def _make(scale: Scale, store: Store) -> Picture:
     )  # fmt: skip
 
 
-FIGURE_A = Artifact(
-    "figureA",
-    "Recall@1 and MAP@R over alpha and mu",
-    lambda scale: tuple(run for runs in runs_of(scale).values() for run in runs),
-    _make,
-)
+def grid_table(scale: Scale, store: Store) -> Table:
+    """Recall@1 with a row per alpha and a column per mu. The paper's figure prints no numbers."""
+    runs = runs_of(scale)
+    return Table(
+        "Figure A",
+        "Recall@1 (%) of PS + Norm-softmax over alpha and mu.",
+        ("alpha",),
+        tuple(Column(f"mu {mu:g}", scale.heading(ON), "", f"{mu:g}") for mu in scale.figure_mus),
+        tuple(
+            Row(
+                (f"{alpha:g}",),
+                tuple(Cell(measured(store, runs[alpha, mu])) for mu in scale.figure_mus),
+            )
+            for alpha in scale.figure_alphas
+        ),
+    )
+
+
+ARTIFACTS = {
+    "figureA": Artifact(
+        lambda scale: tuple(run for runs in runs_of(scale).values() for run in runs),
+        _make,
+        numbers=grid_table,
+    )
+}

@@ -1,4 +1,4 @@
-"""Figure 1: the idea, drawn. Two seen classes, what training does to them, and who comes later."""
+"""Figure 1: the idea of Proxy Synthesis, drawn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse, FancyArrowPatch
 from numpy.typing import NDArray
 
-from proxysynth.paper.artifact import Artifact, Picture
+from proxysynth.paper.artifact import Artifact, PaperFigure
 from proxysynth.paper.figures.style import (
     BLUE,
     DARK_GOLD,
@@ -27,7 +27,6 @@ from proxysynth.paper.figures.style import (
 )
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
-from proxysynth.training.run import Run
 
 LAM = 0.6
 RED_AT, BLUE_AT, UNSEEN_AT = np.array((-2.2, -0.3)), np.array((2.2, -0.3)), np.array((0.0, 0.1))
@@ -42,7 +41,7 @@ Points = NDArray[np.float64]
 
 @styled
 def draw_idea() -> Figure:
-    """Three panels: a proxy loss, the same with Proxy Synthesis, and a class nobody trained on."""
+    """Three panels: a proxy-based loss, the same with Proxy Synthesis, and an unseen class."""
     figure, axes = panels(1, 3, width=PAGE, height=2.1)
     titles = ("a proxy-based loss", "with Proxy Synthesis", "later: an unseen class")
     for letter, title, one in zip("abc", titles, axes, strict=True):
@@ -177,12 +176,8 @@ def _legend() -> list[Line2D]:
     ]
 
 
-def _runs(scale: Scale) -> list[Run]:
-    return []
-
-
-def _make(scale: Scale, store: Store) -> Picture:
-    return Picture(
+def _make(scale: Scale, store: Store) -> PaperFigure:
+    return PaperFigure(
         title="Figure 1",
         caption="The idea. (a) A proxy-based loss draws every embedding to the proxy of its class "
         "and away from the others. (b) Proxy Synthesis mixes embeddings and proxies of two classes "
@@ -193,4 +188,4 @@ def _make(scale: Scale, store: Store) -> Picture:
     )
 
 
-FIGURE_1 = Artifact("figure1", "the idea of Proxy Synthesis, drawn", _runs, _make)
+ARTIFACTS = {"figure1": Artifact(lambda scale: (), _make)}

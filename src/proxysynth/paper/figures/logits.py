@@ -1,11 +1,11 @@
 """Figure 4: the logits of one batch, and the diagonals in them.
 
                  proxies   synthetic proxies
-    embeddings     D1            D2           D1, D4: of an embedding and its own proxy
-    synthetics     D3            D4           D2, D3: of an embedding and its hardest rival
+    embeddings     D1            D2           D1, D4: an embedding and its own proxy
+    synthetics     D3            D4           D2, D3: an embedding and its hardest rival
 
-The batch has one picture of each class, in the order of the proxies; the synthetic in row i has the
-larger share of embedding i, so that what belongs together stands on diagonals. Without Proxy
+The batch has one image of each class, in the order of the proxies; the synthetic in row i has the
+larger share of embedding i, so that matching pairs stand on diagonals. Without Proxy
 Synthesis there is one block, with the diagonal D0.
 """
 
@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.data.listing import shuffled_names
-from proxysynth.losses.functional import unit
-from proxysynth.paper.artifact import Artifact, Picture
+from proxysynth.losses.similarity import unit
+from proxysynth.paper.artifact import Artifact, PaperFigure, Table
 from proxysynth.paper.figures.style import (
     COLD_TO_HOT,
     INK,
     PAGE,
+    figure_table,
     lettered,
     not_run,
     panels,
@@ -48,11 +49,12 @@ from proxysynth.training.run import Run
 ON = "cars196"
 CLASSES = 24
 LAM = 0.7  # the share of the parent on the diagonal
+DIAGONALS = ("D0", "D1", "D2", "D3", "D4")
 Matrix = NDArray[np.float64]
 
 
 def batch_of(model: Trained, classes: int = CLASSES, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Unit embeddings (c, d) of one picture of each of c seen classes, and their proxies (c, d)."""
+    """Unit embeddings (c, d) of one image of each of c seen classes, and their proxies (c, d)."""
     train = open_splits(model.run).train
     names = shuffled_names(train.classes, seed)[:classes]
     x = unit(Conventional()(model, train.of_classes(names)).query)
@@ -122,7 +124,7 @@ def _heat_map(axes: Axes, S: Matrix) -> AxesImage:
 
 
 def _name(axes: Axes, name: str, mean: float, c: int, row: int, column: int) -> None:
-    """The diagonal's name and mean in the upper right of its block, where nothing else is."""
+    """The diagonal's name and mean in the upper right of its block."""
     axes.text(
         column + c - 1, row + 0.02 * c, f"${name}$  {mean:.2f}", ha="right", va="top", fontsize=9.5,
         bbox={"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": INK},
@@ -130,7 +132,7 @@ def _name(axes: Axes, name: str, mean: float, c: int, row: int, column: int) -> 
 
 
 def _blocks(axes: Axes, blocks: list[tuple[float, str, str]]) -> None:
-    """What rows and columns are."""
+    """Labels of rows and columns."""
     middles = [middle - 0.5 for middle, _, _ in blocks]
     axes.set_yticks(middles, [rows for _, rows, _ in blocks], rotation=90, va="center")
     axes.set_xticks(middles, [columns for _, _, columns in blocks])
@@ -147,7 +149,7 @@ def _pairs(scale: Scale) -> list[tuple[Run, Run]]:
 
 
 def _logits(store: Store, pair: tuple[Run, Run]) -> tuple[Matrix, Matrix] | None:
-    """Both matrices of the figure; None where a Run of the pair is missing."""
+    """Both matrices of the figure; None if a Run of the pair is missing."""
     plain, mixed = (store.model(run) for run in pair)
     if plain is None or mixed is None:
         return None
@@ -168,11 +170,11 @@ def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
             assert made is not None
             return {"D0": float(np.diagonal(made[0]).mean()), **diagonals(made[1])}
 
-        found.append(store.kept("diagonals", [*pair, LAM, CLASSES], compute))
+        found.append(store.cached("diagonals", [*pair, LAM, CLASSES], compute))
     return found if all(found) else []
 
 
-def _told(found: list[dict[str, float]]) -> str:
+def _note(found: list[dict[str, float]]) -> str:
     """The diagonals over the seeds, and what the paper sees in them."""
     means = ", ".join(f"{name} {fmean(one[name] for one in found):.2f}" for name in found[0])
     many = f"over {len(found)} seeds" if len(found) > 1 else "of the one seed"
@@ -182,23 +184,23 @@ def _told(found: list[dict[str, float]]) -> str:
     )
 
 
-def _make(scale: Scale, store: Store) -> Picture:
+def _make(scale: Scale, store: Store) -> PaperFigure:
     caption = (
-        "Cosine similarities (logits without their scale) of one batch, a picture of each of "
+        "Cosine similarities (logits without their scale) of one batch, an image of each of "
         f"{CLASSES} seen classes, at the end of training on {scale.heading(ON) or NAMES[ON]}. The "
         "means of the diagonals are written in their blocks: D0, D1 and D4 are of an embedding "
-        "with its own proxy, D2 and D3 with the rival that is made from it."
+        "with its own proxy, D2 and D3 with the rival made from it."
     )
     pairs = _pairs(scale)
     made = _logits(store, pairs[0]) if pairs else None
     if made is None:
-        return Picture(
+        return PaperFigure(
             "Figure 4", caption, not_run("Norm-softmax and PS + Norm-softmax were not run")
         )
     plain, mixed = made
     found = diagonals_of(scale, store)
     about = scale.about(ON)
-    return Picture(
+    return PaperFigure(
         "Figure 4",
         caption.replace(str(CLASSES), str(len(plain))),
         draw_logits(plain, mixed),
@@ -206,9 +208,9 @@ def _make(scale: Scale, store: Store) -> Picture:
         (
             f"The paper shows CARS196 at epoch 100. Here, {about}.",
             f"lam is fixed at {LAM:g}, so that the synthetic of a row is nearer to the embedding "
-            "of that row; training draws it. The batch that is drawn, with its means, is of seed "
+            "of that row; training draws it. The figure shows seed "
             f"{scale.seeds[0]}.",
-            *([_told(found)] if found else []),
+            *([_note(found)] if found else []),
         ),
     )
 
@@ -224,4 +226,11 @@ def _runs(scale: Scale) -> tuple[Run, ...]:
     return tuple(run for pair in _pairs(scale) for run in pair)
 
 
-FIGURE_4 = Artifact("figure4", "heat map of logits with its diagonals", _runs, _make)
+def diagonal_table(scale: Scale, store: Store) -> Table:
+    """The mean cosine on each diagonal, one number per seed."""
+    found = diagonals_of(scale, store)
+    rows = {name: {"mean": tuple(one[name] for one in found)} for name in DIAGONALS}
+    return figure_table("Figure 4", "diagonal", {"mean": scale.heading(ON)}, rows, "D0", digits=2)
+
+
+ARTIFACTS = {"figure4": Artifact(_runs, _make, numbers=diagonal_table)}

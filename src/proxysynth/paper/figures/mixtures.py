@@ -1,4 +1,4 @@
-"""Figure 5: do mixtures of two classes find each other? Recall@1 over lam."""
+"""Figure 5: Recall@1 of embeddings mixed from two classes, over lam."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from proxysynth.paper.artifact import Artifact, Picture
+from proxysynth.paper.artifact import Artifact, PaperFigure
 from proxysynth.paper.figures.style import (
     FAINT,
     GOLD,
@@ -24,7 +24,7 @@ from proxysynth.paper.printed import rows_of
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import few_steps, flat, stands_for
+from proxysynth.paper.tables.cells import scale_notes, flat, stands_for
 from proxysynth.paper.tables.robustness import ON, mixed_recalls, runs_of
 
 METHODS = {"Norm-softmax": "none", "PS + Norm-softmax": "proxy_synthesis"}
@@ -44,7 +44,7 @@ def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
     """Two panels, seen and unseen classes; a line per method, a band for the seeds' spread."""
     figure, axes = panels(1, 2, width=PAGE, height=3.0)
     handles = {}
-    for letter, (part, words), one in zip("ab", PARTS.items(), axes, strict=True):
+    for letter, (part, label), one in zip("ab", PARTS.items(), axes, strict=True):
         _frame(one)
         for method, recalls in found.items():
             at_lam = recalls.get(part, {})
@@ -57,7 +57,7 @@ def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
                 high = [a + b for a, b in zip(means, wide, strict=True)]
                 color = LINES[method]["color"]
                 one.fill_between(lams, low, high, color=color, alpha=0.16, linewidth=0)
-        lettered(one, letter, words)
+        lettered(one, letter, label)
     axes[0].set_ylabel("Recall@1 (%)")
     legend_below(figure, list(handles.values()))
     return figure
@@ -70,7 +70,7 @@ def _frame(axes: Axes) -> None:
     axes.set_xticks([0.1, 0.3, 0.5, 0.7, 0.9])
 
 
-def _make(scale: Scale, store: Store) -> Picture:
+def _make(scale: Scale, store: Store) -> PaperFigure:
     found = {
         method: mixed_recalls(store, runs_of(scale, "norm_softmax", regularizer))
         for method, regularizer in METHODS.items()
@@ -83,16 +83,16 @@ def _make(scale: Scale, store: Store) -> Picture:
         for lam, values in at_lam.items()
     ]  # fmt: skip
     missing = [method for method, recalls in found.items() if not recalls]
-    return Picture(
+    return PaperFigure(
         "Figure 5",
-        "Recall@1 of mixed embeddings that look for others of the same two classes, among these "
+        "Recall@1 of mixed embeddings searching for others of the same two classes, among these "
         f"and all originals, on {scale.heading(ON) or NAMES[ON]}. The numbers are Table B's.",
         draw_mixtures(found),
         data,
         (
             *stands_for(scale, ON),
             _seeds(scale),
-            *few_steps(scale),
+            *scale_notes(scale),
             _beside(found),
             *(f"{method} was not run." for method in missing),
         ),
@@ -107,23 +107,22 @@ def _seeds(scale: Scale) -> str:
 
 def _beside(found: Mapping[str, Recalls]) -> str:
     """The means over lam, the paper's beside ours."""
-    told = []
-    for part, words in PARTS.items():
+    parts = []
+    for part, label in PARTS.items():
         theirs, ours = [], []
         for method, regularizer in METHODS.items():
             keys = {"loss": "norm_softmax", "classes": part, "regularizer": regularizer}
             theirs.append(f"{fmean(float(row['value']) for row in rows_of('tableB', **keys)):.1f}")
             at_lam = found[method].get(part, {})
             ours.append(f"{fmean(fmean(v) for v in at_lam.values()):.1f}" if at_lam else "–")
-        told.append(
-            f"{words} {theirs[0]} and {theirs[1]} in the paper, {ours[0]} and {ours[1]} here"
+        parts.append(
+            f"{label} {theirs[0]} and {theirs[1]} in the paper, {ours[0]} and {ours[1]} here"
         )
-    return f"Means over lam, without and with Proxy Synthesis: {'; '.join(told)}."
+    return f"Means over lam, without and with Proxy Synthesis: {'; '.join(parts)}."
 
 
-FIGURE_5 = Artifact(
-    "figure5",
-    "Recall@1 of deformed embeddings over lam",
-    lambda scale: flat(runs_of(scale, "norm_softmax", reg) for reg in METHODS.values()),
-    _make,
-)
+ARTIFACTS = {
+    "figure5": Artifact(
+        lambda scale: flat(runs_of(scale, "norm_softmax", reg) for reg in METHODS.values()), _make
+    )
+}

@@ -1,16 +1,16 @@
-"""How all figures look: one colour for one thing throughout, letters that can be read at half size.
+"""The look of all figures: one color per thing throughout, text that is legible at half size.
 
     red, blue   seen classes, where there are two            blue   seen classes, where many
-    grey        unseen classes                               gold   what is synthetic
-    ink         Norm-softmax, and everything that is text    gold   with Proxy Synthesis
+    grey        unseen classes                               gold   synthetic
+    ink         Norm-softmax, and all text                   gold   with Proxy Synthesis
 
-Red, blue, gold and grey differ in lightness as well as in hue, so that they stay apart for a reader
-who is colour-blind or prints in grey; marks differ in shape too.
+Red, blue, gold and grey differ in lightness as well as hue, so they stay distinct for color-blind
+readers and in grey print; marks differ in shape too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib import rc_context
@@ -19,6 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from proxysynth.paper.artifact import Cell, Column, Row, Table
 
 INK = "#22272e"
 FAINT = "#d5d9de"
@@ -29,8 +31,6 @@ GOLD = "#e09000"
 DARK_GOLD = "#9a5d00"  # edges of gold marks, and gold letters
 DARK_BLUE = "#0d3a63"
 
-PLAIN, SYNTHESIS = INK, GOLD  # lines of Norm-softmax and of PS + Norm-softmax
-
 COLUMN, PAGE = 3.4, 7.0  # inches: widths of a column and of a page with two of them
 
 RED_TO_BLUE = LinearSegmentedColormap.from_list(
@@ -38,9 +38,9 @@ RED_TO_BLUE = LinearSegmentedColormap.from_list(
 )
 """Confidence: red at 0 (certainly red), white at 1/2, blue at 1."""
 WARM = "YlOrBr"
-"""Of a grid of scores; light to dark, so that it survives a grey print."""
+"""Of a grid of scores; light to dark, so that it works in grey print."""
 COLD_TO_HOT = "RdYlBu_r"
-"""Of cosines: blue at -1, yellow about 0.3, red at 1, as the paper speaks of its Figure 4."""
+"""Of cosines: blue is low, red is high, as the paper describes its Figure 4."""
 
 _SETTINGS: Any = {
     "font.family": "sans-serif",
@@ -71,7 +71,7 @@ _SETTINGS: Any = {
 
 
 styled = rc_context(_SETTINGS)
-"""Decorates every function that draws, so that what it makes is in the style of this module."""
+"""Decorator of every drawing function."""
 
 
 def panels(
@@ -82,7 +82,7 @@ def panels(
     height: float = 3.0,
     **options: Any,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of so many inches and its axes, row by row.
+    """A figure with its size in inches, and its axes, row by row.
 
     Args:
         options: of `Figure.subplots`, such as `sharex`.
@@ -104,7 +104,7 @@ def lettered(axes: Axes, letter: str, text: str) -> None:
 
 
 def without_ticks(axes: Axes) -> None:
-    """A frame without numbers, for pictures whose axes have no unit."""
+    """A frame without ticks, for axes without a unit."""
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
@@ -114,8 +114,29 @@ def without_ticks(axes: Axes) -> None:
 
 @styled
 def not_run(message: str, width: float = PAGE) -> Figure:
-    """What stands in place of a figure whose Runs are missing: a dash and the reason."""
+    """A placeholder for a figure whose Runs are missing: a dash and the reason."""
     figure, (axes,) = panels(width=width, height=1.2)
     without_ticks(axes)
     axes.text(0.5, 0.5, f"–   {message}", ha="center", va="center", wrap=True, fontsize=9)
     return figure
+
+
+def figure_table(
+    title: str,
+    stub: str,
+    columns: Mapping[str, str],
+    rows: Mapping[str, Mapping[str, tuple[float, ...]]],
+    base: str = "",
+    digits: int = 1,
+) -> Table:
+    """The numbers behind a figure, which claims read; differences are against the row `base`."""
+    lines = []
+    for name, values in rows.items():
+        baseline = rows[base] if base and base != name else {}
+        cells = [
+            Cell(values.get(key, ()), baseline=baseline.get(key, ()), digits=digits, better=0)
+            for key in columns
+        ]
+        lines.append(Row((name,), tuple(cells)))
+    heads = tuple(Column(name or key, "here", "", key) for key, name in columns.items())
+    return Table(title, "", (stub,), heads, tuple(lines))

@@ -1,1 +1,1 @@
-"""The tables of the paper, each a function of Results."""
+"""The tables of the paper, each a function of results."""

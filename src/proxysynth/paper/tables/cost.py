@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from proxysynth.losses import NormSoftmax
-from proxysynth.paper.artifact import Artifact, Cell, Column, Line, Table
+from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table
 from proxysynth.paper.printed import notes_of, number
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
+from proxysynth.paper.tables.cells import paper_notes
 from proxysynth.provenance import provenance
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.regularizers.mixing import synthesize
@@ -27,26 +28,25 @@ Step = Callable[[], Any]
 
 
 def _measured(scale: Scale, store: Store) -> dict[str, Any] | None:
-    """The benchmark's rows, measured once per store, with the machine they are from."""
+    """The benchmark's rows, measured once per store, and the machine they are from."""
     quick, threads = scale.name == "smoke", torch.get_num_threads()
 
     def compute() -> dict[str, Any]:
         return {"rows": table_a(threads, quick), **provenance(), "threads": threads}
 
-    found: dict[str, Any] | None = store.kept("table_a", ["quick" if quick else "full"], compute)
+    found: dict[str, Any] | None = store.cached("table_a", ["quick" if quick else "full"], compute)
     return found
 
 
 def _tableA(scale: Scale, store: Store) -> Table:
-    told = _measured(scale, store)
-    by_mu = {row["mu"]: row for row in told["rows"]} if told else {}
-    rows = [Line((f"{mu:g}",), _cells(mu, by_mu)) for mu in MUS]
+    found = _measured(scale, store)
+    by_mu = {row["mu"]: row for row in found["rows"]} if found else {}
     here, about = "", "Nothing was measured."
-    if told:
-        here = f"CPU, {told['threads']} thread{'s' if told['threads'] > 1 else ''}"
+    if found:
+        here = f"CPU, {found['threads']} thread{'s' if found['threads'] > 1 else ''}"
         about = (
-            f"Ours was measured on {told['machine']}, medians; the paper's is a GPU, so only "
-            "ratios within a column can be compared."
+            f"Ours was measured on {found['machine']}, medians; the paper's is a GPU, so compare "
+            "only ratios within a column."
         )
     theirs = "Tesla P40"
     return Table(
@@ -57,31 +57,32 @@ def _tableA(scale: Scale, store: Store) -> Table:
         (
             Column("generation", here, theirs, "generation"),
             Column("loss", here, theirs, "loss"),
-            Column("features / N, laid out", here, theirs, "features"),
-            Column("features / N, fused", here, "", "fused features"),
-            Column("whole step, laid out", here, "", "reference step"),
-            Column("whole step, fused", here, "", "fused step"),
-            Column("fused step / plain", here, "", "ratio"),
+            Column("features / N, reference", here, theirs, "features"),
+            Column("features / N, fast path", here, "", "fused features"),
+            Column("whole step, reference", here, "", "reference step"),
+            Column("whole step, fast path", here, "", "fused step"),
+            Column("fast step / plain", here, "", "ratio"),
         ),
-        tuple(rows),
+        tuple(Row((f"{mu:g}",), _cells(mu, by_mu)) for mu in MUS),
         (
             about,
-            "Laid out is the paper's way: synthetics beside originals, then the loss. Fused is "
-            "what training uses: forward and backward in one function, no copy of the proxies.",
-            *(f"The paper: {note}." for note in notes_of("tableA")),
-            "Section D.1 speaks of an N x N matrix of similarities; the loss makes one of N x C.",
+            "The reference path concatenates synthetics and originals, then computes the loss, as "
+            "in the paper. Training uses the fast path: forward and backward in one function, "
+            "without a copy of the proxies.",
+            *paper_notes(notes_of("tableA")),
+            "Section D.1 speaks of an N x N similarity matrix; the loss has one of N x C.",
         ),
     )
 
 
 def _cells(mu: float, by_mu: dict[float, dict[str, Any]]) -> tuple[Cell, ...]:
-    """A row of numbers, in the order of the columns."""
-    row, key = by_mu.get(mu, {}), {"mu": str(mu)}
+    """One row, in the order of the columns."""
+    row = by_mu.get(mu, {})
 
     def cell(field: str, over: float | None = 1.0, paper: str = "", digits: int = 3) -> Cell:
         value = row.get(field)
         ours = () if value is None or not over else (value / over,)
-        printed = number("tableA", paper, **key) if paper else None
+        printed = number("tableA", paper, mu=str(mu)) if paper else None
         return Cell(ours, printed, digits=digits, better=-1)
 
     plain = by_mu.get(0.0, {}).get("fused_step_ms")
@@ -97,7 +98,7 @@ def _cells(mu: float, by_mu: dict[float, dict[str, Any]]) -> tuple[Cell, ...]:
 
 
 def table_a(threads: int, quick: bool) -> list[dict[str, Any]]:
-    """The paper's Table A at its size: time over mu, the reference's two halves apart."""
+    """Table A at the paper's size: time over mu, generation and loss measured separately."""
     x, y, p = batch(98)
     rows = []
     for mu in MUS:
@@ -131,7 +132,7 @@ def table_a(threads: int, quick: bool) -> list[dict[str, Any]]:
 
 
 def batch(c: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Embeddings near their proxies, as in training; proxies of the length they start with."""
+    """Embeddings near their proxies, as in training; proxies of their initial length."""
     generator = torch.Generator().manual_seed(0)
     p = torch.empty(c, D).uniform_(-(D**-0.5), D**-0.5, generator=generator)
     y = torch.randint(c, (N,), generator=generator)
@@ -139,11 +140,11 @@ def batch(c: int) -> tuple[Tensor, Tensor, Tensor]:
     return x.requires_grad_(), y, p.requires_grad_()
 
 
-def in_turn(steps: dict[str, Step], rounds: int, *learnt: Tensor) -> dict[str, float]:
-    """The median seconds of each step, all taking turns; gradients are dropped between them.
+def in_turn(steps: dict[str, Step], rounds: int, *parameters: Tensor) -> dict[str, float]:
+    """The median seconds of each step, all taking turns; gradients are reset between them.
 
-    Every round has an order of its own: what a step finds in the caches is the work of the one
-    before it, and none should always come after the same.
+    Every round is shuffled: a step's caches are warmed by the one before it, and none should always
+    follow the same one.
     """
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     order, draw = list(steps), random.Random(0)
@@ -151,7 +152,7 @@ def in_turn(steps: dict[str, Step], rounds: int, *learnt: Tensor) -> dict[str, f
         draw.shuffle(order)
         for name in order:
             step = steps[name]
-            for tensor in learnt:
+            for tensor in parameters:
                 tensor.grad = None
             start = time.perf_counter()
             step()
@@ -160,4 +161,4 @@ def in_turn(steps: dict[str, Step], rounds: int, *learnt: Tensor) -> dict[str, f
     return {name: statistics.median(taken) for name, taken in seconds.items()}
 
 
-TABLES = (Artifact("tableA", "time and memory over mu", lambda scale: (), _tableA),)
+ARTIFACTS = {"tableA": Artifact(lambda scale: (), _tableA)}

@@ -1,4 +1,4 @@
-"""Tables 4, G, I and K: the MLRC evaluation, read from what `proxysynth mlrc` wrote.
+"""Tables 4, G, I and K: the MLRC evaluation, read from the studies of `proxysynth mlrc`.
 
 OUT/mlrc/BENCHMARK-LOSS-REGULARIZER/result.json
     {"concatenated": {"precision@1": [one per repetition], "r_precision": ..., "map@r": ...},
@@ -11,151 +11,139 @@ import json
 from functools import partial
 from typing import Any
 
-from proxysynth.paper.artifact import Artifact, Cell, Column, Line, Table
+from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table
 from proxysynth.paper.printed import notes_of, number
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import LOSS_NAMES
+from proxysynth.paper.tables.cells import PAIR, method_name, paper_notes
 
 LOSSES = ("norm_softmax", "cosface", "arcface", "soft_triple", "proxy_nca", "proxy_anchor")
 METRICS = {"precision@1": "P@1", "r_precision": "RP", "map@r": "MAP@R"}
-OF = {"G": "cub200", "I": "cars196", "K": "sop"}
-REGULARIZERS = ("none", "proxy_synthesis")
+TABLE_OF = {"cub200": "G", "cars196": "I", "sop": "K"}
 EMBEDDINGS = {"concatenated": "512-d", "separated": "128-d"}
+Part = tuple[str, str]
+"""A benchmark and a kind of embedding."""
 
 
 def study(
     scale: Scale, store: Store, benchmark: str, loss: str, regularizer: str
 ) -> dict[str, Any]:
-    """What a finished study of this scale and this loss gave; empty where there is none."""
+    """The result of a finished study of this scale and loss; empty if there is none."""
     path = store.folder / "mlrc" / f"{benchmark}-{loss}-{regularizer}" / "result.json"
     try:
-        told = json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
     wanted = {"scale": scale.name, "loss": loss, "regularizer": regularizer}
-    if not isinstance(told, dict) or any(told.get(key, it) != it for key, it in wanted.items()):
+    if not isinstance(found, dict) or any(found.get(key, it) != it for key, it in wanted.items()):
         return {}
-    return told
+    return found
 
 
-def _values(
-    scale: Scale,
-    store: Store,
-    benchmark: str,
-    loss: str,
-    regularizer: str,
-    embedding: str,
-    metric: str,
-) -> tuple[float, ...]:
-    found = study(scale, store, benchmark, loss, regularizer).get(embedding)
-    listed = found.get(metric) if isinstance(found, dict) else None
-    return tuple(100 * float(value) for value in listed) if isinstance(listed, list) else ()
+def _studies(scale: Scale, store: Store, benchmark: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Finished studies of a benchmark by loss and regularizer."""
+    pairs = [(loss, reg) for loss in LOSSES for reg in PAIR]
+    found = {pair: study(scale, store, benchmark, *pair) for pair in pairs}
+    return {pair: result for pair, result in found.items() if result}
 
 
 def _cell(
     scale: Scale, store: Store, benchmark: str, loss: str, reg: str, embedding: str, metric: str
 ) -> Cell:
+    def values(regularizer: str) -> tuple[float, ...]:
+        found = study(scale, store, benchmark, loss, regularizer).get(embedding)
+        listed = found.get(metric) if isinstance(found, dict) else None
+        return tuple(100 * float(value) for value in listed) if isinstance(listed, list) else ()
+
     keys = {"benchmark": benchmark, "loss": loss, "embedding": embedding, "metric": metric}
     base = reg != "none"
     return Cell(
-        _values(scale, store, benchmark, loss, reg, embedding, metric),
+        values(reg),
         number("mlrc", regularizer=reg, **keys),
         number("mlrc", "ci95", regularizer=reg, **keys),
-        baseline=_values(scale, store, benchmark, loss, "none", embedding, metric) if base else (),
+        baseline=values("none") if base else (),
         paper_baseline=number("mlrc", regularizer="none", **keys) if base else None,
-        paired=False,  # repetitions with other settings share nothing
+        paired=False,  # repetitions with different settings share nothing
         digits=2,
         of_mean=True,
     )
 
 
-def _table(
-    title: str, parts: tuple[tuple[str, str], ...], caption: str, scale: Scale, store: Store
-) -> Table:
-    """Rows of losses; for each (benchmark, embedding) three columns."""
-    rows = []
-    for loss in LOSSES:
-        for reg in REGULARIZERS:
-            name = LOSS_NAMES[loss] if reg == "none" else f"PS + {LOSS_NAMES[loss]}"
-            cells = [
+def _table(title: str, parts: tuple[Part, ...], caption: str, scale: Scale, store: Store) -> Table:
+    """A row per loss; three columns for each part."""
+    rows = [
+        Row(
+            (method_name(loss, reg),),
+            tuple(
                 _cell(scale, store, b, loss, reg, e, metric) for b, e in parts for metric in METRICS
-            ]
-            rows.append(Line((name,), tuple(cells)))
-    heads = []
+            ),
+        )
+        for loss in LOSSES
+        for reg in PAIR
+    ]
+    one_benchmark = len({benchmark for benchmark, _ in parts}) == 1
+    columns = []
     for benchmark, embedding in parts:
-        ran = _ran(scale, store, benchmark)
-        for metric, words in METRICS.items():
-            name = f"{words}, {NAMES[benchmark]}"
-            if len({b for b, _ in parts}) == 1:
-                name = f"{words}, {embedding}"
-            heads.append(Column(name, ran, NAMES[benchmark], f"{benchmark} {embedding} {metric}"))
+        name = scale.heading(benchmark) or NAMES[benchmark]
+        ran = name if _studies(scale, store, benchmark) else ""
+        for metric, label in METRICS.items():
+            heading = f"{label}, {embedding if one_benchmark else NAMES[benchmark]}"
+            key = f"{benchmark} {embedding} {metric}"
+            columns.append(Column(heading, ran, NAMES[benchmark], key))
     return Table(
-        title,
-        caption,
-        ("loss",),
-        tuple(heads),
-        tuple(rows),
-        (*_notes(store, scale, parts),),
+        title, caption, ("loss",), tuple(columns), tuple(rows), tuple(_notes(store, scale, parts))
     )
 
 
-def _ran(scale: Scale, store: Store, benchmark: str) -> str:
-    """What the studies of a benchmark ran on; "" where there are none."""
-    found = [study(scale, store, benchmark, x, reg) for x in LOSSES for reg in REGULARIZERS]
-    return (scale.heading(benchmark) or NAMES[benchmark]) if any(found) else ""
-
-
-def _notes(store: Store, scale: Scale, parts: tuple[tuple[str, str], ...]) -> list[str]:
+def _notes(store: Store, scale: Scale, parts: tuple[Part, ...]) -> list[str]:
     benchmarks = list(dict.fromkeys(benchmark for benchmark, _ in parts))
+    studies = {benchmark: _studies(scale, store, benchmark) for benchmark in benchmarks}
     missing = [
         (benchmark, loss, reg)
         for benchmark in benchmarks
         for loss in LOSSES
-        for reg in REGULARIZERS
-        if not study(scale, store, benchmark, loss, reg)
+        for reg in PAIR
+        if (loss, reg) not in studies[benchmark]
     ]
-    told = []
+    notes = []
     if missing:
-        told.append(
+        notes.append(
             f"{len(missing)} of {len(benchmarks) * len(LOSSES) * 2} studies have not been run. "
-            f"`{command(scale, *missing[0])}`, given in this folder, runs the first of them."
+            f"`{command(scale, *missing[0])}`, run in this folder, starts the first of them."
         )
-    told += [done for b in benchmarks if (done := _amount(scale, store, b))]
-    told.append(
+    notes += [note for b in benchmarks if (note := _amount(scale, b, list(studies[b].values())))]
+    notes.append(
         "Both ± are 95 % intervals of the mean over the repetitions, the paper's over ten; a "
-        "difference is coloured where Welch's 95 % interval leaves out zero."
+        "difference is colored where Welch's 95 % interval excludes zero."
     )
     for benchmark, embedding in parts:
-        for note in notes_of("mlrc", benchmark=benchmark, embedding=embedding):
-            told.append(f"The paper: {note}.")
-    return told
+        notes += paper_notes(notes_of("mlrc", benchmark=benchmark, embedding=embedding))
+    return notes
 
 
-def _amount(scale: Scale, store: Store, benchmark: str) -> str:
-    """How much was searched and repeated for a benchmark's rows; "" where nothing was."""
-    found = [study(scale, store, benchmark, x, reg) for x in LOSSES for reg in REGULARIZERS]
+def _amount(scale: Scale, benchmark: str, studies: list[dict[str, Any]]) -> str:
+    """How much was searched and repeated for a benchmark's rows; "" if nothing was."""
     amounts = {
-        tuple(told.get(key) for key in ("trials", "folds", "repetitions"))
-        for told in found
-        if told.get("trials")
+        tuple(found.get(key) for key in ("trials", "folds", "repetitions"))
+        for found in studies
+        if found.get("trials")
     }
+    if not amounts:
+        return ""
     each = " or ".join(
         f"{trials} trials of {folds} folds and {repetitions} repetitions"
         for trials, folds, repetitions in sorted(amounts, key=str)
     )
-    if not each:
-        return ""
-    pruned = sum(int(told.get("pruned") or 0) for told in found)
+    pruned = sum(int(found.get("pruned") or 0) for found in studies)
     return f"{scale.heading(benchmark) or NAMES[benchmark]}: {each} for each row" + (
-        f"; {pruned} trials in all were pruned." if pruned else "."
+        f"; {pruned} trials in total were pruned." if pruned else "."
     )
 
 
 def command(scale: Scale, benchmark: str, loss: str, regularizer: str) -> str:
-    """What runs a study for these tables, given in their folder. A data set's own is ROOT: a table
-    is shown where nobody knows the folders of the machine that made it."""
+    """The command that runs a study for these tables, in their folder. The data set's folder is
+    shown as ROOT: the table may be read on another machine."""
     data, settings = f"{benchmark}:ROOT", ""
     if scale.name != "paper":
         run = scale.run(benchmark, loss)
@@ -168,22 +156,18 @@ def command(scale: Scale, benchmark: str, loss: str, regularizer: str) -> str:
     )
 
 
-TABLES = (
-    Artifact(
-        "table4",
-        "MLRC evaluation on three sets, concatenated embeddings",
+ARTIFACTS = {
+    "table4": Artifact(
         lambda scale: (),
         partial(
             _table,
             "Table 4",
-            tuple((benchmark, "concatenated") for benchmark in OF.values()),
+            tuple((benchmark, "concatenated") for benchmark in TABLE_OF),
             "MLRC evaluation: P@1, R-precision and MAP@R (%) of the concatenated 512 dimensions.",
         ),
     ),
-    *(
-        Artifact(
-            f"table{letter}",
-            f"MLRC evaluation on {NAMES[benchmark]}, concatenated and separated",
+    **{
+        f"table{letter}": Artifact(
             lambda scale: (),
             partial(
                 _table,
@@ -193,6 +177,6 @@ TABLES = (
                 "concatenated 512 and the separated 128 dimensions.",
             ),
         )
-        for letter, benchmark in OF.items()
-    ),
-)
+        for benchmark, letter in TABLE_OF.items()
+    },
+}

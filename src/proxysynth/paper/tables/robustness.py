@@ -1,4 +1,4 @@
-"""Tables 3 and B: deformed pictures, and deformed embeddings."""
+"""Tables 3 and B: deformed images, and deformed embeddings."""
 
 from __future__ import annotations
 
@@ -7,49 +7,55 @@ from collections.abc import Iterable
 from typing import Any
 
 from proxysynth.data.deformations import DEFORMATIONS
-from proxysynth.paper.artifact import Artifact, Cell, Column, Line, Sheet, Table
+from proxysynth.paper.artifact import Artifact, Cell, Column, ContactSheet, Row, Table
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import LOSS_NAMES, column, flat, ran_on, seeded
-from proxysynth.protocols.conventional import embeddings_of
-from proxysynth.protocols.deformation import UNDEFORMED, Deformation, contact_sheet
+from proxysynth.paper.tables.cells import PAIR, column, flat, method_name, ran_on, seeded
+from proxysynth.protocols.contact_sheet import contact_sheet
+from proxysynth.protocols.deformation import UNDEFORMED, Deformation
 from proxysynth.protocols.embedding_deformation import LAMS, EmbeddingDeformation
+from proxysynth.protocols.loaders import embeddings_of
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
 from proxysynth.values import encode
 
 ON = "cars196"
-REGULARIZERS = ("none", "proxy_synthesis")
 PARTS = ("train", "test")
 LOSSES = ("norm_softmax", "proxy_nca")
 
 
 def runs_of(scale: Scale, loss: str, regularizer: str) -> tuple[Run, ...]:
-    """A loss as it is, or under Proxy Synthesis with the paper's alpha and mu."""
+    """A plain loss, or the loss under Proxy Synthesis with the paper's alpha and mu."""
     plain = trained_loss(loss)
     return seeded(scale, ON, plain if regularizer == "none" else ProxySynthesis(plain))
 
 
-def deformed_recalls(store: Store, runs: Iterable[Run]) -> dict[str, tuple[float, ...]]:
-    """Recall@1 (%) of each Run on deformed pictures, by deformation; measured once."""
-    protocol, told = Deformation(ks=(1,)), []
+def _for_each(store: Store, name: str, runs: Iterable[Run], protocol: Any, measure: Any) -> list[Any]:
+    """A measurement on each Run's model, made once; empty unless there is one of every Run."""
+    found = []
     for run in runs:
         if store.result(run) is None:
-            return {}
+            return []
+        found.append(store.cached(name, [run, encode(protocol)], lambda run=run: measure(run)))  # type: ignore[misc]
+    return [] if any(one is None for one in found) else found
 
-        def compute(run: Run = run) -> dict[str, float]:
-            model, splits = store.model(run), open_splits(run)
-            assert model is not None
-            found = protocol(model, splits.query, splits.gallery)
-            return {name: metrics["recall@1"] for name, metrics in found.items()}
 
-        told.append(store.kept("deformation", [run, encode(protocol)], compute))
-    if not told or any(one is None for one in told):
-        return {}
-    return {name: tuple(100 * one[name] for one in told) for name in (UNDEFORMED, *DEFORMATIONS)}
+def deformed_recalls(store: Store, runs: Iterable[Run]) -> dict[str, tuple[float, ...]]:
+    """Recall@1 (%) of each Run on deformed images, by deformation."""
+    protocol = Deformation(ks=(1,))
+
+    def measure(run: Run) -> dict[str, float]:
+        model, splits = store.model(run), open_splits(run)
+        assert model is not None
+        found = protocol(model, splits.query, splits.gallery)
+        return {name: metrics["recall@1"] for name, metrics in found.items()}
+
+    found = _for_each(store, "deformation", runs, protocol, measure)
+    names = (UNDEFORMED, *DEFORMATIONS) if found else ()
+    return {name: tuple(100 * one[name] for one in found) for name in names}
 
 
 def mixed_recalls(
@@ -57,76 +63,63 @@ def mixed_recalls(
 ) -> dict[str, dict[float, tuple[float, ...]]]:
     """Recall@1 (%) of mixed embeddings: part ("train", "test") -> lam -> one number per Run.
 
-    Empty unless every Run is finished; measured once.                       [Table B, Figure 5]
+    Empty unless every Run is finished.                                      [Table B, Figure 5]
     """
-    protocol, told = protocol or EmbeddingDeformation(), []
-    for run in runs:
-        if store.result(run) is None:
-            return {}
+    protocol = protocol or EmbeddingDeformation()
 
-        def compute(run: Run = run) -> dict[str, list[float]]:
-            return _mixed(store, run, protocol)
+    def measure(run: Run) -> dict[str, list[float]]:
+        model, splits = store.model(run), open_splits(run)
+        assert model is not None
+        found = {}
+        for part, listing in zip(PARTS, (splits.train, splits.query), strict=True):
+            recalls = protocol(embeddings_of(model, listing), listing.labels)
+            found[part] = [recalls[lam] for lam in protocol.lams]
+        return found
 
-        told.append(store.kept("embedding_deformation", [run, encode(protocol)], compute))
-    if not told or any(one is None for one in told):
-        return {}
+    found = _for_each(store, "embedding_deformation", runs, protocol, measure)
+    lams = list(enumerate(protocol.lams))
     return {
-        part: {
-            lam: tuple(100 * one[part][i] for one in told) for i, lam in enumerate(protocol.lams)
-        }
-        for part in PARTS
+        part: {lam: tuple(100 * one[part][i] for one in found) for i, lam in lams}
+        for part in (PARTS if found else ())
     }
 
 
-def _mixed(store: Store, run: Run, protocol: EmbeddingDeformation) -> dict[str, list[float]]:
-    model, splits = store.model(run), open_splits(run)
-    assert model is not None
-    found = {}
-    for part, listing in zip(PARTS, (splits.train, splits.query), strict=True):
-        recalls = protocol(embeddings_of(model, listing), listing.labels)
-        found[part] = [recalls[lam] for lam in protocol.lams]
-    return found
-
-
 def _table3(scale: Scale, store: Store) -> Table:
-    found = {reg: deformed_recalls(store, runs_of(scale, "norm_softmax", reg))
-             for reg in REGULARIZERS}  # fmt: skip
+    found = {
+        reg: deformed_recalls(store, runs_of(scale, "norm_softmax", reg)) for reg in PAIR
+    }
     rows = []
     for name in (UNDEFORMED, *DEFORMATIONS):
-        plain = number("table3", deformation=name, regularizer="none")
-        cells = []
-        for reg in REGULARIZERS:
-            base = reg != "none"
-            cells.append(
-                Cell(
-                    found[reg].get(name, ()),
-                    number("table3", deformation=name, regularizer=reg),
-                    baseline=found["none"].get(name, ()) if base else (),
-                    paper_baseline=plain if base else None,
-                )
-            )
-        rows.append(Line((name.replace("_", " "),), tuple(cells)))
+        paper = {reg: number("table3", deformation=name, regularizer=reg) for reg in PAIR}
+        plain = found["none"].get(name, ())
+        cells = (
+            Cell(plain, paper["none"]),
+            Cell(
+                found["proxy_synthesis"].get(name, ()),
+                paper["proxy_synthesis"],
+                baseline=plain,
+                paper_baseline=paper["none"],
+            ),
+        )
+        rows.append(Row((name.replace("_", " "),), cells))
     return Table(
         "Table 3",
-        "Recall@1 (%) where query and gallery are deformed in ways that training never showed.",
+        "Recall@1 (%) where query and gallery are deformed in ways not seen in training.",
         ("deformation",),
-        (
-            column(scale, ON, "Norm-softmax", "none"),
-            column(scale, ON, "PS + Norm-softmax", "proxy_synthesis"),
-        ),
+        tuple(column(scale, ON, method_name("norm_softmax", reg), reg) for reg in PAIR),
         tuple(rows),
         (
             *ran_on(scale, ON),
-            "The deformations are those of section C.3, our own code. Zoom in shows the middle "
-            "half of each side, zoom out one and a half times it with black around; the paper's "
+            "The deformations follow section C.3, in our own code. Zoom in shows the middle half "
+            "of each side, zoom out one and a half times it with a black border; the paper's "
             "wording also allows the opposite.",
         ),
         _sheet(scale, store),
     )
 
 
-def _sheet(scale: Scale, store: Store) -> Sheet | None:
-    """Some test pictures as the network sees them, deformed in each way; made once."""
+def _sheet(scale: Scale, store: Store) -> ContactSheet | None:
+    """Some test images as the network sees them, in each deformation."""
     runs = [run for run in runs_of(scale, "norm_softmax", "none") if store.result(run)]
     if not runs:
         return None
@@ -135,74 +128,65 @@ def _sheet(scale: Scale, store: Store) -> Sheet | None:
     def compute() -> str:
         model = store.model(runs[0])
         assert model is not None
-        made = contact_sheet(model, open_splits(runs[0]).query, protocol)
-        return base64.b64encode(made).decode()
+        png = contact_sheet(model, open_splits(runs[0]).query, protocol)
+        return base64.b64encode(png).decode()
 
-    found = store.kept("contact_sheet", [runs[0], encode(protocol)], compute)
-    words = "Test pictures as the network is given them: as they are, and in each deformation."
-    return None if found is None else Sheet(base64.b64decode(found), words)
+    found = store.cached("contact_sheet", [runs[0], encode(protocol)], compute)
+    caption = "Test images as the network sees them: undeformed, and in each deformation."
+    return None if found is None else ContactSheet(base64.b64decode(found), caption)
 
 
 def _tableB(scale: Scale, store: Store) -> Table:
-    found = {(loss, reg): mixed_recalls(store, runs_of(scale, loss, reg))
-             for loss in LOSSES for reg in REGULARIZERS}  # fmt: skip
-    rows = []
-    for lam in LAMS:
-        cells = []
-        for loss in LOSSES:
-            for part in PARTS:
-                keys = {"loss": loss, "classes": part, "lam": f"{lam:.2f}"}
-                for reg in REGULARIZERS:
-                    base = reg != "none"
-                    cells.append(
-                        Cell(
-                            _at(found[loss, reg], part, lam),
-                            number("tableB", regularizer=reg, **keys),
-                            baseline=_at(found[loss, "none"], part, lam) if base else (),
-                            paper_baseline=number("tableB", regularizer="none", **keys)
-                            if base
-                            else None,
-                        )
-                    )
-        rows.append(Line((f"{lam:.2f}",), tuple(cells)))
-    heads = []
-    for loss in LOSSES:
-        for part in PARTS:
-            for reg in REGULARIZERS:
-                name = LOSS_NAMES[loss] if reg == "none" else f"PS + {LOSS_NAMES[loss]}"
-                key = f"{loss} {part} {reg}"
-                heads.append(Column(f"{name}, {part}", scale.heading(ON), NAMES[ON], key))
+    groups = [(loss, part, reg) for loss in LOSSES for part in PARTS for reg in PAIR]
+    found = {
+        (loss, reg): mixed_recalls(store, runs_of(scale, loss, reg))
+        for loss in LOSSES
+        for reg in PAIR
+    }
+
+    def cell(loss: str, part: str, reg: str, lam: float) -> Cell:
+        keys = {"loss": loss, "classes": part, "lam": f"{lam:.2f}"}
+        ours = {reg: found[loss, reg].get(part, {}).get(lam, ()) for reg in PAIR}
+        base = reg != "none"
+        return Cell(
+            ours[reg],
+            number("tableB", regularizer=reg, **keys),
+            baseline=ours["none"] if base else (),
+            paper_baseline=number("tableB", regularizer="none", **keys) if base else None,
+        )
+
     return Table(
         "Table B",
-        "Recall@1 (%) of mixed embeddings that look for others of the same two classes, over lam.",
+        "Recall@1 (%) of mixed embeddings searching for others of the same two classes, over lam.",
         ("lam",),
-        tuple(heads),
-        tuple(rows),
+        tuple(
+            Column(
+                f"{method_name(loss, reg)}, {part}",
+                scale.heading(ON),
+                NAMES[ON],
+                f"{loss} {part} {reg}",
+            )
+            for loss, part, reg in groups
+        ),
+        tuple(
+            Row((f"{lam:.2f}",), tuple(cell(loss, part, reg, lam) for loss, part, reg in groups))
+            for lam in LAMS
+        ),
         (
             *ran_on(scale, ON),
-            "The paper does not say how pairs are drawn: here 100 pairs of classes by seed, both "
-            "orders, 8 synthetics of each; gallery are all originals and the other synthetics.",
+            "The paper does not say how pairs are drawn: here 100 seeded pairs of classes, both "
+            "orders, 8 synthetics of each; the gallery holds all originals and the other "
+            "synthetics.",
             "Proxy-NCA is the authors' squared form, which is Norm-softmax with another scale.",
         ),
     )
 
 
-def _at(found: dict[str, Any], part: str, lam: float) -> tuple[float, ...]:
-    values: tuple[float, ...] = found.get(part, {}).get(lam, ())
-    return values
-
-
-TABLES = (
-    Artifact(
-        "table3",
-        "robustness to deformed pictures",
-        lambda scale: flat(runs_of(scale, "norm_softmax", reg) for reg in REGULARIZERS),
-        _table3,
+ARTIFACTS = {
+    "table3": Artifact(
+        lambda scale: flat(runs_of(scale, "norm_softmax", reg) for reg in PAIR), _table3
     ),
-    Artifact(
-        "tableB",
-        "robustness to deformed embeddings, over lam",
-        lambda scale: flat(runs_of(scale, loss, reg) for loss in LOSSES for reg in REGULARIZERS),
-        _tableB,
+    "tableB": Artifact(
+        lambda scale: flat(runs_of(scale, loss, reg) for loss in LOSSES for reg in PAIR), _tableB
     ),
-)
+}
