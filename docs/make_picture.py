@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from proxysynth.paper.figures.idea import draw_idea
-from proxysynth.paper.render.files import write_figure
+from proxysynth.paper.render import save_plot
 
 
 def main(folder: Path) -> None:
-    write_figure(folder, "idea", draw_idea(), ("svg", "png"))
+    save_plot(folder, "idea", draw_idea(), ("svg", "png"))
 
 
 if __name__ == "__main__":

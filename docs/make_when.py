@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from proxysynth.paper.figures.style import BLUE, FAINT, GOLD, INK, lettered, panels, styled
-from proxysynth.paper.render.files import write_figure
-from proxysynth.report.statistics import paired_interval
+from proxysynth.paper.render import save_plot
+from proxysynth.report.student import paired_interval
 
 DOCS = Path(__file__).parent
 KINDS = {"none": ("Norm-softmax", INK, "o"), "proxy_synthesis": ("with Proxy Synthesis", GOLD, "D")}
@@ -111,7 +111,7 @@ def draw(results: Path) -> Figure:
 
 
 def main(results: Path, folder: Path) -> None:
-    write_figure(folder, "when_it_helps", draw(results), ("svg", "png"))
+    save_plot(folder, "when_it_helps", draw(results), ("svg", "png"))
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from typing import Any
 
 from plans import STUDIES, Planned
 
-from proxysynth.files import write_bytes
+from proxysynth.paper.plan import train_missing
 from proxysynth.paper.store import Store
-from proxysynth.paper.work import train_missing
 from proxysynth.training.bars import Bars
+from proxysynth.training.durable import write_bytes
 from proxysynth.training.record import Result
 from proxysynth.training.resources import Resources
 
@@ -91,7 +91,7 @@ def row(item: Planned, result: Result, store: Store) -> dict[str, Any]:
     more = {}
     if item.measure is not None:
         measure = item.measure
-        more = store.kept("measures", item.run, lambda: measure(store.model(item.run)))
+        more = store.cached("measures", item.run, lambda: measure(store.model(item.run)))
     return {
         "tested_on": "unseen classes" if fold is None else "held-out seen classes",
         **{key: f"{value:.5f}" for key, value in result.metrics.items() if _wanted(key)},

@@ -7,13 +7,14 @@ import pytest
 
 from paper.conftest import paper
 from proxysynth.losses import NormSoftmax
-from proxysynth.paper.artifacts import ARTIFACTS
-from proxysynth.paper.plan import estimate, kind_of, make_plan, measured_rates, pictures
+from proxysynth.paper.artifacts import load_artifacts
+from proxysynth.paper.plan import estimate, kind_of, make_plan, measured_rates, training_images
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
 from proxysynth.training.prepare import open_splits
 
 SMOKE, SMALL = SCALES["smoke"], SCALES["small"]
+ARTIFACTS = load_artifacts()
 
 
 def test_a_plan_starts_nothing(tmp_path: Path) -> None:
@@ -57,9 +58,9 @@ def test_estimates_rest_on_finished_runs_of_the_same_kind(smoke_store: Store) ->
 
 
 @pytest.mark.parametrize("name", ["cub200", "sop", "inshop"])
-def test_pictures_are_counted_without_opening_them(name: str) -> None:
+def test_images_are_counted_without_opening_them(name: str) -> None:
     for epoch in ("last", "best"):
         run = SMOKE.run(name, NormSoftmax(), report_epoch=epoch)
         assert run is not None
         share = 0.8 if epoch == "best" else 1.0
-        assert pictures(run) == round(share * len(open_splits(run).train))
+        assert training_images(run) == round(share * len(open_splits(run).train))

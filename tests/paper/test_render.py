@@ -7,12 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from proxysynth.paper.artifact import Cell, Column, Line, Picture, Sheet, Table
-from proxysynth.paper.render.csv_text import rows_csv, table_csv
-from proxysynth.paper.render.files import write_picture, write_table
-from proxysynth.paper.render.html import picture_section, table_section
-from proxysynth.paper.render.latex import escaped, table_latex
-from proxysynth.paper.render.markdown import table_markdown
+from proxysynth.paper.artifact import Cell, Column, ContactSheet, PaperFigure, Row, Table
+from proxysynth.paper.render import (
+    latex_escape,
+    rows_csv,
+    section,
+    table_csv,
+    table_latex,
+    table_markdown,
+    write_figure,
+    write_table,
+)
 
 SURE = Cell((85.0, 86.0, 87.0), 84.7, baseline=(83.0, 84.1, 85.0), paper_baseline=83.3)
 WORSE = Cell((80.0, 81.0, 82.0), 84.7, baseline=(83.0, 84.1, 85.0))
@@ -23,10 +28,10 @@ TABLE = Table(
     ("loss_name",),
     (Column("R@1", "glyphs", "CARS196", "r"), Column("MAP@R", "glyphs", "", "m")),
     (
-        Line(("sure",), (SURE, Cell())),
-        Line(("worse",), (WORSE, Cell((1.5,), chosen=True))),
-        Line(("unsure | <b>",), (UNSURE, Cell((0.5, 0.7), gain=True))),
-        Line(("none",), (Cell(paper=50.0), Cell(text="n/a"))),
+        Row(("sure",), (SURE, Cell())),
+        Row(("worse",), (WORSE, Cell((1.5,), chosen=True))),
+        Row(("unsure | <b>",), (UNSURE, Cell((0.5, 0.7), gain=True))),
+        Row(("none",), (Cell(paper=50.0), Cell(text="n/a"))),
     ),
     ("A note with `code` & more.",),
 )
@@ -50,13 +55,13 @@ def test_a_heading_says_what_ran_and_the_papers_set_once() -> None:
         Column("P@1, SOP", "", "SOP"),
         Column("P@1, concatenated", "glyphs 1", "CUB200"),
     )
-    table = Table("Table 9", "", ("loss",), columns, (Line(("a",), cells),))
+    table = Table("Table 9", "", ("loss",), columns, (Row(("a",), cells),))
     heads = table_markdown(table).split("| loss | ")[1].splitlines()[0]
     assert heads == (
         "P@1, glyphs 1 | P@1, CUB200 (paper) | P@1, SOP: not run | P@1, SOP (paper) | "
         "P@1, concatenated, glyphs 1 | P@1, concatenated, CUB200 (paper) |"
     )
-    for text in (table_section("t", table), table_latex(table)):
+    for text in (section("t", table), table_latex(table)):
         assert text.count("SOP") == 2  # what was not run, and the paper's
         assert text.count("CUB200") == 2
 
@@ -67,25 +72,25 @@ def test_neighbours_that_measure_the_same_share_a_heading() -> None:
         Column("Softmax, SOP", "glyphs 3", "SOP"),
         Column("MAP@R", "glyphs 3"),
     )
-    table = Table("Table 9", "", ("loss",), columns, (Line(("a",), (Cell(),) * 3),))
+    table = Table("Table 9", "", ("loss",), columns, (Row(("a",), (Cell(),) * 3),))
     assert table.groups == [("Softmax", 4), ("MAP@R", 1)]
-    assert '<th colspan="4" class="group">Softmax</th>' in table_section("t", table)
+    assert '<th colspan="4" class="group">Softmax</th>' in section("t", table)
     assert r"\multicolumn{4}{c}{Softmax}" in table_latex(table)
 
 
 def test_columns_that_are_sets_have_one_line_of_headings() -> None:
     columns = (Column("CUB200", "glyphs 1", "CUB200"), Column("SOP", "glyphs 3", "SOP"))
-    table = Table("Table 9", "", ("loss",), columns, (Line(("a",), (Cell(), Cell())),))
+    table = Table("Table 9", "", ("loss",), columns, (Row(("a",), (Cell(), Cell())),))
     assert table_markdown(table).split("\n")[4] == (
         "| loss | glyphs 1 | CUB200 (paper) | glyphs 3 | SOP (paper) |"
     )
-    assert table_section("t", table).split("</thead>")[0].count("<tr>") == 1
+    assert section("t", table).split("</thead>")[0].count("<tr>") == 1
     assert table_latex(table).split("midrule")[0].count(r"\\") == 1
 
 
-def test_html_colours_only_what_the_spread_supports() -> None:
-    text = table_section("table9", TABLE)
-    rows = re.findall(r"<tr>.*?</tr>", text.split("<tbody>")[1])
+def test_html_colors_only_what_the_spread_supports() -> None:
+    text = section("table9", TABLE)
+    rows = re.findall(r"<tr>.*?</tr>", text.split("<tbody>")[1], re.S)
     assert 'class="better"> +2.0' in rows[0] or 'class="better">' in rows[0]
     assert 'class="worse"' in rows[1]
     assert "better" not in rows[2].split("</td>")[0]
@@ -110,7 +115,7 @@ def test_latex_escapes_and_has_equal_columns() -> None:
     assert plain.count("{") == plain.count("}")
     for name in re.findall(r"\\begin\{(\w+)\}", text):
         assert f"\\end{{{name}}}" in text
-    assert escaped("a_b ± 5 %") == r"a\_b $\pm$ 5 \%"
+    assert latex_escape("a_b ± 5 %") == r"a\_b $\pm$ 5 \%"
 
 
 def test_csv_of_a_table() -> None:
@@ -131,38 +136,38 @@ def test_a_figure_leaves_vector_and_pixels(tmp_path) -> None:  # type: ignore[no
 
     figure = Figure()
     figure.subplots().plot([1, 2], [3, 4])
-    picture = Picture("Figure 9", "A line.", figure, [{"x": 1, "y": 3}])
-    made = write_picture(tmp_path, "figure9", picture)
+    picture = PaperFigure("Figure 9", "A line.", figure, [{"x": 1, "y": 3}])
+    made = write_figure(tmp_path, "figure9", picture)
     assert [path.suffix for path in made] == [".svg", ".pdf", ".png", ".md", ".csv"]
     first = {path.name: path.read_bytes() for path in made}
-    write_picture(tmp_path, "figure9", picture)
+    write_figure(tmp_path, "figure9", picture)
     assert {path.name: path.read_bytes() for path in made} == first  # the same bytes again
-    section = picture_section("figure9", picture)
-    assert 'src="data:image/png;base64,' in section
-    assert "A line." in section
+    html = section("figure9", picture)
+    assert 'src="data:image/png;base64,' in html
+    assert "A line." in html
 
 
-def test_pictures_stand_below_a_table(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    table = replace(TABLE, sheet=Sheet(b"\x89PNG", "What it <shows>."))
+def test_images_stand_below_a_table(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    table = replace(TABLE, sheet=ContactSheet(b"\x89PNG", "What it <shows>."))
     made = write_table(tmp_path, "table9", table, {})
     assert [path.suffix for path in made] == [".md", ".csv", ".tex", ".png"]
     assert made[-1].read_bytes() == b"\x89PNG"
     assert "](table9.png)" in made[0].read_text()
-    section = table_section("table9", table)
-    assert 'src="data:image/png;base64,iVBORw=="' in section
-    assert "<figcaption>What it &lt;shows&gt;.</figcaption>" in section
-    assert "<figure>" not in table_section("table9", TABLE)
+    html = section("table9", table)
+    assert 'src="data:image/png;base64,iVBORw=="' in html
+    assert "<figcaption>What it &lt;shows&gt;.</figcaption>" in html
+    assert "<figure>" not in section("table9", TABLE)
 
 
 def test_a_missing_cell_is_none() -> None:
-    assert TABLE.at("sure", "r") == SURE
-    assert TABLE.at("sure", "R@1") == SURE
-    assert TABLE.at("nobody", "r") is None
-    assert TABLE.at("sure", "x") is None
+    assert TABLE.cell("sure", "r") == SURE
+    assert TABLE.cell("sure", "R@1") == SURE
+    assert TABLE.cell("nobody", "r") is None
+    assert TABLE.cell("sure", "x") is None
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0])
 def test_a_gain_of_nothing_has_no_sign(value: float) -> None:
     assert "| 0.0 " in table_markdown(
-        Table("T", "", ("a",), (Column("g", "x"),), (Line(("l",), (Cell((value,), gain=True),)),))
+        Table("T", "", ("a",), (Column("g", "x"),), (Row(("l",), (Cell((value,), gain=True),)),))
     )

@@ -21,35 +21,35 @@ def test_a_measurement_is_made_once_per_key(empty: Store) -> None:
         return {"a": 0.5}
 
     run = Run(seed=1)
-    assert empty.kept("thing", [run, 3], compute) == {"a": 0.5}
-    assert empty.kept("thing", [run, 3], compute) == {"a": 0.5}
+    assert empty.cached("thing", [run, 3], compute) == {"a": 0.5}
+    assert empty.cached("thing", [run, 3], compute) == {"a": 0.5}
     assert len(calls) == 1
-    empty.kept("thing", [run, 4], compute)
-    empty.kept("other", [run, 3], compute)
+    empty.cached("thing", [run, 4], compute)
+    empty.cached("other", [run, 3], compute)
     assert len(calls) == 3
 
 
 def test_a_broken_measurement_is_made_again_and_a_failed_one_leaves_nothing(empty: Store) -> None:
-    empty.kept("thing", 1, lambda: 7)
+    empty.cached("thing", 1, lambda: 7)
     (path,) = (empty.folder / "kept").iterdir()
     path.write_text("{half")
-    assert empty.kept("thing", 1, lambda: 8) == 8
+    assert empty.cached("thing", 1, lambda: 8) == 8
     assert json.loads(path.read_text())["value"] == 8
 
     def fails() -> None:
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
-        empty.kept("thing", 2, fails)
+        empty.cached("thing", 2, fails)
     assert len(list((empty.folder / "kept").iterdir())) == 1
 
 
-def test_a_store_may_measure_nothing(empty: Store) -> None:
-    looking = Store(empty.folder, measures=False)
-    assert looking.kept("thing", 1, lambda: 7) is None
+def test_a_read_only_store_measures_nothing(empty: Store) -> None:
+    reader = Store(empty.folder, read_only=True)
+    assert reader.cached("thing", 1, lambda: 7) is None
     assert not empty.folder.exists()
-    empty.kept("thing", 1, lambda: 7)
-    assert looking.kept("thing", 1, lambda: 8) == 7
+    empty.cached("thing", 1, lambda: 7)
+    assert reader.cached("thing", 1, lambda: 8) == 7
 
 
 def test_what_is_not_there_is_none(empty: Store) -> None:
@@ -61,13 +61,13 @@ def test_what_is_not_there_is_none(empty: Store) -> None:
     assert not empty.folder.exists()  # looking makes nothing
 
 
-def test_a_claimed_run_is_another_process_s_until_that_ends(empty: Store) -> None:
+def test_a_claimed_run_is_locked_until_its_process_ends(empty: Store) -> None:
     run = Run()
     holder = (
         "import sys\n"
         "from proxysynth.paper.store import Store\n"
         "from proxysynth.training.run import Run\n"
-        "with Store(sys.argv[1]).claimed(Run()) as mine:\n"
+        "with Store(sys.argv[1]).claim(Run()) as mine:\n"
         "    print(mine, flush=True)\n"
         "    sys.stdin.read()\n"
     )
@@ -78,14 +78,14 @@ def test_a_claimed_run_is_another_process_s_until_that_ends(empty: Store) -> Non
     try:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == "True"
-        with empty.claimed(run) as mine:
+        with empty.claim(run) as mine:
             assert not mine
     finally:
         other.kill()
         other.wait()
-    with empty.claimed(run) as mine:
+    with empty.claim(run) as mine:
         assert mine
-    with empty.claimed(run) as mine, empty.claimed(Run(seed=5)) as another:
+    with empty.claim(run) as mine, empty.claim(Run(seed=5)) as another:
         assert mine
         assert another
 
@@ -95,7 +95,7 @@ def test_one_at_a_time_writes_the_book(empty: Store) -> None:
     inside = threading.Event()
 
     def first() -> None:
-        with empty.alone():
+        with empty.exclusive():
             inside.set()
             time.sleep(0.3)
             order.append("first is done")
@@ -103,7 +103,7 @@ def test_one_at_a_time_writes_the_book(empty: Store) -> None:
     other = threading.Thread(target=first)
     other.start()
     assert inside.wait(10)
-    with empty.alone():
+    with empty.exclusive():
         order.append("second")
     other.join()
     assert order == ["first is done", "second"]

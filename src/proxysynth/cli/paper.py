@@ -8,119 +8,128 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from proxysynth.cli.parser import UsageError, resources, usage_errors
-from proxysynth.errors import cannot_write
-from proxysynth.files import CannotWrite
-from proxysynth.paper.artifact import Artifact, Table
-from proxysynth.paper.artifacts import ARTIFACTS
-from proxysynth.paper.book import add, write_book
-from proxysynth.paper.plan import Plan, estimator, make_plan
-from proxysynth.paper.render.claims_page import counted
-from proxysynth.paper.scale import SCALES, Scale
-from proxysynth.paper.store import Store
-from proxysynth.paper.work import do, label, spoken
-from proxysynth.provenance import provenance
-from proxysynth.training.bars import Bars
-from proxysynth.training.progress import Progress
+from proxysynth.cli.parser import UsageError, usage_errors
+from proxysynth.formatting import count, duration
+from proxysynth.paper.artifacts import TITLES
 from proxysynth.values import nearest
+
+if TYPE_CHECKING:
+    from proxysynth.paper.artifact import Artifact
+    from proxysynth.paper.plan import Plan
+    from proxysynth.paper.scale import Scale
+    from proxysynth.paper.store import Store
 
 OUT = Path("paper")
 
 
 def run_paper(args: argparse.Namespace) -> dict[str, Any]:
-    """Tables and figures into a folder, or a list or a plan of them."""
-    if args.list:
-        return _listed(args.json)
-    wanted, scale = _wanted(args.artifacts), _scale(args)
+    """Make tables and figures, or list or plan them."""
+    if args.list:  # must not wait for torch
+        if not args.json:
+            for name, title in TITLES.items():
+                print(f"{name:8}  {title}")
+        return {"artifacts": TITLES}
+    from proxysynth.paper.artifacts import load_artifacts
+    from proxysynth.paper.plan import make_plan
+    from proxysynth.paper.store import Store
+    from proxysynth.training.durable import CannotWrite
+    from proxysynth.training.faults import cannot_write
+
+    wanted, scale = load_artifacts(_names(args.artifacts)), _scale(args)
     store = Store(_folder(args.out or OUT))
     if args.plan:
-        return _planned(make_plan(wanted, scale, store), wanted, scale, args.json)
-    _make_ready(store.folder)
+        return _show_plan(make_plan(wanted, scale, store), wanted, scale, args.json)
+    _prepare(store.folder)
     try:
-        return _made(wanted, scale, store, args)
+        return _make(wanted, scale, store, args)
     except CannotWrite as error:
-        raise cannot_write(Path(str(error.filename)), error, "what was made is whole") from error
+        raise cannot_write(
+            Path(str(error.filename)), error, "what was written before is complete"
+        ) from error
 
 
-def _made(
+def _make(
     wanted: Mapping[str, Artifact], scale: Scale, store: Store, args: argparse.Namespace
 ) -> dict[str, Any]:
-    machine, progress = resources(args), Bars()
-    broken = do(wanted, scale, store, machine, progress, estimator(store))
+    from proxysynth.cli.parser import resources
+    from proxysynth.paper.book import add, write_book
+    from proxysynth.paper.findings import counted
+    from proxysynth.paper.plan import train_all
+    from proxysynth.provenance import provenance
+    from proxysynth.training.bars import Bars
+
+    progress = Bars()
+    failed = train_all(wanted, scale, store, resources(args), progress)
     about = {"scale": scale.name, "seeds": str(len(scale.seeds)), **provenance()}
-    told: dict[str, Any] = {}
-    with store.alone():
+    artifacts: dict[str, Any] = {}
+    with store.exclusive():
         for name, artifact in wanted.items():
             try:
-                what = artifact.make(scale, store)
+                made = artifact.make(scale, store)
             except ValueError as error:
                 if len(wanted) == 1:
                     raise
                 progress.say(f"{name} was not made: {error}")
-                told[name] = {"files": [], "reason": str(error)}
+                artifacts[name] = {"files": [], "reason": str(error)}
                 continue
-            files = [str(path) for path in add(name, what, artifact, scale, store, about)]
-            told[name] = {"title": what.title, "files": files, **_counted(what)}
-            progress.say(f"{what.title}: {_spoken(told[name])}{files[0]}")
-        page, checked = write_book(ARTIFACTS, scale, store, about)
-    _say_end(progress, page, checked)
+            files = [str(path) for path in add(name, made, scale, store, about)]
+            cells = _cell_counts(made)
+            artifacts[name] = {"title": made.title, "files": files, **cells}
+            done = "{measured} of {cells} cells measured, ".format(**cells) if cells else ""
+            progress.say(f"{made.title}: {done}{files[0]}")
+        page, checked = write_book(scale, store, about)
+    progress.say(f"Page: {page}. Of the paper's claims, {counted(checked)}.")
     return {
         "scale": scale.name,
         "out": str(store.folder),
         "page": str(page),
-        "artifacts": told,
+        "artifacts": artifacts,
         "claims": [
             {"sentence": one.claim.sentence, "here": one.ours.status, "paper": one.paper.status}
             for one in checked
         ],
-        "failed": {run.identity: reason for run, reason in broken.items()},
+        "failed": {run.identity: reason for run, reason in failed.items()},
     }
 
 
-def _say_end(progress: Progress, page: Path, checked: list[Any]) -> None:
-    progress.say(f"The page is {page}. Of the paper's claims, here {counted(checked)}.")
+def _cell_counts(made: object) -> dict[str, int]:
+    """How many cells of a table there are, and how many have a number of ours."""
+    from proxysynth.paper.artifact import Table
 
-
-def _counted(what: object) -> dict[str, int]:
-    """How many cells have a number of ours, of how many that could."""
-    if not isinstance(what, Table):
+    if not isinstance(made, Table):
         return {}
-    cells = [cell for row in what.rows for cell in row.cells if not cell.text]
+    cells = [cell for row in made.rows for cell in row.cells if not cell.text]
     return {"cells": len(cells), "measured": sum(bool(cell.ours) for cell in cells)}
 
 
-def _spoken(told: Mapping[str, Any]) -> str:
-    return f"{told['measured']} of {told['cells']} cells measured, " if "cells" in told else ""
-
-
-def _wanted(names: list[str]) -> dict[str, Artifact]:
-    """The artifacts of these names in the paper's order; "all" for every one."""
+def _names(names: list[str]) -> list[str]:
+    """The names of the artifacts asked for; `all` for every one."""
     if not names:
         raise UsageError(
             "expected the names of tables or figures, got none: give `all`, or some of "
             "`proxysynth paper --list`"
         )
     for name in names:
-        if name != "all" and name not in ARTIFACTS:
-            raise UsageError(f"unknown artifact {name!r}: {nearest(name, [*ARTIFACTS, 'all'])}")
-    return {name: one for name, one in ARTIFACTS.items() if "all" in names or name in names}
+        if name != "all" and name not in TITLES:
+            raise UsageError(f"unknown artifact {name!r}: {nearest(name, [*TITLES, 'all'])}")
+    return list(TITLES) if "all" in names else names
 
 
 def _folder(out: Path) -> Path:
-    """`--out`, refused where it is a file: its Runs would look like broken ones."""
+    """`--out`, which must not be a file."""
     try:
-        wrong = out.expanduser().exists() and not out.expanduser().is_dir()
+        is_file = out.expanduser().exists() and not out.expanduser().is_dir()
     except OSError as error:  # such as a name that is too long
         raise _unusable(out, error) from error
-    if wrong:
+    if is_file:
         raise UsageError(f"--out takes a folder, got the file {str(out)!r}: give another place")
     return out
 
 
-def _make_ready(folder: Path) -> None:
-    """Make sure that there is a folder to write to, before anything is trained."""
+def _prepare(folder: Path) -> None:
+    """Make sure that the folder can be written to, before anything is trained."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -131,14 +140,15 @@ def _make_ready(folder: Path) -> None:
 
 def _unusable(out: Path, error: OSError) -> UsageError:
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
-    named = str(out) if len(str(out)) < 100 else f"{str(out)[:60]}..."
+    name = str(out) if len(str(out)) < 100 else f"{str(out)[:60]}..."
     return UsageError(
-        f"--out takes a folder that can be written to, got {named!r}, where that fails ({reason}): "
-        "give another place"
+        f"--out takes a folder that can be written to, got {name!r} ({reason}): give another place"
     )
 
 
 def _scale(args: argparse.Namespace) -> Scale:
+    from proxysynth.paper.scale import SCALES
+
     roots = {}
     for text in args.data:
         name, colon, root = text.partition(":")
@@ -153,27 +163,21 @@ def _scale(args: argparse.Namespace) -> Scale:
         scale = SCALES[args.scale].with_roots(roots)
         if args.seeds is not None:
             if args.seeds < 1:
-                raise ValueError(f"--seeds must be a whole number from 1 on, got {args.seeds}")
+                raise ValueError(f"--seeds must be an integer >= 1, got {args.seeds}")
             scale = replace(scale, seeds=tuple(range(args.seeds)))
     return scale
 
 
-def _listed(as_json: bool) -> dict[str, Any]:
-    if not as_json:
-        for name, artifact in ARTIFACTS.items():
-            print(f"{name:8}  {artifact.title}")
-    return {"artifacts": {name: artifact.title for name, artifact in ARTIFACTS.items()}}
-
-
-def _planned(
+def _show_plan(
     plan: Plan, wanted: Mapping[str, Artifact], scale: Scale, as_json: bool
 ) -> dict[str, Any]:
+    from proxysynth.paper.plan import label
+
     if not as_json:
-        for run in plan.known:
-            print(f"{run.identity}  {spoken(plan.times[run]):>8}  {label(run)}")
-        for run in plan.later:
-            print(f"{'(searched)':12}  {spoken(plan.times[run]):>8}  {label(run)}")
-        print(_summed(plan, wanted, scale))
+        for run in (*plan.known, *plan.later):
+            name = run.identity if run in plan.known else "(searched)"
+            print(f"{name:12}  {duration(plan.times[run], rough=True):>8}  {label(run)}")
+        print(_plan_summary(plan, wanted, scale))
     return {
         "scale": scale.name,
         "artifacts": list(wanted),
@@ -189,18 +193,18 @@ def _planned(
     }
 
 
-def _summed(plan: Plan, wanted: Mapping[str, Artifact], scale: Scale) -> str:
+def _plan_summary(plan: Plan, wanted: Mapping[str, Artifact], scale: Scale) -> str:
     """The last line of a plan."""
-    what = f"{len(wanted)} artifact{'s' * (len(wanted) != 1)} at the scale {scale.name}"
-    count = len(plan.known) + len(plan.later)
-    if not count and not plan.done:
-        return f"{what}: nothing is to be trained."
-    if not count:
+    what = f"{count(len(wanted), 'artifact')} at the scale {scale.name}"
+    missing = len(plan.known) + len(plan.later)
+    if not missing and not plan.done:
+        return f"{what}: nothing to train."
+    if not missing:
         return f"{what}: all {plan.done} Runs are finished."
-    basis = "by the finished ones" if plan.measured else "by rough rates of each network"
-    told = (
-        f"{what}: {count} Run{'s' * (count != 1)} missing, {plan.done} finished; about "
-        f"{spoken(plan.seconds)} in one process, {basis}."
+    basis = "finished Runs" if plan.measured else "rough rates of each network"
+    summary = (
+        f"{what}: {count(missing, 'Run')} missing, {plan.done} finished; about "
+        f"{duration(plan.seconds, rough=True)} in one process, estimated from {basis}."
     )
-    searched = " What is marked (searched) will have the alpha and mu that a search finds."
-    return told + searched * bool(plan.later)
+    later = " Runs marked (searched) will get the alpha and mu that a search finds."
+    return summary + later * bool(plan.later)

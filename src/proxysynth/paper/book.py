@@ -1,85 +1,101 @@
-"""The book that a folder holds: every artifact made so far at one scale, and the page of them.
+"""The folder of artifacts made so far at one scale, and the page that shows them all.
 
-A command that makes one table must not take the others from the page, so `made.json` remembers
-what was made, and `sections/` keeps each as a piece of HTML.
+A command that makes one table must not remove the others from the page, so `made.json` records what
+was made, and `sections/` keeps each as a piece of HTML.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxysynth.files import write_bytes, write_json
-from proxysynth.paper.artifact import Artifact, Picture, Table
+from markupsafe import Markup
+
+from proxysynth.paper.artifact import Artifact, PaperFigure, Table
+from proxysynth.paper.artifacts import TITLES, load_artifacts
 from proxysynth.paper.claims import CLAIMS, Checked, check
-from proxysynth.paper.figures.figure_numbers import figure_tables
-from proxysynth.paper.render.claims_page import claims_markdown
-from proxysynth.paper.render.files import write_picture, write_table
-from proxysynth.paper.render.html import picture_section, table_section
-from proxysynth.paper.render.page import Entry, paper_page
+from proxysynth.paper.claims.departures import DIFFERENCES, contradictions
+from proxysynth.paper.findings import counted, findings
+from proxysynth.paper.plan import label, needed_runs
+from proxysynth.paper.render import section, templates, write_figure, write_table
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
-from proxysynth.paper.work import chooser
-from proxysynth.report.markup import Html
 from proxysynth.report.pages import write_page
+from proxysynth.report.settings import changed, rows
+from proxysynth.training.durable import write_bytes, write_json
+from proxysynth.training.loop import NOT_FINITE
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import make_folder
+from proxysynth.values import encode
 
 MADE, SECTIONS, PAGE, CLAIMS_FILE = "made.json", "sections", "paper.html", "claims.md"
+SCALE_TEXTS = {
+    "paper": "Section C.2 as printed.",
+    "small": "Sized for two cores: other images and a smaller network than the paper's.",
+    "smoke": "A few training steps that check the machinery: the numbers mean nothing.",
+}
+INTRODUCTION = (
+    "Sentences of the paper about results, each tested by a stated rule: once on our numbers, once "
+    "on the paper's own. A claim is supported or contradicted where the 95 % interval over the "
+    "seeds says so, undecided otherwise, and not testable where it needs the paper's data, network "
+    "or GPU."
+)
+HEADS = ("the paper says", "it holds if", "here", "in the paper's own numbers")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An artifact on the page."""
+
+    name: str
+    title: str
+    section: Markup
 
 
 def add(
-    name: str,
-    what: Table | Picture,
-    artifact: Artifact,
-    scale: Scale,
-    store: Store,
-    about: Mapping[str, str],
+    name: str, made: Table | PaperFigure, scale: Scale, store: Store, about: Mapping[str, str]
 ) -> list[Path]:
     """Write an artifact's files and its section; returns the files."""
     folder = store.folder
     make_folder(folder / SECTIONS)
-    if isinstance(what, Table):
-        files, section = write_table(folder, name, what, about), table_section(name, what)
+    if isinstance(made, Table):
+        files = write_table(folder, name, made, about)
     else:
-        files, section = write_picture(folder, name, what), picture_section(name, what)
-    write_bytes(folder / SECTIONS / f"{name}.html", section.encode())
-    made = entries(folder, scale)
-    made[name] = {"title": what.title, "about": artifact.title}
-    write_json(folder / MADE, {"scale": scale.name, "made": made})
+        files = write_figure(folder, name, made)
+    write_bytes(folder / SECTIONS / f"{name}.html", section(name, made).encode())
+    entries = read_entries(folder, scale) | {name: {"title": made.title, "about": TITLES[name]}}
+    write_json(folder / MADE, {"scale": scale.name, "made": entries})
     return files
 
 
-def entries(folder: Path, scale: Scale) -> dict[str, Any]:
-    """What this folder holds of this scale."""
+def read_entries(folder: Path, scale: Scale) -> dict[str, Any]:
+    """What this folder holds at this scale."""
     try:
-        told = json.loads((folder / MADE).read_bytes())
-        return dict(told["made"]) if told["scale"] == scale.name else {}
+        record = json.loads((folder / MADE).read_bytes())
+        return dict(record["made"]) if record["scale"] == scale.name else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-def write_book(
-    artifacts: Mapping[str, Artifact], scale: Scale, store: Store, about: Mapping[str, str]
-) -> tuple[Path, list[Checked]]:
-    """paper.html and claims.md of everything made so far; figures are taken as they are."""
-    made = entries(store.folder, scale)
-    shown: list[Entry] = []
+def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Path, list[Checked]]:
+    """Write paper.html and claims.md of everything made so far."""
+    made, entries = read_entries(store.folder, scale), []
+    artifacts = load_artifacts()
     runs: dict[Run, None] = {}
     for name, artifact in artifacts.items():
-        if name not in made:
-            continue
         try:
-            section = (store.folder / SECTIONS / f"{name}.html").read_text(encoding="utf-8")
+            text = (store.folder / SECTIONS / f"{name}.html").read_text(encoding="utf-8")
         except OSError:
             continue
-        shown.append(Entry(name, made[name]["title"], made[name]["about"], Html(section)))
-        runs.update(dict.fromkeys(runs_of(artifact, scale, store)))
+        if name in made:
+            entries.append(Entry(name, made[name]["title"], Markup(text)))
+            runs.update(dict.fromkeys(needed_runs(artifact, scale, store)))
     tables = evidence(artifacts, scale, store)
-    checked = check(CLAIMS, tables, meaningful=scale.name != "smoke")
-    page = paper_page(shown, checked, list(runs), scale, store, about)
+    checked = check(CLAIMS, tables, smoke=scale.name == "smoke")
+    page = render_page(entries, tables, checked, runs, scale, store, about)
     write_bytes(store.folder / CLAIMS_FILE, claims_markdown(checked).encode())
     return write_page(store.folder / PAGE, page), checked
 
@@ -87,23 +103,91 @@ def write_book(
 def evidence(artifacts: Mapping[str, Artifact], scale: Scale, store: Store) -> dict[str, Table]:
     """Every table, and the numbers behind figures, for the claims to read.
 
-    Those that are not on the page are made of what lies there and measure nothing: the paper's
-    numbers, which they hold as well, are there at any time.
+    Artifacts that are not on the page are read from the store without new measurements; they still
+    provide the paper's numbers.
     """
-    made, unmeasured = entries(store.folder, scale), Store(store.folder, measures=False)
-
-    def of(name: str) -> Store:
-        return store if name in made else unmeasured
-
-    tables = figure_tables(scale, of)
+    made, unmeasured = read_entries(store.folder, scale), Store(store.folder, read_only=True)
+    tables = {}
     for name, artifact in artifacts.items():
-        if name.startswith("table"):
-            table = artifact.make(scale, of(name))
+        make = artifact.make if name.startswith("table") else artifact.numbers
+        if make is not None:
+            table = make(scale, store if name in made else unmeasured)
             assert isinstance(table, Table)
             tables[name] = table
     return tables
 
 
-def runs_of(artifact: Artifact, scale: Scale, store: Store) -> Sequence[Run]:
-    """The Runs behind an artifact, those of finished searches among them."""
-    return [*artifact.runs(scale), *artifact.later(scale, chooser(store))]
+def render_page(
+    entries: Sequence[Entry],
+    tables: Mapping[str, Table],
+    checked: Sequence[Checked],
+    runs: Iterable[Run],
+    scale: Scale,
+    store: Store,
+    about: Mapping[str, str],
+) -> str:
+    """The whole document."""
+    departures = [
+        (
+            "contradictions",
+            "Where the paper contradicts itself",
+            "Found while reading it, or by testing its sentences on its own tables.",
+            contradictions(checked),
+        ),
+        (
+            "differences",
+            "Where we chose differently",
+            "This code departs from the paper's text, or fills in what it does not say.",
+            DIFFERENCES,
+        ),
+    ]
+    contents = [(one.name, one.title, TITLES[one.name]) for one in entries]
+    contents.append(("claims", "Claims", "what the paper says, and what was found"))
+    contents += [(anchor, title, "") for anchor, title, _, _ in departures]
+    listed = [_run_row(run, store) for run in runs]
+    contents += [("runs", "Runs", "settings and identities")] if listed else []
+    return templates().get_template("paper.html").render(
+        scale=scale,
+        scale_text=SCALE_TEXTS[scale.name],
+        findings=findings(tables, checked, scale),
+        contents=contents,
+        entries=entries,
+        checked=checked,
+        introduction=INTRODUCTION,
+        counts=counted(checked),
+        heads=HEADS,
+        departures=departures,
+        runs=listed,
+        about=about,
+    )  # fmt: skip
+
+
+def _run_row(run: Run, store: Store) -> dict[str, str]:
+    settings, result = encode(run), store.result(run)
+    flat = rows(settings)
+    failed = (store.folder_of(run) / NOT_FINITE).exists()
+    state = "failed: non-finite loss" if failed else "not run"
+    return {
+        "label": label(run),
+        "settings": ", ".join(f"{path} {flat[path]}" for path in changed(settings, encode(Run()))),
+        "identity": run.identity,
+        "state": state if result is None else f"{result.seconds:.1f} s",
+    }
+
+
+def claims_markdown(checked: Sequence[Checked]) -> str:
+    """The claims as a page of their own."""
+    lines = ["# Claims of the paper", "", INTRODUCTION, "", f"Here, {counted(checked)}.", ""]
+    lines += [f"| {' | '.join(HEADS)} |", "| --- | --- | --- | --- |"]
+    for one in checked:
+        cells = (
+            f"“{one.claim.sentence}” ({one.claim.where})",
+            one.claim.criterion,
+            f"**{one.ours.status}**: {one.ours.evidence}",
+            ": ".join(filter(None, (one.paper.status, one.paper.evidence))),
+        )
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    lines += ["", "## Where the paper contradicts itself", ""]
+    lines += [f"- {item}" for item in contradictions(checked)]
+    lines += ["", "## Where we chose differently", "", *(f"- {item}" for item in DIFFERENCES)]
+    return "\n".join([*lines, ""])

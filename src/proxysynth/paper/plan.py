@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from proxysynth.data.benchmarks.catalogue import CATALOGUE
+from proxysynth.formatting import duration
 from proxysynth.paper.artifact import Artifact, Choice, Pick
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
@@ -204,7 +205,7 @@ def train_missing(
                     continue
                 number += 1
                 if store.result(run) is None:
-                    about = f"Run {number} of {total}, about {duration(left)} left"
+                    about = f"Run {number} of {total}, about {duration(left, rough=True)} left"
                     progress.say(f"{about}: {label(run)}")
                     folder, bars = store.folder_of(run), BarsOnly(progress)
                     try:
@@ -235,12 +236,3 @@ def label(run: Run) -> str:
     held_out = ", validation held out" if run.report_epoch == "best" else ""
     epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"
     return f"{method(settings)}{extra} on {data}{held_out}, {epochs}, seed {run.seed}"
-
-
-def duration(seconds: float) -> str:
-    """ "40 s", "12 min", "3.5 h", "6 days"."""
-    for limit, unit, name in ((90, 1, "s"), (5400, 60, "min"), (2 * 86400, 3600, "h")):
-        if seconds < limit:
-            amount = seconds / unit
-            return f"{amount:.1f} {name}" if name == "h" else f"{amount:.0f} {name}"
-    return f"{seconds / 86400:.0f} days"

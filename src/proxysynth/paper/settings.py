@@ -238,7 +238,7 @@ def classification(
 
     Args:
         name: "cifar10", "cifar100", "svhn" or "tiny_imagenet".
-        regularizer: a key of `REGULARIZERS`, with the values that the paper found best for the data set.
+        regularizer: a key of `REGULARIZERS`, with the values that the paper found best.
         root, seed, changes: as for `conventional`.
     """
     made = _values(classification_settings(name)) | changes

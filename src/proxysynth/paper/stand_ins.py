@@ -121,7 +121,7 @@ def small_classification(name: str) -> StandIn:
 
 
 def glyph_classification(classes: int, epochs: int, width: float, batch: int) -> StandIn:
-    """The same characters in training and test; four typefaces of each are held out for the test."""
+    """The same characters in training and test; four typefaces of each are for testing."""
     fields = {
         **_preact("cifar10"),
         "data": "glyphs",
@@ -134,7 +134,7 @@ def glyph_classification(classes: int, epochs: int, width: float, batch: int) ->
         "evaluate_every": epochs,
     }
     about = (
-        f"{classes} characters, 12 typefaces of each for training and 4 for testing; PreActResNet18 at "
-        f"{width} of its width, {epochs} epoch{'s' if epochs > 1 else ''}"
+        f"{classes} characters, 12 typefaces of each for training and 4 for testing; "
+        f"PreActResNet18 at {width} of its width, {epochs} epoch{'s' if epochs > 1 else ''}"
     )
     return StandIn(fields, "glyph faces 12/4", f"glyph faces 12/4: {about}")

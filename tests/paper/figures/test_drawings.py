@@ -8,12 +8,11 @@ import torch
 from matplotlib.colors import to_hex
 
 from proxysynth import NormSoftmax, ProxySynthesis
-from proxysynth.paper.figures.boundaries import HALF, spaces
 from proxysynth.paper.figures.grid import draw_grids
 from proxysynth.paper.figures.logits import diagonals, plain_logits, synthesis_logits
 from proxysynth.paper.figures.mixtures import draw_mixtures
 from proxysynth.paper.figures.style import GOLD, INK
-from proxysynth.paper.toy import LearntToy, Toy
+from proxysynth.paper.figures.toy import HALF, Toy, TrainedToy, spaces
 
 
 def unit(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -51,8 +50,8 @@ def test_diagonals_are_means_of_their_blocks() -> None:
 def test_the_map_of_the_toy_is_its_confidence() -> None:
     toy = Toy(scale=2.0, points=5)
     points = torch.arange(30.0).view(3, 5, 2)
-    learnt = LearntToy(toy, torch.nn.Identity(), torch.tensor([[3.0, 0.0], [0.0, 1.0]]), points)
-    shown = spaces(learnt, side=3)["embedding"]
+    trained = TrainedToy(toy, torch.nn.Identity(), torch.tensor([[3.0, 0.0], [0.0, 1.0]]), points)
+    shown = spaces(trained, side=3)["embedding"]
     half = HALF["embedding"]
     for row, y in enumerate((-half, 0, half)):
         for column, x in enumerate((-half, 0, half)):
@@ -64,7 +63,7 @@ def test_the_map_of_the_toy_is_its_confidence() -> None:
     assert np.linalg.norm(seen, axis=-1).mean() == pytest.approx(1)
 
 
-def test_lines_are_the_means_in_the_colours_of_the_methods() -> None:
+def test_lines_are_the_means_in_the_colors_of_the_methods() -> None:
     found = {
         "Norm-softmax": {"train": {0.5: (10.0, 30.0), 0.1: (1.0, 2.0)}, "test": {}},
         "PS + Norm-softmax": {"train": {0.1: (3.0, 5.0), 0.5: (50.0, 70.0)}, "test": {}},

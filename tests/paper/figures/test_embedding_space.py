@@ -8,9 +8,17 @@ import pytest
 import torch
 
 from proxysynth.data import Listing
-from proxysynth.paper.figures.clouds import PANELS, nearness, project
-from proxysynth.paper.figures.embedding_space import runs_at_epochs, the_run
-from proxysynth.paper.figures.points import Points, Selection, chosen, points_of
+from proxysynth.paper.figures.embedding_space import (
+    PANELS,
+    Points,
+    Selection,
+    nearness,
+    points_of,
+    project,
+    runs_at_epochs,
+    select,
+    the_run,
+)
 from proxysynth.paper.scale import SCALES
 from proxysynth.training.load import load
 from proxysynth.training.loop import train
@@ -44,19 +52,19 @@ def test_points_are_what_they_say(model) -> None:
         assert label[i] != label[j]
 
 
-def test_chosen_takes_large_classes_or_says_so() -> None:
+def test_select_takes_large_classes_or_says_so() -> None:
     names, labels = tuple(str(i) for i in range(30)), np.repeat(np.arange(6), 5)
     listing = Listing(names, labels, tuple("abcdef"), pixels=np.zeros((30, 2, 2), np.uint8))
-    some, note = chosen(listing, Selection(classes=4, pictures=3))
+    some, note = select(listing, Selection(classes=4, pictures=3))
     assert (len(some.classes), len(some), note) == (4, 12, "")
     assert some.counts().tolist() == [3] * 4
-    few, note = chosen(listing, Selection(classes=4, above=10))
+    few, note = select(listing, Selection(classes=4, above=10))
     assert len(few.classes) == 4
-    assert "0 of 6 classes have more than 10 pictures" in note
+    assert "0 of 6 classes have more than 10 images" in note
     mixed = listing.take([i for i in range(len(listing)) if listing.labels[i] < 2 or i % 5 < 2])
-    large, note = chosen(mixed, Selection(classes=4, above=4))
+    large, note = select(mixed, Selection(classes=4, above=4))
     assert len(large.classes) == 2
-    assert "2 of 6 classes have more than 4 pictures" in note
+    assert "2 of 6 classes have more than 4 images" in note
 
 
 def test_project_keeps_clusters_apart() -> None:

@@ -19,8 +19,10 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
+import numpy as np
+from scipy.special import stdtrit
+
 from proxysynth.paper.artifact import Cell, Table
-from proxysynth.report.student import t_quantile
 
 Status = Literal["supported", "contradicted", "undecided", "not testable", "not run"]
 STATUSES: tuple[Status, ...] = ("supported", "contradicted", "undecided", "not testable", "not run")
@@ -182,8 +184,8 @@ def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
         seeds = [claim.rule(Evidence(tables, seed)).margins for seed in range(count)]
     except Missing as missing:
         return Verdict("not run", f"no number for {missing}")
-    except NotTestable as reason:
-        return Verdict("not testable", str(reason))
+    except NotTestable as error:
+        return Verdict("not testable", str(error))
     if claim.exact:
         holds = min(found.margins.values()) > 0
         return Verdict("supported" if holds else "contradicted", found.text)
@@ -221,17 +223,16 @@ def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
 
 
 def _interval(values: list[float], level: float) -> tuple[float, float]:
-    half = t_quantile(level, len(values) - 1) * stdev(values) / sqrt(len(values))
+    half = stdtrit(len(values) - 1, (1 + level) / 2) * stdev(values) / sqrt(len(values))
     return fmean(values) - half, fmean(values) + half
 
 
 def _seeds_needed(values: list[float], level: float) -> int:
     """The smallest number of seeds whose interval would exclude zero at this mean and spread."""
-    mean, spread = abs(fmean(values)), stdev(values)
-    for count in range(2, MOST_SEEDS + 1):
-        if t_quantile(level, count - 1) * spread / sqrt(count) < mean:
-            return count
-    return MOST_SEEDS + 1
+    counts = np.arange(2, MOST_SEEDS + 1)
+    half = stdtrit(counts - 1, (1 + level) / 2) * stdev(values) / np.sqrt(counts)
+    enough = counts[half < abs(fmean(values))]
+    return int(enough[0]) if len(enough) else MOST_SEEDS + 1
 
 
 def titled(table: str) -> str:

@@ -329,7 +329,8 @@ def _below_mixup(e: Evidence) -> Finding:
 
 def _classify_well(e: Evidence) -> Finding:
     """Table D for the first half of the sentence, Table 5 for the second."""
-    margins, texts = {}, []
+    margins: dict[str, float] = {}
+    texts = []
     for name in ("Virtual Softmax", "Input Mixup", "Manifold Mixup"):
         gains = _named_d(e, _gains_d(e, name))
         margins |= {f"{name} on {where}": gain for where, gain in gains.items()}

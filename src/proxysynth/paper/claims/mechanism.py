@@ -330,7 +330,9 @@ def _peak(e: Evidence) -> Finding:
             margins[f"{name}: 0.50 not below larger lam"] = curve["0.50"] - after + EQUAL
             ends = (curve["0.10"] + curve["0.95"]) / 2
             margins[f"{name}: 0.50 above the ends"] = curve["0.50"] - ends
-    return Finding(margins, "peak at " + ", ".join(f"{lam} ({name})" for name, lam in peaks.items()))
+    return Finding(
+        margins, "peak at " + ", ".join(f"{lam} ({name})" for name, lam in peaks.items())
+    )
 
 
 ROBUSTNESS = (

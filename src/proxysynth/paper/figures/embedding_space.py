@@ -143,9 +143,7 @@ def _synthetics(
     """Synthetic embeddings (m, d) and distinct synthetic proxies (u, d)."""
     loss = model.run.loss
     if not isinstance(loss, ProxySynthesis):
-        raise ValueError(
-            f"synthetics need a Run with Proxy Synthesis, got the loss {loss!r}"
-        )
+        raise ValueError(f"synthetics need a Run with Proxy Synthesis, got the loss {loss!r}")
     shown = replace(loss, mu=selection.mu, lam=selection.lam)
     made = shown.synthesize(x, y, p, torch.Generator().manual_seed(selection.seed))
     return made.x, torch.unique(made.p, dim=0)

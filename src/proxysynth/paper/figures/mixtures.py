@@ -24,7 +24,7 @@ from proxysynth.paper.printed import rows_of
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import scale_notes, flat, stands_for
+from proxysynth.paper.tables.cells import flat, scale_notes, stands_for
 from proxysynth.paper.tables.robustness import ON, mixed_recalls, runs_of
 
 METHODS = {"Norm-softmax": "none", "PS + Norm-softmax": "proxy_synthesis"}

@@ -13,11 +13,11 @@ other value stands in `Toy`. Three choices matter:
   connect red and blue one way round and the embeddings the other way, and synthetic embeddings then
   lie opposite to their proxies.
 
-The values were chosen by looking at the effect that the figure shows, over some 35 settings and the
-seeds 0 to 3; alpha 0.2 was taken because it showed more than 0.4. The choice was then tested once on
-ten other seeds, 10 to 19: confidence between the classes was lower with Proxy Synthesis for all ten.
-The effect fades where the classes nearly touch (at a spread of 0.8 it appeared for 2 seeds of 3) and
-is absent at a scale of 23.
+The values were chosen by looking at the effect that the figure shows, over some 35 settings and
+the seeds 0 to 3; alpha 0.2 was taken because it showed more than 0.4. The choice was then tested
+once on ten other seeds, 10 to 19: confidence between the classes was lower with Proxy Synthesis for
+all ten. The effect fades where the classes nearly touch (at a spread of 0.8 it appeared for 2 seeds
+of 3) and is absent at a scale of 23.
 """
 
 from __future__ import annotations
@@ -306,7 +306,8 @@ def _measure(toy: Toy, seeds: tuple[int, ...]) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     numbers: list[dict[str, Any]] = []
     for seed in seeds:
-        for method, loss in zip(METHODS, (toy.loss, toy.synthesis), strict=True):
+        losses: tuple[Loss, Loss] = (toy.loss, toy.synthesis)
+        for method, loss in zip(METHODS, losses, strict=True):
             trained = train_toy(toy, loss, seed)
             if seed == seeds[0]:
                 shown[method] = spaces(trained)

@@ -40,10 +40,11 @@ def _models(scale: Scale) -> dict[str, tuple[Run, ...]]:
 def _generations(scale: Scale) -> dict[tuple[str, float], tuple[Run, ...]]:
     """The Runs of Table 2."""
     settings = [("lam", lam) for lam in LAMS] + [("alpha", alpha) for alpha in ALPHAS]
-    return {
-        (kind, value): seeded(scale, ON, ProxySynthesis(NormSoftmax(), **{kind: value}))
-        for kind, value in settings
-    }
+    made: dict[tuple[str, float], tuple[Run, ...]] = {}
+    for kind, value in settings:
+        generation: Any = {kind: value}
+        made[kind, value] = seeded(scale, ON, ProxySynthesis(NormSoftmax(), **generation))
+    return made
 
 
 def _cells(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from proxysynth.data.deformations import DEFORMATIONS
@@ -33,13 +34,15 @@ def runs_of(scale: Scale, loss: str, regularizer: str) -> tuple[Run, ...]:
     return seeded(scale, ON, plain if regularizer == "none" else ProxySynthesis(plain))
 
 
-def _for_each(store: Store, name: str, runs: Iterable[Run], protocol: Any, measure: Any) -> list[Any]:
+def _for_each(
+    store: Store, name: str, runs: Iterable[Run], protocol: Any, measure: Callable[[Run], Any]
+) -> list[Any]:
     """A measurement on each Run's model, made once; empty unless there is one of every Run."""
     found = []
     for run in runs:
         if store.result(run) is None:
             return []
-        found.append(store.cached(name, [run, encode(protocol)], lambda run=run: measure(run)))  # type: ignore[misc]
+        found.append(store.cached(name, [run, encode(protocol)], partial(measure, run)))
     return [] if any(one is None for one in found) else found
 
 
@@ -85,9 +88,7 @@ def mixed_recalls(
 
 
 def _table3(scale: Scale, store: Store) -> Table:
-    found = {
-        reg: deformed_recalls(store, runs_of(scale, "norm_softmax", reg)) for reg in PAIR
-    }
+    found = {reg: deformed_recalls(store, runs_of(scale, "norm_softmax", reg)) for reg in PAIR}
     rows = []
     for name in (UNDEFORMED, *DEFORMATIONS):
         paper = {reg: number("table3", deformation=name, regularizer=reg) for reg in PAIR}

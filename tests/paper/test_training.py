@@ -14,8 +14,8 @@ import pytest
 
 from proxysynth.errors import NotFinite
 from proxysynth.losses import NormSoftmax
-from proxysynth.paper import work
-from proxysynth.paper.artifacts import ARTIFACTS
+from proxysynth.paper import plan
+from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
 from proxysynth.training.progress import Tick
@@ -54,18 +54,18 @@ def _runs(count: int) -> list[Run]:
 def test_an_interrupted_command_goes_on_where_it_stopped(empty: Store) -> None:
     runs = _runs(3)
     with pytest.raises(KeyboardInterrupt):
-        work.train_missing(runs, empty, ONE, Told(stop_after=14), lambda run: 1.0)
+        plan.train_missing(runs, empty, ONE, Told(stop_after=14), lambda run: 1.0)
     done = [run for run in runs if empty.result(run) is not None]
     assert 0 < len(done) < 3
     before = {run: (empty.folder_of(run) / "result.json").stat().st_mtime_ns for run in done}
     told = Told()
-    assert work.train_missing(runs, empty, ONE, told, lambda run: 1.0) == {}
+    assert plan.train_missing(runs, empty, ONE, told, lambda run: 1.0) == {}
     assert len(told.sentences) == 3 - len(done)
     assert all(empty.result(run) is not None for run in runs)
     for run, moment in before.items():
         assert (empty.folder_of(run) / "result.json").stat().st_mtime_ns == moment
     again = Told()
-    work.train_missing(runs, empty, ONE, again, lambda run: 1.0)
+    plan.train_missing(runs, empty, ONE, again, lambda run: 1.0)
     assert again.sentences == []
     assert again.ticks == 0
 
@@ -84,7 +84,9 @@ def test_two_processes_on_one_folder_train_no_run_twice(tmp_path: Path) -> None:
     every = [name for names in trained for name in names]
     assert len(every) == len(set(every)) == 5, trained
     assert (tmp_path / "out" / "paper.html").exists()
-    for run in ARTIFACTS["table1"].runs(SMOKE):  # one evaluation each, so trained through once
+    for run in load_artifacts(["table1"])["table1"].runs(
+        SMOKE
+    ):  # one evaluation each, so trained through once
         lines = (Store(tmp_path / "out").folder_of(run) / "metrics.jsonl").read_text().splitlines()
         assert len(lines) == 1
 
@@ -97,41 +99,36 @@ def test_a_run_that_another_process_holds_is_waited_for(
     order: list[int] = []
 
     @contextmanager
-    def claimed(run: Run) -> Iterator[bool]:
+    def claim(run: Run) -> Iterator[bool]:
         yield next(held)
 
     def train(run: Run, folder: Path, **_: object) -> None:
         order.append(run.seed)
 
-    monkeypatch.setattr(empty, "claimed", claimed)
-    monkeypatch.setattr(work, "train", train)
-    monkeypatch.setattr(work, "WAIT", 0.0)
-    work.train_missing(runs, empty, ONE, Told(), lambda run: 1.0)
+    monkeypatch.setattr(empty, "claim", claim)
+    monkeypatch.setattr(plan, "train", train)
+    monkeypatch.setattr(plan, "POLL", 0.0)
+    plan.train_missing(runs, empty, ONE, Told(), lambda run: 1.0)
     assert order == [1, 0]  # the held one was passed over and came last
 
 
 def test_a_loss_that_is_not_finite_ends_its_own_run_only(
     empty: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs, real = _runs(2), work.train
+    runs, real = _runs(2), plan.train
 
     def train(run: Run, folder: Path, **rest: object) -> object:
         if run.seed == 0:
             raise NotFinite("the loss is not finite in step 3", 3, ())
         return real(run, folder, **rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(work, "train", train)
+    monkeypatch.setattr(plan, "train", train)
     told = Told()
-    broken = work.train_missing(runs, empty, ONE, told, lambda run: 1.0)
+    broken = plan.train_missing(runs, empty, ONE, told, lambda run: 1.0)
     assert list(broken) == [runs[0]]
     assert "not finite" in broken[runs[0]]
     assert empty.result(runs[0]) is None
     assert empty.result(runs[1]) is not None
-
-
-def test_times_are_spoken_in_fitting_units() -> None:
-    found = [work.spoken(seconds) for seconds in (3, 89, 600, 7200, 10 * 86400)]
-    assert found == ["3 s", "89 s", "10 min", "2.0 h", "10 days"]
 
 
 def test_a_runs_label_says_what_is_unusual() -> None:
@@ -139,14 +136,15 @@ def test_a_runs_label_says_what_is_unusual() -> None:
 
     run = SMOKE.run("cars196", ProxySynthesis(NormSoftmax(), alpha=0.8), 2, report_epoch="best")
     assert run is not None
-    assert work.label(run) == (
-        "NormSoftmax with ProxySynthesis (alpha 0.8) on glyphs 2, a part held out, 1 epoch, seed 2"
+    assert plan.label(run) == (
+        "NormSoftmax with ProxySynthesis (alpha 0.8) on glyphs 2, validation held out, 1 epoch, "
+        "seed 2"
     )
 
 
 def test_the_runs_of_figure_d_have_labels_of_their_own() -> None:
     from proxysynth.paper.figures.embedding_space import runs_at_epochs
 
-    labels = [work.label(run) for run in runs_at_epochs(SCALES["small"])]
+    labels = [plan.label(run) for run in runs_at_epochs(SCALES["small"])]
     assert len(set(labels)) == 4
     assert labels[-1].endswith("on glyphs 2, 15 epochs, seed 0")

@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 import torch
 
-from proxysynth.paper.toy import LearntToy, Toy, between, learn, sample
+from proxysynth.paper.figures.toy import Toy, TrainedToy, between, sample, train_toy
 
 SEEDS = range(10, 14)  # others than those the toy was made with
 
@@ -14,8 +14,8 @@ SEEDS = range(10, 14)  # others than those the toy was made with
 @pytest.fixture(scope="module")
 def measured():
     toy = Toy()
-    plain = [learn(toy, toy.loss, seed) for seed in SEEDS]
-    mixed = [learn(toy, toy.synthesis, seed) for seed in SEEDS]
+    plain = [train_toy(toy, toy.loss, seed) for seed in SEEDS]
+    mixed = [train_toy(toy, toy.synthesis, seed) for seed in SEEDS]
     return plain, mixed
 
 
@@ -28,8 +28,8 @@ def test_points_are_isotropic_gaussians_around_their_middles() -> None:
 
 
 def test_both_learn_the_classes_they_have_seen(measured) -> None:
-    for learnt in (*measured[0], *measured[1]):
-        right = [learnt.of_inputs(learnt.points[k]).argmax(1) == k for k in (0, 1)]
+    for trained in (*measured[0], *measured[1]):
+        right = [trained.input_confidence(trained.points[k]).argmax(1) == k for k in (0, 1)]
         assert float(torch.cat(right).float().mean()) > 0.98
 
 
@@ -46,10 +46,10 @@ def test_less_sure_between_the_classes_with_proxy_synthesis(
 
 def test_confidence_is_the_softmax_of_scaled_cosines() -> None:
     toy = Toy(scale=3.0)
-    learnt = LearntToy(
+    trained = TrainedToy(
         toy, torch.nn.Identity(), torch.tensor([[2.0, 0.0], [0.0, 5.0]]), torch.zeros(3, 1, 2)
     )
-    got = learnt.of_inputs(torch.tensor([[0.3, 0.4]]))
+    got = trained.input_confidence(torch.tensor([[0.3, 0.4]]))
     red, blue = math.exp(3 * 0.6), math.exp(3 * 0.8)
     assert got[0].tolist() == pytest.approx([red / (red + blue), blue / (red + blue)], abs=1e-6)
 
@@ -57,8 +57,8 @@ def test_confidence_is_the_softmax_of_scaled_cosines() -> None:
 def test_between_takes_the_line_of_inputs_and_the_shorter_arc_of_embeddings() -> None:
     """A network that passes points on: the mean over the line and over the half circle, by hand."""
     toy = Toy(red=(1.0, 0.0), blue=(0.0, 1.0), scale=2.0)
-    learnt = LearntToy(toy, torch.nn.Identity(), torch.eye(2), torch.full((3, 1, 2), 1.0))
-    got = between(learnt, steps=1001)
+    trained = TrainedToy(toy, torch.nn.Identity(), torch.eye(2), torch.full((3, 1, 2), 1.0))
+    got = between(trained, steps=1001)
 
     def sure(x: float, y: float) -> float:
         long = math.hypot(x, y)
@@ -76,7 +76,7 @@ def test_between_takes_the_line_of_inputs_and_the_shorter_arc_of_embeddings() ->
 def test_equal_seeds_learn_equally_and_leave_torch_alone() -> None:
     toy = Toy(epochs=1, points=20)
     before = torch.get_rng_state()
-    a, b = learn(toy, toy.synthesis, 5), learn(toy, toy.synthesis, 5)
+    a, b = train_toy(toy, toy.synthesis, 5), train_toy(toy, toy.synthesis, 5)
     assert torch.equal(a.proxies, b.proxies)
     assert torch.equal(before, torch.get_rng_state())
-    assert not torch.equal(a.proxies, learn(toy, toy.synthesis, 6).proxies)
+    assert not torch.equal(a.proxies, train_toy(toy, toy.synthesis, 6).proxies)

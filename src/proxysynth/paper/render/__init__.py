@@ -1,1 +1,0 @@
-"""How a table or figure looks: Markdown, CSV, LaTeX, HTML."""

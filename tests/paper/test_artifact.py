@@ -1,0 +1,98 @@
+"""Cells, tables and choices as values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import fmean, stdev
+
+import pytest
+from scipy import stats
+
+from proxysynth.formatting import DASH
+from proxysynth.paper.artifact import Cell, Choice, Option, Row, Table
+from proxysynth.paper.render import cell_text, signed
+from proxysynth.training.record import Result
+from proxysynth.training.run import Run
+
+PAIRED = Cell((90.0, 80.0, 70.0), baseline=(89.0, 79.1, 68.9))
+
+
+def test_a_missing_result_is_a_dash() -> None:
+    text = cell_text(Cell(paper=84.7, baseline=(83.0, 83.2), paper_baseline=83.3))
+    assert (text.ours, text.change, text.verdict) == (DASH, "", "")
+    assert (text.paper, text.paper_change) == ("84.7", "+1.4")
+    assert cell_text(Cell()).paper == DASH
+
+
+def test_numbers_as_text() -> None:
+    cell = Cell((84.0, 85.0, 86.0), 65.65, 0.3, baseline=(83.0, 84.5, 84.0), digits=2)
+    text = cell_text(cell)
+    assert text.ours == "85.00 ± 1.00"
+    assert text.paper == "65.65 ± 0.30"
+    assert text.change == "+1.17"
+    assert cell_text(Cell((50.0,), chosen=True)).ours == "50.0 *"
+    assert cell_text(Cell(text="n/a")).ours == "n/a"
+    assert [signed(x, 1) for x in (0.04, -0.04, 0.06, -0.06)] == ["0.0", "0.0", "+0.1", "-0.1"]
+
+
+def test_paired_seeds_are_compared_one_by_one() -> None:
+    assert PAIRED.verdict == "better"  # each seed gains about 1, however far apart the seeds are
+    assert replace(PAIRED, paired=False).verdict == ""
+
+
+def test_a_difference_within_the_spread_has_no_verdict() -> None:
+    noisy = Cell((84.0, 90.0, 80.0), baseline=(83.0, 85.0, 84.0))
+    assert cell_text(noisy).change != ""
+    assert noisy.verdict == ""
+
+
+@pytest.mark.parametrize("ours", [(85.0,), (85.0, 85.1, 85.2)])
+def test_one_seed_has_no_spread_and_no_verdict(ours: tuple[float, ...]) -> None:
+    assert Cell(ours, baseline=(50.0,)).verdict == ""
+
+
+def test_smaller_may_be_better() -> None:
+    slower = Cell((2.0, 2.1, 2.05), baseline=(1.0, 1.1, 1.05), better=-1)
+    assert slower.verdict == "worse"
+    assert replace(slower, better=0).verdict == ""
+
+
+def test_intervals_are_those_of_scipy() -> None:
+    a, b = (83.0, 84.5, 84.0, 82.0), (84.0, 85.0, 86.0, 84.1)
+    d = [y - x for x, y in zip(a, b, strict=True)]
+    half = stats.t.ppf(0.975, 3) * stdev(d) / 2
+    paired = Cell(b, baseline=a)
+    assert paired.interval == pytest.approx((fmean(d) - half, fmean(d) + half), abs=1e-9)
+    found = stats.ttest_ind(b, a, equal_var=False).confidence_interval()
+    welch = replace(paired, paired=False)
+    assert welch.interval == pytest.approx((found.low, found.high), abs=1e-9)
+
+
+def test_a_table_refuses_rows_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="2 labels and 0 cells"):
+        Table("Table 0", "", ("a", "b"), (), (Row(("x",), (Cell(),)),))
+
+
+def _result(validation: float, test: float) -> Result:
+    return Result("x", {"map@r": test}, {}, 1, 1, "best", "", {"map@r": validation})
+
+
+def test_a_search_is_decided_on_validation_classes() -> None:
+    runs = [Run(seed=seed) for seed in range(4)]
+    results = dict(
+        zip(runs, map(_result, (0.6, 0.8, 0.75, 0.75), (0.9, 0.9, 0.1, 0.1)), strict=True)
+    )
+    choice = Choice("x", (Option("a", "a", tuple(runs[:2])), Option("b", "b", tuple(runs[2:]))))
+    found = choice.best(results.get)
+    assert found is not None
+    assert found.value == "b"
+
+
+def test_an_unfinished_search_chooses_nothing_and_a_tie_goes_to_the_first() -> None:
+    runs = [Run(seed=seed) for seed in range(2)]
+    choice = Choice("x", tuple(Option(run.seed, "", (run,)) for run in runs))
+    assert choice.best({runs[0]: _result(1.0, 1.0)}.get) is None
+    assert replace(choice, options=()).best(lambda run: None) is None
+    tie = choice.best(lambda run: _result(0.5, 0.5))
+    assert tie is not None
+    assert tie.value == 0
