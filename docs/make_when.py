@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from proxysynth.paper.figures.style import BLUE, FAINT, GOLD, INK, lettered, panels, styled
 from proxysynth.paper.render import save_plot
-from proxysynth.report.student import paired_interval
+from proxysynth.report.statistics import paired_interval
 
 DOCS = Path(__file__).parent
 KINDS = {"none": ("Norm-softmax", INK, "o"), "proxy_synthesis": ("with Proxy Synthesis", GOLD, "D")}

@@ -11,10 +11,10 @@ from typing import Any
 
 from plans import STUDIES, Planned
 
+from proxysynth.files import write_bytes
 from proxysynth.paper.plan import train_missing
 from proxysynth.paper.store import Store
 from proxysynth.training.bars import Bars
-from proxysynth.training.durable import write_bytes
 from proxysynth.training.record import Result
 from proxysynth.training.resources import Resources
 

@@ -14,10 +14,10 @@ import pytest
 from paper.conftest import TABLES, paper
 from proxysynth.cli.paper import run_paper
 from proxysynth.cli.parser import UsageError, parser
+from proxysynth.errors import TrainingFailed
+from proxysynth.files import CannotWrite
 from proxysynth.paper.artifacts import TITLES
 from proxysynth.paper.scale import SCALES
-from proxysynth.training.durable import CannotWrite
-from proxysynth.training.faults import TrainingFailed
 
 ALL = [*TABLES, *(f"figure{name}" for name in "12345ABCD")]
 

@@ -31,11 +31,11 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
             for name, title in TITLES.items():
                 print(f"{name:8}  {title}")
         return {"artifacts": TITLES}
+    from proxysynth.errors import cannot_write
+    from proxysynth.files import CannotWrite
     from proxysynth.paper.artifacts import load_artifacts
     from proxysynth.paper.plan import make_plan
     from proxysynth.paper.store import Store
-    from proxysynth.training.durable import CannotWrite
-    from proxysynth.training.faults import cannot_write
 
     wanted, scale = load_artifacts(_names(args.artifacts)), _scale(args)
     store = Store(_folder(args.out or OUT))

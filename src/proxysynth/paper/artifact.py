@@ -12,7 +12,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-from proxysynth.report.student import Interval, paired_interval, unpaired_interval
+from proxysynth.report.statistics import Interval, paired_interval, unpaired_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,6 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from proxysynth.files import write_bytes, write_json
 from proxysynth.paper.artifact import Artifact, PaperFigure, Table
 from proxysynth.paper.artifacts import TITLES, load_artifacts
 from proxysynth.paper.claims import CLAIMS, Checked, check
@@ -25,7 +26,6 @@ from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.report.pages import write_page
 from proxysynth.report.settings import changed, rows
-from proxysynth.training.durable import write_bytes, write_json
 from proxysynth.training.loop import NOT_FINITE
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import make_folder

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from proxysynth.data.benchmarks.catalogue import CATALOGUE
+from proxysynth.errors import NotFinite
 from proxysynth.formatting import duration
 from proxysynth.paper.artifact import Artifact, Choice, Pick
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.report.settings import changed, method, rows
-from proxysynth.training.faults import NotFinite
 from proxysynth.training.loop import train
 from proxysynth.training.progress import Progress, Tick
 from proxysynth.training.resources import Resources

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
+from proxysynth.files import write_bytes
 from proxysynth.formatting import DASH
 from proxysynth.paper.artifact import Cell, PaperFigure, Table
 from proxysynth.report.pages import environment
-from proxysynth.report.student import t_quantile
-from proxysynth.training.durable import write_bytes
+from proxysynth.report.statistics import half_width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,9 +71,7 @@ def _ours(cell: Cell) -> str:
         return DASH
     text = _number(fmean(cell.ours), cell)
     if len(cell.ours) > 1:
-        spread = stdev(cell.ours)
-        if cell.of_mean:
-            spread *= t_quantile(0.95, len(cell.ours) - 1) / sqrt(len(cell.ours))
+        spread = half_width(cell.ours) if cell.of_mean else stdev(cell.ours)
         text += f" ± {spread:.{cell.digits}f}"
     return f"{text} *" if cell.chosen else text
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -23,6 +22,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from proxysynth.paper.artifact import Cell, Table
+from proxysynth.report.statistics import half_width
 
 Status = Literal["supported", "contradicted", "undecided", "not testable", "not run"]
 STATUSES: tuple[Status, ...] = ("supported", "contradicted", "undecided", "not testable", "not run")
@@ -223,7 +223,7 @@ def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
 
 
 def _interval(values: list[float], level: float) -> tuple[float, float]:
-    half = stdtrit(len(values) - 1, (1 + level) / 2) * stdev(values) / sqrt(len(values))
+    half = half_width(values, level)
     return fmean(values) - half, fmean(values) + half
 
 

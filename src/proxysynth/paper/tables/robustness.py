@@ -14,10 +14,9 @@ from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import PAIR, column, flat, method_name, ran_on, seeded
-from proxysynth.protocols.contact_sheet import contact_sheet
-from proxysynth.protocols.deformation import UNDEFORMED, Deformation
+from proxysynth.protocols.conventional import embeddings_of
+from proxysynth.protocols.deformation import UNDEFORMED, Deformation, contact_sheet
 from proxysynth.protocols.embedding_deformation import LAMS, EmbeddingDeformation
-from proxysynth.protocols.loaders import embeddings_of
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
