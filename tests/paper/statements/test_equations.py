@@ -16,7 +16,7 @@ from torch import Tensor
 from proxysynth.losses import NormSoftmax, Softmax
 from proxysynth.losses.margin_softmax import MarginSoftmax
 from proxysynth.regularizers import ProxySynthesis, VirtualSoftmax
-from proxysynth.regularizers.synthesis import Draw
+from proxysynth.regularizers.pairs import Draw
 
 TINY = 1e-10  # what rounding leaves of an exact equation
 N, C = 128, 98  # batch and classes of Table A

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from proxysynth.data import Listing
 from proxysynth.data.listing import shuffled_names
-from proxysynth.losses.similarity import unit
+from proxysynth.losses.functional import unit
 from proxysynth.paper.artifact import Artifact, PaperFigure, Table
 from proxysynth.paper.figures.style import (
     BLUE,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.data.listing import shuffled_names
-from proxysynth.losses.similarity import unit
+from proxysynth.losses.functional import unit
 from proxysynth.paper.artifact import Artifact, PaperFigure, Table
 from proxysynth.paper.figures.style import (
     COLD_TO_HOT,
