@@ -24,9 +24,9 @@ from torch import Tensor
 from proxysynth.data import (
     PIXELS,
     AsIs,
+    ImageCache,
     Listing,
     Loader,
-    PictureCache,
     RandomResizedCrop,
     Shuffled,
     default_workers,
@@ -47,12 +47,12 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
         crop = RandomResizedCrop(SIZE)
         plan = Shuffled()(listing.labels, 0, BATCH)
 
-        def with_cache(cache: PictureCache | None) -> Callable[[int], Iterable[Any]]:
+        def with_cache(cache: ImageCache | None) -> Callable[[int], Iterable[Any]]:
             loader = Loader(listing, crop, PIXELS["imagenet"], workers, cache)
             return lambda epoch: loader.batches(plan, epoch=epoch)
 
-        held = with_cache(PictureCache(disk=0))
-        kept = with_cache(PictureCache(memory=0, folder=Path(folder) / "cache"))
+        held = with_cache(ImageCache(disk=0))
+        kept = with_cache(ImageCache(memory=0, folder=Path(folder) / "cache"))
         sides: dict[str, Callable[[int], Iterable[Any]]] = {
             "plain Pillow": lambda epoch: plain(listing, crop, plan, epoch, workers),
             "loader, no cache": with_cache(None),

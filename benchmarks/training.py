@@ -32,9 +32,9 @@ from proxysynth.data import (
     PIXELS,
     AsIs,
     Batch,
+    ImageCache,
     Listing,
     Loader,
-    PictureCache,
     Pixels,
     RandomResizedCrop,
     default_workers,
@@ -151,7 +151,7 @@ def ours(setting: Run, listing: Listing, workers: int) -> Epoch:
         RandomResizedCrop(net.image_size) if setting.augment else AsIs(),
         PIXELS[net.preprocess],
         workers,
-        PictureCache(round(net.image_size * 256 / 224), disk=0) if files else None,
+        ImageCache(round(net.image_size * 256 / 224), disk=0) if files else None,
     )
     steps = len(sampler(listing.labels, 0, setting.batch_size))
     learner = make_learner(setting, net, len(listing.classes), steps, torch.device("cpu"))

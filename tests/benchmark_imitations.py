@@ -9,15 +9,15 @@ import numpy as np
 import scipy.io
 from PIL import Image
 
-from proxysynth.data import CATALOGUE
+from proxysynth.data import CATALOG
 
 TWO_AND_TWO = {"train": 2, "test": 2}
 
 
 def expect(monkeypatch, name, pictures, classes):
     """Let the catalogue expect these counts."""
-    entry = dataclasses.replace(CATALOGUE[name], pictures=pictures, classes=classes)
-    monkeypatch.setitem(CATALOGUE, name, entry)
+    entry = dataclasses.replace(CATALOG[name], pictures=pictures, classes=classes)
+    monkeypatch.setitem(CATALOG, name, entry)
 
 
 def save_picture(path, seed=0, size=(48, 36)):

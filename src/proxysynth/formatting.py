@@ -108,3 +108,9 @@ def distinct_captions(labels: Iterable[str], width: int = 30) -> dict[str, str]:
         captions |= {label: text for label, text in made.items() if uses[text] == 1}
         waiting = [label for label in waiting if label not in captions]
     return captions
+
+
+def printable(text: object) -> str:
+    """A file name as shown in a message: control characters are escaped, so that a name cannot
+    move the cursor or change the title of a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))

@@ -17,7 +17,7 @@ def _own_cache(cache_root, monkeypatch):
 
 @pytest.fixture
 def make_folder(tmp_path):
-    """make_folder({"cats": 3, "dogs": 2}, size=(40, 30)) -> a folder of seeded noise pictures."""
+    """make_folder({"cats": 3, "dogs": 2}, size=(40, 30)) -> a folder of seeded noise images."""
 
     def make(classes, size=(40, 30), suffix=".png", root=tmp_path / "pictures"):
         seed = 0

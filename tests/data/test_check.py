@@ -5,15 +5,15 @@ import pytest
 from PIL import Image
 
 from proxysynth.data import (
-    BadPictures,
     ClassSplit,
+    ImageCache,
     Listing,
-    PictureCache,
-    check_pictures,
+    UnreadableImages,
     check_splits,
+    images as cache_module,
     open_folder,
-    picture_cache as cache_module,
 )
+from proxysynth.data.check import unreadable_images
 
 SIX = {"ants": 3, "bees": 3, "cats": 3, "dogs": 3, "elks": 1, "foxes": 2}
 RULE = ClassSplit(unseen_classes=("cats", "dogs", "elks"))
@@ -34,22 +34,21 @@ def spoil(root):
 def test_good_pictures_pass_unchanged(root):
     splits = open_folder(root, RULE)
     assert check_splits(splits) is splits
-    assert check_pictures(splits.train) is splits.train
 
 
 @pytest.mark.parametrize("workers", [0, 3])
 def test_bad_ones_are_all_named_with_the_reason(root, workers):
     spoil(root)
-    with pytest.raises(BadPictures) as caught:
+    with pytest.raises(UnreadableImages) as caught:
         check_splits(open_folder(root, RULE), workers=workers)
     text = str(caught.value)
-    assert text.startswith("3 of 15 pictures cannot be read")
+    assert text.startswith("3 of 15 images cannot be read")
     for name, reason in (("ants/1.png", "empty"), ("cats/2.png", "truncated"), ("elks", "HTML")):
         assert name in text
         assert reason in text
     assert "--skip-bad" in text
     assert "\n" not in text
-    assert len(caught.value.pictures) == 3
+    assert len(caught.value.images) == 3
     assert str(pickle.loads(pickle.dumps(caught.value))) == text
 
 
@@ -57,9 +56,9 @@ def test_they_are_skipped_when_asked(root):
     spoil(root)
     splits = check_splits(open_folder(root, RULE), skip_bad=True)
     assert len(splits.train) == 7
-    assert splits.query.classes == ("cats", "dogs"), "elks has no picture left"
+    assert splits.query.classes == ("cats", "dogs"), "elks has no image left"
     assert splits.query.labels.tolist() == [0, 0, 1, 1, 1]
-    assert splits.notes[-1].startswith("3 of 15 pictures cannot be read and are skipped")
+    assert splits.notes[-1].startswith("3 of 15 images cannot be read")
 
 
 def test_query_and_gallery_keep_one_table(make_folder):
@@ -76,7 +75,7 @@ def test_nothing_left_is_an_error_even_when_skipping(make_folder):
     root = make_folder({"a": 2, "b": 2, "c": 2, "d": 2})
     for name in "cd":
         (root / name / "0.png").write_bytes(b"")
-    with pytest.raises(ValueError, match="none of the 2 test pictures"):
+    with pytest.raises(ValueError, match="none of the 2 test images"):
         check_splits(open_folder(root, ClassSplit(unseen_classes=("c", "d"))), skip_bad=True)
 
 
@@ -84,7 +83,7 @@ def test_many_bad_ones_are_counted_not_all_printed(make_folder):
     root = make_folder({"a": 14, "b": 2, "c": 2, "d": 2})
     for path in (root / "a").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(BadPictures, match="and 4 more; repair or remove them"):
+    with pytest.raises(UnreadableImages, match="and 4 more; fix"):
         check_splits(open_folder(root))
 
 
@@ -95,12 +94,12 @@ def test_progress_counts_over_all_listings(root):
 
 
 def test_a_cache_is_filled_on_the_way(root, tmp_path, monkeypatch):
-    cache = PictureCache(16, folder=tmp_path / "cache")
+    cache = ImageCache(16, folder=tmp_path / "cache")
     splits = check_splits(open_folder(root, RULE), cache=cache, workers=2)
-    monkeypatch.setattr(cache_module, "shrunken", None)  # whoever decodes again fails
+    monkeypatch.setattr(cache_module, "open_shrunk", None)  # whoever decodes again fails
     for listing in (splits.train, splits.query):
         for i in range(len(listing)):
-            assert min(cache.picture(listing.path(i)).shape[:2]) == 16
+            assert min(cache.image(listing.path(i)).shape[:2]) == 16
 
 
 def test_a_truncated_large_jpeg_is_found_though_decoded_small(tmp_path):
@@ -109,14 +108,13 @@ def test_a_truncated_large_jpeg_is_found_though_decoded_small(tmp_path):
     whole = (tmp_path / "a.jpg").read_bytes()
     (tmp_path / "a.jpg").write_bytes(whole[: len(whole) * 9 // 10])
     listing = Listing(("a.jpg",), np.array([0]), ("a",), root=tmp_path)
-    with pytest.raises(BadPictures, match="truncated"):
-        check_pictures(listing)
+    assert "truncated" in unreadable_images({"train": listing})["train"][0].reason
 
 
 def test_pixels_in_memory_need_no_check():
     pixels = np.zeros((2, 4, 4), np.uint8)
     listing = Listing(("x", "y"), np.array([0, 1]), ("a", "b"), pixels=pixels)
-    assert check_pictures(listing) is listing
+    assert unreadable_images({"train": listing}) == {"train": {}}
 
 
 def test_more_bad_ones_than_a_sentence_names_are_told_one_by_one(make_folder):
@@ -125,7 +123,7 @@ def test_more_bad_ones_than_a_sentence_names_are_told_one_by_one(make_folder):
     for path in bad:
         path.write_bytes(b"")
     told = []
-    splits = check_splits(open_folder(root), skip_bad=True, tell=told.append)
+    splits = check_splits(open_folder(root), skip_bad=True, say=told.append)
     assert len(splits.train) + len(splits.query) == 9
     (lines,) = told
     assert sorted(lines.splitlines()) == sorted(f"{path}: the file is empty" for path in bad)

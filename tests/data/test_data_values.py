@@ -9,11 +9,10 @@ from proxysynth.data import (
     ClassSplit,
     MPerClass,
     PadCrop,
-    Pixels,
     RandomResizedCrop,
     Shuffled,
 )
-from proxysynth.values import decode, digest, encode, parse_field
+from proxysynth.values import decode, digest, encode
 
 VALUES = [
     AsIs(),
@@ -33,10 +32,3 @@ KINDS = {type(value).__name__: type(value) for value in VALUES}
 def test_round_trip(value):
     assert decode(encode(value), KINDS) == value
     assert digest(decode(encode(value), KINDS)) == digest(value)
-
-
-def test_fields_can_be_set():
-    assert parse_field(RandomResizedCrop, "scale", "0.2,0.8", KINDS) == (0.2, 0.8)
-    assert parse_field(ClassSplit, "unseen_classes", "a,b", KINDS) == ("a", "b")
-    assert parse_field(ClassSplit, "order", "sorted", KINDS) == "sorted"
-    assert parse_field(Pixels, "unit", "1", KINDS) == 1

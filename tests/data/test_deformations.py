@@ -20,8 +20,8 @@ from proxysynth.data.deformations import (
     Rotation,
     Shearing,
     Zoom,
+    warped,
 )
-from proxysynth.data.deformations.warping import warped
 
 SHAPES = [(40, 40), (40, 40, 3), (30, 50, 3)]
 
@@ -35,7 +35,7 @@ def noise(shape, seed: int = 0, low: int = 0) -> np.ndarray:
 
 
 def smooth(shape, seed: int = 0) -> np.ndarray:
-    """A picture without sharp edges, where two ways to interpolate agree."""
+    """An image without sharp edges, where two ways to interpolate agree."""
     sigma = (4, 4) + (0,) * (len(shape) - 2)
     made = ndimage.gaussian_filter(rng(seed).normal(size=shape), sigma)
     return (255 * (made - made.min()) / np.ptp(made)).astype(np.uint8)
@@ -99,7 +99,7 @@ def test_dropout_falls_anywhere() -> None:
 
 
 def seen_through(picture, window):
-    """Each pixel asks where in the picture it looks; linear in between, by scipy."""
+    """Each pixel asks where in the image it looks; linear in between, by scipy."""
     h, w = picture.shape[:2]
     y = h / 2 + (np.arange(h) + 0.5 - h / 2) * window - 0.5
     x = w / 2 + (np.arange(w) + 0.5 - w / 2) * window - 0.5

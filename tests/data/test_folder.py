@@ -4,8 +4,8 @@ import re
 import pytest
 from PIL import Image
 
-from proxysynth.data import BadPictures, ClassSplit, check_splits, open_folder
-from proxysynth.data.folder import parts_of_folder, whole_folder
+from proxysynth.data import ClassSplit, UnreadableImages, check_splits, open_folder, open_table
+from proxysynth.data.folder import open_parts, open_test_folder, open_test_table
 
 FOUR = {"ants": 3, "bees": 3, "cats": 3, "dogs": 3}
 
@@ -46,8 +46,8 @@ def test_what_is_not_a_picture_is_left_out(make_folder):
     assert "ants/more/still more/nested.JPG" in names
     assert "empty" not in (*splits.train.classes, *splits.query.classes)
     assert splits.notes == (
-        "1 folders hold no picture and are left out: empty.",
-        "2 files are no pictures by their name: 1 .txt, 1 .heic.",
+        "1 folders hold no image and are ignored: empty.",
+        "2 files are not images by their name: 1 .txt, 1 .heic.",
     )
 
 
@@ -65,7 +65,7 @@ def test_a_link_to_itself_is_a_picture_that_cannot_be_read(make_folder):
     os.symlink("round.png", root / "ants" / "round.png")
     os.symlink("circle", root / "circle")
     splits = open_folder(root)
-    with pytest.raises(BadPictures, match=r"1 of 13 .* \(too many levels of symbolic links\)"):
+    with pytest.raises(UnreadableImages, match=r"1 of 13 .* \(too many levels of symbolic links\)"):
         check_splits(splits)
 
 
@@ -95,7 +95,7 @@ def test_query_gallery_and_validation_folders(make_folder):
 
 def test_a_rule_makes_train_and_test_plain_classes(make_folder):
     root = make_folder({"train/a": 2, "test/b": 2})
-    with pytest.raises(ValueError, match=r"classes found \(2\)"):
+    with pytest.raises(ValueError, match="of 2 classes"):
         open_folder(root, ClassSplit())
 
 
@@ -123,21 +123,21 @@ def test_validation_may_be_called_val(make_folder):
 )
 def test_parts_that_do_not_fit_together_are_no_classes(make_folder, parts):
     root = make_folder({f"{part}/{name}": 2 for part in parts for name in "ab"})
-    told = "(validation if wanted), got " + ", ".join(sorted(parts))
+    told = "validation), got " + ", ".join(sorted(parts))
     with pytest.raises(ValueError, match=re.escape(told) + ".* use --set split.train=DIR"):
         open_folder(root)
     with pytest.raises(ValueError, match=re.escape(told) + ".* give the sub-folder to test on"):
-        whole_folder(root)
+        open_test_folder(root)
 
 
 def test_parts_by_name(make_folder):
     root = make_folder({"old/ants": 2, "old/bees": 2, "new/cats": 2, "new/dogs": 2})
-    splits = parts_of_folder(root, {"train": "old", "test": "new"})
+    splits = open_parts(root, {"train": "old", "test": "new"})
     assert splits.train.names[0] == "old/ants/0.png"
     with pytest.raises(ValueError, match="train and test, or for train, query and gallery"):
-        parts_of_folder(root, {"train": "old"})
+        open_parts(root, {"train": "old"})
     with pytest.raises(ValueError, match="must lie under"):
-        parts_of_folder(root / "old", {"train": ".", "test": "../new"})
+        open_parts(root / "old", {"train": ".", "test": "../new"})
 
 
 def test_nothing_is_written(make_folder):
@@ -157,9 +157,9 @@ def test_odd_names(make_folder):
     ("classes", "words"),
     [
         ({}, "got nothing in"),
-        ({"ants": 5}, r"classes found \(1\), 1 would be trained on and 0"),
-        ({"ants": 5, "bees": 5}, r"classes found \(2\), 1 would be trained on and 1"),
-        ({"ants": 1, "bees": 1, "cats": 1, "dogs": 1}, "none of the 2 test pictures"),
+        ({"ants": 5}, "1 would be seen and 0"),
+        ({"ants": 5, "bees": 5}, "1 would be seen and 1"),
+        ({"ants": 1, "bees": 1, "cats": 1, "dogs": 1}, "none of the 2 test images"),
     ],
 )
 def test_hopeless_folders(make_folder, tmp_path, classes, words):
@@ -170,7 +170,7 @@ def test_hopeless_folders(make_folder, tmp_path, classes, words):
 
 
 def test_other_faults(tmp_path):
-    with pytest.raises(ValueError, match="there is no folder"):
+    with pytest.raises(ValueError, match="missing does not exist"):
         open_folder(tmp_path / "missing")
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="is a file"):
@@ -178,7 +178,7 @@ def test_other_faults(tmp_path):
     loose = tmp_path / "loose"
     loose.mkdir()
     (loose / "1.jpg").write_bytes(b"x")
-    with pytest.raises(ValueError, match="got 1 pictures directly in"):
+    with pytest.raises(ValueError, match="got 1 images directly in"):
         open_folder(loose)
     (tmp_path / "phone" / "shoes").mkdir(parents=True)
     (tmp_path / "phone" / "shoes" / "1.heic").write_bytes(b"x")
@@ -190,6 +190,171 @@ def test_a_few_classes_of_one_picture_are_remarked(make_folder):
     root = make_folder({"ants": 1, "bees": 3, "cats": 3, "dogs": 3, "elks": 3})
     splits = open_folder(root, ClassSplit(unseen_classes=("ants", "bees", "cats")))
     assert splits.remarks() == (
-        "1 of 7 test pictures have no other of their class to find "
-        "and are left out of the averages.",
+        "1 of 7 test images have no other image of their class to find "
+        "and are excluded from the averages.",
     )
+
+
+TABLE_FOUR = {"ants": 2, "bees": 2, "cats": 2, "dogs": 2}
+
+
+@pytest.fixture
+def root(make_folder):
+    return make_folder(TABLE_FOUR)
+
+
+def write(path, *lines):
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def rows(root):
+    found = sorted(root.rglob("*.png"))
+    return [f"{p.relative_to(root).as_posix()},{p.parent.name}" for p in found]
+
+
+def test_path_and_label(root):
+    splits = open_table(write(root / "all.csv", "path,label", *rows(root)))
+    assert sorted((*splits.train.classes, *splits.query.classes)) == sorted(TABLE_FOUR)
+    assert all(splits.train.path(i).is_file() for i in range(len(splits.train)))
+
+
+def test_labels_are_the_tables_not_the_folders(root):
+    lines = [f"{row.split(',')[0]},{i % 4}" for i, row in enumerate(rows(root))]
+    splits = open_table(
+        write(root / "all.csv", "path,label", *lines), ClassSplit(unseen_classes=("0", "1"))
+    )
+    assert splits.query.classes == ("0", "1")
+
+
+def test_the_column_split(root):
+    part = {"ants": "train", "bees": "Train", "cats": "test", "dogs": " test"}
+    lines = [f"{row},{part[row.split(',')[1]]}" for row in rows(root)]
+    splits = open_table(write(root / "all.csv", "path,label,split", *lines))
+    assert splits.train.classes == ("ants", "bees")
+    assert splits.test.classes == ("cats", "dogs")
+
+
+def test_query_gallery_and_validation(root):
+    lines = [
+        *("ants/0.png,a,train", "bees/0.png,b,train", "ants/1.png,v,validation"),
+        *("cats/0.png,c,query", "cats/1.png,c,gallery", "dogs/0.png,d,gallery"),
+    ]
+    splits = open_table(write(root / "all.csv", "path,label,split", *lines))
+    assert splits.query.classes == splits.gallery.classes == ("c", "d")
+    assert len(splits.gallery) == 2
+    assert splits.validation.classes == ("v",)
+
+
+def test_root_byte_order_mark_quotes_blank_lines_and_absolute_paths(root, tmp_path):
+    lines = rows(root)
+    lines[0] = f'"{root / lines[0].split(",")[0]}","ants"'
+    text = "\ufeffPath, Label\r\n" + "\r\n\r\n".join(lines)
+    (tmp_path / "elsewhere.csv").write_text(text, encoding="utf-8")
+    splits = open_table(tmp_path / "elsewhere.csv", root=root)
+    assert len(splits.train) + len(splits.query) == 8
+    assert splits.train.root == root
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([""], "must start with the line path,label"),
+        (["file,class", "a,b"], "got file,class"),
+        (["path,label"], "must list images below its header, got none"),
+        (["path,label", "a.jpg"], "line 2 of all.csv must have 2 columns, got 1"),
+        (["path,label", "a.jpg,"], "line 2 of all.csv must have a label"),
+        (["path,label", "../a.jpg,x"], "line 2 of all.csv must name a file under"),
+        (["path,label", "/etc/a.jpg,x"], "line 2 of all.csv must name a file under"),
+        (["path,label", "a/../../a.jpg,x"], "must name a file under"),
+        (["path,label", ",x"], "must name a file under"),
+        (["path,label", "a.jpg,x", "./a.jpg,y"], r"line 3 .* names a.jpg again, as line 2"),
+        (["path,label,split", "a.jpg,x,both"], "must have a split of train, .* got 'both'"),
+        (["path,label,split", "a.jpg,x,train"], "must name train and test, .* got train"),
+    ],
+)
+def test_faults_are_named(root, lines, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        open_table(write(root / "all.csv", *lines))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_to_do_about_a_path_outside_is_something_the_caller_has(root):
+    table = write(root / "all.csv", "path,label", "../a.jpg,x")
+    with pytest.raises(ValueError, match=r"--set split\.root=DIR"):
+        open_table(table)
+    with pytest.raises(ValueError, match="put the CSV into a folder that holds all images"):
+        open_test_table(table)
+
+
+def test_other_faults_of_table(root):
+    with pytest.raises(ValueError, match="cannot read .* No such file"):
+        open_table(root / "missing.csv")
+    (root / "all.csv").write_bytes(b"path,label\n\xff\xfe,x\n")
+    with pytest.raises(ValueError, match="not a CSV in UTF-8"):
+        open_table(root / "all.csv")
+    write(root / "all.csv", "path,label,split", "a,x,train", "b,y,train", "c,z,test")
+    with pytest.raises(ValueError, match="column split"):
+        open_table(root / "all.csv", ClassSplit())
+
+
+def test_a_root_that_is_not_there(root):
+    with pytest.raises(ValueError, match=r"there is no folder .*elsewhere: split\.root is where"):
+        open_table(root / "table.csv", root=root / "elsewhere")
+
+
+@pytest.mark.parametrize("names", [("Train", "Test"), ("TRAIN", "Query", "gallery", "Val")])
+def test_parts_in_any_case(make_folder, names):
+    classes = {"a": 2, "b": 2}
+    root = make_folder({f"{name}/{label}": n for name in names for label, n in classes.items()})
+    splits = open_folder(root)
+    assert splits.train.classes == splits.query.classes == ("a", "b")
+    assert (splits.gallery is None) == (len(names) == 2)
+    assert (splits.validation is None) == (len(names) == 2)
+    query, gallery = open_test_folder(root)
+    assert query.names == splits.query.names
+    assert (gallery is None) == (len(names) == 2)
+
+
+def test_parts_that_differ_only_in_case_are_refused(make_folder):
+    root = make_folder({"train/a": 2, "Train/b": 2, "test/c": 2})
+    for open_it in (open_folder, open_test_folder):
+        with pytest.raises(ValueError, match="Train, test, train"):
+            open_it(root)
+
+
+def test_query_and_gallery_need_no_train_to_test_on(make_folder):
+    root = make_folder({"query/a": 2, "query/b": 1, "gallery/a": 1, "gallery/c": 2})
+    query, gallery = open_test_folder(root)
+    assert query.classes == gallery.classes == ("a", "b", "c")
+    assert query.labels.tolist() == [0, 0, 1]
+    assert gallery.labels.tolist() == [0, 2, 2]
+    with pytest.raises(ValueError, match="train"):
+        open_folder(root)
+    (root / "query" / "loose.png").write_bytes((root / "query" / "b" / "0.png").read_bytes())
+    assert len(open_test_folder(root)[0]) == 3
+
+
+def test_query_and_gallery_without_classes_are_refused(make_folder):
+    with pytest.raises(ValueError, match="images directly in"):
+        open_test_folder(make_folder({"query": 2, "gallery": 2}))
+
+
+def test_a_lone_test_folder(make_folder, tmp_path):
+    query, gallery = open_test_folder(make_folder({"test/a": 2, "test/b": 2}))
+    assert (query.classes, gallery) == (("a", "b"), None)
+    (tmp_path / "one" / "test").mkdir(parents=True)
+    source = next(path for path in tmp_path.rglob("0.png"))
+    (tmp_path / "one" / "test" / "0.png").write_bytes(source.read_bytes())
+    assert open_test_folder(tmp_path / "one")[0].classes == ("test",)
+
+
+def test_a_table_of_query_and_gallery_needs_no_train_to_test_on(make_folder):
+    root = make_folder({"a": 2, "b": 2})
+    lines = ["path,label,split", "a/0.png,a,query", "b/0.png,b,gallery", "a/1.png,a,gallery"]
+    (root / "all.csv").write_text("\n".join(lines))
+    query, gallery = open_test_table(root / "all.csv")
+    assert (len(query), len(gallery)) == (1, 2)
+    (root / "all.csv").write_text("\n".join(lines[:2]))
+    with pytest.raises(ValueError, match="must name test, or query and gallery"):
+        open_test_table(root / "all.csv")

@@ -1,29 +1,34 @@
+import gc
 import threading
+import weakref
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from proxysynth.data import (
     PIXELS,
+    SAMPLERS,
     AsIs,
     CenterCrop,
     ClassSplit,
+    ImageCache,
     Listing,
     Loader,
     MPerClass,
-    PictureCache,
     RandomResizedCrop,
     Shuffled,
-    UnreadablePicture,
+    UnreadableImage,
     default_workers,
     in_order,
     open_folder,
-    open_picture,
-    picture,
+    open_image,
+    read_image,
 )
+from proxysynth.data.loader import Buffers
 from proxysynth.data.transforms import uniforms
 
 CROP = RandomResizedCrop(16)
@@ -63,8 +68,8 @@ def test_a_batch_is_what_its_parts_make(listing):
     assert batch.indices.tolist() == [4, 0, 2]
     assert batch.labels.tolist() == listing.labels[[4, 0, 2]].tolist()
     for image, index in zip(batch.images, (4, 0, 2), strict=True):
-        made = CROP(open_picture(listing.path(index)), uniforms(7, 3, index, CROP.draws))
-        expected = PIXELS["imagenet"].numbers(made)
+        made = CROP(open_image(listing.path(index)), uniforms(7, 3, index, CROP.draws))
+        expected = PIXELS["imagenet"].normalize(made)
         np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), expected)
 
 
@@ -73,7 +78,7 @@ def test_workers_change_nothing(listing, tmp_path, cached):
     plan = [batch for epoch in range(3) for batch in Shuffled()(listing.labels, epoch, 2)]
     made = []
     for workers in (0, 1, 3):
-        cache = PictureCache(32, folder=tmp_path / str(workers)) if cached else None
+        cache = ImageCache(32, folder=tmp_path / str(workers)) if cached else None
         loader = Loader(listing, CROP, PIXELS["imagenet"], workers, cache)
         made.append(collect(loader, plan, seed=1, epoch=2))
     assert same(made[0], made[1])
@@ -112,7 +117,7 @@ def test_the_cache_decides_once_and_for_all(listing, tmp_path):
     plan = in_order(len(listing), 4)
 
     def epochs(**fields):
-        cache = PictureCache(24, folder=tmp_path / "cache", **fields)
+        cache = ImageCache(24, folder=tmp_path / "cache", **fields)
         loader = Loader(listing, CROP, PIXELS["imagenet"], 2, cache)
         return [collect(loader, plan, epoch=epoch) for epoch in (0, 1)]
 
@@ -125,7 +130,7 @@ def test_evaluation_is_the_same_with_a_cache_of_its_own_size(listing, tmp_path):
     plan = in_order(len(listing), 4)
     transform = CenterCrop(resize=32, size=28)
     plain = Loader(listing, transform, PIXELS["imagenet"])
-    cached = replace(plain, cache=PictureCache(32, folder=tmp_path / "cache"))
+    cached = replace(plain, cache=ImageCache(32, folder=tmp_path / "cache"))
     assert same(collect(plain, plan), collect(cached, plan))
 
 
@@ -138,7 +143,7 @@ def test_pixels_in_memory_with_any_convention(name, colour):
         assert batch.images.shape == (4, convention.channels, 6, 5)
         for image, index in zip(batch.images, batch.indices.tolist(), strict=True):
             source = Image.fromarray(listing.pixels[index]).convert(convention.mode)
-            expected = convention.numbers(np.asarray(source).reshape(6, 5, -1))
+            expected = convention.normalize(np.asarray(source).reshape(6, 5, -1))
             np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), expected)
 
 
@@ -150,8 +155,8 @@ def test_pixels_in_memory_can_be_cropped_too():
 
 def test_grey_convention_on_coloured_files(listing):
     (batch,) = Loader(listing, CenterCrop(16, 16), PIXELS["grey"]).batches([np.arange(2)])
-    grey = CenterCrop(16, 16)(open_picture(listing.path(1)).convert("L"))
-    expected = PIXELS["grey"].numbers(grey[..., None])
+    grey = CenterCrop(16, 16)(open_image(listing.path(1)).convert("L"))
+    expected = PIXELS["grey"].normalize(grey[..., None])
     np.testing.assert_array_equal(batch.images[1].permute(1, 2, 0).numpy(), expected)
 
 
@@ -167,7 +172,7 @@ def test_a_bad_file_stops_the_epoch_and_is_named(listing):
     listing.path(3).write_bytes(b"<html>")
     for workers in (0, 2):
         loader = Loader(listing, CROP, PIXELS["imagenet"], workers)
-        with pytest.raises(UnreadablePicture, match="HTML page") as caught:
+        with pytest.raises(UnreadableImage, match="HTML page") as caught:
             list(loader.batches(in_order(len(listing), 2)))
         assert caught.value.path == str(listing.path(3))
     assert workers_left() == 0
@@ -194,13 +199,13 @@ def test_an_empty_plan_and_a_list_for_a_plan(listing):
 
 
 def test_one_picture(listing, tmp_path):
-    assert picture(memory(), 3).size == (5, 6)
-    assert picture(listing, 0).size == (50, 40)
-    assert picture(listing, 0, PictureCache(20, folder=tmp_path)).size == (25, 20)
+    assert read_image(memory(), 3).size == (5, 6)
+    assert read_image(listing, 0).size == (50, 40)
+    assert read_image(listing, 0, ImageCache(20, folder=tmp_path)).size == (25, 20)
 
 
 def test_faults_are_named(listing):
-    with pytest.raises(ValueError, match="0 or more, got -1"):
+    with pytest.raises(ValueError, match="workers must be >= 0"):
         Loader(listing, CROP, PIXELS["imagenet"], workers=-1)
     with pytest.raises(ValueError, match="a transform that crops"):
         Loader(listing, AsIs(), PIXELS["imagenet"])
@@ -208,7 +213,7 @@ def test_faults_are_named(listing):
 
 
 def test_glyphs_come_by_the_thousand():
-    """A floor far below what it does, to notice a loop over pictures creeping in."""
+    """A floor far below what it does, to notice a loop over images creeping in."""
     import time
 
     pixels = np.zeros((6400, 32, 32), np.uint8)
@@ -220,3 +225,157 @@ def test_glyphs_come_by_the_thousand():
     for _ in Loader(listing, AsIs(), PIXELS["grey"]).batches(plan):
         pass
     assert 6400 / (time.process_time() - start) > 20_000
+
+
+def test_memory_is_used_again_once_nobody_holds_it():
+    buffers = Buffers((4, 4, 3), most=3)
+    first = buffers.take(2)
+    place = first.data_ptr()
+    second = buffers.take(2)
+    assert second.data_ptr() != place
+    del first
+    assert buffers.take(2).data_ptr() == place
+
+
+def test_memory_in_use_is_never_given_away():
+    buffers = Buffers((4, 4, 3), most=2)
+    held = []
+    for i in range(6):
+        tensor = buffers.take(2).fill_(i)
+        held.append(tensor.permute(0, 3, 1, 2)[1:])  # a view of a view
+        del tensor
+    assert [float(view.mean()) for view in held] == [0, 1, 2, 3, 4, 5]
+    assert len({view.data_ptr() for view in held}) == 6
+
+
+def test_what_backward_needs_is_held():
+    buffers = Buffers((4, 4, 3), most=2)
+    weight = torch.ones(3, requires_grad=True)
+    images = buffers.take(2).fill_(2.0)
+    loss = (images * weight).sum()
+    del images
+    buffers.take(2).fill_(9.0)
+    loss.backward()
+    assert weight.grad.tolist() == [64.0, 64.0, 64.0]
+
+
+def test_other_sizes_get_their_own():
+    buffers = Buffers((2, 2, 1), most=4)
+    assert buffers.take(3).shape == (3, 2, 2, 1)
+    assert buffers.take(5).shape == (5, 2, 2, 1)
+
+
+def test_only_so_many_are_kept():
+    buffers = Buffers((2, 2, 1), most=2)
+    held = [buffers.take(1) for _ in range(5)]
+    assert len({tensor.data_ptr() for tensor in held}) == 5
+    assert len(buffers._arrays) == 2
+
+
+def test_the_memory_goes_with_the_buffers():
+    buffers = Buffers((2, 2, 1), most=2)
+    buffers.take(1)
+    array = weakref.ref(buffers._arrays[0])
+    del buffers
+    gc.collect()
+    assert array() is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 80), st.integers(2, 30), st.integers(0, 5))
+def test_shuffled_takes_every_picture_once(n, size, epoch):
+    batches = Shuffled(seed=1)(np.zeros(n, np.int64), epoch, size)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(n))
+    assert all(len(batch) == size for batch in batches[:-1])
+    assert 2 <= len(batches[-1]) <= size + 1
+
+
+def test_a_single_picture_left_over_joins_the_batch_before():
+    batches = Shuffled()(np.zeros(9, np.int64), 0, 4)
+    assert [len(batch) for batch in batches] == [4, 5]
+
+
+def test_drop_last_keeps_full_batches_only():
+    for n in (9, 10, 12):
+        batches = Shuffled(drop_last=True)(np.zeros(n, np.int64), 0, 4)
+        assert [len(batch) for batch in batches] == [4] * (n // 4)
+    few = Shuffled(drop_last=True)(np.zeros(3, np.int64), 0, 4)
+    assert [len(batch) for batch in few] == [3], "a set smaller than a batch is still trained on"
+
+
+@pytest.mark.parametrize("sampler", [Shuffled(seed=3), MPerClass(m=2, seed=3)])
+def test_an_epoch_depends_on_seed_and_epoch_only(sampler):
+    labels = np.arange(40) % 8
+    one = [batch.tolist() for batch in sampler(labels, 5, 8)]
+    assert one == [batch.tolist() for batch in sampler(labels, 5, 8)]
+    assert one != [batch.tolist() for batch in sampler(labels, 6, 8)]
+    other = type(sampler)(seed=4)
+    assert one != [batch.tolist() for batch in other(labels, 5, 8)]
+
+
+def test_the_order_is_the_same_in_every_session():
+    order = np.concatenate(Shuffled()(np.zeros(8, np.int64), 0, 4))
+    assert order.tolist() == [1, 2, 3, 5, 0, 4, 7, 6]
+
+
+def test_every_position_is_as_likely_as_any_other():
+    counts = np.zeros((5, 5))
+    for epoch in range(2000):
+        counts[np.arange(5), np.concatenate(Shuffled()(np.zeros(5, np.int64), epoch, 5))] += 1
+    assert np.abs(counts - 400).max() < 5 * np.sqrt(400 * 0.8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 12), st.integers(1, 5), st.integers(0, 3), st.data())
+def test_m_per_class(classes, m, epoch, data):
+    sizes = data.draw(st.lists(st.integers(1, 9), min_size=classes, max_size=classes))
+    labels = np.repeat(np.arange(classes), sizes)
+    per_batch = data.draw(st.integers(1, classes))
+    if per_batch * m < 2:
+        return
+    batches = MPerClass(m=m, seed=2)(labels, epoch, per_batch * m)
+    seen = np.zeros(classes, dtype=int)
+    for batch in batches:
+        found, counts = np.unique(labels[batch], return_counts=True)
+        assert len(found) == per_batch
+        assert (counts == m).all()
+        for label in found:
+            own = batch[labels[batch] == label]
+            assert len(set(own.tolist())) == min(m, sizes[label])
+        seen[found] += 1
+    assert seen.max() - seen.min() <= 1
+    assert len(batches) == max(1, len(labels) // (per_batch * m))
+
+
+def test_m_per_class_deals_all_pictures_before_any_again():
+    labels = np.repeat([0, 1], 6)
+    dealt = np.concatenate(MPerClass(m=2)(labels, 0, 4))
+    assert sorted(dealt.tolist()) == list(range(12))
+
+
+def test_classes_without_a_picture_are_passed_over():
+    labels = np.array([0, 0, 3, 3])
+    assert len(MPerClass(m=2)(labels, 0, 4)[0]) == 4
+
+
+@pytest.mark.parametrize("size", [6, 12])
+def test_m_per_class_names_what_would_fit(size):
+    with pytest.raises(ValueError, match="multiple of m=4 images of at most 2 classes"):
+        MPerClass(m=4)(np.repeat([0, 1], 9), 0, size)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_faults_are_named_of_sampler(name):
+    with pytest.raises(ValueError, match="batch_size must be >= 2"):
+        SAMPLERS[name]()(np.array([0, 1, 0, 1]), 0, 1)
+    with pytest.raises(ValueError, match="at least 2 images, got 1"):
+        SAMPLERS[name]()(np.array([0]), 0, 4)
+    with pytest.raises(ValueError, match="m must be >= 1"):
+        MPerClass(m=0)
+
+
+def test_in_order_covers_everything_once():
+    assert [batch.tolist() for batch in in_order(5, 2)] == [[0, 1], [2, 3], [4]]
+    assert in_order(0, 2) == []
+    with pytest.raises(ValueError, match="batch_size must be >= 1"):
+        in_order(5, 0)

@@ -44,7 +44,7 @@ def test_a_benchmark(monkeypatch):
         "/some/where",
         {"incomplete": True},
     )
-    with pytest.raises(ValueError, match="no benchmark is called 'bird': did you mean 'birds'"):
+    with pytest.raises(ValueError, match="no benchmark 'bird': did you mean 'birds'"):
         open_data("bird:/some/where")
 
 
@@ -53,7 +53,7 @@ def test_a_benchmark(monkeypatch):
     [
         ("glyph", "did you mean 'glyphs'"),
         ("no/such/folder", "check the path"),
-        ("cub20:/data", "no benchmark is called 'cub20': did you mean 'cub200'"),
+        ("cub20:/data", "no benchmark 'cub20': did you mean 'cub200'"),
         ("cub200", "write cub200:ROOT"),
         ("C:\\pictures", "no folder or CSV"),
     ],

@@ -6,7 +6,8 @@ import pytest
 from PIL import Image
 from scipy import stats
 
-from proxysynth.data import AsIs, CenterCrop, PadCrop, RandomResizedCrop
+from protocol_transforms import CLASSIFICATION, CONVENTIONAL, MLRC, MLRC_AS_PRINTED
+from proxysynth.data import CATALOG, PIXELS, AsIs, CenterCrop, PadCrop, Pixels, RandomResizedCrop
 from proxysynth.data.transforms import TRIES, resized, uniforms
 
 
@@ -165,12 +166,12 @@ def test_grey_pictures_stay_grey():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: RandomResizedCrop(0), "at least 1 pixel"),
-        (lambda: RandomResizedCrop(scale=(0.0, 1.0)), "fractions of the area"),
-        (lambda: RandomResizedCrop(scale=(0.5, 1.5)), "fractions of the area"),
-        (lambda: RandomResizedCrop(ratio=(2.0, 1.0)), "rising numbers"),
+        (lambda: RandomResizedCrop(0), "size must be >= 1"),
+        (lambda: RandomResizedCrop(scale=(0.0, 1.0)), "scale must be"),
+        (lambda: RandomResizedCrop(scale=(0.5, 1.5)), "scale must be"),
+        (lambda: RandomResizedCrop(ratio=(2.0, 1.0)), "ratio must be"),
         (lambda: RandomResizedCrop(flip=2.0), r"\[0, 1\]"),
-        (lambda: CenterCrop(resize=200, size=224), "at most the resized side"),
+        (lambda: CenterCrop(resize=200, size=224), "size must be in 1..resize"),
     ],
 )
 def test_faults_are_named(make, words):
@@ -207,3 +208,119 @@ def test_pad_crop_of_other_sizes():
     for wrong in ({"size": 0}, {"pad": -1}, {"flip": 2.0}):
         with pytest.raises(ValueError):
             PadCrop(**wrong)
+
+
+PICTURES = np.random.default_rng(0).integers(0, 256, (3, 5, 4, 3), np.uint8)
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_numbers_follow_the_definition(name):
+    convention = PIXELS[name]
+    given = PICTURES if convention.channels == 3 else PICTURES[..., :1]
+    made = convention.normalize(given)
+    assert made.dtype == np.float32
+    for at in np.ndindex(given.shape):
+        source = (*at[:3], 2 - at[3]) if convention.order == "BGR" else at
+        byte = float(given[source])
+        mean, std = convention.mean[at[3]], convention.std[at[3]]
+        assert made[at] == pytest.approx((byte / convention.unit - mean) / std, abs=2e-5, rel=1e-6)
+
+
+def test_the_three_published_conventions():
+    white = np.full((1, 1, 1, 3), 255, np.uint8)
+    red = np.array([[[[255, 0, 0]]]], np.uint8)
+    assert PIXELS["efficientnet_lite"].normalize(white).ravel().tolist() == [1.0, 1.0, 1.0]
+    assert PIXELS["caffe_bgr"].normalize(red).ravel().tolist() == [-104.0, -117.0, 127.0]
+    expected = [(1 - 0.485) / 0.229, -0.456 / 0.224, -0.406 / 0.225]
+    np.testing.assert_allclose(PIXELS["imagenet"].normalize(red).ravel(), expected, rtol=1e-6)
+
+
+def test_out_is_filled_and_the_picture_left_alone():
+    before = PICTURES.copy()
+    out = np.empty(PICTURES.shape, np.float32)
+    assert PIXELS["caffe_bgr"].normalize(PICTURES, out=out) is out
+    assert np.array_equal(out, PIXELS["caffe_bgr"].normalize(PICTURES))
+    assert np.array_equal(PICTURES, before)
+
+
+def test_mirrored_views_are_read_right():
+    mirrored = PICTURES[:, :, ::-1]
+    expected = PIXELS["imagenet"].normalize(mirrored.copy())
+    assert np.array_equal(PIXELS["imagenet"].normalize(mirrored), expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (("HSV", 255.0, (0, 0, 0), (1, 1, 1)), "RGB, BGR or L"),
+        (("RGB", 255.0, (0,), (1, 1, 1)), "3 numbers for RGB, got 1 and 3"),
+        (("L", 255.0, (0,), (0,)), "above 0"),
+        (("L", 0.0, (0,), (1,)), "above 0"),
+    ],
+)
+def test_faults_of_a_convention(fields, words):
+    with pytest.raises(ValueError, match=words):
+        Pixels(*fields)
+
+
+@pytest.mark.parametrize("given", [PICTURES[..., 0], PICTURES.astype(np.float32)])
+def test_wrong_pictures_are_named(given):
+    with pytest.raises(ValueError, match=r"expected uint8 \(..., h, w, 3\)"):
+        PIXELS["imagenet"].normalize(given)
+
+
+def protocol_transforms_noise(width, height):
+    made = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    return Image.fromarray(made)
+
+
+def test_the_values_of_section_c2():
+    assert CONVENTIONAL.train == RandomResizedCrop(224, scale=(0.08, 1.0), flip=0.5)
+    assert CONVENTIONAL.test == CenterCrop(256, 224)
+    assert MLRC.train == RandomResizedCrop(227, (0.16, 1.0), (3 / 4, 4 / 3), 0.5, resize=256)
+    assert MLRC.test == MLRC_AS_PRINTED.test == CenterCrop(256, 227)
+    assert CONVENTIONAL.pixels == MLRC.pixels == "caffe_bgr"
+
+
+@pytest.mark.parametrize("pair", [CONVENTIONAL, MLRC, MLRC_AS_PRINTED])
+def test_every_picture_comes_out_square(pair):
+    for size in ((500, 333), (90, 300), (256, 256)):
+        image = protocol_transforms_noise(*size)
+        for i, transform in enumerate((pair.train, pair.test)):
+            made = transform(image, uniforms(0, 0, i, transform.draws))
+            assert made.shape == (transform.size, transform.size, 3)
+
+
+def test_the_printed_crops_have_sides_of_40_to_256():
+    train = MLRC_AS_PRINTED.train
+    boxes = [train.box(256, 256, uniforms(0, 0, i, train.draws)) for i in range(4000)]
+    side = np.array([((r - left) * (b - top)) ** 0.5 for left, top, r, b in boxes])
+    assert 39 < side.min() < 60
+    assert 250 < side.max() <= 256
+
+
+def test_the_short_side_comes_first():
+    """The crop is taken of the resized image: as a crop of an image resized beforehand."""
+    image = protocol_transforms_noise(400, 320)
+    small = image.resize((320, 256), Image.Resampling.BILINEAR)
+    plain = RandomResizedCrop(227, scale=(0.16, 1.0))
+    for i in range(5):
+        u = uniforms(0, 0, i, plain.draws)
+        assert np.array_equal(MLRC.train(image, u), plain(small, u))
+    with pytest.raises(ValueError, match="resize must be >= 1"):
+        RandomResizedCrop(resize=0)
+
+
+def test_classification():
+    assert set(CLASSIFICATION) == {n for n, e in CATALOG.items() if e.task == "classification"}
+    for name, pair in CLASSIFICATION.items():
+        side = CATALOG[name].side
+        assert pair.train.size == side
+        assert PIXELS[pair.pixels].channels == 3
+        image = protocol_transforms_noise(side, side)
+        assert np.array_equal(pair.test(image, ()), np.asarray(image))
+    digits = CLASSIFICATION["svhn"].train
+    assert digits.flip == 0  # a mirrored digit is none
+    assert CLASSIFICATION["cifar10"].train.flip == 0.5
+    draws = [uniforms(0, 0, i, 3)[2] for i in range(500)]
+    assert stats.kstest(draws, "uniform").pvalue > 1e-3

@@ -54,7 +54,7 @@ def test_a_published_file_loads(tmp_path: Path) -> None:
         norm = "_bn." in key
         state[key] = torch.rand((1, *shape) if norm else shape) + 0.5
     torch.save(state, tmp_path / "bn_inception.pth")
-    with pytest.warns(UserWarning, match="is not a file we know"):
+    with pytest.warns(UserWarning, match="is not a published file"):
         net = make_embedder("bn_inception", dim=8, weights=tmp_path / "bn_inception.pth")
     for key, value in net.backbone.state_dict().items():
         if not key.endswith("num_batches_tracked"):

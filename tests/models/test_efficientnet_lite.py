@@ -87,7 +87,7 @@ def test_any_size_and_channels_last_give_the_same_features(side: int) -> None:
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("size", [5, 6, 8, 9])
 def test_same_padding_is_tensorflows(kernel: int, stride: int, size: int) -> None:
-    """Output o is centred so that all outputs together overhang the picture evenly."""
+    """Output o is centred so that all outputs together overhang the image evenly."""
     conv = SameConv(1, 1, kernel, stride, bias=False).double()
     x = torch.randn(1, 1, size, size, dtype=torch.float64)
     outputs = -(-size // stride)

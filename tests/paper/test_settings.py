@@ -3,7 +3,7 @@
 import pytest
 
 import proxysynth as ps
-from proxysynth.data.protocol_transforms import CLASSIFICATION, CONVENTIONAL, MLRC
+from protocol_transforms import CLASSIFICATION, CONVENTIONAL, MLRC
 from proxysynth.models.backbones import BACKBONES
 from proxysynth.paper import settings
 from proxysynth.paper.settings import classification, conventional, mlrc

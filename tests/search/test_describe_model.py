@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 import proxysynth as ps
-from proxysynth.data import UnreadablePicture
+from proxysynth.data import UnreadableImage
 from proxysynth.search.model import ModelIdentity, open_model
 
 
@@ -39,9 +39,9 @@ def test_images_arrays_and_lists(model, photos):
 
 def test_what_is_no_picture(model, tmp_path):
     (tmp_path / "x.jpg").write_text("hello")
-    with pytest.raises(UnreadablePicture, match=r"x\.jpg"):
+    with pytest.raises(UnreadableImage, match=r"x\.jpg"):
         model.embed(tmp_path / "x.jpg")
-    with pytest.raises(UnreadablePicture, match="bytes"):
+    with pytest.raises(UnreadableImage, match="bytes"):
         model.embed(io.BytesIO(b"hello"))
     with pytest.raises(ValueError, match="Pillow image"):
         model.embed([7])

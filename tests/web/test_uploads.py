@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from proxysynth.data.pictures import FORMATS
+from proxysynth.data.images import FORMATS
 from proxysynth.web.guard import Limits, Refused
 from proxysynth.web.images import check_pixels
 

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from proxysynth.cli.parser import usage_errors
 from proxysynth.data import (
-    CATALOGUE,
-    BadPictures,
-    catalogue,
+    CATALOG,
+    UnreadableImages,
+    catalog_rows,
     check_benchmark,
     default_workers,
     prepare_benchmark,
@@ -27,7 +27,7 @@ from proxysynth.values import encode, look_up
 
 def list_data(args: argparse.Namespace) -> dict[str, Any]:
     """What each benchmark needs, where it is published, its licence and size."""
-    rows = catalogue()
+    rows = catalog_rows()
     if not args.json:
         console = Console()
         for row in rows:
@@ -57,7 +57,7 @@ def _show(facts: dict[str, str], console: Console) -> None:
 def check_data(args: argparse.Namespace) -> dict[str, Any]:
     """Count the pictures of a copy and read every file; a copy that is not accepted fails."""
     with usage_errors():
-        look_up(args.name, CATALOGUE, "benchmark")
+        look_up(args.name, CATALOG, "benchmark")
     with _bar("reading") as progress:
         checked = check_benchmark(
             args.name, args.root, args.allow_incomplete, _workers(args), progress
@@ -75,7 +75,7 @@ def check_data(args: argparse.Namespace) -> dict[str, Any]:
 def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
     """Write a shrunken copy that the same loader reads."""
     with usage_errors():
-        look_up(args.name, CATALOGUE, "benchmark")
+        look_up(args.name, CATALOG, "benchmark")
     out = args.out or args.root.with_name(f"{args.root.name}-{args.side}")
     with _bar("shrinking") as progress:
         try:
@@ -88,7 +88,7 @@ def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
                 _workers(args),
                 progress,
             )
-        except BadPictures as error:  # whose own words name an option that this verb has not
+        except UnreadableImages as error:  # whose own words name an option that this verb has not
             raise RuntimeError(
                 str(error).replace(
                     "skip them with --skip-bad", "leave them out with --allow-incomplete"

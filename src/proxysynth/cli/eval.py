@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from proxysynth.cli.parser import resources, usage_errors
-from proxysynth.data import BadPictures, Listing
-from proxysynth.data.check import bad_pictures, tell_all
-from proxysynth.data.everything import to_test_on
+from proxysynth.data import Listing, UnreadableImages
+from proxysynth.data.check import unreadable_images, without
+from proxysynth.data.open_data import open_test_data
 from proxysynth.files import write_bytes
 from proxysynth.formatting import count, metric_heading, metric_name
 from proxysynth.protocols import (
@@ -225,7 +224,7 @@ def pictures_to_test(args: argparse.Namespace, model: Trained, machine: Resource
             Bars().say(note)
         return Pictures(model.run.data, splits.query, splits.gallery, splits.train)
     with usage_errors():
-        query, gallery = to_test_on(args.data)
+        query, gallery = open_test_data(args.data)
     readable = [_readable(part, args.skip_bad, model, machine) for part in (query, gallery) if part]
     if gallery is None:
         readable = [readable[0].without_empty_classes()]
@@ -235,15 +234,16 @@ def pictures_to_test(args: argparse.Namespace, model: Trained, machine: Resource
 def _readable(listing: Listing, skip_bad: bool, model: Trained, machine: Resources) -> Listing:
     cache = make_cache(model.run, model.embedder, machine)
     with Bars().task("reading", len(listing)) as tick:
-        bad = bad_pictures(listing, cache, machine.loader_workers, lambda *_: tick(1, ""))
+        parts = {"": listing}
+        bad = unreadable_images(parts, cache, machine.loader_workers, lambda *_: tick(1, ""))[""]
     if not bad:
         return listing
-    fault = BadPictures(tuple(bad.values()), len(listing))
-    tell_all(fault.pictures, Bars().say)
+    fault = UnreadableImages(tuple(bad.values()), len(listing))
+    fault.report(Bars().say)
     if not skip_bad:
         raise fault
-    Bars().say(f"{str(fault).partition(';')[0]}; left out: {len(bad)}.")
-    kept = listing.take(np.setdiff1d(np.arange(len(listing)), list(bad)))
+    Bars().say(f"{fault.summary()}. They are skipped.")
+    kept = without(listing, bad)
     if not len(kept):
         raise ValueError(f"none of the {len(listing)} pictures can be read: give other data")
     return kept

@@ -1,46 +1,63 @@
-"""Pictures with labels, and everything between a file and a batch."""
+"""Images with labels: listings and splits, where they come from, and how they become batches."""
 
-from .benchmarks import CATALOGUE, Benchmark, catalogue, open_benchmark
-from .check import BadPictures, check_pictures, check_splits
-from .check_benchmark import CopyCheck, check_benchmark
-from .class_split import ClassSplit
-from .folder import open_folder
-from .glyphs import glyphs
-from .listing import Listing
-from .loader import Batch, Loader, default_workers, picture
-from .open_data import BENCHMARKS, open_data
-from .picture_cache import PictureCache
-from .pictures import UnreadablePicture, open_picture
-from .pixels import PIXELS, Pixels
-from .prepare import PreparedCopy, prepare_benchmark
-from .protocol_transforms import CLASSIFICATION, CONVENTIONAL, MLRC, MLRC_AS_PRINTED, Pair
-from .sampler import SAMPLERS, MPerClass, Sampler, Shuffled, in_order
-from .splits import Splits, spread, with_fold, with_validation
-from .table import open_table
-from .transforms import AsIs, CenterCrop, PadCrop, RandomResizedCrop, Transform
+from proxysynth.data.benchmarks.catalog import CATALOG, Benchmark, catalog_rows
+from proxysynth.data.benchmarks.copies import (
+    CopyCheck,
+    PreparedCopy,
+    check_benchmark,
+    prepare_benchmark,
+)
+from proxysynth.data.benchmarks.opening import open_benchmark
+from proxysynth.data.check import UnreadableImages, check_splits
+from proxysynth.data.folder import open_folder, open_table
+from proxysynth.data.glyphs import glyphs
+from proxysynth.data.images import ImageCache, UnreadableImage, open_image
+from proxysynth.data.listing import (
+    ClassSplit,
+    Listing,
+    Splits,
+    stratified_subset,
+    with_fold,
+    with_validation,
+)
+from proxysynth.data.loader import (
+    SAMPLERS,
+    Batch,
+    Loader,
+    MPerClass,
+    Sampler,
+    Shuffled,
+    default_workers,
+    in_order,
+    read_image,
+)
+from proxysynth.data.open_data import BENCHMARKS, open_data
+from proxysynth.data.transforms import (
+    PIXELS,
+    AsIs,
+    CenterCrop,
+    PadCrop,
+    Pixels,
+    RandomResizedCrop,
+    Transform,
+)
 
 __all__ = [
     "BENCHMARKS",
-    "CATALOGUE",
-    "CLASSIFICATION",
-    "CONVENTIONAL",
-    "MLRC",
-    "MLRC_AS_PRINTED",
+    "CATALOG",
     "PIXELS",
     "SAMPLERS",
     "AsIs",
-    "BadPictures",
     "Batch",
     "Benchmark",
     "CenterCrop",
     "ClassSplit",
     "CopyCheck",
+    "ImageCache",
     "Listing",
     "Loader",
     "MPerClass",
     "PadCrop",
-    "Pair",
-    "PictureCache",
     "Pixels",
     "PreparedCopy",
     "RandomResizedCrop",
@@ -48,10 +65,10 @@ __all__ = [
     "Shuffled",
     "Splits",
     "Transform",
-    "UnreadablePicture",
-    "catalogue",
+    "UnreadableImage",
+    "UnreadableImages",
+    "catalog_rows",
     "check_benchmark",
-    "check_pictures",
     "check_splits",
     "default_workers",
     "glyphs",
@@ -59,11 +76,11 @@ __all__ = [
     "open_benchmark",
     "open_data",
     "open_folder",
-    "open_picture",
+    "open_image",
     "open_table",
-    "picture",
     "prepare_benchmark",
-    "spread",
+    "read_image",
+    "stratified_subset",
     "with_fold",
     "with_validation",
 ]

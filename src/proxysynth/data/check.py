@@ -1,116 +1,112 @@
-"""Reads every picture once before training: a bad file is named now and not in epoch 7."""
+"""Reads every image once before training, so that a bad file is named now and not in epoch 7."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
-from .listing import Listing
-from .picture_cache import PictureCache
-from .pictures import UnreadablePicture, open_picture
-from .splits import Splits, require_usable
+from proxysynth.data.images import ImageCache, UnreadableImage, open_image
+from proxysynth.data.listing import Listing, Splits, require_usable
+from proxysynth.formatting import printable
 
-SHOWN = 10  # bad pictures named in a sentence; where there are more, `tell` hears of each
-Progress = Callable[[int, int], None]  # pictures done, pictures in all
+SHOWN = 10  # unreadable images named in one message
+Progress = Callable[[int, int], None]  # images done, images in total
 
 
-class BadPictures(ValueError):
-    """Pictures that cannot be read: `pictures` holds an UnreadablePicture for each."""
+class UnreadableImages(ValueError):
+    """Several images that cannot be read; `images` holds an UnreadableImage for each."""
 
-    def __init__(self, pictures: tuple[UnreadablePicture, ...], total: int) -> None:
-        super().__init__(pictures, total)
-        self.pictures = pictures
+    def __init__(self, images: Sequence[UnreadableImage], total: int) -> None:
+        super().__init__(images, total)
+        self.images = tuple(images)
         self.total = total
 
     def __str__(self) -> str:
-        return (
-            f"{len(self.pictures)} of {self.total} pictures cannot be read: "
-            f"{_named(self.pictures)}; repair or remove them, or skip them with --skip-bad"
-        )
+        return f"{self.summary()}; fix or remove them, or skip them with --skip-bad"
+
+    def summary(self) -> str:
+        named = "; ".join(f"{printable(e.path)} ({e.reason})" for e in self.images[:SHOWN])
+        more = len(self.images) - SHOWN
+        named += f"; and {more} more" if more > 0 else ""
+        return f"{len(self.images)} of {self.total} images cannot be read: {named}"
+
+    def report(self, say: Callable[[str], None]) -> None:
+        """A line for each image, if there are more than the message names."""
+        if len(self.images) > SHOWN:
+            say("\n".join(f"{printable(e.path)}: {e.reason}" for e in self.images))
 
 
-def bad_pictures(
-    listing: Listing,
-    cache: PictureCache | None = None,
+def unreadable_images(
+    parts: Mapping[str, Listing],
+    cache: ImageCache | None = None,
     workers: int = 0,
     progress: Progress | None = None,
-) -> dict[int, UnreadablePicture]:
-    """The pictures that cannot be decoded to the end, by index. A cache is filled on the way."""
-    if listing.root is None:
-        return {}
+) -> dict[str, dict[int, UnreadableImage]]:
+    """For each listing, by index, the images that cannot be decoded. Fills the cache, if any."""
 
-    def fault(index: int) -> UnreadablePicture | None:
+    def problem(listing: Listing, index: int) -> UnreadableImage | None:
         path = listing.path(index)
         try:
             if cache is not None:
-                cache.picture(path)
+                cache.image(path)
             else:
-                open_picture(path, at_least=1)  # every byte is read, few pixels are made
-        except UnreadablePicture as error:
+                open_image(path, at_least=1)  # every byte is read, few pixels are made
+        except UnreadableImage as error:
             return error
         return None
 
-    bad = {}
+    bad: dict[str, dict[int, UnreadableImage]] = {name: {} for name in parts}
+    files = {name: part for name, part in parts.items() if part.root is not None}
+    total, done = sum(len(part) for part in files.values()), 0
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        for index, error in enumerate(pool.map(fault, range(len(listing)))):
-            if error is not None:
-                bad[index] = error
-            if progress is not None:
-                progress(index + 1, len(listing))
+        for name, part in files.items():
+            errors = pool.map(problem, [part] * len(part), range(len(part)))
+            for index, error in enumerate(errors):
+                if error is not None:
+                    bad[name][index] = error
+                done += 1
+                if progress is not None:
+                    progress(done, total)
     return bad
-
-
-def check_pictures(
-    listing: Listing,
-    skip_bad: bool = False,
-    cache: PictureCache | None = None,
-    workers: int = 0,
-    progress: Progress | None = None,
-) -> Listing:
-    """The listing with every picture readable, or BadPictures; with `skip_bad`, without the bad."""
-    bad = bad_pictures(listing, cache, workers, progress)
-    if bad and not skip_bad:
-        raise BadPictures(tuple(bad.values()), len(listing))
-    return _without(listing, bad).without_empty_classes()
 
 
 def check_splits(
     splits: Splits,
     skip_bad: bool = False,
-    cache: PictureCache | None = None,
+    cache: ImageCache | None = None,
     workers: int = 0,
     progress: Progress | None = None,
-    tell: Callable[[str], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Splits:
-    """The splits with every picture readable; with `skip_bad`, a note names those left out."""
+    """The splits with every image readable.
+
+    Args:
+        skip_bad: leave out unreadable images, with a note, instead of raising.
+        say: gets a line per unreadable image if there are more than one message names.
+    """
     parts = {
         name: part
         for name in ("train", "validation", "query", "gallery")
         if (part := getattr(splits, name)) is not None
     }
-    total, done = sum(len(part) for part in parts.values()), 0
-    bad: dict[str, dict[int, UnreadablePicture]] = {}
-    for name, part in parts.items():
-        start = done
-        step = None if progress is None else (lambda i, _, s=start: progress(s + i, total))
-        bad[name] = bad_pictures(part, cache, workers, step)
-        done += len(part)
-    every = tuple(error for found in bad.values() for error in found.values())
-    if not every:
+    bad = unreadable_images(parts, cache, workers, progress)
+    errors = [error for found in bad.values() for error in found.values()]
+    if not errors:
         return splits
-    if tell is not None:
-        tell_all(every, tell)
+    problem = UnreadableImages(errors, sum(len(part) for part in parts.values()))
+    if say is not None:
+        problem.report(say)
     if not skip_bad:
-        raise BadPictures(every, total)
-    kept = {name: _without(part, bad[name]) for name, part in parts.items()}
+        raise problem
+    kept = {name: without(part, bad[name]) for name, part in parts.items()}
     for name in kept:
-        # Query and gallery share a table of classes, which must stay one.
+        # Query and gallery share one table of classes.
         if splits.gallery is None or name in ("train", "validation"):
             kept[name] = kept[name].without_empty_classes()
-    note = f"{len(every)} of {total} pictures cannot be read and are skipped: {_named(every)}."
+    note = f"{problem.summary()}. They are skipped."
     return require_usable(
         replace(
             splits,
@@ -123,19 +119,6 @@ def check_splits(
     )
 
 
-def tell_all(errors: tuple[UnreadablePicture, ...], tell: Callable[[str], None]) -> None:
-    """A line for each, where there are more than a sentence names."""
-    if len(errors) > SHOWN:
-        tell("\n".join(f"{error.path}: {error.reason}" for error in errors))
-
-
-def _without(listing: Listing, bad: dict[int, UnreadablePicture]) -> Listing:
-    if not bad:
-        return listing
-    return listing.take(np.setdiff1d(np.arange(len(listing)), list(bad)))
-
-
-def _named(errors: tuple[UnreadablePicture, ...]) -> str:
-    named = "; ".join(f"{error.path} ({error.reason})" for error in errors[:SHOWN])
-    more = len(errors) - SHOWN
-    return f"{named}; and {more} more" if more > 0 else named
+def without(listing: Listing, bad: Mapping[int, object]) -> Listing:
+    """The listing without the images at these indices."""
+    return listing.take(np.setdiff1d(np.arange(len(listing)), list(bad))) if bad else listing

@@ -1,178 +1,189 @@
-"""A folder of pictures, one sub-folder per class.
+"""A folder of images with one sub-folder per class, or a CSV of images.
 
-photos/boots/1.jpg            the classes are split into seen and unseen, see ClassSplit
-photos/train/boots/1.jpg      or the folder itself says which are which:
-photos/test/hats/2.jpg        train and test, or train, query and gallery; validation, which may
-                              be called val, if wanted
+photos/boots/1.jpg            classes are split into seen and unseen, see ClassSplit
+photos/train/boots/1.jpg      or the sub-folders are the parts: train and test, or train, query
+photos/test/hats/2.jpg        and gallery; optionally validation or val; in any case
+
+path,label,split              a CSV: a header, a line per image; the column split is optional
+shelf/1.jpg,boots,train
+shelf/2.jpg,hats,test
 """
 
 from __future__ import annotations
 
+import csv
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from .class_split import ClassSplit
-from .listing import Listing, listing_of_files
-from .pictures import SUFFIXES
-from .splits import Splits, require_usable
+from proxysynth.data.images import SUFFIXES
+from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_files, require_usable
+from proxysynth.formatting import printable
+
+PathLike = str | os.PathLike[str]
 
 PARTS = ("train", "validation", "test", "query", "gallery")
-LAYOUTS = ({"train", "test"}, {"train", "query", "gallery"})  # validation may join either
-ALSO_CALLED = {"val": "validation"}
-# Beside train, these names are meant as parts and not as classes.
-BESIDE_TRAIN = frozenset({*PARTS, *ALSO_CALLED, "valid"} - {"train"})
-# Folders that systems leave beside pictures, some with thumbnails inside.
+TESTED = ({"test"}, {"query", "gallery"})
+LAYOUTS = tuple({"train", *parts} for parts in TESTED)  # validation may join any of these
+ALSO_CALLED = {"val": "validation", "valid": "validation"}
+# Folders that systems leave beside images, some with thumbnails inside.
 CLUTTER = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN", "lost+found"})
 
 
-class Scan(NamedTuple):
-    """What a folder holds."""
-
-    files: list[tuple[str, str]]  # (name under the folder, class)
-    notes: tuple[str, ...]
-
-
-def open_folder(root: str | os.PathLike[str], rule: ClassSplit | None = None) -> Splits:
+def open_folder(root: PathLike, rule: ClassSplit | None = None) -> Splits:
     """The splits of a folder: as its own sub-folders say, else by the rule.
 
-    Pictures may lie deeper inside a class's folder. Hidden files and files that are not pictures by
-    their name are left out. Links are followed; nothing is ever written.
+    Images may lie deeper inside a class's folder. Hidden files and files that are not images by
+    their name are ignored. Links are followed; nothing is ever written.
 
     Args:
         root: the folder.
-        rule: how classes are split; given one, train/ and test/ are taken for classes too.
+        rule: how classes are split; with one, train/ and test/ are taken for classes too.
     """
     base = _folder(root)
     if rule is None:
-        parts = _own_parts(base, "use --set split.train=DIR --set split.test=DIR")
+        parts = _own_parts(base, LAYOUTS, "use --set split.train=DIR --set split.test=DIR")
         if parts is not None:
-            return parts_of_folder(base, parts)
-    scan = _scan(base)
-    return (rule or ClassSplit())(listing_of_files(base, scan.files), str(root), scan.notes)
+            return open_parts(base, parts)
+    files, notes = _scan(base)
+    return (rule or ClassSplit())(listing_of_files(base, files), str(root), notes)
 
 
-def whole_folder(root: str | os.PathLike[str]) -> Listing | None:
-    """Every picture of a folder without parts of its own, labelled by its sub-folder; else None."""
-    base = _folder(root)
-    if _own_parts(base, "give the sub-folder to test on itself") is not None:
-        return None
-    return listing_of_files(base, _scan(base).files)
-
-
-def parts_of_folder(
-    root: str | os.PathLike[str], parts: Mapping[str, str | os.PathLike[str]]
-) -> Splits:
+def open_parts(root: PathLike, parts: Mapping[str, PathLike]) -> Splits:
     """The splits from a folder for each part, wherever under the root: train and test, or train,
-    query and gallery, and validation if wanted; each has one sub-folder per class."""
+    query and gallery, and optionally validation; each has one sub-folder per class."""
     base = _folder(root)
     if set(parts) - {"validation"} not in LAYOUTS:
         raise ValueError(
-            "give folders for train and test, or for train, query and gallery (validation if "
-            f"wanted), got {', '.join(sorted(parts)) or 'none'}"
+            "give folders for train and test, or for train, query and gallery (and optionally "
+            f"validation), got {', '.join(sorted(parts)) or 'none'}"
         )
+    listings, notes = _listings(base, parts)
+    query, gallery = _query_and_gallery(listings)
+    train, validation = listings["train"], listings.get("validation")
+    return require_usable(Splits(train, query, gallery, validation, str(root), notes))
+
+
+def open_test_folder(root: PathLike) -> tuple[Listing, Listing | None]:
+    """Query and gallery of a folder: test/, or query/ and gallery/; else every image of it."""
+    base = _folder(root)
+    parts = _own_parts(base, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
+    if parts is None:
+        return listing_of_files(base, _scan(base)[0]), None
+    listings, _ = _listings(base, {k: v for k, v in parts.items() if k in set().union(*TESTED)})
+    return _query_and_gallery(listings)
+
+
+def _listings(
+    base: Path, parts: Mapping[str, PathLike]
+) -> tuple[dict[str, Listing], tuple[str, ...]]:
     listings: dict[str, Listing] = {}
     notes: list[str] = []
     for name, place in parts.items():
         where = _folder(base / place)
         if not where.is_relative_to(base):
             raise ValueError(f"the folder of {name} must lie under {base}, got {where}")
-        scan = _scan(where)
-        notes += scan.notes
+        found, remarks = _scan(where)
+        notes += remarks
         prefix = where.relative_to(base)
-        files = [((prefix / file).as_posix(), label) for file, label in scan.files]
+        files = [((prefix / file).as_posix(), label) for file, label in found]
         listings[name] = listing_of_files(base, files)
-    return splits_of_parts(listings, str(root), tuple(notes))
+    return listings, tuple(notes)
 
 
-def splits_of_parts(parts: dict[str, Listing], name: str, notes: tuple[str, ...] = ()) -> Splits:
-    """The splits of listings by the name of their part; query and gallery get one class table."""
-    query, gallery = parts.get("test"), None
-    if query is None:
-        query, gallery = parts["query"], parts["gallery"]
-        classes = tuple(sorted({*query.classes, *gallery.classes}))
-        query, gallery = _relabelled(query, classes), _relabelled(gallery, classes)
-    made = Splits(parts["train"], query, gallery, parts.get("validation"), name, notes)
-    return require_usable(made)
+def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing | None]:
+    """Query and gallery with one table of classes; or the test part, which is its own gallery."""
+    if "test" in parts:
+        return parts["test"], None
+    query, gallery = parts["query"], parts["gallery"]
+    classes = tuple(sorted({*query.classes, *gallery.classes}))
+    return _relabeled(query, classes), _relabeled(gallery, classes)
 
 
-def _relabelled(listing: Listing, classes: tuple[str, ...]) -> Listing:
-    place = {name: i for i, name in enumerate(classes)}
-    number = np.array([place[name] for name in listing.classes], dtype=np.int64)
-    return replace(listing, labels=number[listing.labels], classes=classes)
+def _relabeled(listing: Listing, classes: tuple[str, ...]) -> Listing:
+    number = {name: i for i, name in enumerate(classes)}
+    new = np.array([number[name] for name in listing.classes], dtype=np.int64)
+    return replace(listing, labels=new[listing.labels], classes=classes)
 
 
-def _own_parts(base: Path, otherwise: str) -> dict[str, Path] | None:
-    """The folder of each part where the sub-folders are called so; None where they are classes.
+def _own_parts(
+    base: Path, layouts: Collection[set[str]], otherwise: str
+) -> dict[str, PathLike] | None:
+    """The folder of each part where the sub-folders are named so; None where they are classes.
 
     Args:
         otherwise: what to do, besides renaming, about names that are neither.
     """
-    found = {entry.name: Path(entry.path) for entry in _entries(base) if _is_folder(entry)}
-    parts = {ALSO_CALLED.get(name, name): place for name, place in found.items()}
-    if len(parts) == len(found) and parts.keys() - {"validation"} in LAYOUTS:
+    found = [entry for entry in _entries(base) if _is_folder(entry)]
+    names = [ALSO_CALLED.get(entry.name.lower(), entry.name.lower()) for entry in found]
+    parts: dict[str, PathLike] = {
+        name: entry.path for name, entry in zip(names, found, strict=True)
+    }
+    # A lone folder `test` may be the only class.
+    alone = len(found) == 1 and not _holds_classes(found[0].path)
+    if len(parts) == len(found) and parts.keys() - {"validation"} in layouts and not alone:
         return parts
-    if "train" in found and found.keys() & BESIDE_TRAIN and _holds_classes(found["train"]):
+    meant = [entry for name, entry in zip(names, found, strict=True) if name in PARTS]
+    if len(meant) > 1 and any(_holds_classes(entry.path) for entry in meant):
         raise ValueError(
-            "expected the sub-folders train and test, or train, query and gallery (validation if "
-            f"wanted), got {_some(found)} in {base}: rename them, or {otherwise}"
+            "expected the sub-folders train and test, or train, query and gallery (and optionally "
+            f"validation), got {_some(entry.name for entry in found)} in {printable(base)}: rename "
+            f"them, or {otherwise}"
         )
     return None
 
 
-def _holds_classes(place: Path) -> bool:
-    """Whether a folder has folders and no picture of its own, which a class would have."""
+def _holds_classes(place: str) -> bool:
+    """Whether a folder has folders and no image of its own, which a class would have."""
     entries = _entries(place)
     folders = [entry for entry in entries if _is_folder(entry)]
-    return bool(folders) and not any(_is_picture(e.path) for e in entries if e not in folders)
+    return bool(folders) and not any(_is_image(e.path) for e in entries if e not in folders)
 
 
-def _folder(path: str | os.PathLike[str]) -> Path:
+def _folder(path: PathLike) -> Path:
     base = Path(os.path.abspath(os.path.expanduser(path)))
-    if not base.exists():
-        raise ValueError(f"there is no folder {base}: give one with a sub-folder per class")
     if not base.is_dir():
-        raise ValueError(f"{base} is a file: give a folder with a sub-folder per class")
+        what = "is a file" if base.exists() else "does not exist"
+        raise ValueError(f"{printable(base)} {what}: give a folder with a sub-folder per class")
     return base
 
 
-def _entries(base: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
-    """What is in a folder and not hidden, by name."""
+def _entries(base: PathLike) -> list[os.DirEntry[str]]:
+    """The entries of a folder that are not hidden, by name."""
     try:
         with os.scandir(base) as found:
             kept = [e for e in found if not e.name.startswith(".") and e.name not in CLUTTER]
     except OSError as error:
-        raise ValueError(f"cannot look into the folder {base}: {error.strerror}") from error
+        raise ValueError(f"cannot read the folder {printable(base)}: {error.strerror}") from error
     return sorted(kept, key=lambda entry: entry.name)
 
 
-def _scan(base: Path) -> Scan:
+def _scan(base: Path) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+    """(name under the folder, class) of every image, and notes on what was ignored."""
     entries = _entries(base)
     files: list[tuple[str, str]] = []
     empty, others = [], Counter[str]()
     for entry in entries:
         if _is_folder(entry):
             inside = list(_files(entry.path, frozenset({os.path.realpath(base)})))
-            pictures = [path for path in inside if _is_picture(path)]
-            others.update(_suffix(path) for path in inside if not _is_picture(path))
-            files += [(Path(path).relative_to(base).as_posix(), entry.name) for path in pictures]
-            if not pictures:
+            images = [path for path in inside if _is_image(path)]
+            others.update(_suffix(path) for path in inside if not _is_image(path))
+            files += [(Path(path).relative_to(base).as_posix(), entry.name) for path in images]
+            if not images:
                 empty.append(entry.name)
     if not files:
-        loose = sum(_is_picture(entry.path) for entry in entries if not _is_folder(entry))
-        raise ValueError(_nothing(base, loose, others))
+        loose = sum(_is_image(entry.path) for entry in entries if not _is_folder(entry))
+        raise ValueError(_no_images(base, loose, others))
     notes = []
     if empty:
-        notes.append(f"{len(empty)} folders hold no picture and are left out: {_some(empty)}.")
+        notes.append(f"{len(empty)} folders hold no image and are ignored: {_some(empty)}.")
     if others:
-        kinds = _some(f"{n} {suffix}" for suffix, n in others.most_common())
-        notes.append(f"{others.total()} files are no pictures by their name: {kinds}.")
-    return Scan(files, tuple(notes))
+        notes.append(f"{others.total()} files are not images by their name: {_kinds(others)}.")
+    return files, tuple(notes)
 
 
 def _files(place: str, above: frozenset[str]) -> Iterator[str]:
@@ -183,18 +194,18 @@ def _files(place: str, above: frozenset[str]) -> Iterator[str]:
     for entry in _entries(place):
         if _is_folder(entry):
             yield from _files(entry.path, above | {real})
-        elif entry.is_symlink() or entry.is_file():  # a broken link is named when it is read
+        elif entry.is_symlink() or entry.is_file():  # a broken link is reported when it is read
             yield entry.path
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads round in a circle
+    except OSError:  # a circular link
         return False
 
 
-def _is_picture(path: str) -> bool:
+def _is_image(path: str) -> bool:
     return _suffix(path) in SUFFIXES
 
 
@@ -202,16 +213,117 @@ def _suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower() or "without suffix"
 
 
-def _nothing(base: Path, loose: int, others: Counter[str]) -> str:
-    want = "expected a sub-folder per class with pictures inside"
+def _no_images(base: Path, loose: int, others: Counter[str]) -> str:
+    want, where = "expected a sub-folder per class with images inside", printable(base)
     if loose:
-        return f"{want}, got {loose} pictures directly in {base}: move each class to its own folder"
+        return f"{want}, got {loose} images directly in {where}: move each class to its own folder"
     if others:
-        kinds = _some(f"{n} {suffix}" for suffix, n in others.most_common())
-        return f"{want}, got only other files in {base} ({kinds}): convert them to JPEG or PNG"
-    return f"{want}, got nothing in {base}: add pictures or give another folder"
+        kinds = _kinds(others)
+        return f"{want}, got only other files in {where} ({kinds}): convert them to JPEG or PNG"
+    return f"{want}, got nothing in {where}: add images or give another folder"
 
 
-def _some(words: Iterable[str], most: int = 5) -> str:
-    words = list(words)
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if words[most:] else "")
+def _kinds(suffixes: Counter[str]) -> str:
+    return _some(f"{n} {suffix}" for suffix, n in suffixes.most_common())
+
+
+def _some(names: Iterable[str], most: int = 5) -> str:
+    names = [printable(name) for name in names]
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")
+
+
+def open_table(
+    path: PathLike, rule: ClassSplit | None = None, root: PathLike | None = None
+) -> Splits:
+    """The splits of a CSV: as its column `split` says, else by the rule.
+
+    Args:
+        path: the CSV.
+        rule: how classes are split where there is no column `split`.
+        root: the folder that the paths are relative to and stay inside; default: the CSV's own.
+    """
+    file = Path(os.path.abspath(os.path.expanduser(path)))
+    base = file.parent if root is None else Path(os.path.abspath(os.path.expanduser(root)))
+    if not base.is_dir():
+        raise ValueError(
+            f"there is no folder {base}: split.root is where the paths of {file} start"
+        )
+    parts = _table(file, base, "name the folder that holds all images with --set split.root=DIR")
+    if set(parts) == {""}:
+        return (rule or ClassSplit())(parts[""], str(path))
+    if rule is not None:
+        raise ValueError(f"{file.name} has a column split, so a rule for classes cannot be used")
+    if set(parts) - {"validation"} not in LAYOUTS:
+        raise ValueError(
+            f"the column split of {file.name} must name train and test, or train, query and "
+            f"gallery (and optionally validation), got {', '.join(sorted(parts))}"
+        )
+    query, gallery = _query_and_gallery(parts)
+    splits = Splits(parts["train"], query, gallery, parts.get("validation"), str(path))
+    return require_usable(splits)
+
+
+def open_test_table(path: PathLike) -> tuple[Listing, Listing | None]:
+    """Query and gallery of a CSV: as its column `split` says, else every image."""
+    file = Path(os.path.abspath(os.path.expanduser(path)))
+    parts = _table(file, file.parent, "put the CSV into a folder that holds all images")
+    if set(parts) == {""}:
+        return parts[""], None
+    if set(parts) - {"train", "validation"} not in TESTED:
+        raise ValueError(
+            f"the column split of {file.name} must name test, or query and gallery, got "
+            f"{', '.join(sorted(parts))}"
+        )
+    return _query_and_gallery(parts)
+
+
+def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
+    """The images of a CSV by their part, "" where there is no column `split`.
+
+    Args:
+        outside: what to do about a path that leads out of the base.
+    """
+    try:
+        with open(file, newline="", encoding="utf-8-sig") as stream:
+            lines = list(csv.reader(stream))
+    except OSError as error:
+        raise ValueError(f"cannot read {file}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{file} is not a CSV in UTF-8 ({error}): save it as one") from error
+    header = [word.strip().lower() for word in lines[0]] if lines else []
+    if header not in (["path", "label"], ["path", "label", "split"]):
+        raise ValueError(
+            f"{file.name} must start with the line path,label or path,label,split, "
+            f"got {printable(','.join(lines[0])) if lines else 'an empty file'}"
+        )
+    parts: dict[str, list[tuple[str, str]]] = {}
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        if not any(word.strip() for word in line):
+            continue
+        where = f"line {number} of {file.name}"
+        if len(line) != len(header):
+            raise ValueError(f"{where} must have {len(header)} columns, got {len(line)}")
+        name, label = _inside(line[0].strip(), base, where, outside), line[1].strip()
+        part = line[2].strip().lower() if len(line) == 3 else ""
+        if not label:
+            raise ValueError(f"{where} must have a label, got none for {printable(name)}")
+        if len(line) == 3 and part not in PARTS:
+            raise ValueError(f"{where} must have a split of {', '.join(PARTS)}, got {part!r}")
+        if name in seen:
+            raise ValueError(
+                f"{where} names {printable(name)} again, as line {seen[name]} does: keep one"
+            )
+        seen[name] = number
+        parts.setdefault(part, []).append((name, label))
+    if not parts:
+        raise ValueError(f"{file.name} must list images below its header, got none")
+    return {part: listing_of_files(base, files) for part, files in parts.items()}
+
+
+def _inside(text: str, base: Path, where: str, outside: str) -> str:
+    """The path under the root, with forward slashes."""
+    path = Path(os.path.normpath(base / text))
+    if not text or path == base or not path.is_relative_to(base):
+        raise ValueError(f"{where} must name a file under {base}, got {text!r}: {outside}")
+    return path.relative_to(base).as_posix()

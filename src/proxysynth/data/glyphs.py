@@ -1,38 +1,41 @@
-"""The embedded default: real glyphs from the fonts that matplotlib ships. Nothing to download.
+"""The embedded default: glyphs from the fonts that matplotlib ships. Nothing to download.
 
-One class per character, one picture per face, 32 x 32 grey, black ink on white. The characters of
-the test are others than those of training, so a model is asked for shapes it has never been taught.
+One class per character, one image per face, 32 x 32 gray, black on white. Training and test use
+different characters.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import unicodedata
 import warnings
 import zipfile
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
+from matplotlib import ft2font
+from matplotlib.ft2font import FT2Font
 from numpy.typing import NDArray
 
+from proxysynth.data.images import cache_folder, write_cache
+from proxysynth.data.listing import Listing, Splits, shuffled_names
 from proxysynth.values import digest
 
-from .alphabet import FACES, MIN_FACES, SIDE, alphabet, draw_characters
-from .cache_folder import cache_folder, keep
-from .listing import Listing, shuffled_names
-from .splits import Splits
-
-RECIPE = 1  # raised whenever the pictures change
+RECIPE = 1  # raised whenever the images change
 EXPECTED = "1d1b9a4302d3"  # fingerprint of glyphs() as this version draws it
 
 
 class Drawn(NamedTuple):
-    """The pictures of a set, those of training first."""
+    """The images of a set, the training images first."""
 
     codes: NDArray[np.int64]  # (n,) code points
-    faces: NDArray[np.int64]  # (n,) places in FACES
+    faces: NDArray[np.int64]  # (n,) indices into FACES
     pixels: NDArray[np.uint8]  # (n, 32, 32), paper is 255
 
     def part(self, which: slice) -> Drawn:
@@ -50,17 +53,17 @@ def glyphs(
     """Characters to train on and other characters to test on, the same on every call.
 
     Args:
-        train_classes: how many characters are seen in training.
-        test_classes: how many others are tested; they depend on `seed` and this number alone and
-            always have all sixteen faces, so that trainings of every size share one test.
+        train_classes: number of characters seen in training.
+        test_classes: number of unseen characters; they depend only on `seed` and this number and
+            always have all sixteen faces, so that training sets of any size share one test.
         seed: chooses the characters.
-        faces_per_class: pictures per seen character, 5 to 16. Some 500 distinct characters have
-            sixteen faces, three times as many have twelve; where a character has more faces than
-            asked for, it draws its own choice of them.
-        query_faces: so many faces of the unseen characters, drawn by `seed`, are looked up among
-            the pictures in the others; 0 looks every picture up among all the rest.
-        test_faces: classification instead: so many faces of the seen characters are tested, the
-            others trained on.
+        faces_per_class: images per seen character, 5 to 16. About 500 distinct characters have
+            sixteen faces, three times as many have twelve; of more faces than this, each character
+            draws its own choice.
+        query_faces: number of faces, drawn by `seed`, whose images are queries; the other faces are
+            the gallery. 0: every image is searched among all others.
+        test_faces: classification instead: number of faces of the seen characters that are tested;
+            the others are trained on.
     """
     asked = (train_classes, test_classes, seed, faces_per_class)
     if not MIN_FACES <= faces_per_class <= len(FACES):
@@ -69,7 +72,7 @@ def glyphs(
         )
     if min(train_classes, test_classes) < 2:
         raise ValueError(
-            "glyphs need at least 2 classes to train and 2 to test on, "
+            "glyphs need at least 2 train_classes and 2 test_classes, "
             f"got train_classes={train_classes} and test_classes={test_classes}"
         )
     _check_faces(faces_per_class, query_faces, test_faces)
@@ -90,9 +93,8 @@ def glyphs(
     found = splits.fingerprint()
     if asked == (100, 100, 0, 16) and found != EXPECTED:
         warnings.warn(
-            f"the glyphs drawn here have the hash {found}, not {EXPECTED}: matplotlib's fonts or "
-            "the renderer are of another version, so results may differ slightly from published "
-            "ones",
+            f"the glyphs have the fingerprint {found}, not {EXPECTED}: matplotlib's fonts have "
+            "changed, so results may differ slightly from published ones",
             stacklevel=2,
         )
     return splits
@@ -105,9 +107,9 @@ def _draw(train_classes: int, test_classes: int, seed: int, faces: int) -> Drawn
     rest = shuffled_names(have.keys() - set(test), seed)
     if len(test) < test_classes or len(rest) < train_classes:
         raise ValueError(
-            f"there are {len(complete)} characters of {len(FACES)} faces to test on and then "
-            f"{len(rest)} of {faces} faces to train on, got test_classes={test_classes} and "
-            f"train_classes={train_classes}: ask for fewer classes or fewer faces_per_class"
+            f"there are {len(complete)} characters with {len(FACES)} faces to test on and then "
+            f"{len(rest)} with {faces} faces to train on, got test_classes={test_classes} and "
+            f"train_classes={train_classes}: use fewer classes or fewer faces_per_class"
         )
     pairs = []
     for names, count in ((rest[:train_classes], faces), (test, len(FACES))):
@@ -122,7 +124,7 @@ def _draw(train_classes: int, test_classes: int, seed: int, faces: int) -> Drawn
 
 
 def _by_face(made: Drawn, count: int, seed: int) -> tuple[Listing, Listing]:
-    """The pictures in so many faces, and those in the others, with one table of classes."""
+    """The images in `count` faces, and those in the others, with one table of classes."""
     chosen = [FACES.index(face) for face in shuffled_names(FACES, seed)[:count]]
     listing, apart = _listing(made), np.isin(made.faces, chosen)
     return listing.take(np.flatnonzero(apart)), listing.take(np.flatnonzero(~apart))
@@ -131,18 +133,17 @@ def _by_face(made: Drawn, count: int, seed: int) -> tuple[Listing, Listing]:
 def _check_faces(faces_per_class: int, query_faces: int, test_faces: int) -> None:
     if query_faces and test_faces:
         raise ValueError(
-            "query_faces is for retrieval and test_faces for classification, got both: choose one"
+            "query_faces is for retrieval and test_faces for classification: choose one"
         )
     for name, count, of in (
         ("query_faces", query_faces, len(FACES)),
         ("test_faces", test_faces, faces_per_class),
     ):
         if not 0 <= count < of:
-            raise ValueError(f"{name} must be 0 to {of - 1}, so that others are left, got {count}")
+            raise ValueError(f"{name} must be in 0..{of - 1}, got {count}")
     if test_faces and faces_per_class < len(FACES):
         raise ValueError(
-            f"test_faces splits all {len(FACES)} faces, got faces_per_class={faces_per_class}: "
-            "leave that out"
+            f"test_faces needs all {len(FACES)} faces, got faces_per_class={faces_per_class}"
         )
 
 
@@ -161,11 +162,11 @@ def _listing(made: Drawn) -> Listing:
 def _write(path: Path, made: Drawn) -> None:
     file = io.BytesIO()
     np.savez(file, **made._asdict())
-    keep(path, [file.getbuffer()])
+    write_cache(path, [file.getbuffer()])
 
 
 def _read(path: Path, n: int) -> Drawn | None:
-    """A set from the cache, or None where there is none that is whole."""
+    """A set from the cache, or None if there is no intact one."""
     try:
         with np.load(path, allow_pickle=False) as kept:
             made = Drawn(**{name: kept[name] for name in Drawn._fields})
@@ -173,3 +174,201 @@ def _read(path: Path, n: int) -> Drawn | None:
         return None
     shapes = [part.shape for part in made]
     return made if shapes == [(n,), (n,), (n, SIDE, SIDE)] else None
+
+
+# Which characters: those that many faces draw, look-alikes kept once
+
+
+# Four families in regular, bold, italic and bold italic, as matplotlib names their files.
+FACES = tuple(
+    family + style
+    for family, styles in (
+        ("DejaVuSans", ("", "-Bold", "-Oblique", "-BoldOblique")),
+        ("DejaVuSansMono", ("", "-Bold", "-Oblique", "-BoldOblique")),
+        ("DejaVuSerif", ("", "-Bold", "-Italic", "-BoldItalic")),
+        ("STIXGeneral", ("", "Bol", "Italic", "BolIta")),
+    )
+    for style in styles
+)
+SIDE = 32  # pixels of an image's side
+EM = 28.0  # pixels per em: capitals are 20 high, with accents 27
+FIT = 30.0  # a wider or higher glyph is shrunk to this
+ALIKE = 0.05  # squared difference over squared ink below which two images are the same character
+MIN_FACES = 5  # a class needs a character that so many faces draw
+# Prefixes of Unicode categories: letters, numbers, punctuation, mathematics, currency. Neither lone
+# accents (Sk) nor box drawings and the like (So), which are the same in many faces.
+TEXT = ("L", "N", "P", "Sm", "Sc")
+
+
+@lru_cache(maxsize=len(FACES))
+def font(face: str) -> FT2Font:
+    path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{face}.ttf"
+    if not path.is_file():
+        raise ValueError(
+            f"matplotlib's font {face}.ttf is missing: reinstall matplotlib, or train on a folder "
+            "of images"
+        )
+    return open_font(path)
+
+
+def draw_characters(pairs: list[tuple[int, str]]) -> NDArray[np.uint8]:
+    """Images (n, 32, 32) of (code point, face) pairs; ink is 255."""
+    return draw([outline(font(face), code) for code, face in pairs], SIDE, EM, FIT)
+
+
+@lru_cache(maxsize=4)
+def alphabet(min_faces: int) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """(code point, its faces) of all characters that at least `min_faces` faces draw.
+
+    Characters drawn by more faces come first, then lower code points; one that looks like an
+    earlier one in DejaVu Sans (A, Alpha and the Cyrillic A) is skipped. So the characters with all
+    sixteen faces do not depend on `min_faces`.
+    """
+    faces: dict[int, list[str]] = {}
+    for face in FACES:
+        for code in characters(font(face)):
+            if unicodedata.category(chr(code)).startswith(TEXT):
+                faces.setdefault(code, []).append(face)
+    pool = [code for code, have in faces.items() if len(have) >= min_faces and FACES[0] in have]
+    pool.sort(key=lambda code: (-len(faces[code]), code))
+    pool = [code for code in pool if all(has_ink(font(face), code) for face in faces[code])]
+    return tuple((pool[i], tuple(faces[pool[i]])) for i in _distinct(pool))
+
+
+def _distinct(pool: list[int]) -> list[int]:
+    """Indices into `pool` of the characters that look like none before them."""
+    ink = draw_characters([(code, FACES[0]) for code in pool]).reshape(len(pool), -1)
+    # Sums of integers below 2^53: exact in float64, in any order.
+    ink = ink.astype(np.float64)
+    size = (ink * ink).sum(axis=1)
+    kept: list[int] = []
+    for i in range(len(pool)):
+        others = np.array(kept, dtype=np.int64)
+        apart = size[i] + size[others] - 2 * (ink[others] @ ink[i])
+        if not len(others) or np.all(apart >= ALIKE * np.maximum(size[i], size[others])):
+            kept.append(i)
+    return kept
+
+
+# Outlines to gray images, the same bytes on every machine. A font library's own bitmaps change with
+# its version and hinting, but outlines in font units are integers. They are drawn here with
+# arithmetic that rounds the same way everywhere: sixteen scan lines per row of pixels, exact
+# coverage along each line.
+
+
+LINES = 16  # scan lines per row of pixels
+CURVE_STEPS = 8  # line segments per curve: at 32 pixels more give the same image
+CHUNK = 64  # glyphs drawn at a time, to bound memory
+
+MOVE, LINE, QUADRATIC, CUBIC, CLOSE = 1, 2, 3, 4, 79  # matplotlib's path codes
+
+Segments = NDArray[np.float64]  # (s, 4): x0, y0, x1, y1, y upwards
+
+
+def open_font(path: str | os.PathLike[str]) -> ft2font.FT2Font:
+    """A font with its outlines in its own units."""
+    # Before 3.11, matplotlib by default squeezes outlines to an eighth of their width.
+    unsqueezed: dict[str, Any] = {}
+    if matplotlib.__version_info__ < (3, 11):
+        unsqueezed["hinting_factor"] = 1
+    return ft2font.FT2Font(os.fspath(path), **unsqueezed)
+
+
+def characters(font: ft2font.FT2Font) -> frozenset[int]:
+    return frozenset(font.get_charmap())
+
+
+def has_ink(font: ft2font.FT2Font, code_point: int) -> bool:
+    """Whether the glyph has an outline: a blank Braille cell has none."""
+    left, bottom, right, top = font.load_char(code_point, flags=_unscaled()).bbox
+    return right > left and top > bottom
+
+
+def outline(font: ft2font.FT2Font, code_point: int) -> Segments:
+    """The closed contours of a character as line segments, in units of the em."""
+    font.load_char(code_point, flags=_unscaled())
+    vertices, codes = font.get_path()
+    # matplotlib divides by 64 as if these were 26.6 fixed point; font units are not.
+    points = np.asarray(vertices, dtype=np.float64) * (64.0 / font.units_per_EM)
+    codes = np.asarray(codes)
+    places = np.arange(len(codes))
+    # Each entry starts where the previous one ended; a contour closes where it began.
+    begun = np.maximum.accumulate(np.where(codes == MOVE, places, 0))
+    closing = places[codes == CLOSE]
+    pieces = [np.concatenate([points[closing - 1], points[begun[closing]]], axis=1)]
+    for code, size in ((LINE, 1), (QUADRATIC, 2), (CUBIC, 3)):
+        first = places[codes == code].reshape(-1, size)[:, 0]
+        pieces.append(_pieces([points[first + i] for i in range(-1, size)]))
+    return np.concatenate(pieces)
+
+
+def draw(outlines: Sequence[Segments], side: int, em: float, fit: float) -> NDArray[np.uint8]:
+    """Images (n, side, side) of centered glyphs: ink is 255, paper 0.
+
+    Args:
+        em: pixels per em.
+        fit: the largest width or height in pixels; a larger glyph is shrunk to it.
+    """
+    made = np.zeros((len(outlines), side, side), dtype=np.uint8)
+    for start in range(0, len(outlines), CHUNK):
+        part = [_placed(o, side, em, fit) for o in outlines[start : start + CHUNK]]
+        made[start : start + len(part)] = _fill(part, side)
+    return made
+
+
+def _unscaled() -> Any:
+    """The flag for font units: in an enum since matplotlib 3.10, a constant before."""
+    flags = getattr(ft2font, "LoadFlags", None)
+    return flags.NO_SCALE if flags is not None else getattr(ft2font, "LOAD_NO_SCALE")  # noqa: B009
+
+
+def _pieces(control: list[NDArray[np.float64]]) -> Segments:
+    """Bezier curves, given by their control points (s, 2), as line segments."""
+    steps = 1 if len(control) == 2 else CURVE_STEPS
+    t = (np.arange(steps + 1) / steps)[:, None, None]
+    level = [point[None] for point in control]
+    while len(level) > 1:  # de Casteljau
+        level = [a + t * (b - a) for a, b in pairwise(level)]
+    along = level[0]
+    along[-1] = control[-1]  # exactly, or rounding would leave a gap in the contour
+    return np.concatenate([along[:-1], along[1:]], axis=2).reshape(-1, 4)
+
+
+def _placed(segments: Segments, side: int, em: float, fit: float) -> Segments:
+    """The outline in pixels, y downwards, its bounding box centred in the image."""
+    if not len(segments):
+        return segments
+    x, y = segments[:, 0], segments[:, 1]
+    width, height = x.max() - x.min(), y.max() - y.min()
+    scale = min(em, fit / max(width, height, 1e-9))
+    middle = np.array([(x.max() + x.min()) / 2, (y.max() + y.min()) / 2] * 2)
+    return (segments - middle) * (np.array([1.0, -1.0, 1.0, -1.0]) * scale) + side / 2
+
+
+def _fill(glyphs: Sequence[Segments], side: int) -> NDArray[np.uint8]:
+    """Coverage of each pixel by the inside of the outlines (non-zero winding), 0 to 255."""
+    owner = np.repeat(np.arange(len(glyphs)), [len(g) for g in glyphs])
+    x0, y0, x1, y1 = np.concatenate(glyphs).T if len(owner) else np.zeros((4, 0))
+    rows = side * LINES
+    # The scan lines j + 1/2 that a segment crosses, in units of a line.
+    low, high = np.minimum(y0, y1) * LINES, np.maximum(y0, y1) * LINES
+    first = np.clip(np.ceil(low - 0.5), 0, rows).astype(np.int64)
+    count = np.clip(np.ceil(high - 0.5), 0, rows).astype(np.int64) - first
+    piece = np.repeat(np.arange(len(owner)), count)
+    line = first[piece] + np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
+    t = ((line + 0.5) / LINES - y0[piece]) / (y1[piece] - y0[piece])
+    x = np.clip(x0[piece] + t * (x1[piece] - x0[piece]), 0, side)
+    turn = np.where(y1[piece] > y0[piece], 1.0, -1.0)
+    # A crossing at x covers everything to its right: its own pixel in part, later ones fully.
+    column = np.floor(x).astype(np.int64)
+    spot = (owner[piece] * rows + line) * (side + 2) + column
+    size = len(glyphs) * rows * (side + 2)
+    change = np.zeros(size)
+    change += np.bincount(spot, turn * (1 - (x - column)), size)
+    change += np.bincount(spot + 1, turn * (x - column), size)
+    winding = np.cumsum(change.reshape(len(glyphs), side, LINES, side + 2), axis=-1)[..., :side]
+    covered = np.minimum(np.abs(winding, out=winding), 1.0, out=winding)
+    # Integers before the sum, so that its order does not matter; 1e-6 above the half, so that a
+    # half is rounded up even with a rounding error.
+    levels = np.floor(covered * 255 + (0.5 + 1e-6)).sum(axis=2)
+    return ((levels + LINES / 2) // LINES).astype(np.uint8)

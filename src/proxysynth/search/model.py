@@ -14,8 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from proxysynth.data import open_picture
-from proxysynth.data.transforms import resized
+from proxysynth.data.images import open_shrunk
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder
 from proxysynth.retrieval.similarity import unit
@@ -108,21 +107,20 @@ class ImageEmbedder:
         return unit(made.clone())
 
     def opened(self, image: Source) -> Picture:
-        """A file decoded and resized as when the model was tested; an image as it is.
+        """A file or an image decoded and shrunken; an array as it is.
 
         Raises:
-            UnreadablePicture: the file is not an image that can be decoded.
+            UnreadableImage: the file is not an image that can be decoded.
         """
-        if isinstance(image, (Image.Image, np.ndarray)):
+        if isinstance(image, np.ndarray):
             return image
-        if not isinstance(image, (str, os.PathLike)) and not hasattr(image, "read"):
+        known = isinstance(image, (str, os.PathLike, Image.Image)) or hasattr(image, "read")
+        if not known:
             raise ValueError(
                 "an image is a path, an open file, a Pillow image or a uint8 array, got "
                 f"{type(image).__name__}"
             )
-        side = self.identity.shrink
-        made = open_picture(image, at_least=2 * side or None)
-        return resized(made, side) if side and min(made.size) > side else made
+        return open_shrunk(image, self.identity.shrink)
 
 
 def open_model(name: str | os.PathLike[str], device: str | None = None) -> ImageEmbedder:

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from proxysynth.data import PIXELS, CenterCrop, open_picture
-from proxysynth.data.picture_cache import shrunken
-from proxysynth.data.pictures import to_rgb
+from proxysynth.data import PIXELS, CenterCrop
+from proxysynth.data.images import open_shrunk
 from proxysynth.errors import TrainingFailed
 from proxysynth.models.embedder import Embedder
 from proxysynth.training.checkpoint import Checkpoints
@@ -90,18 +89,15 @@ class Trained:
         if image.mode != pixels.mode:
             image = image.convert(pixels.mode)
         made = self.transform(image)
-        return pixels.numbers(made.reshape(*made.shape[:2], pixels.channels))
+        return pixels.normalize(made.reshape(*made.shape[:2], pixels.channels))
 
     def _opened(self, picture: Picture) -> Image.Image:
-        if isinstance(picture, (str, os.PathLike)):
-            # Shrunken as the cache of the training does it, so that a file has one embedding.
-            side = self.run.cache_side
-            side = self.recorded.short_side if side is None else side
-            return Image.fromarray(shrunken(picture, side)) if side else open_picture(picture)
-        if isinstance(picture, Image.Image):
-            return picture if picture.mode == "L" else to_rgb(picture)
+        side = self.run.cache_side
+        side = self.recorded.short_side if side is None else side
+        if isinstance(picture, (str, os.PathLike, Image.Image)):
+            return open_shrunk(picture, side)
         if _is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size:
-            return Image.fromarray(picture)
+            return open_shrunk(Image.fromarray(picture), side)
         got = type(picture).__name__
         if isinstance(picture, np.ndarray):
             got = f"{picture.dtype} {picture.shape}"

@@ -10,11 +10,11 @@ from proxysynth.data import (
     PIXELS,
     AsIs,
     CenterCrop,
+    ImageCache,
     Listing,
     Loader,
     MPerClass,
     PadCrop,
-    PictureCache,
     RandomResizedCrop,
     Sampler,
     Shuffled,
@@ -22,11 +22,11 @@ from proxysynth.data import (
     Transform,
     check_splits,
     open_data,
-    spread,
+    stratified_subset,
     with_fold,
     with_validation,
 )
-from proxysynth.data.splits import require_usable
+from proxysynth.data.listing import require_usable
 from proxysynth.models.backbones import make_embedder
 from proxysynth.models.embedder import Embedder
 from proxysynth.training.progress import Progress
@@ -86,7 +86,7 @@ def prepare(
 def usable(
     splits: Splits,
     run: Run,
-    cache: PictureCache | None,
+    cache: ImageCache | None,
     resources: Resources,
     progress: Progress,
 ) -> Splits:
@@ -100,7 +100,7 @@ def usable(
                 cache,
                 resources.loader_workers,
                 progress=lambda *_: tick(1, ""),
-                tell=progress.say,
+                say=progress.say,
             )
     if run.report_epoch != "best":
         return splits
@@ -133,7 +133,7 @@ def open_splits(run: Run) -> Splits:
 
 
 def _fewer(listing: Listing, count: int) -> Listing:
-    return listing if count >= len(listing) else listing.take(spread(listing, count))
+    return listing if count >= len(listing) else listing.take(stratified_subset(listing, count))
 
 
 def make_network(run: Run, side: int | None, trained: bool = False) -> Embedder:
@@ -177,9 +177,9 @@ def _require_large_enough(net: Embedder, backbone: str) -> None:
         net.train(mode)
 
 
-def make_cache(run: Run, net: Embedder, resources: Resources) -> PictureCache | None:
+def make_cache(run: Run, net: Embedder, resources: Resources) -> ImageCache | None:
     side = resized_side(run, net.image_size) if run.cache_side is None else run.cache_side
-    return PictureCache(side, disk=resources.cache_disk) if side else None
+    return ImageCache(side, disk=resources.cache_disk) if side else None
 
 
 def training_transform(run: Run, net: Embedder, listing: Listing) -> Transform:

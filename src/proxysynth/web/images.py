@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from PIL import Image
 
-from proxysynth.data.pictures import FORMATS, UnreadablePicture, open_picture
+from proxysynth.data.images import FORMATS, UnreadableImage, open_image
 from proxysynth.search.model import ImageEmbedder
 from proxysynth.training.load import Picture
 
@@ -38,14 +38,14 @@ def decode_upload(file: BinaryIO, limits: Limits, embedder: ImageEmbedder) -> Pi
     file.seek(0)
     try:
         return embedder.opened(file)
-    except UnreadablePicture as error:
+    except UnreadableImage as error:
         raise Refused(415, f"the file is not an image that can be read: {error.reason}") from error
 
 
 def check_pixels(file: BinaryIO, limits: Limits) -> None:
     """Refuse an image that would be too large once decoded, by its header alone.
 
-    A file without a readable header is left for `open_picture`, which says what it is.
+    A file without a readable header is left for `open_image`, which says what it is.
     """
     file.seek(0)
     Image.init()
@@ -82,8 +82,8 @@ def encoded_image(root: Path, path: str, side: int, limits: Limits) -> bytes:
         check_pixels(file, limits)
         file.seek(0)
         try:
-            image = open_picture(file, at_least=2 * side)
-        except UnreadablePicture as error:
+            image = open_image(file, at_least=2 * side)
+        except UnreadableImage as error:
             reason = f"the image {path} cannot be shown: {error.reason}"
             raise Refused(404, reason) from error
     image.info.clear()  # otherwise comments and profiles would be written

@@ -1,21 +1,29 @@
-"""What holds for every benchmark, each in a small imitation of its layout."""
+import dataclasses
+import json
 
 import pytest
 
 from benchmark_imitations import MAKERS, cub200, save_picture
-from proxysynth.data import CATALOGUE, check_splits, open_benchmark, open_data
+from proxysynth.data import (
+    BENCHMARKS,
+    CATALOG,
+    catalog_rows,
+    check_splits,
+    open_benchmark,
+    open_data,
+)
 from proxysynth.data.benchmarks.opening import READERS
 
 
 def test_every_benchmark_has_an_imitation():
-    assert set(MAKERS) == set(CATALOGUE) == set(READERS)
+    assert set(MAKERS) == set(CATALOG) == set(READERS)
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_complete_copy(tmp_path, monkeypatch, name):
     root = MAKERS[name](tmp_path, monkeypatch)
     splits = open_data(f"{name}:{root}")
-    entry = CATALOGUE[name]
+    entry = CATALOG[name]
     found = {"train": splits.train, "query": splits.query, "test": splits.query}
     found["gallery"] = splits.gallery
     for part, count in entry.pictures.items():
@@ -30,19 +38,19 @@ def test_a_complete_copy(tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_another_number_than_published(tmp_path, monkeypatch, name):
-    entry = CATALOGUE[name]
+    entry = CATALOG[name]
     root = MAKERS[name](tmp_path, monkeypatch)
-    made = CATALOGUE[name].pictures["train"]
-    monkeypatch.setitem(CATALOGUE, name, entry)
+    made = CATALOG[name].pictures["train"]
+    monkeypatch.setitem(CATALOG, name, entry)
     with pytest.raises(ValueError) as caught:
         open_data(f"{name}:{root}")
     text = str(caught.value)
     assert "incomplete" in text
-    assert f"of {entry.pictures['train']:,} train pictures" in text
+    assert f"of {entry.pictures['train']:,} train images" in text
     assert "incomplete=True" in text
     assert "\n" not in text
     if name in ("cub200", "cars196"):  # these few classes are all of the published first half
-        with pytest.raises(ValueError, match="testing needs pictures of at least 2 unseen"):
+        with pytest.raises(ValueError, match="testing needs images of at least 2 unseen"):
             open_data(f"{name}:{root}", incomplete=True)
     else:
         splits = open_data(f"{name}:{root}", incomplete=True)
@@ -54,12 +62,12 @@ def test_another_number_than_published(tmp_path, monkeypatch, name):
 def test_wrong_roots(tmp_path, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
-    title = CATALOGUE[name].title
+    title = CATALOG[name].title
     for root, words in (
         (tmp_path / "none", "does not exist"),
         (tmp_path / "file", "is a file"),
         (tmp_path / "empty", f"holds no copy of {title}"),
-        ("", f"say where {title} lies"),
+        ("", "needs the folder"),
     ):
         with pytest.raises(ValueError, match=words) as caught:
             open_data(f"{name}:{root}")
@@ -70,7 +78,7 @@ def test_wrong_roots(tmp_path, name):
 def test_a_label_file_that_names_a_missing_picture(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     (root / "images" / "003.Crow" / "1.jpg").unlink()
-    words = r"5 of 6 test pictures, images.txt names images/003.Crow/1.jpg which is not there: down"
+    words = r"5 of 6 test images, images.txt names images/003.Crow/1.jpg which is not there: down"
     with pytest.raises(ValueError, match=words):
         open_data(f"cub200:{root}")
     (root / "images" / "003.Crow" / "2.jpg").unlink()
@@ -79,7 +87,7 @@ def test_a_label_file_that_names_a_missing_picture(tmp_path, monkeypatch):
     splits = open_data(f"cub200:{root}", incomplete=True)
     assert splits.test.names[:2] == ("images/003.Crow/0.jpg", "images/003.Crow/3.jpg")
     assert splits.notes == (
-        "The copy of CUB-200-2011 is incomplete: 5 of 5 train pictures, 4 of 6 test pictures.",
+        "The copy of CUB-200-2011 is incomplete: 5 of 5 train images, 4 of 6 test images.",
     )
 
 
@@ -87,7 +95,7 @@ def test_a_class_without_pictures_goes(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     for path in (root / "images" / "001.Auk").iterdir():
         path.unlink()
-    words = "2 of 5 train pictures of 1 instead of 2 classes"
+    words = "2 of 5 train images of 1 instead of 2 classes"
     with pytest.raises(ValueError, match=words):
         open_data(f"cub200:{root}")
     with pytest.raises(ValueError, match="at least 2 seen classes, got 1"):
@@ -100,7 +108,7 @@ def test_a_half_unpacked_archive(tmp_path, monkeypatch):
     (root / "images").rename(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match=r"0 of 5 train.*unpack .*CUB_200_2011.tgz first"):
         open_data(f"cub200:{tmp_path}")
-    with pytest.raises(ValueError, match=r"no picture of CUB-200-2011: unpack .*tgz first"):
+    with pytest.raises(ValueError, match=r"no image of CUB-200-2011: unpack .*tgz first"):
         open_data(f"cub200:{tmp_path}", incomplete=True)
 
 
@@ -129,3 +137,54 @@ def test_options(tmp_path, monkeypatch):
         open_benchmark("cub", root)
     with pytest.raises(ValueError, match="write cub200:ROOT"):
         open_data("cub200")
+
+
+# The paper's section C.1, and the sets' own pages: pictures and classes of each part.
+PUBLISHED = {
+    "cub200": [(5864, 100), (5924, 100)],
+    "cars196": [(8054, 98), (8131, 98)],
+    "sop": [(59551, 11318), (60502, 11316)],
+    "inshop": [(25882, 3997), (14218, 3985), (12612, 3985)],
+    "cifar10": [(50000, 10), (10000, 10)],
+    "cifar100": [(50000, 100), (10000, 100)],
+    "svhn": [(73257, 10), (26032, 10)],
+    "tiny_imagenet": [(100000, 200), (10000, 200)],
+}
+
+
+def test_the_counts_are_those_published():
+    found = {
+        name: list(zip(entry.pictures.values(), entry.classes.values(), strict=True))
+        for name, entry in CATALOG.items()
+    }
+    assert found == PUBLISHED
+    assert sum(CATALOG["cub200"].pictures.values()) == 11_788
+    assert sum(CATALOG["cars196"].pictures.values()) == 16_185
+    assert sum(CATALOG["sop"].pictures.values()) == 120_053
+    assert sum(CATALOG["inshop"].pictures.values()) == 52_712
+
+
+def test_the_misprint_is_noted():
+    assert "28,760" in CATALOG["inshop"].note
+    assert "26,830" in CATALOG["inshop"].note
+    pictures = CATALOG["inshop"].pictures
+    assert pictures["query"] + pictures["gallery"] == 26_830
+
+
+def test_every_entry_has_a_reader_and_says_where_it_comes_from():
+    assert set(CATALOG) == set(READERS) == set(BENCHMARKS)
+    for name, entry in CATALOG.items():
+        assert entry.name == name
+        assert set(entry.pictures) == set(entry.classes)
+        assert entry.published.startswith("http")
+        for field in ("title", "needs", "licence", "size"):
+            assert getattr(entry, field)
+
+
+def test_rows_are_plain_values():
+    rows = catalog_rows()
+    assert [row["name"] for row in rows] == list(CATALOG)
+    assert json.loads(json.dumps(rows)) == rows
+    first = dataclasses.asdict(CATALOG["cub200"])
+    assert all(rows[0][key] == list(first[key]) if key == "needs" else rows[0][key] == first[key]
+               for key in rows[0])  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import sqrt
 
 import pytest
-
-from proxysynth.data.benchmarks.catalogue import CATALOGUE
 from proxysynth.data.protocol_transforms import MLRC, MLRC_AS_PRINTED
+
+from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.transforms import CenterCrop, RandomResizedCrop
 from proxysynth.paper.claims.departures import CONTRADICTIONS, DIFFERENCES
 from proxysynth.paper.scale import SCALES
@@ -26,13 +26,13 @@ COUNTS = {
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_data_sets_have_the_stated_counts(name: str) -> None:
-    entry = CATALOGUE[name]
+    entry = CATALOG[name]
     found = {part: (entry.pictures[part], entry.classes[part]) for part in entry.pictures}
     assert found == COUNTS[name]
 
 
 def test_the_parts_of_in_shop_do_not_add_up_to_the_stated_total() -> None:
-    parts = CATALOGUE["inshop"].pictures
+    parts = CATALOG["inshop"].pictures
     assert parts["query"] + parts["gallery"] == 26_830 != 28_760
     assert any("28,760" in text and "26,830" in text for text in CONTRADICTIONS)
 

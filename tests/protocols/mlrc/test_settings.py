@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from protocol_transforms import MLRC
 from proxysynth.data import RandomResizedCrop
-from proxysynth.data.protocol_transforms import MLRC
 from proxysynth.protocols.mlrc import SCALES, make_study, mlrc_run
 from proxysynth.training.run import Run
 from proxysynth.training.split import Split

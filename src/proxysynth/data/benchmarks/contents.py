@@ -1,32 +1,32 @@
-"""What a copy of a benchmark says it holds, and what of that is there."""
+"""What a copy of a benchmark claims to hold, and how much of that is there."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..listing import Listing
-from ..pictures import SUFFIXES
-from .catalogue import Benchmark
+from proxysynth.data.benchmarks.catalog import Benchmark
+from proxysynth.data.images import SUFFIXES
+from proxysynth.data.listing import Listing
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """A copy as its own label files describe it, whether or not every picture is there.
+    """A copy as its own label files describe it, whether or not every image is there.
 
     Args:
         base: the folder of the copy; all names below are under it.
-        parts: the pictures of train and test, or of train, query and gallery.
-        labels: for each part the file that names its pictures; "" where folders do.
+        parts: the images of train and test, or of train, query and gallery.
+        labels: for each part the file that names its images; "" where folders do.
         files: label files, which a shrunken copy needs too.
-        folders: where its pictures lie, and nothing else should.
-        missing: files of many pictures each, or folders, that are not there.
-        damaged: files of many pictures each that cannot be read, with a sentence that says why.
+        folders: where its images lie, and nothing else should.
+        missing: folders, or files of many images each, that are not there.
+        damaged: files of many images each that cannot be read, with the reason.
     """
 
     base: Path
@@ -37,12 +37,78 @@ class Contents:
     missing: tuple[str, ...] = ()
     damaged: tuple[tuple[str, str], ...] = ()
 
+    def present(self) -> dict[str, Listing]:
+        """The listings without the images that are not there."""
+        found = {}
+        for part, listing in self.parts.items():
+            there = _exist(listing)
+            found[part] = listing if there.all() else listing.take(np.flatnonzero(there))
+        return found
+
+    def missing_images(self) -> list[tuple[str, str]]:
+        """Each image that is not there, and the file that names it."""
+        return [
+            (listing.names[i], self.labels.get(part, ""))
+            for part, listing in self.parts.items()
+            for i in np.flatnonzero(~_exist(listing))
+        ]
+
+    def extra_files(self) -> list[str]:
+        """Files in the image folders that no label file names; hidden ones are ignored."""
+        named = {name for part in self.parts.values() for name in part.names}
+        extra = []
+        for folder in self.folders:
+            for place, inner, files in os.walk(self.base / folder):
+                inner[:] = sorted(name for name in inner if not name.startswith("."))
+                under = Path(place).relative_to(self.base)
+                names = ((under / file).as_posix() for file in files if not file.startswith("."))
+                extra += sorted(name for name in names if name not in named)
+        return extra
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Images and classes of each part, as pairs: found, published."""
+
+    pictures: dict[str, tuple[int, int]]
+    classes: dict[str, tuple[int, int]]
+
+    @property
+    def complete(self) -> bool:
+        return all(found == published for found, published in self._pairs())
+
+    @property
+    def too_many(self) -> bool:
+        """Whether there is more than was published: then it is another set."""
+        return any(found > published for found, published in self._pairs())
+
+    def __str__(self) -> str:
+        counted = []
+        for part, (found, published) in self.pictures.items():
+            of, classes = self.classes[part]
+            few = f" of {of:,} instead of {classes:,} classes" if of != classes else ""
+            counted.append(f"{found:,} of {published:,} {part} images{few}")
+        return ", ".join(counted)
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        return [*self.pictures.values(), *self.classes.values()]
+
+
+def count(entry: Benchmark, parts: Mapping[str, Listing]) -> Counts:
+    """What these listings have of the benchmark; a class without an image does not count."""
+    return Counts(
+        {part: (len(parts[part]), n) for part, n in entry.pictures.items()},
+        {part: (len(np.unique(parts[part].labels)), n) for part, n in entry.classes.items()},
+    )
+
 
 def copy_folder(entry: Benchmark, root: str | os.PathLike[str], wanted: Sequence[str]) -> Path:
     """The folder of the copy: `root` or one that its archive makes inside, with a wanted file."""
     text = os.fspath(root)
     if not text:
-        raise ValueError(f"say where {entry.title} lies: write {entry.name}:ROOT with its folder")
+        raise ValueError(
+            f"{entry.title} needs the folder of its files: write {entry.name}:ROOT with its folder"
+        )
     base = Path(os.path.abspath(os.path.expanduser(text)))
     if not base.is_dir():
         what = "is a file" if base.exists() else "does not exist"
@@ -72,44 +138,41 @@ def first_there(base: Path, names: Iterable[str]) -> str | None:
     return next((name for name in names if (base / name).exists()), None)
 
 
-def picture_files(folder: Path) -> list[str]:
-    """The pictures in a folder by name, hidden ones left out; none where it is not there."""
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return []
-    return [
+def image_files(folder: Path) -> list[str]:
+    """The names of the images in a folder, without hidden ones; none if it does not exist."""
+    return sorted(
         name
-        for name in names
+        for name in _files_in(folder)
         if os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
-    ]
+    )
 
 
 def class_folders(base: Path) -> list[tuple[str, list[str]]]:
-    """The sub-folders with pictures in them, by name, each with the names of these."""
+    """The sub-folders with images in them, by name, each with the names of these."""
     try:
         with os.scandir(base) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir())
     except OSError:
         return []
-    found = [(name, picture_files(base / name)) for name in names if not name.startswith(".")]
-    return [(name, pictures) for name, pictures in found if pictures]
+    found = [(name, image_files(base / name)) for name in names if not name.startswith(".")]
+    return [(name, images) for name, images in found if images]
 
 
-def labelled(base: Path, files: Sequence[tuple[str, str]], classes: Sequence[str]) -> Listing:
-    """A listing of (name, class) pairs in their order, labelled by the place of each class."""
-    place = {name: i for i, name in enumerate(classes)}
+def labeled(base: Path, files: Sequence[tuple[str, str]], classes: Iterable[str]) -> Listing:
+    """A listing of (name, class) pairs in their order, labeled by the position of each class."""
+    names = tuple(classes)
+    number = {name: i for i, name in enumerate(names)}
     return Listing(
         names=tuple(name for name, _ in files),
-        labels=np.array([place[label] for _, label in files], dtype=np.int64),
-        classes=tuple(classes),
+        labels=np.array([number[label] for _, label in files], dtype=np.int64),
+        classes=names,
         root=base,
     )
 
 
-def there(listing: Listing) -> NDArray[np.bool_]:
-    """Which pictures are there, (n,). Each folder is looked into once, which is many times faster
-    than to ask for each file."""
+def _exist(listing: Listing) -> NDArray[np.bool_]:
+    """Which images are there, (n,). Listing each folder once is many times faster than a stat of
+    each file."""
     if listing.root is None:
         return np.ones(len(listing), dtype=np.bool_)
     folders: dict[str, frozenset[str]] = {}
@@ -122,22 +185,9 @@ def there(listing: Listing) -> NDArray[np.bool_]:
     return found
 
 
-def extra_files(contents: Contents) -> list[str]:
-    """Files in the folders of pictures that no label file names; hidden ones are left out."""
-    named = {name for part in contents.parts.values() for name in part.names}
-    extra = []
-    for folder in contents.folders:
-        for place, inner, files in os.walk(contents.base / folder):
-            inner[:] = sorted(name for name in inner if not name.startswith("."))
-            under = Path(place).relative_to(contents.base)
-            names = ((under / file).as_posix() for file in files if not file.startswith("."))
-            extra += sorted(name for name in names if name not in named)
-    return extra
-
-
 def _files_in(folder: Path) -> frozenset[str]:
     try:
         with os.scandir(folder) as entries:
             return frozenset(entry.name for entry in entries if not entry.is_dir())
-    except OSError:  # not there, or not a folder: nothing in it is
+    except OSError:  # not there, or not a folder
         return frozenset()

@@ -1,34 +1,31 @@
-"""From a benchmark's name and folder to its splits, or one sentence about what is wrong."""
+"""From a benchmark's name and folder to its splits."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
-import numpy as np
-
+from proxysynth.data.benchmarks.arrays import CIFAR10, CIFAR100, read_cifar, read_svhn
+from proxysynth.data.benchmarks.catalog import CATALOG, Benchmark
+from proxysynth.data.benchmarks.contents import Contents, Counts, count, how_to_get
+from proxysynth.data.benchmarks.photographs import (
+    read_cars196,
+    read_cub200,
+    read_inshop,
+    read_sop,
+    read_tiny_imagenet,
+)
+from proxysynth.data.listing import Splits, require_usable
 from proxysynth.values import look_up
-
-from ..listing import Listing
-from ..splits import Splits, require_usable
-from .cars196 import read_cars196
-from .catalogue import CATALOGUE, Benchmark
-from .cifar import read_cifar10, read_cifar100
-from .contents import Contents, how_to_get, there
-from .cub200 import read_cub200
-from .inshop import read_inshop
-from .sop import read_sop
-from .svhn import read_svhn
-from .tally import Tally, tally
-from .tiny_imagenet import read_tiny_imagenet
 
 READERS: dict[str, Callable[[str | os.PathLike[str]], Contents]] = {
     "cub200": read_cub200,
     "cars196": read_cars196,
     "sop": read_sop,
     "inshop": read_inshop,
-    "cifar10": read_cifar10,
-    "cifar100": read_cifar100,
+    "cifar10": partial(read_cifar, CIFAR10),
+    "cifar100": partial(read_cifar, CIFAR100),
     "svhn": read_svhn,
     "tiny_imagenet": read_tiny_imagenet,
 }
@@ -38,26 +35,26 @@ def open_benchmark(name: str, root: str | os.PathLike[str], incomplete: bool = F
     """The splits of a benchmark, as in the paper's section C.1.
 
     Args:
-        name: a key of CATALOGUE.
-        root: the folder of the copy, or the one above.
-        incomplete: take what is there of an incomplete copy, with a note, instead of an error.
+        name: a key of CATALOG.
+        root: the folder of the copy, or its parent.
+        incomplete: accept an incomplete copy, with a note, instead of raising.
     """
     contents = read_contents(name, root)
-    return splits_of(contents, look_up(name, CATALOGUE, "benchmark"), incomplete)
+    return splits_of(contents, look_up(name, CATALOG, "benchmark"), incomplete)
 
 
 def read_contents(name: str, root: str | os.PathLike[str]) -> Contents:
-    """What the copy says it holds; each picture is named once."""
+    """What the copy claims to hold; each image is named once."""
     contents: Contents = look_up(name, READERS, "benchmark")(root)
     seen: set[str] = set()
     for part, listing in contents.parts.items():
-        for picture in listing.names:
-            if picture in seen:
+        for image in listing.names:
+            if image in seen:
                 raise ValueError(
-                    f"{contents.base / contents.labels.get(part, '')} names {picture} again, "
-                    "each picture must be named once: download it again"
+                    f"{contents.base / contents.labels.get(part, '')} names {image} again, "
+                    "each image must be named once: download it again"
                 )
-            seen.add(picture)
+            seen.add(image)
     return contents
 
 
@@ -65,66 +62,40 @@ def splits_of(contents: Contents, entry: Benchmark, incomplete: bool) -> Splits:
     """The splits of what is there, or an error where that is not the published set."""
     for _, reason in contents.damaged:
         raise ValueError(reason)
-    found = present_parts(contents)
-    count = tally(entry, found)
-    if count.too_many:
+    found = contents.present()
+    counts = count(entry, found)
+    if counts.too_many:
         raise ValueError(
-            f"{contents.base} is not {entry.title} as published, it has {count}: "
-            "remove what was added, or give it as a folder of your own"
+            f"{contents.base} is not {entry.title} as published, it has {counts}: "
+            "remove what was added, or use it as a folder of your own"
         )
-    if not count.complete and not incomplete:
-        raise ValueError(_incomplete(contents, entry, count))
+    if not counts.complete and not incomplete:
+        raise ValueError(_incomplete(contents, entry, counts))
     if not any(len(part) for part in found.values()):
         raise ValueError(
-            f"{contents.base} has no picture of {entry.title}: {how_to_get(entry, contents.base)}"
+            f"{contents.base} has no image of {entry.title}: {how_to_get(entry, contents.base)}"
         )
-    notes = () if count.complete else (f"The copy of {entry.title} is incomplete: {count}.",)
-    if "gallery" in found:
-        made = Splits(
-            found["train"].without_empty_classes(),
-            found["query"],
-            found["gallery"],
-            name=entry.name,
-            notes=notes,
-        )
-    elif entry.task == "classification":  # train and test share one table of classes
-        made = Splits(found["train"], found["test"], name=entry.name, notes=notes)
-    else:
-        train, test = (found[part].without_empty_classes() for part in ("train", "test"))
-        made = Splits(train, test, name=entry.name, notes=notes)
-    return require_usable(made)
+    notes = () if counts.complete else (f"The copy of {entry.title} is incomplete: {counts}.",)
+    train, test = found["train"], found.get("test")
+    if entry.task == "retrieval":  # for classification, train and test share one table of classes
+        train = train.without_empty_classes()
+        test = None if test is None else test.without_empty_classes()
+    query, gallery = (test, None) if test is not None else (found["query"], found["gallery"])
+    return require_usable(Splits(train, query, gallery, name=entry.name, notes=notes))
 
 
-def present_parts(contents: Contents) -> dict[str, Listing]:
-    """The listings without the pictures that are not there."""
-    found = {}
-    for part, listing in contents.parts.items():
-        here = there(listing)
-        found[part] = listing if here.all() else listing.take(np.flatnonzero(here))
-    return found
-
-
-def missing_pictures(contents: Contents) -> list[tuple[str, str]]:
-    """Each picture that is not there, and the file that names it."""
-    return [
-        (listing.names[i], contents.labels.get(part, ""))
-        for part, listing in contents.parts.items()
-        for i in np.flatnonzero(~there(listing))
-    ]
-
-
-def _incomplete(contents: Contents, entry: Benchmark, count: Tally) -> str:
-    pictures = missing_pictures(contents)
+def _incomplete(contents: Contents, entry: Benchmark, counts: Counts) -> str:
+    images = contents.missing_images()
+    why = ""
     if contents.missing:
         why = f", there is no {contents.base / contents.missing[0]}"
-    elif pictures:
-        name, file = pictures[0]
+    elif images:
+        name, file = images[0]
         why = f", {file} names {name} which is not there"
-        why += f", nor are {len(pictures) - 1:,} others" if pictures[1:] else ""
-    else:
-        why = ""
+        why += f", nor are {len(images) - 1:,} others" if images[1:] else ""
     return (
-        f"the copy of {entry.title} in {contents.base} is incomplete, it has {count}{why}: "
-        f"{how_to_get(entry, contents.base)}, or accept what is there, when training with --set "
-        "split.incomplete=true (in Python incomplete=True), else with --allow-incomplete"
+        f"the copy of {entry.title} in {contents.base} is incomplete, it has {counts}{why}: "
+        f"{how_to_get(entry, contents.base)}, or accept the copy as it is: --set "
+        "split.incomplete=true for training (in Python incomplete=True), --allow-incomplete for "
+        "`proxysynth data`"
     )

@@ -1,3 +1,4 @@
+import json
 import os
 
 import numpy as np
@@ -8,21 +9,146 @@ from benchmark_imitations import (
     MAKERS,
     cars196_folders,
     cars196_halves,
+    cifar10_binary,
     cub200,
     inshop,
     save_picture,
     sop,
+    svhn,
     tiny_imagenet,
 )
 from proxysynth.data import (
-    BadPictures,
+    CATALOG,
+    UnreadableImages,
     check_benchmark,
     open_data,
-    open_picture,
-    prepare,
+    open_image,
     prepare_benchmark,
 )
-from proxysynth.data.picture_cache import shrunken
+from proxysynth.data.benchmarks import copies
+from proxysynth.data.images import open_shrunk
+from proxysynth.values import encode
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_complete_copy(tmp_path, monkeypatch, name):
+    root = MAKERS[name](tmp_path, monkeypatch)
+    seen = []
+    report = check_benchmark(name, root, workers=2, progress=lambda *at: seen.append(at))
+    assert report.complete
+    assert report.accepted
+    assert report.missing == report.extra == report.unreadable == ()
+    assert report.pictures == {part: (n, n) for part, n in CATALOG[name].pictures.items()}
+    assert report.describe().splitlines()[-1] == "complete"
+    if CATALOG[name].side != 32:  # pictures in memory need no reading
+        total = sum(CATALOG[name].pictures.values())
+        assert seen == [(i, total) for i in range(1, total + 1)]
+    json.dumps(encode(report))
+
+
+def test_missing_extra_and_unreadable_files(tmp_path, monkeypatch):
+    root = cub200(tmp_path, monkeypatch)
+    birds = root / "images"
+    (birds / "001.Auk" / "0.jpg").unlink()
+    (birds / "003.Crow" / "2.jpg").write_text("<!DOCTYPE html><html>")
+    whole = (birds / "004.Dove" / "1.jpg").read_bytes()
+    (birds / "004.Dove" / "1.jpg").write_bytes(whole[: len(whole) // 2])
+    save_picture(birds / "005.Eider" / "mine.jpg")
+    (birds / "001.Auk" / "notes.txt").write_text("mine")
+    (birds / ".DS_Store").write_text("")
+    report = check_benchmark("cub200", root)
+    assert report.missing == ("images/001.Auk/0.jpg",)
+    assert report.extra == ("images/001.Auk/notes.txt", "images/005.Eider/mine.jpg")
+    assert [file for file, _ in report.unreadable] == [
+        "images/003.Crow/2.jpg",
+        "images/004.Dove/1.jpg",
+    ]
+    assert "HTML page" in report.unreadable[0][1]
+    assert report.pictures == {"train": (4, 5), "test": (6, 6)}
+    assert not report.complete
+    assert not report.accepted
+    text = report.describe()
+    assert "train: 4 of 5 images, 2 of 2 classes" in text
+    assert "missing: 1: images/001.Auk/0.jpg" in text
+    assert "extra: 2: images/001.Auk/notes.txt, images/005.Eider/mine.jpg" in text
+    assert "unreadable: 2: images/003.Crow/2.jpg (it is an HTML page" in text
+    assert text.splitlines()[-1] == "not complete"
+
+
+def test_an_incomplete_copy_is_accepted_only_when_told_to(tmp_path, monkeypatch):
+    root = cub200(tmp_path, monkeypatch)
+    page = root / "images" / "001.Auk" / "0.jpg"
+    page.unlink()
+    assert not check_benchmark("cub200", root).accepted
+    report = check_benchmark("cub200", root, allow_incomplete=True)
+    assert report.accepted
+    assert not report.complete
+    assert report.describe().splitlines()[-1] == "not complete, accepted"
+    page.write_text("<html>")  # what cannot be read is not accepted
+    assert not check_benchmark("cub200", root, allow_incomplete=True).accepted
+
+
+def test_extra_files_alone_do_no_harm(tmp_path, monkeypatch):
+    root = cub200(tmp_path, monkeypatch)
+    for i in range(7):
+        save_picture(root / "images" / "001.Auk" / f"extra{i}.jpg")
+    report = check_benchmark("cub200", root)
+    assert report.complete
+    assert report.accepted
+    assert "and 2 more" in report.describe()
+
+
+def test_files_of_many_pictures(tmp_path, monkeypatch):
+    root = cifar10_binary(tmp_path / "c", monkeypatch)
+    (root / "data_batch_4.bin").unlink()
+    (root / "data_batch_5.bin").write_bytes(b"\0" * 100)
+    report = check_benchmark("cifar10", root, allow_incomplete=True)
+    assert report.missing == ("data_batch_4.bin",)
+    assert [file for file, _ in report.unreadable] == ["data_batch_5.bin"]
+    assert report.pictures["train"] == (12, 20)
+    assert not report.accepted
+    root = svhn(tmp_path / "s", monkeypatch)
+    (root / "test_32x32.mat").unlink()
+    report = check_benchmark("svhn", root, allow_incomplete=True)
+    assert report.missing == ("test_32x32.mat",)
+    assert not report.accepted  # nothing to test on
+
+
+def test_more_than_was_published(tmp_path, monkeypatch):
+    root = MAKERS["tiny_imagenet"](tmp_path, monkeypatch)
+    save_picture(root / "train" / "n02124075" / "images" / "mine.jpg")
+    report = check_benchmark("tiny_imagenet", root, allow_incomplete=True)
+    assert report.pictures["train"] == (10, 9)
+    assert not report.accepted
+
+
+def test_the_note_of_the_misprint(tmp_path, monkeypatch):
+    report = check_benchmark("inshop", MAKERS["inshop"](tmp_path, monkeypatch))
+    assert "28,760" in report.describe()
+
+
+def test_no_copy_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="holds no copy of CUB-200-2011"):
+        check_benchmark("cub200", tmp_path)
+    with pytest.raises(ValueError, match="unknown benchmark 'birds'"):
+        check_benchmark("birds", tmp_path)
+
+
+def test_a_refusal_says_what_helps(tmp_path, monkeypatch):
+    root = cub200(tmp_path, monkeypatch)
+    (root / "images/003.Crow/2.jpg").unlink()
+    lacking = check_benchmark("cub200", root)
+    assert "accept it with --allow-incomplete" in lacking.refusal()
+    for bird in (*root.glob("images/003*/*"), *root.glob("images/004*/*")):
+        bird.unlink()
+    halved = check_benchmark("cub200", root, allow_incomplete=True)
+    assert not halved.accepted
+    assert "has no test images" in halved.refusal(allow_incomplete=True)
+    (root / "images/001.Auk/0.jpg").write_text("<!DOCTYPE html><html>")
+    page = check_benchmark("cub200", root, allow_incomplete=True).refusal(allow_incomplete=True)
+    assert "images/001.Auk/0.jpg (it is an HTML page" in page
+    assert "--allow-incomplete" not in page
+
 
 LAYOUTS = {
     "cub200": cub200,
@@ -52,7 +178,7 @@ def test_the_same_loader_reads_the_copy(tmp_path, monkeypatch, layout):
     assert (made.kept, made.unreadable, made.root) == (0, (), str(out))
     for part in parts(new):
         for i in range(len(part)):
-            assert min(open_picture(part.path(i)).size) == 20
+            assert min(open_image(part.path(i)).size) == 20
     assert check_benchmark(name, out).complete
     assert before == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
@@ -66,7 +192,7 @@ def test_pictures_are_resized_and_saved_well(tmp_path, monkeypatch):
     with Image.open(tmp_path / "out" / "images" / "001.Auk" / "0.jpg") as made:
         assert made.format == "JPEG"
         assert made.size == (150, 100)
-        near = np.abs(np.asarray(made).astype(int) - shrunken(picture, 100))
+        near = np.abs(np.asarray(made).astype(int) - open_shrunk(picture, 100))
         assert near.mean() < 1
         # The table that quality 95 stands for.
         other = tmp_path / "other.jpg"
@@ -97,8 +223,8 @@ def test_a_stop_and_another_start(tmp_path, monkeypatch):
         return real(path, side)
 
     with monkeypatch.context() as patch:
-        real = prepare._shrunken
-        patch.setattr(prepare, "_shrunken", stop)
+        real = copies._shrunken_file
+        patch.setattr(copies, "_shrunken_file", stop)
         with pytest.raises(KeyboardInterrupt):
             prepare_benchmark("cub200", root, out, side=20)
     there = {path: path.read_bytes() for path in out.rglob("*.jpg")}
@@ -123,7 +249,7 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
         return rename(source, target)
 
     rename = os.replace
-    monkeypatch.setattr(prepare.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(ValueError, match=r"cannot write .*\.jpg: no space left on device"):
         prepare_benchmark("cub200", root, out, side=20)
     assert not list(out.rglob("*.jpg"))
@@ -135,7 +261,7 @@ def test_unreadable_pictures_are_named_at_the_end(tmp_path, monkeypatch):
     page = root / "images" / "003.Crow" / "0.jpg"
     whole = page.read_bytes()
     page.write_text("<!DOCTYPE html>")
-    with pytest.raises(BadPictures, match="1 of 11 pictures cannot be read: .*HTML page"):
+    with pytest.raises(UnreadableImages, match="1 of 11 images cannot be read: .*HTML page"):
         prepare_benchmark("cub200", root, out, side=20)
     assert len(list(out.rglob("*.jpg"))) == 10
     made = prepare_benchmark("cub200", root, out, side=20, incomplete=True)
@@ -164,7 +290,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(root)
     with pytest.raises(ValueError, match="must lie outside of"):
         prepare_benchmark("cub200", root, tmp_path / "link" / "small")
-    with pytest.raises(ValueError, match="at least 1 pixel, got 0"):
+    with pytest.raises(ValueError, match="side must be >= 1"):
         prepare_benchmark("cub200", root, tmp_path / "out", side=0)
     save_picture(tmp_path / "mine" / "a.jpg")
     with pytest.raises(ValueError, match="has other files already"):
@@ -180,6 +306,6 @@ def test_sets_that_are_small_already(tmp_path, monkeypatch, name):
     with pytest.raises(ValueError, match="already, no larger than 256: use it as it is"):
         prepare_benchmark(name, root, tmp_path / "out")
     if name != "tiny_imagenet":
-        with pytest.raises(ValueError, match="not kept as pictures"):
+        with pytest.raises(ValueError, match="does not come as image files"):
             prepare_benchmark(name, root, tmp_path / "out", side=16)
     assert not (tmp_path / "out").exists()

@@ -1,14 +1,17 @@
 import numpy as np
 import pytest
+import scipy.io
 
 from benchmark_imitations import (
     CIFAR10,
     CIFAR100,
+    SVHN,
     cifar10_binary,
     cifar10_python,
     cifar100_binary,
     cifar100_python,
     python2_pickle,
+    svhn,
 )
 from proxysynth.data import PIXELS, AsIs, Loader, open_data
 
@@ -65,11 +68,11 @@ def test_the_folder_above_and_the_archive(tmp_path, monkeypatch):
 def test_a_missing_batch(tmp_path, monkeypatch, make):
     root = make(tmp_path, monkeypatch)
     next(root.glob("data_batch_3*")).unlink()
-    with pytest.raises(ValueError, match=r"16 of 20 train pictures.*data_batch_3.*incomplete=True"):
+    with pytest.raises(ValueError, match=r"16 of 20 train images.*data_batch_3.*incomplete=True"):
         open_data(f"cifar10:{root}")
     splits = open_data(f"cifar10:{root}", incomplete=True)
     assert len(splits.train) == 16
-    assert "16 of 20 train pictures" in splits.remarks()[0]
+    assert "16 of 20 train images" in splits.remarks()[0]
 
 
 def test_no_class_names(tmp_path, monkeypatch):
@@ -90,7 +93,7 @@ def test_damaged_files(tmp_path, monkeypatch, incomplete):
     whole = file.read_bytes()
     for data, words in (
         (whole[:-5], r"data_batch_2.bin has 12,287 bytes, not a multiple of 3,073"),
-        (b"\x07" + whole[1:], r"data_batch_2.bin must have labels below 2, picture 0 has 7"),
+        (b"\x07" + whole[1:], r"data_batch_2.bin must have labels below 2, image 0 has 7"),
         (b"<html>", r"not a multiple"),
     ):
         file.write_bytes(data)
@@ -127,3 +130,44 @@ def test_a_pickle_that_calls_is_not_run(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"data_batch_1 .*os.mkdir, which is never run"):
         open_data(f"cifar10:{root}")
     assert not trap.exists()
+
+
+def test_ten_is_the_digit_0(tmp_path, monkeypatch):
+    splits = open_data(f"svhn:{svhn(tmp_path, monkeypatch)}")
+    assert splits.train.classes == splits.test.classes == tuple("0123456789")
+    for listing, part in ((splits.train, "train"), (splits.test, "test")):
+        assert np.array_equal(listing.pixels, SVHN[part][0])
+        assert np.array_equal(listing.labels, SVHN[part][1])
+    raw = scipy.io.loadmat(tmp_path / "train_32x32.mat")
+    at = int(np.flatnonzero(raw["y"][:, 0] == 10)[0])
+    assert splits.train.labels[at] == 0
+    assert np.array_equal(splits.train.pixels[at], raw["X"][:, :, :, at])
+
+
+def test_a_missing_file(tmp_path, monkeypatch):
+    root = svhn(tmp_path, monkeypatch)
+    (root / "test_32x32.mat").unlink()
+    with pytest.raises(ValueError, match=r"0 of 11 test images.*test_32x32.mat"):
+        open_data(f"svhn:{root}")
+    with pytest.raises(ValueError, match="testing needs images"):
+        open_data(f"svhn:{root}", incomplete=True)
+
+
+def test_damaged_files_of_svhn(tmp_path, monkeypatch):
+    root = svhn(tmp_path, monkeypatch)
+    file = root / "train_32x32.mat"
+    file.write_bytes(file.read_bytes()[:5000])
+    with pytest.raises(ValueError, match=r"train_32x32.mat cannot be read") as caught:
+        open_data(f"svhn:{root}", incomplete=True)
+    assert "\n" not in str(caught.value)
+    good = np.zeros((32, 32, 3, 2), np.uint8)
+    for held, words in (
+        ({"X": good}, "must hold X and y, got X"),
+        ({"X": good, "y": np.ones((3, 1), np.uint8)}, r"must be uint8 \(32, 32, 3, 3\)"),
+        ({"X": good.astype(float), "y": np.ones((2, 1), np.uint8)}, "must be uint8"),
+        ({"X": good, "y": np.array([[1], [11]], np.uint8)}, "must lie in 1..10, got 1 to 11"),
+    ):
+        scipy.io.savemat(file, held)
+        with pytest.raises(ValueError, match=words) as caught:
+            open_data(f"svhn:{root}")
+        assert str(file) in str(caught.value)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .transforms import AsIs, CenterCrop, PadCrop, RandomResizedCrop, Transform
+from proxysynth.data.transforms import AsIs, CenterCrop, PadCrop, RandomResizedCrop, Transform
 
 
 class Pair(NamedTuple):

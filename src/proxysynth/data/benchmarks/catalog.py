@@ -1,12 +1,12 @@
-"""The benchmarks of the paper: what a copy must hold, where it is published, how much there is.
+"""The benchmarks of the paper: what a copy must hold, where it is published, how large it is.
 
-Splits and counts are those of the paper's section C.1; those of classification, its section D.4,
-are the sets' own.
+Splits and counts are those of the paper's section C.1; for classification (section D.4), the sets'
+own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 
@@ -15,20 +15,19 @@ class Benchmark:
     """A published data set.
 
     Args:
-        name: what a user writes before the colon of `name:ROOT`.
-        title: what its authors call it.
+        name: the part of `name:ROOT` before the colon.
+        title: the name its authors gave it.
         task: "retrieval" tests on classes that are not trained on, "classification" on the same.
         needs: files and folders that ROOT must hold.
         published: the page of its authors.
-        licence: what may be done with it, in a few words.
+        licence: a summary of its license.
         size: of the download.
-        pictures: how many each part has: train and test, or train, query and gallery.
-        classes: how many classes each part has.
-        folders: where its archives unpack to; ROOT may be such a folder or the one above.
-        archives: the names of its downloads, to tell a user who has not unpacked them yet.
+        pictures, classes: how many each part has: train and test, or train, query and gallery.
+        folders: where its archives unpack to; ROOT may be such a folder or its parent.
+        archives: the names of its downloads, to recognize one that was not unpacked.
         offered: whether that page still has them.
-        side: of its pictures, where all have one.
-        note: what a user should know.
+        side: of its images in pixels, where all have the same.
+        note: a remark for users.
     """
 
     name: str
@@ -79,7 +78,7 @@ _ENTRIES = (
         folders=("cars196", "CARS196", "stanford_cars", "car_data", "car_data/car_data"),
         archives=("car_ims.tgz", "cars_train.tgz", "cars_test.tgz", "car_devkit.tgz"),
         offered=False,
-        note="Its page no longer offers the files; copies go around with a folder per class. The "
+        note="Its page no longer offers the files; copies with a folder per class exist. The "
         "set's own halves train and test share classes and are joined before the split.",
     ),
     Benchmark(
@@ -107,8 +106,8 @@ _ENTRIES = (
         classes={"train": 3_997, "query": 3_985, "gallery": 3_985},
         folders=("In-shop Clothes Retrieval Benchmark", "In_shop_Clothes_Retrieval_Benchmark"),
         archives=("img.zip", "Img/img.zip"),
-        note="The paper prints 28,760 test pictures; its own 14,218 queries and 12,612 gallery "
-        "pictures make 26,830, and so many there are.",
+        note="The paper prints 28,760 test images, but its own 14,218 queries and 12,612 gallery "
+        "images add up to 26,830, which is the published number.",
     ),
     Benchmark(
         name="cifar10",
@@ -151,7 +150,7 @@ _ENTRIES = (
         classes={"train": 10, "test": 10},
         folders=("svhn", "SVHN"),
         side=32,
-        note="The extra pictures are not used. The file's label 10 is the digit 0.",
+        note="The extra images are not used. Label 10 in the files is the digit 0.",
     ),
     Benchmark(
         name="tiny_imagenet",
@@ -166,27 +165,18 @@ _ENTRIES = (
         folders=("tiny-imagenet-200",),
         archives=("tiny-imagenet-200.zip",),
         side=64,
-        note="Tested on its validation pictures, since its test pictures have no labels.",
+        note="Tested on its validation images, since its test images have no labels.",
     ),
 )
 
-CATALOGUE: dict[str, Benchmark] = {entry.name: entry for entry in _ENTRIES}
+CATALOG: dict[str, Benchmark] = {entry.name: entry for entry in _ENTRIES}
 
 
-def catalogue() -> list[dict[str, Any]]:
+def catalog_rows() -> list[dict[str, Any]]:
     """A row per benchmark, as plain values: what `proxysynth data list` prints."""
-    return [
-        {
-            "name": entry.name,
-            "title": entry.title,
-            "task": entry.task,
-            "needs": list(entry.needs),
-            "published": entry.published,
-            "licence": entry.licence,
-            "size": entry.size,
-            "pictures": dict(entry.pictures),
-            "classes": dict(entry.classes),
-            "note": entry.note,
-        }
-        for entry in CATALOGUE.values()
-    ]
+    keys = ("name", "title", "task", "needs", "published", "licence", "size", "pictures", "classes")
+    rows = []
+    for entry in CATALOG.values():
+        values = asdict(entry)
+        rows.append({key: values[key] for key in (*keys, "note")} | {"needs": list(entry.needs)})
+    return rows

@@ -1,0 +1,281 @@
+"""Checking a copy of a benchmark, and writing a shrunken one that trains many times faster."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proxysynth.data.benchmarks.catalog import CATALOG
+from proxysynth.data.benchmarks.contents import Counts, count
+from proxysynth.data.benchmarks.opening import read_contents, splits_of
+from proxysynth.data.check import Progress, UnreadableImages, unreadable_images
+from proxysynth.data.images import UnreadableImage, open_image, write_atomically
+from proxysynth.data.transforms import resized
+from proxysynth.formatting import printable
+from proxysynth.values import look_up
+
+LISTED = 5  # files of a kind that are named to a reader; the value holds all of them
+QUALITY = 95
+RECORD = "prepared.json"
+
+
+@dataclass(frozen=True)
+class CopyCheck:
+    """What was found in a copy.
+
+    Args:
+        name, title: of the benchmark.
+        root: the folder of the copy.
+        pictures, classes: of each part, pairs of the numbers found and published.
+        missing: files that should be there.
+        extra: files among the images that no label file names.
+        unreadable: files that cannot be decoded, and why.
+        accepted: whether the copy can be trained on: it is complete, or an incomplete one was
+            allowed, and everything in it can be read.
+        note: the benchmark's remark for users.
+    """
+
+    name: str
+    title: str
+    root: str
+    pictures: dict[str, tuple[int, int]]
+    classes: dict[str, tuple[int, int]]
+    missing: tuple[str, ...]
+    extra: tuple[str, ...]
+    unreadable: tuple[tuple[str, str], ...]
+    accepted: bool
+    note: str
+
+    @property
+    def _counts(self) -> Counts:
+        return Counts(self.pictures, self.classes)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every image is there and can be read."""
+        return self._counts.complete and not self.unreadable
+
+    def refusal(self, allow_incomplete: bool = False) -> str:
+        """Why the copy is not accepted, and what helps.
+
+        Unreadable and extra images come first: no option accepts those.
+        """
+        what = f"{self.title} in {printable(self.root)}"
+        if self.unreadable:
+            file, why = self.unreadable[0]
+            return (
+                f"{what} has unreadable files ({len(self.unreadable):,}), the first is "
+                f"{printable(file)} ({why}): download them again"
+            )
+        if self._counts.too_many:
+            return f"{what} has more than was published: remove what was added"
+        if allow_incomplete:
+            empty = [part for part, (found, _) in self.pictures.items() if not found]
+            return (
+                f"{what} has no {' and no '.join(empty)} images, which training needs even with "
+                "an incomplete copy: get the missing files"
+            )
+        return f"{what} is incomplete: get the missing files, or accept it with --allow-incomplete"
+
+    def describe(self) -> str:
+        """A line per part and per kind of problem."""
+        lines = [f"{self.title} in {printable(self.root)}"]
+        for part, (found, published) in self.pictures.items():
+            of, classes = self.classes[part]
+            lines.append(
+                f"{part}: {found:,} of {published:,} images, {of:,} of {classes:,} classes"
+            )
+        problems = {
+            "missing": self.missing,
+            "extra": self.extra,
+            "unreadable": tuple(f"{file} ({why})" for file, why in self.unreadable),
+        }
+        for kind, files in problems.items():
+            if files:
+                some = ", ".join(printable(file) for file in files[:LISTED])
+                more = f", and {len(files) - LISTED:,} more" if files[LISTED:] else ""
+                lines.append(f"{kind}: {len(files):,}: {some}{more}")
+        if self.note:
+            lines.append(self.note)
+        verdict = "complete" if self.complete else "not complete"
+        if self.accepted and not self.complete:
+            verdict += ", accepted"
+        return "\n".join([*lines, verdict])
+
+
+def check_benchmark(
+    name: str,
+    root: str | os.PathLike[str],
+    allow_incomplete: bool = False,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> CopyCheck:
+    """Read a copy from its label files to the last image and report what is wrong with it.
+
+    Args:
+        name: a key of CATALOG.
+        root: the folder of the copy.
+        allow_incomplete: accept a copy that lacks images, as long as it can be trained on.
+        workers: threads that read images.
+        progress: called with the number of images done and the total.
+
+    Raises:
+        ValueError: where there is no copy, or its label files cannot be read.
+    """
+    entry = look_up(name, CATALOG, "benchmark")
+    contents = read_contents(name, root)
+    found = contents.present()
+    unreadable = list(contents.damaged)
+    for part, errors in unreadable_images(found, workers=workers, progress=progress).items():
+        unreadable += [(found[part].names[i], error.reason) for i, error in errors.items()]
+    counts = count(entry, found)
+    usable = not unreadable and not counts.too_many and all(n for n, _ in counts.pictures.values())
+    return CopyCheck(
+        name=name,
+        title=entry.title,
+        root=str(contents.base),
+        pictures=counts.pictures,
+        classes=counts.classes,
+        missing=(*contents.missing, *(image for image, _ in contents.missing_images())),
+        extra=tuple(contents.extra_files()),
+        unreadable=tuple(unreadable),
+        accepted=usable and (counts.complete or allow_incomplete),
+        note=entry.note,
+    )
+
+
+@dataclass(frozen=True)
+class PreparedCopy:
+    """A shrunken copy.
+
+    Args:
+        root: its folder.
+        written: images written now.
+        kept: images that an earlier, interrupted call had written already.
+        unreadable: images left out because they cannot be read, and why.
+    """
+
+    root: str
+    written: int
+    kept: int
+    unreadable: tuple[tuple[str, str], ...] = ()
+
+
+def prepare_benchmark(
+    name: str,
+    root: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    side: int = 256,
+    incomplete: bool = False,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> PreparedCopy:
+    """Write a shrunken copy of a benchmark, in the same layout.
+
+    Label files are copied, and so are images that are small enough already. Files are written
+    atomically, so an interrupted call can be repeated and resumes.
+
+    Args:
+        name: a key of CATALOG.
+        root: the folder of the copy at hand, which is only read.
+        out: the folder of the new copy.
+        side: the largest short side of an image, in pixels.
+        incomplete: accept an incomplete copy, and leave out unreadable images.
+        workers: threads that shrink images.
+        progress: called with the number of images done and the total.
+
+    Raises:
+        UnreadableImages: where images cannot be read; all others have been written then.
+    """
+    entry = look_up(name, CATALOG, "benchmark")
+    if side < 1:
+        raise ValueError(f"side must be >= 1 pixel, got {side}")
+    if entry.side is not None and side >= entry.side:
+        raise ValueError(
+            f"the images of {entry.title} are {entry.side} x {entry.side} already, no larger "
+            f"than {side}: use it as it is"
+        )
+    contents = read_contents(name, root)
+    splits_of(contents, entry, incomplete)  # raises where the copy is not whole
+    if any(part.root is None for part in contents.parts.values()):
+        raise ValueError(f"{entry.title} does not come as image files, which alone can be shrunken")
+    target, base = Path(os.path.abspath(os.path.expanduser(out))), contents.base
+    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(base)):
+        raise ValueError(f"the shrunken copy must lie outside of {base}, got {target}")
+    fingerprints = [part.fingerprint() for part in contents.parts.values()]
+    _begin(target, {"benchmark": name, "side": side, "pictures": fingerprints})
+    for file in contents.files:
+        _write(target / file, (base / file).read_bytes())
+
+    def shrink(image: str) -> UnreadableImage | bool:
+        """Whether it was written now, or why it cannot be."""
+        if (target / image).exists():
+            return False
+        try:
+            data = _shrunken_file(base / image, side)
+        except UnreadableImage as error:
+            return error
+        _write(target / image, data)
+        return True
+
+    images = [file for part in contents.present().values() for file in part.names]
+    written, bad = 0, {}
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        try:
+            for done, made in enumerate(pool.map(shrink, images), start=1):
+                if isinstance(made, UnreadableImage):
+                    bad[images[done - 1]] = made
+                else:
+                    written += made
+                if progress is not None:
+                    progress(done, len(images))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    if bad and not incomplete:
+        raise UnreadableImages(tuple(bad.values()), len(images))
+    kept = len(images) - written - len(bad)
+    unreadable = tuple((file, error.reason) for file, error in bad.items())
+    return PreparedCopy(str(target), written, kept, unreadable)
+
+
+def _shrunken_file(path: Path, side: int) -> bytes:
+    image = open_image(path, at_least=2 * side)
+    if min(image.size) <= side:
+        return path.read_bytes()
+    data = io.BytesIO()
+    kind = "PNG" if path.suffix.lower() == ".png" else "JPEG"
+    resized(image, side).save(data, kind, quality=QUALITY)
+    return data.getvalue()
+
+
+def _begin(target: Path, record: dict[str, Any]) -> None:
+    """Start a copy, or resume one that was started with the same settings."""
+    file = target / RECORD
+    if file.exists():
+        try:
+            there = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            there = None
+        if there != record:
+            raise ValueError(
+                f"{target} holds a copy that was prepared from other images or with another "
+                "side: give another folder, or remove it first"
+            )
+        return
+    if target.is_dir() and any(target.iterdir()):
+        raise ValueError(f"{target} has other files already: give a new folder for the copy")
+    _write(file, json.dumps(record).encode())
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        write_atomically(path, [data], mode=0o644)
+    except OSError as error:
+        reason = (error.strerror or "unknown").lower()
+        raise ValueError(f"cannot write {path}: {reason}") from error

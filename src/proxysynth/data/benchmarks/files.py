@@ -1,0 +1,221 @@
+"""Files of the benchmarks: text labels, MATLAB files, CIFAR's pickles. None of them runs code."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import pickletools
+import posixpath
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MAX_ELEMENTS = 1 << 30  # of the arrays in a MATLAB file; SVHN's largest has 2^28
+MAX_CELLS = 1 << 20  # of its cells and structs, which scipy allocates before it reads them
+MAX_TUPLES = 1000  # in a pickle: hashing deeply nested tuples would overflow the stack
+
+
+class Row(NamedTuple):
+    """A line of a label file: its columns, and where it stands for a message."""
+
+    columns: list[str]
+    where: str
+
+
+def rows(file: Path, columns: tuple[str, ...], header: str | None = None) -> Iterator[Row]:
+    """The non-empty lines of a UTF-8 file, split at white space.
+
+    Args:
+        columns: names of the columns, for messages; the last one takes the rest of the line.
+        header: the first word of the line before the rows, where there is one.
+    """
+    lines = _text(file).splitlines()
+    start = 0
+    if header is not None:
+        headers = (i for i, line in enumerate(lines[:5]) if line.split()[:1] == [header])
+        start = next(headers, -1) + 1
+        if start == 0:
+            raise ValueError(
+                f"{file} must start with a line of {', '.join(columns)}, got "
+                f"{_short(lines[0]) if lines else 'an empty file'}: download it again"
+            )
+    for number, line in enumerate(lines[start:], start=start + 1):
+        words = line.split(maxsplit=len(columns) - 1)
+        if not words:
+            continue
+        where = f"line {number} of {file}"
+        if len(words) != len(columns):
+            raise ValueError(f"{where} must have {', '.join(columns)}, got {_short(line)}")
+        yield Row([word.strip() for word in words], where)
+
+
+def whole_number(text: str, where: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{where} must have an integer >= 0, got {_short(text)}")
+    return int(text)
+
+
+def relative_name(text: str, where: str) -> str:
+    """A path inside the copy, with forward slashes."""
+    name = posixpath.normpath(text)
+    if name in (".", "..") or name.startswith(("/", "../")) or os.path.splitdrive(name)[0]:
+        raise ValueError(f"{where} must name an image under its own folder, got {_short(text)}")
+    return name
+
+
+def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[str, Any]:
+    """These variables of a MATLAB file (version 5), as far as it has them.
+
+    Args:
+        simplify: structs as dicts, cells as arrays, arrays squeezed (scipy's `simplify_cells`).
+    """
+    from scipy.io import loadmat, whosmat
+
+    data = _bytes(path)
+    if data.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
+        raise ValueError(f"{path} is an HTML page, not a MATLAB file: download it again")
+    try:
+        # The sizes first: a few bytes may announce an array that fills the memory.
+        found = []
+        for name, shape, kind in whosmat(BytesIO(data)):
+            most = MAX_CELLS if kind in ("cell", "struct", "object") else MAX_ELEMENTS
+            if name in names and not 0 <= math.prod(shape) <= most:
+                raise ValueError(f"its variable {name} has the shape {shape}")
+            found += [name] if name in names else []
+        held = loadmat(BytesIO(data), variable_names=found, simplify_cells=simplify)
+        return {name: held[name] for name in found}
+    except NotImplementedError as error:
+        raise ValueError(f"{path} is a MATLAB file of version 7.3: save it with -v7") from error
+    except Exception as error:  # a damaged file can fail in any way
+        raise ValueError(
+            f"{path} cannot be read as a MATLAB file ({_line(error)}): download it again"
+        ) from error
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """The dict in one of CIFAR's pickles: texts, numbers, lists and arrays of uint8."""
+    data = _bytes(path)
+    try:
+        _check_steps(data)
+        held = _ArrayUnpickler(BytesIO(data), encoding="latin1").load()
+        if not isinstance(held, dict):
+            raise _Refused(f"it holds a {type(held).__name__} instead of a dict")
+        return {_as_text(key): _as_array(value) for key, value in held.items()}
+    except Exception as error:  # a damaged file can fail in any way
+        reason = error if isinstance(error, _Refused) else "it is damaged or not a pickle"
+        raise ValueError(
+            f"{path} is not a file of CIFAR's python archive ({reason}): download it again"
+        ) from error
+
+
+class _Refused(Exception):
+    """Why a pickle is not read."""
+
+
+def _check_steps(data: bytes) -> None:
+    """Bound what a pickle could make the unpickler allocate or hash."""
+    tuples = 0
+    for step, arg, _ in pickletools.genops(data):
+        tuples += step.name.startswith("TUPLE")
+        # The unpickler's memo is an array as long as the largest number in it.
+        if (step.name.endswith("PUT") and int(arg or 0) > len(data)) or tuples > MAX_TUPLES:
+            raise _Refused("it is damaged")
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Knows the four names in CIFAR's files and gives stand-ins for them, never the functions.
+
+    Every stand-in has a `__setstate__`, so that no step of a pickle can set its attributes.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+            module = "multiarray"
+        if (module, name) not in _STAND_INS:
+            raise _Refused(f"it asks for {module}.{name}, which is never run")
+        return _STAND_INS[module, name]
+
+
+class _Array:
+    """An array of uint8 in the making: `__setstate__` gets version, shape, dtype, order, bytes."""
+
+    value: np.ndarray | None = None
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, column_major, data = state
+        raw = data.encode("latin1") if isinstance(data, str) else data
+        if not isinstance(dtype, _ByteType) or math.prod(shape) != len(raw):
+            raise _Refused("an array does not have the bytes of its shape")
+        flat = np.frombuffer(raw, dtype=np.uint8)
+        self.value = flat.reshape(shape, order="F" if column_major else "C")
+
+
+class _ByteType:
+    """Stands for dtype("u1"), the only one in those files."""
+
+    def __init__(self, code: str, *_: Any) -> None:
+        if code != "u1":
+            raise _Refused(f"it has an array of {code!r} instead of bytes")
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+class _Encode:
+    """Stands for `_codecs.encode(text, "latin1")`, as Python 3 writes bytes for Python 2."""
+
+    def __new__(cls, text: str, encoding: str = "") -> Any:
+        return text.encode("latin1")
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+_STAND_INS = {
+    ("multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _ByteType,
+    ("_codecs", "encode"): _Encode,
+}
+
+
+def _as_text(key: Any) -> str:
+    return key.decode("latin1") if isinstance(key, bytes) else str(key)
+
+
+def _as_array(value: Any) -> Any:
+    return value.value if isinstance(value, _Array) else value
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {(error.strerror or 'unknown').lower()}") from error
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        why = (error.strerror or "unknown").lower()
+        raise ValueError(
+            f"cannot read {file} ({why}): unpack the archive again, it holds this file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} must be a text file in UTF-8: download it again") from error
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "...")
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

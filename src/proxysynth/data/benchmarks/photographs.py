@@ -1,0 +1,269 @@
+"""Benchmarks that are folders of photographs: CUB-200, CARS196, SOP, In-Shop, TinyImageNet."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+
+from proxysynth.data.benchmarks.catalog import CATALOG
+from proxysynth.data.benchmarks.contents import (
+    Contents,
+    class_folders,
+    copy_folder,
+    first_there,
+    image_files,
+    labeled,
+)
+from proxysynth.data.benchmarks.files import read_mat, relative_name, rows, whole_number
+from proxysynth.data.listing import Listing
+
+Root = str | os.PathLike[str]
+
+CARS_LABELS = ("cars_annos.mat", "devkit/cars_annos.mat")
+CARS_TRAIN = ("devkit/cars_train_annos.mat", "cars_train_annos.mat")
+CARS_TEST = (
+    "cars_test_annos_withlabels.mat",
+    "devkit/cars_test_annos_withlabels.mat",
+    "cars_test_annos_withlabels (1).mat",  # as some copies spell it
+)
+CARS_META = ("devkit/cars_meta.mat", "cars_meta.mat")
+# In alphabetical order the 98th class is an Eagle and the 99th a FIAT, in the set's own order too.
+CARS_FIRST_UNSEEN = "f"
+
+SOP_FILES = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
+SOP_COLUMNS = ("image_id", "class_id", "super_class_id", "path")
+INSHOP_FILES = ("list_eval_partition.txt", "Eval/list_eval_partition.txt")
+INSHOP_COLUMNS = ("image_name", "item_id", "evaluation_status")
+TINY_LABELS = "val/val_annotations.txt"
+
+
+def read_cub200(root: Root) -> Contents:
+    """CUB-200-2011: 200 kinds of birds (Wah et al. 2011); the first 100 train, the others test.
+
+    images.txt               1 001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg
+    image_class_labels.txt   1 1
+    images/                  001.Black_footed_Albatross/...
+    """
+    entry = CATALOG["cub200"]
+    base = copy_folder(entry, root, ("images.txt",))
+    label_of = {
+        whole_number(row.columns[0], row.where): whole_number(row.columns[1], row.where)
+        for row in rows(base / "image_class_labels.txt", ("image number", "class number"))
+    }
+    files: dict[str, list[tuple[int, str]]] = {"train": [], "test": []}
+    folder_of: dict[int, str] = {}
+    for row in rows(base / "images.txt", ("image number", "path")):
+        number = whole_number(row.columns[0], row.where)
+        if number not in label_of:
+            raise ValueError(
+                f"{base / 'image_class_labels.txt'} has no line for image {number}, which "
+                f"{row.where} names: download it again"
+            )
+        label = label_of[number]
+        name = relative_name(row.columns[1], row.where)
+        folder_of.setdefault(label, name.partition("/")[0])
+        part = "train" if label <= entry.classes["train"] else "test"
+        files[part].append((label, f"images/{name}"))
+    parts = {}
+    for part, pairs in files.items():
+        classes = [folder_of[label] for label in sorted({label for label, _ in pairs})]
+        parts[part] = labeled(base, [(name, folder_of[label]) for label, name in pairs], classes)
+    kept = ["images.txt", "image_class_labels.txt"]
+    if (base / "classes.txt").exists():
+        kept.append("classes.txt")
+    return Contents(
+        base, parts, dict.fromkeys(parts, "images.txt"), tuple(kept), folders=("images",)
+    )
+
+
+def read_cars196(root: Root) -> Contents:
+    """CARS196: 196 models of cars (Krause et al. 2013), in any of its three forms.
+
+        cars_annos.mat, car_ims/             one file for all images
+        devkit/, cars_train/, cars_test/     cars_train_annos.mat, cars_test_annos_withlabels.mat
+        a folder per class                   Acura TL Sedan 2012/*.jpg, or under train/ and test/
+
+    The first 98 classes train, the other 98 test. The set's own halves train and test share
+    classes, so they are joined first.
+    """
+    try:
+        base = copy_folder(CATALOG["cars196"], root, (*CARS_LABELS, "cars_train", "car_ims"))
+    except ValueError:
+        found = _cars_by_folder(Path(os.path.abspath(os.path.expanduser(root))))
+        if not os.fspath(root) or found is None:
+            raise
+        return found
+    if (base / "cars_train").is_dir() and not (base / "car_ims").is_dir():
+        return _cars_by_halves(base)
+    file = first_there(base, CARS_LABELS)
+    if file is None:
+        raise ValueError(f"{base} has car_ims but no {CARS_LABELS[0]}, which labels its cars")
+    parts = _cars_parts(base, _cars_labels(base / file, "relative_im_path", ""), base / file)
+    return Contents(base, parts, dict.fromkeys(parts, file), (file,), folders=("car_ims",))
+
+
+def _cars_by_halves(base: Path) -> Contents:
+    train, test, meta = (first_there(base, names) for names in (CARS_TRAIN, CARS_TEST, CARS_META))
+    if train is None or test is None:
+        missing = CARS_TRAIN[0] if train is None else CARS_TEST[0]
+        raise ValueError(f"{base} has cars_train but no {missing}, which labels its cars: add it")
+    files, folders = [], []
+    for file, half in ((train, "cars_train"), (test, "cars_test")):
+        # Some copies were unpacked one folder too deep.
+        folder = f"{half}/{half}" if (base / half / half).is_dir() else half
+        files += _cars_labels(base / file, "fname", f"{folder}/")
+        folders.append(folder)
+    parts = _cars_parts(base, files, None if meta is None else base / meta)
+    labels = dict.fromkeys(parts, f"{Path(train).name} or {Path(test).name}")
+    kept = tuple(file for file in (train, test, meta) if file is not None)
+    return Contents(base, parts, labels, kept, tuple(folders))
+
+
+def _cars_labels(file: Path, field: str, above: str) -> list[tuple[str, int]]:
+    """Names under the base with the numbers of their classes, from 1."""
+    held = read_mat(file, ("annotations",), simplify=True)
+    annotations = np.atleast_1d(held.get("annotations", ()))
+    if not len(annotations) or not isinstance(annotations[0], dict):
+        raise ValueError(f"{file} must hold annotations")
+    files = []
+    for i, row in enumerate(annotations, start=1):
+        name, label, where = row.get(field), row.get("class"), f"annotation {i} of {file}"
+        if not isinstance(name, str) or not isinstance(label, (int, float)) or label != label // 1:
+            raise ValueError(f"{where} must have {field} and class, got {', '.join(row)}")
+        files.append((above + relative_name(name, where), int(label)))
+    return files
+
+
+def _cars_parts(
+    base: Path, files: list[tuple[str, int]], names_file: Path | None
+) -> dict[str, Listing]:
+    held = {} if names_file is None else read_mat(names_file, ("class_names",), simplify=True)
+    names = [str(name) for name in np.atleast_1d(held.get("class_names", ()))]
+    last_seen = CATALOG["cars196"].classes["train"]
+    parts = {}
+    for part in ("train", "test"):
+        chosen = [(name, c) for name, c in files if (c <= last_seen) == (part == "train")]
+        numbers = sorted({c for _, c in chosen})
+        called = {c: names[c - 1] if 0 < c <= len(names) else str(c) for c in numbers}
+        parts[part] = labeled(base, [(name, called[c]) for name, c in chosen], called.values())
+    return parts
+
+
+def _cars_by_folder(root: Path) -> Contents | None:
+    """A folder per class, in the root or in what its archive makes there; None for neither."""
+    for folder in ("", *CATALOG["cars196"].folders):
+        base = root / folder
+        above = [half for half in ("train", "test") if (base / half).is_dir()] or [""]
+        images: dict[str, list[str]] = {}
+        for half in above:
+            for label, names in class_folders(base / half):
+                named = ((Path(half) / label / name).as_posix() for name in names)
+                images.setdefault(label, []).extend(named)
+        if images:
+            parts = {
+                part: labeled(base, [(name, c) for c in classes for name in images[c]], classes)
+                for part, classes in zip(("train", "test"), _cars_split(list(images)), strict=True)
+            }
+            folders = sorted(images) if above == [""] else above
+            return Contents(base, parts, folders=tuple(folders))
+    return None
+
+
+def _cars_split(classes: list[str]) -> tuple[list[str], list[str]]:
+    """The seen and the unseen of the class folders: by number if they have one, else by name."""
+    matches = {name: re.match(r"(\d+)(?![^\W_])", name) for name in classes}
+    numbers = {name: int(match[1]) for name, match in matches.items() if match}
+    if len(numbers) == len(classes):
+        first = 0 if 0 in numbers.values() else 1
+        last_seen = CATALOG["cars196"].classes["train"]
+        ordered = sorted(classes, key=lambda name: numbers[name])
+        seen = [name for name in ordered if numbers[name] - first < last_seen]
+    else:
+        ordered = sorted(classes)
+        seen = [name for name in ordered if name.casefold() < CARS_FIRST_UNSEEN]
+    return seen, [name for name in ordered if name not in set(seen)]
+
+
+def read_sop(root: Root) -> Contents:
+    """Stanford Online Products: 22,634 things once for sale (Oh Song et al. 2016).
+
+        Ebay_train.txt   image_id class_id super_class_id path
+                         1 1 1 bicycle_final/111085122871_0.JPG
+
+    The two label files are the split.
+    """
+    base = copy_folder(CATALOG["sop"], root, tuple(SOP_FILES.values()))
+    parts, folders = {}, set()
+    for part, file in SOP_FILES.items():
+        named = []
+        for row in rows(base / file, SOP_COLUMNS, header=SOP_COLUMNS[0]):
+            label = str(whole_number(row.columns[1], row.where))
+            named.append((relative_name(row.columns[3], row.where), label))
+        folders |= {name.partition("/")[0] for name, _ in named if "/" in name}
+        parts[part] = labeled(base, named, sorted({label for _, label in named}, key=int))
+    return Contents(base, parts, SOP_FILES, tuple(SOP_FILES.values()), tuple(sorted(folders)))
+
+
+def read_inshop(root: Root) -> Contents:
+    """In-Shop Clothes Retrieval: 7,982 garments (Liu et al. 2016).
+
+        list_eval_partition.txt   52712
+                                  image_name item_id evaluation_status
+                                  img/WOMEN/Dresses/id_00000002/02_1_front.jpg id_00000002 train
+
+    The last column is the split: train, query or gallery.
+    """
+    base = copy_folder(CATALOG["inshop"], root, INSHOP_FILES)
+    file = first_there(base, INSHOP_FILES) or INSHOP_FILES[0]
+    above = "Img/" if first_there(base, ("img", "Img/img")) == "Img/img" else ""
+    files: dict[str, list[tuple[str, str]]] = {"train": [], "query": [], "gallery": []}
+    for row in rows(base / file, INSHOP_COLUMNS, header=INSHOP_COLUMNS[0]):
+        name, item, part = row.columns
+        if part not in files:
+            raise ValueError(f"{row.where} must end in {', '.join(files)}, got {part!r}")
+        files[part].append((above + relative_name(name, row.where), item))
+    seen = sorted({item for _, item in files["train"]})
+    unseen = sorted({item for part in ("query", "gallery") for _, item in files[part]})
+    parts = {
+        part: labeled(base, named, seen if part == "train" else unseen)
+        for part, named in files.items()
+    }
+    return Contents(base, parts, dict.fromkeys(parts, file), (file,), (f"{above}img",))
+
+
+def read_tiny_imagenet(root: Root) -> Contents:
+    """TinyImageNet: 200 classes of ImageNet at 64 x 64.
+
+        wnids.txt                  n02124075
+        train/                     n02124075/images/n02124075_0.JPEG
+        val/val_annotations.txt    val_0.JPEG n03444034 0 32 44 62
+        val/images/                val_0.JPEG
+
+    Train and test have the same classes; the validation images are the test.
+    """
+    base = copy_folder(CATALOG["tiny_imagenet"], root, ("wnids.txt",))
+    classes = [row.columns[0] for row in rows(base / "wnids.txt", ("class",))]
+    train, missing = [], []
+    for label in classes:
+        folder = f"train/{relative_name(label, f'{base}/wnids.txt')}/images"
+        found = image_files(base / folder)
+        train += [(f"{folder}/{name}", label) for name in found]
+        if not found:
+            missing.append(folder)
+    test = []
+    for row in rows(base / TINY_LABELS, ("image", "class", "box")):
+        if row.columns[1] not in classes:
+            raise ValueError(f"{row.where} has class {row.columns[1]!r}, not one of wnids.txt")
+        name = relative_name(row.columns[0], row.where)
+        test.append((f"val/images/{name}", row.columns[1]))
+    parts = {"train": labeled(base, train, classes), "test": labeled(base, test, classes)}
+    kept = ["wnids.txt", TINY_LABELS]
+    if (base / "words.txt").exists():
+        kept.append("words.txt")
+    folders = (*(f"train/{label}/images" for label in classes), "val/images")
+    return Contents(
+        base, parts, {"train": "", "test": TINY_LABELS}, tuple(kept), folders, tuple(missing)
+    )

@@ -1,0 +1,259 @@
+"""The eight deformations of test images.                              [supplement C.3, Table 3]
+
+Each is a frozen value and a function `(image, rng) -> image` on bytes, (h, w) or (h, w, 3). Zoom,
+rotation and shearing keep the center, interpolate linearly and are black outside of the image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from proxysynth.data.transforms import Bytes, Transform
+
+
+class Deform(Protocol):
+    """From an image and a random generator to an image of the same size."""
+
+    def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes: ...
+
+
+@dataclass(frozen=True)
+class Deformed:
+    """The transform of a test image followed by a deformation.
+
+    The draws depend only on the seed, the stream and the image's index in the listing.
+
+    Args:
+        size: side of the result in pixels.
+        stream: distinguishes listings, such as query and gallery.
+    """
+
+    transform: Transform
+    deform: Deform
+    size: int
+    seed: int = 0
+    stream: int = 0
+
+    # The loader's two numbers stand for the image's index: they seed the generator.
+    draws: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if self.transform.draws:
+            raise ValueError(f"deformations need a deterministic transform, got {self.transform}")
+
+    def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
+        key = [int(part * 2**53) for part in u]
+        rng = np.random.default_rng([self.seed, self.stream, *key])
+        return self.deform(self.transform(image, ()), rng)
+
+
+@dataclass(frozen=True)
+class Cutout:
+    """Gray squares at independent positions cover parts of the image.
+
+    Args:
+        squares: how many.
+        side: of a square, as a fraction of the image's sides.
+        gray: the value they are filled with.
+    """
+
+    squares: int = 2
+    side: float = 0.2
+    gray: int = 128
+
+    def __post_init__(self) -> None:
+        if not 0 < self.side <= 1 or self.squares < 1 or not 0 <= self.gray <= 255:
+            raise ValueError(
+                f"a cutout needs squares >= 1, side in 0..1 and gray in 0..255, got {self}"
+            )
+
+    def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
+        made = image.copy()
+        h, w = (max(1, round(self.side * side)) for side in image.shape[:2])
+        for _ in range(self.squares):
+            top = int(rng.integers(image.shape[0] - h + 1))
+            left = int(rng.integers(image.shape[1] - w + 1))
+            made[top : top + h, left : left + w] = self.gray
+        return made
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Pixels become black, each with a probability drawn once per image, uniform in 0..most."""
+
+    most: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.most <= 1:
+            raise ValueError(f"most must be a probability in 0..1, got {self.most}")
+
+    def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
+        made = image.copy()
+        made[rng.random(image.shape[:2]) < rng.uniform(0, self.most)] = 0
+        return made
+
+
+BILINEAR = Image.Resampling.BILINEAR
+
+
+@dataclass(frozen=True)
+class Zoom:
+    """The image seen through a smaller window (zoom in) or a larger one (zoom out).
+
+    Args:
+        scale: side of the window as a multiple of the image's: 0.5 enlarges the middle, 1.5 shows
+            the image smaller with black around it.
+        opposite: the paper prints "zoom-in and zoom-out at scale of 50% and 150%" without saying of
+            what. True reads it as the size of the image instead: 0.5 shows it at half its size.
+    """
+
+    scale: float
+    opposite: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale must be a number above 0, got {self.scale}")
+
+    @property
+    def window(self) -> float:
+        """Side of the window as a multiple of the image's."""
+        return 1 / self.scale if self.opposite else self.scale
+
+    def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
+        source, (w, h) = Image.fromarray(image), image.shape[1::-1]
+        if self.window <= 1:
+            # Not resize(box=...), which blends pixels from outside the box into its border.
+            part = max(1, round(w * self.window)), max(1, round(h * self.window))
+            left, top = (w - part[0]) // 2, (h - part[1]) // 2
+            seen = source.crop((left, top, left + part[0], top + part[1]))
+            return np.asarray(seen.resize((w, h), BILINEAR))
+        small = max(1, round(w / self.window)), max(1, round(h / self.window))
+        made = Image.new(source.mode, (w, h))
+        made.paste(source.resize(small, BILINEAR), ((w - small[0]) // 2, (h - small[1]) // 2))
+        return np.asarray(made)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Rotated by an angle uniform in +-most degrees."""
+
+    most: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check_angle(self.most)
+
+    def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
+        angle = math.radians(rng.uniform(-self.most, self.most))
+        return warped(image, ((math.cos(angle), -math.sin(angle)),
+                                (math.sin(angle), math.cos(angle))))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shearing:
+    """Rows shifted sideways so that vertical lines lean, by an angle uniform in +-most degrees."""
+
+    most: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check_angle(self.most)
+
+    def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
+        angle = math.radians(rng.uniform(-self.most, self.most))
+        return warped(image, ((1.0, math.tan(angle)), (0.0, 1.0)))
+
+
+Matrix = tuple[tuple[float, float], tuple[float, float]]
+
+
+def warped(image: Bytes, matrix: Matrix) -> Bytes:
+    """The pixel at (x, y) from the center shows what was at matrix @ (x, y)."""
+    (a, b), (c, d) = matrix
+    w, h = image.shape[1], image.shape[0]
+    x, y = w / 2, h / 2
+    numbers = (a, b, x - a * x - b * y, c, d, y - c * x - d * y)
+    source = Image.fromarray(image)
+    return np.asarray(source.transform((w, h), Image.Transform.AFFINE, numbers, BILINEAR))
+
+
+def _check_angle(most: float) -> None:
+    if not 0 <= most < 90:
+        raise ValueError(f"most must be an angle in [0, 90) degrees, got {most}")
+
+
+REACH = 4  # sigmas after which the kernel is cut off: less than 0.01% is lost
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """N(0, sigma) is added to each pixel, the same to all its channels.
+
+    Args:
+        most: sigma is drawn once per image, uniform in 0..most, in units of bytes.
+    """
+
+    most: float = 0.2 * 255
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.most < math.inf:
+            raise ValueError(f"most must be a number >= 0, got {self.most}")
+
+    def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
+        noise = rng.uniform(0, self.most) * rng.standard_normal(image.shape[:2], np.float32)
+        noise = noise.reshape(*noise.shape, *(1,) * (image.ndim - 2))
+        return _bytes(image + noise)
+
+
+@dataclass(frozen=True)
+class GaussianBlur:
+    """Convolution with a Gaussian of `sigma` pixels; the image is mirrored at its border."""
+
+    sigma: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma < math.inf:
+            raise ValueError(f"sigma must be above 0, got {self.sigma}")
+
+    def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
+        h, w = image.shape[:2]
+        rows, columns = _weights(h, self.sigma), _weights(w, self.sigma)
+        down = rows @ image.reshape(h, -1).astype(np.float32)
+        across = columns @ down.reshape(h, w, -1)  # a product per row
+        return _bytes(across.reshape(image.shape))
+
+
+@lru_cache(maxsize=16)
+def _weights(n: int, sigma: float) -> NDArray[np.float32]:
+    """(n, n): the weight of each of n pixels in a line for each of them."""
+    reach = int(REACH * sigma + 0.5)
+    offsets = np.arange(-reach, reach + 1)
+    kernel = np.exp(-0.5 * (offsets / sigma) ** 2)
+    made = np.zeros((n, n))
+    source = (np.arange(n)[:, None] + offsets) % max(1, 2 * (n - 1))
+    source = np.minimum(source, 2 * (n - 1) - source)  # ... 2 1 0 1 2 ... n-1 n-2 ...
+    np.add.at(made, (np.arange(n)[:, None], source), kernel / kernel.sum())
+    return made.astype(np.float32)
+
+
+def _bytes(values: NDArray[np.float32]) -> Bytes:
+    return np.rint(values).clip(0, 255).astype(np.uint8)
+
+
+DEFORMATIONS: Mapping[str, Deform] = {
+    "cutout": Cutout(),
+    "dropout": Dropout(),
+    "zoom_in": Zoom(0.5),
+    "zoom_out": Zoom(1.5),
+    "rotation": Rotation(),
+    "shearing": Shearing(),
+    "gaussian_noise": GaussianNoise(),
+    "gaussian_blur": GaussianBlur(),
+}
+"""The deformations of Table 3, in its order and with its settings."""

@@ -1,0 +1,403 @@
+"""Image files: decoding to RGB whatever the format, and a cache of shrunken images."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import struct
+import tempfile
+import threading
+import warnings
+import zlib
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import PIL
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from proxysynth.data.transforms import resized
+from proxysynth.formatting import printable
+
+# Anything else is refused before a decoder sees it: some of Pillow's formats start other programs.
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF")
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif"}
+    | {".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif"}
+)
+MAX_PIXELS = 178_956_970  # the largest image that is decoded; Pillow's own default refuses the same
+LARGE = 1 << 25  # pixels of an image that is decoded while no other large one is
+BAND = 1 << 22  # pixels converted at a time
+
+_EXIF_ORIENTATION = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_large = threading.Lock()
+
+PathLike = str | os.PathLike[str]
+Source = PathLike | BinaryIO
+
+# MAX_PIXELS decides, and names the file; Pillow would warn earlier, without it. Appended to the
+# filters, so that a user who made an error of the warning still gets it.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning, append=True)
+
+
+class UnreadableImage(ValueError):
+    """A file that cannot be decoded, and why."""
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = str(path) if isinstance(path, (str, os.PathLike)) else "given as bytes"
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot read the image {printable(self.path)}: {self.reason}"
+
+
+def open_image(source: Source, at_least: int | None = None) -> Image.Image:
+    """The image as upright RGB: transparency on white, 16 bits scaled to 8, its first frame.
+
+    Args:
+        source: a path or an open file in one of FORMATS, whatever its name.
+        at_least: decode a JPEG smaller if both sides keep this many pixels.
+
+    Raises:
+        UnreadableImage: for anything but a whole image of a reasonable size.
+    """
+    return _open(source, at_least, lambda image: image)
+
+
+def open_shrunk(source: Source | Image.Image, side: int, draft: bool = False) -> Image.Image:
+    """As `open_image`, with a short side of at most `side` pixels; never enlarged. 0: any size.
+
+    A file and a Pillow image of it give the same pixels.
+
+    Args:
+        draft: decode a large JPEG at a half, a quarter or an eighth of its size, but never below
+            twice `side`: several times faster, and nearly the same pixels.
+    """
+
+    def shrink(image: Image.Image) -> Image.Image:
+        return resized(image, side) if side and min(image.size) > side else image
+
+    return _open(source, 2 * side or None if draft else None, shrink)
+
+
+def _open(
+    source: Source | Image.Image,
+    at_least: int | None,
+    finish: Callable[[Image.Image], Image.Image],
+) -> Image.Image:
+    try:
+        if isinstance(source, Image.Image):
+            return _decoded(source, finish)
+        if isinstance(source, (str, os.PathLike)) and not stat.S_ISREG(os.stat(source).st_mode):
+            # Reading a pipe could block forever.
+            raise UnreadableImage(source, "it is a folder or a device, not a file")
+        with Image.open(source, formats=_formats()) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise UnreadableImage(source, _too_large(image.size))
+            if at_least is not None:
+                image.draft(None, (at_least, at_least))
+            return _decoded(image, finish)
+    except UnreadableImage:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise UnreadableImage(source, _too_large(None)) from error
+    except UnidentifiedImageError as error:
+        raise UnreadableImage(source, _what_it_is(source)) from error
+    except MemoryError as error:
+        raise UnreadableImage(source, "out of memory") from error
+    except OSError as error:
+        # errno: the file system's fault (missing, forbidden); none: Pillow's, about the bytes.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise UnreadableImage(source, reason.rstrip(".").lower()) from error
+    except Exception as error:  # a decoder may fail on damaged bytes in any way
+        raise UnreadableImage(source, f"it cannot be decoded ({error})") from error
+
+
+def _decoded(image: Image.Image, finish: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    # Threads that each decode a large image would need that many times its memory.
+    large = image.width * image.height > LARGE
+    with _large if large else contextlib.nullcontext():
+        image.load()
+        turn = _UPRIGHT.get(_orientation(image))
+        made = to_rgb(image)
+        if turn is not None:
+            made = made.transpose(turn)
+            made.info = {}  # the orientation is applied: it must not be applied again
+        return finish(made)
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Any mode as RGB, band by band: a whole copy per step could fill the memory."""
+    if image.mode == "RGB" and not image.has_transparency_data:
+        return image
+    convert = _eight_bits(image) if image.mode.startswith(("I", "F")) else _band_to_rgb
+    if image.width * image.height <= BAND:
+        return convert(image)
+    made = Image.new("RGB", image.size)
+    for box in _bands(image):
+        made.paste(convert(image.crop(box)), box)
+    return made
+
+
+def _bands(image: Image.Image) -> list[tuple[int, int, int, int]]:
+    rows = max(1, BAND // image.width)
+    width, height = image.size
+    return [(0, top, width, min(top + rows, height)) for top in range(0, height, rows)]
+
+
+def _band_to_rgb(image: Image.Image) -> Image.Image:
+    if image.has_transparency_data or image.mode in ("La", "RGBa"):
+        layer = image.convert("RGBA")
+        paper = Image.new("RGBA", layer.size, "white")
+        return Image.alpha_composite(paper, layer).convert("RGB")
+    return image.convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
+    """What makes bands of integers of 16 or 32 bits, or of floats, gray with 8 bits.
+
+    Sixteen bits are the usual case: their upper eight. Floats in [0, 1] are scaled to 255, in
+    [0, 255] kept; a wider range has no convention and is scaled from its minimum to its maximum.
+    """
+
+    def finite(band: Image.Image) -> NDArray[np.float64]:
+        return np.nan_to_num(np.asarray(band).astype(np.float64), posinf=0.0, neginf=0.0)
+
+    extremes = [(part.min(), part.max()) for part in map(finite, map(image.crop, _bands(image)))]
+    low, high = float(min(e[0] for e in extremes)), float(max(e[1] for e in extremes))
+    wide = low < 0 or high > (255 if image.mode == "F" else 65535)
+
+    def convert(band: Image.Image) -> Image.Image:
+        values = finite(band)
+        if wide:
+            values = (values - low) * (255 / max(high - low, 1e-300))  # a constant image is black
+        elif image.mode != "F":
+            values = np.floor(values / 256)
+        elif high <= 1:
+            values = values * 255
+        return Image.fromarray(np.rint(values).astype(np.uint8)).convert("RGB")
+
+    return convert
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(_EXIF_ORIENTATION, 1))
+    except Exception:  # a damaged EXIF block must not cost the image
+        return 1
+
+
+@lru_cache(maxsize=1)
+def _formats() -> tuple[str, ...]:
+    """FORMATS as far as this Pillow has them."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def _too_large(size: tuple[int, int] | None) -> str:
+    found = "it is larger" if size is None else f"it has {size[0]} x {size[1]}"
+    return f"at most {MAX_PIXELS:,} pixels are decoded, {found}: shrink it first"
+
+
+def _what_it_is(source: Source | Image.Image) -> str:
+    """Why no decoder took the file: what is most often found under an image's name."""
+    assert not isinstance(source, Image.Image)
+    if isinstance(source, (str, os.PathLike)):
+        with open(source, "rb") as file:
+            head = file.read(512)
+    else:
+        source.seek(0)
+        head = source.read(512)
+    if not head:
+        return "the file is empty"
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith((b"<!doctype", b"<html", b"<head", b"<body")):
+        return "it is an HTML page, perhaps an error page saved under an image's name"
+    if start.startswith((b"<svg", b"<?xml")):
+        return "it is an XML or SVG file, which has no pixels"
+    if start.startswith(b"version https://git-lfs"):
+        return "it is a Git LFS pointer, fetch the file itself"
+    if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"hevc"):
+        return "it is a HEIC image, convert it to JPEG first"
+    return "it is damaged or not one of " + ", ".join(_formats())
+
+
+# The cache
+
+GIGA = 1 << 30
+VERSION = 1  # raised whenever a shrunken image would look different
+HEADER = struct.Struct("<4sIII")  # magic, height, width, checksum
+MAGIC = b"PSP1"
+
+
+def cache_folder() -> Path:
+    """`$PROXYSYNTH_CACHE`, else `~/.cache/proxysynth`; it may not exist yet."""
+    named = os.environ.get("PROXYSYNTH_CACHE")
+    if named:
+        return Path(named).expanduser()
+    try:
+        return Path.home() / ".cache" / "proxysynth"
+    except RuntimeError:  # an account without a home
+        return Path(tempfile.gettempdir()) / "proxysynth"
+
+
+def write_atomically(
+    path: Path, parts: Iterable[bytes | memoryview], mode: int | None = None
+) -> None:
+    """Write to a temporary file in the same folder and rename it: readers see all or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for part in parts:
+                file.write(part)
+        if mode is not None:
+            os.chmod(unfinished, mode)
+        os.replace(unfinished, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+def write_cache(path: Path, parts: Iterable[bytes | memoryview]) -> bool:
+    """`write_atomically`; False where that is impossible, since a cache is never needed."""
+    try:
+        write_atomically(path, parts)
+    except OSError:  # read-only, full, not ours
+        return False
+    return True
+
+
+class ImageCache:
+    """Shrunken images by path, in memory and on disk. Threads may share one.
+
+    Every epoch sees the shrunken image, the first one too, so results do not depend on what is
+    cached. A file on disk is keyed by the image's path, modification time and size; the folder may
+    be deleted at any time.
+
+    Args:
+        side: the short side in pixels. The default is what evaluation resizes to for crops of 224;
+            more keeps finer detail in small random crops.
+        memory: bytes of images kept in memory, first come first served; default: a quarter of the
+            machine's, at most 8 GB.
+        disk: bytes that the folder may hold; default: 20 GB, at most half of what is free. 0 keeps
+            nothing.
+        folder: default: `pictures` in `cache_folder()`.
+    """
+
+    def __init__(
+        self,
+        side: int = 256,
+        memory: int | None = None,
+        disk: int | None = None,
+        folder: PathLike | None = None,
+    ) -> None:
+        if side < 1:
+            raise ValueError(f"the side of a cached image must be >= 1, got {side}")
+        self.side = side
+        self.folder = Path(folder) if folder is not None else cache_folder() / "pictures"
+        self._memory_left = _memory_budget() if memory is None else memory
+        self._disk_asked = disk
+        self._disk_left: int | None = 0 if disk == 0 else None  # None: not measured yet
+        self._held: dict[str, NDArray[np.uint8]] = {}
+        self._lock = threading.Lock()
+
+    def image(self, path: PathLike) -> NDArray[np.uint8]:
+        """The shrunken image (h, w, 3), read-only."""
+        name = os.fspath(path)
+        held = self._held.get(name)
+        if held is not None:
+            return held
+        file = self._file(name)
+        made = self._read(file)
+        if made is None:
+            made = np.asarray(open_shrunk(name, self.side, draft=True))
+            self._write(file, made)
+        made.setflags(write=False)
+        with self._lock:
+            if made.nbytes <= self._memory_left and name not in self._held:
+                self._memory_left -= made.nbytes
+                self._held[name] = made
+        return made
+
+    def _file(self, name: str) -> Path:
+        try:
+            found = os.stat(name)
+        except OSError as error:
+            raise UnreadableImage(name, os.strerror(error.errno or 0).lower()) from error
+        except ValueError as error:  # a name that no file can have
+            raise UnreadableImage(name, str(error)) from error
+        about = (os.path.abspath(name), found.st_mtime_ns, found.st_size, self.side, VERSION)
+        text = "\0".join(str(item) for item in (*about, PIL.__version__))
+        key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        return self.folder / key[:2] / f"{key[2:]}.raw"
+
+    def _read(self, path: Path) -> NDArray[np.uint8] | None:
+        """An image from disk, or None if there is no intact one."""
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        if len(data) < HEADER.size:
+            return None
+        magic, height, width, checksum = HEADER.unpack_from(data)
+        body = memoryview(data)[HEADER.size :]
+        if magic != MAGIC or len(body) != height * width * 3 or zlib.crc32(body) != checksum:
+            return None
+        return np.frombuffer(body, dtype=np.uint8).reshape(height, width, 3)
+
+    def _write(self, path: Path, made: NDArray[np.uint8]) -> None:
+        with self._lock:
+            if self._disk_left is None:
+                self._disk_left = _disk_budget(self.folder, self._disk_asked)
+            if made.nbytes > self._disk_left:
+                return
+            self._disk_left -= made.nbytes
+        body = np.ascontiguousarray(made).data.cast("B")
+        header = HEADER.pack(MAGIC, made.shape[0], made.shape[1], zlib.crc32(body))
+        if not write_cache(path, [header, body]):
+            with self._lock:
+                self._disk_left = 0  # full or read-only: do not try again for every image
+
+
+def _memory_budget() -> int:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not available on every system
+        total = 4 * GIGA
+    with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit ("max")
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(total // 4, 8 * GIGA)
+
+
+def _disk_budget(folder: Path, asked: int | None) -> int:
+    """What may still be written: what was asked for less what is there, never all that is free."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        used = sum(
+            entry.stat().st_size
+            for part in os.scandir(folder)
+            if part.is_dir()
+            for entry in os.scandir(part)
+        )
+    except OSError:
+        return 0
+    return max(0, min((20 * GIGA if asked is None else asked) - used, free // 2))

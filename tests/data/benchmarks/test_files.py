@@ -1,0 +1,311 @@
+import io
+import os
+import pickle
+import pickletools
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import scipy.io
+from hypothesis import given, settings, strategies as st
+
+from benchmark_imitations import python2_pickle
+from proxysynth.data.benchmarks.files import (
+    read_mat,
+    read_pickle,
+    relative_name,
+    rows,
+    whole_number,
+)
+
+
+def write(tmp_path, data):
+    path = tmp_path / "labels.txt"
+    path.write_bytes(data)
+    return path
+
+
+def test_rows_are_cut_at_white_space(tmp_path):
+    path = write(tmp_path, b"\xef\xbb\xbf1 a/b c.jpg \r\n\n  2\td.jpg")
+    found = list(rows(path, ("number", "path")))
+    assert [row.columns for row in found] == [["1", "a/b c.jpg"], ["2", "d.jpg"]]
+    assert [row.where for row in found] == [f"line 1 of {path}", f"line 3 of {path}"]
+
+
+def test_rows_after_a_header(tmp_path):
+    path = write(tmp_path, b"2\nname   part\na.jpg train\nb.jpg test\n")
+    found = list(rows(path, ("name", "part"), header="name"))
+    assert [row.columns for row in found] == [["a.jpg", "train"], ["b.jpg", "test"]]
+    assert found[0].where == f"line 3 of {path}"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"1 a.jpg\n2\n", "line 2 of .*labels.txt must have number, path, got '2'"),
+        (b"<!DOCTYPE\n", "line 1 of .*labels.txt must have number, path"),
+        (b"\xff\xfe\x00", "must be a text file in UTF-8"),
+    ],
+)
+def test_bad_lines(tmp_path, data, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        list(rows(write(tmp_path, data), ("number", "path")))
+    assert "\n" not in str(caught.value)
+
+
+def test_no_header_and_no_file(tmp_path):
+    for data in (b"", b"<html>\n<body>\n"):
+        with pytest.raises(ValueError, match="must start with a line of name, part"):
+            list(rows(write(tmp_path, data), ("name", "part"), header="name"))
+    with pytest.raises(ValueError, match="cannot read .*none.txt .no such file"):
+        list(rows(tmp_path / "none.txt", ("name",)))
+    with pytest.raises(ValueError, match="cannot read"):
+        list(rows(tmp_path, ("name",)))
+
+
+@pytest.mark.parametrize("text", ["-1", "1.0", "x", "", "²"])
+def test_whole_numbers(text):
+    assert whole_number("042", "here") == 42
+    with pytest.raises(ValueError, match="here must have an integer"):
+        whole_number(text, "here")
+
+
+@pytest.mark.parametrize("text", ["/etc/passwd", "../a.jpg", "a/../../b.jpg", ".", "..", "a/.."])
+def test_a_picture_stays_in_its_folder(text):
+    assert relative_name("./a//b/../c.jpg", "here") == "a/c.jpg"
+    with pytest.raises(ValueError, match="here must name an image under its own folder"):
+        relative_name(text, "here")
+
+
+def saved(tmp_path, compressed=False, **variables):
+    path = tmp_path / "labels.mat"
+    scipy.io.savemat(path, variables, do_compression=compressed)
+    return path
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_variables_of_a_mat_file(tmp_path, compressed):
+    annotations = np.zeros((1, 3), dtype=[("fname", "O"), ("class", "O")])
+    for i in range(3):
+        annotations[0, i] = (f"{i:05d}.jpg", np.array([[i + 1]], dtype=np.uint8))
+    x = np.random.default_rng(3).integers(0, 100, (4, 3, 2, 1)).astype(np.uint8)
+    path = saved(tmp_path, compressed, X=x, annotations=annotations, other=7)
+    held = read_mat(path, ("X", "absent"))
+    assert list(held) == ["X"]
+    assert held["X"].dtype == np.uint8
+    assert np.array_equal(held["X"], x)
+    simple = read_mat(path, ("annotations",), simplify=True)["annotations"]
+    assert [(row["fname"], row["class"]) for row in simple] == [
+        ("00000.jpg", 1),
+        ("00001.jpg", 2),
+        ("00002.jpg", 3),
+    ]
+
+
+def element(kind, body):
+    return struct.pack("<II", kind, len(body)) + body + b"\0" * (-len(body) % 8)
+
+
+def array(shape, body, sort=9):
+    head = element(6, struct.pack("<II", sort, 0))
+    head += element(5, struct.pack(f"<{len(shape)}i", *shape))
+    return element(14, head + element(1, b"y") + body)
+
+
+def mat_file(tmp_path, body):
+    path = tmp_path / "by_hand.mat"
+    path.write_bytes(b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM" + body)
+    return path
+
+
+def bomb(size):
+    """Compressed zeros behind a tag that announces some size."""
+    packed = zlib.compress(struct.pack("<II", 14, size) + bytes(100_000))
+    return struct.pack("<II", 15, len(packed)) + packed
+
+
+NUMBERS = element(2, b"\1\2\3\4")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        array((2, 2), NUMBERS)[:-9],
+        array((2, 3), NUMBERS),
+        array((-1, -4), NUMBERS),
+        array((1 << 20, 1 << 20), NUMBERS),
+        array((1, 1 << 30), NUMBERS, sort=1),
+        bomb(1 << 31),
+        struct.pack("<II", 15, 8) + b"not zlib",
+    ],
+)
+def test_damaged_mat_files(tmp_path, body):
+    path = mat_file(tmp_path, body)
+    with pytest.raises(ValueError, match="download it again") as caught:
+        read_mat(path, ("y",))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"", "download"),
+        (b"<!DOCTYPE html><html><head><title>404 Not Found</title></head>".ljust(300), "HTML"),
+        (bytes(400), "download"),
+        (b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM", "-v7"),
+    ],
+)
+def test_no_mat_file(tmp_path, data, word):
+    path = tmp_path / "train_32x32.mat"
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=word):
+        read_mat(path, ("X",))
+    with pytest.raises(ValueError, match="no such file"):
+        read_mat(tmp_path / "other.mat", ("X",))
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_cut_mat_file_is_never_taken_for_a_whole_one(tmp_path, compressed):
+    draw = np.random.default_rng(0)
+    path = saved(tmp_path, compressed, X=draw.integers(0, 256, (8, 8, 3, 4), np.uint8))
+    whole = path.read_bytes()
+    for length in range(130, len(whole) - 8, 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"labels\.mat"):
+            read_mat(path, ("X",))
+
+
+DATA = np.arange(3 * 300, dtype=np.uint8).reshape(3, 300)
+HELD = {b"labels": [6, 9, 300], b"data": DATA, b"batch_label": b"training batch 1 of 5"}
+
+
+def read(tmp_path, data):
+    path = tmp_path / "data_batch_1"
+    path.write_bytes(data)
+    return read_pickle(path)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_python_2_wrote(tmp_path):
+    data = python2_pickle(HELD)
+    oracle = pickle.loads(data, encoding="latin1")
+    made = read(tmp_path, data)
+    assert list(made) == list(oracle) == ["labels", "data", "batch_label"]
+    assert made["labels"] == oracle["labels"] == [6, 9, 300]
+    assert made["batch_label"] == oracle["batch_label"]
+    assert made["data"].dtype == np.uint8
+    assert np.array_equal(made["data"], oracle["data"])
+    assert np.array_equal(made["data"], DATA)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4])
+def test_what_python_3_writes(tmp_path, protocol):
+    held = {"labels": [1, 2], "data": DATA, "more": DATA, "names": ("a", "b", "c", "d", None, True)}
+    made = read(tmp_path, pickle.dumps(held, protocol=protocol))
+    assert np.array_equal(made.pop("data"), DATA)
+    assert np.array_equal(made.pop("more"), DATA)  # the same array twice: by way of the memo
+    assert made == {"labels": [1, 2], "names": held["names"]}
+
+
+def test_an_array_column_by_column(tmp_path):
+    columns = np.asfortranarray(DATA)
+    assert np.array_equal(read(tmp_path, pickle.dumps({"data": columns}, 4))["data"], DATA)
+
+
+class Call:
+    def __init__(self, function, *args):
+        self.call = function, args
+
+    def __reduce__(self):
+        return self.call
+
+
+class Plain:
+    pass
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("function", ["os", "eval", "numpy"])
+def test_a_call_is_refused_and_not_made(tmp_path, protocol, function):
+    trap = tmp_path / "trap"
+    calls = {
+        "os": Call(os.mkdir, str(trap)),
+        "eval": Call(eval, f"__import__('os').mkdir({str(trap)!r})"),
+        "numpy": Call(np.save, str(trap), 1),
+    }
+    data = pickle.dumps({"labels": [calls[function]], "data": DATA}, protocol=protocol)
+    with pytest.raises(ValueError, match=r"data_batch_1 is not a file of CIFAR's") as caught:
+        read(tmp_path, data)
+    assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data_batch_1"]
+    pickle.loads(data)  # the trap is a real one: Python's own reader falls into it
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x80\x02cos\nsystem\nU\x04true\x85R.", "it asks for os.system, which is never run"),
+        (b"\x80\x02cbuiltins\ngetattr\n.", "it asks for builtins.getattr"),
+        (b"\x80\x02cnumpy\nload\n.", "it asks for numpy.load"),
+        (b"(S'true'\nios\nsystem\n.", "os.system"),
+        (pickle.dumps(Plain()), "it asks for"),
+        (b"\x80\x02cnumpy\ndtype\nU\x01O\x85R.", "instead of bytes"),
+        (b"\x80\x02cnumpy\ndtype\n}b.", "damaged"),  # state is not set on anything
+        (b"\x80\x02]}b.", "damaged"),
+        (pickle.dumps([1, 2]), "it holds a list instead of a dict"),
+        (b"", "damaged or not a pickle"),
+        (b"<!DOCTYPE html><html>", "not a file of CIFAR's"),
+        (python2_pickle(HELD)[:-40], "not a file of CIFAR's"),
+        (b"\x80\x02K\x01.", "instead of a dict"),
+        (b"\x80\x02u.", "damaged"),
+        (b"\x80\x02h\x07.", "damaged"),
+        (b"\x80\x02}](K\x01e}s.", "damaged"),  # a list as a key
+        (b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s.", "damaged"),  # tuples in tuples as a key
+        (b"\x80\x02}T\xff\xff\xff\x7fab.", "damaged"),  # a text of 2 GB in 12 bytes
+        (pickle.dumps({"data": DATA.astype(np.float64)}, 2), "instead of bytes"),
+    ],
+)
+def test_anything_else_is_refused(tmp_path, data, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        read(tmp_path, data)
+    assert str(tmp_path / "data_batch_1") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_shape_that_the_bytes_do_not_have(tmp_path):
+    good = python2_pickle({b"data": DATA})
+    # The first side, 3, becomes a list repeated by the second: nothing is multiplied with it.
+    for wrong in (b"K\x04M\x2c\x01\x86", b"]M\x2c\x01\x86"):
+        data = good.replace(b"K\x03M\x2c\x01\x86", wrong)
+        assert data != good
+        with pytest.raises(ValueError, match="does not have the bytes of its shape"):
+            read(tmp_path, data)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(ValueError, match="no such file"):
+        read_pickle(tmp_path / "data_batch_1")
+
+
+@pytest.mark.filterwarnings("ignore:invalid escape:DeprecationWarning")
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_damage_gives_an_answer_or_a_sentence_of_inert_pickle(tmp_path_factory, data):
+    good = bytearray(python2_pickle({**HELD, b"data": DATA[:, :20]}))
+    for _ in range(data.draw(st.integers(1, 4))):
+        good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / "damaged"
+    path.write_bytes(bytes(good))
+    try:
+        answer = read_pickle(path)
+    except ValueError as error:
+        answer = str(error)
+    assert isinstance(answer, dict) or str(path) in answer
+
+
+def test_the_imitation_has_the_steps_of_the_published_files():
+    steps = {step.name for step, _, _ in pickletools.genops(io.BytesIO(python2_pickle(HELD)))}
+    assert {"SHORT_BINSTRING", "BINSTRING", "GLOBAL", "REDUCE", "BUILD"} <= steps
