@@ -188,9 +188,7 @@ def test_bad_label_files(tmp_path, monkeypatch):
     whole = file.read_bytes()
     for data in (whole[:-100], b"<html>404</html>".ljust(200), b""):
         file.write_bytes(data)
-        with pytest.raises(
-            ValueError, match=r"cars_annos.mat (is an HTML page|cannot be read)"
-        ) as caught:
+        with pytest.raises(ValueError, match="(HTML|cannot be read)") as caught:
             open_data(f"cars196:{root}")
         assert "\n" not in str(caught.value)
     for held, words in (
