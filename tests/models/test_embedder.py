@@ -154,5 +154,5 @@ def test_bad_values_are_one_sentence() -> None:
         net(torch.zeros(1, 32, 32))
     with pytest.raises(ValueError, match="images of 1 channels, got 3"):
         net(torch.zeros(2, 3, 32, 32))
-    with pytest.raises(ValueError, match=r"preprocessed to floats, got torch\.uint8"):
+    with pytest.raises(ValueError, match=r"floating point, got torch\.uint8"):
         net(torch.zeros(2, 1, 32, 32, dtype=torch.uint8))

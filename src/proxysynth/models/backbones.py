@@ -1,8 +1,8 @@
 """Every backbone by name, and `make_embedder`, which turns a name into a network ready to train.
 
 A foreign backbone is any `nn.Module` from images to feature maps (n, channels, h, w) or vectors
-(n, channels). It may have attributes: `in_channels`, `preprocess`, `image_size`, and `stages` (names
-of its parts that, run in order, are the whole); ImageNet's conventions are the default.
+(n, channels). Optional attributes: `in_channels`, `preprocess`, `image_size` and `stages` (names of
+its parts that, run in order, are the whole). ImageNet's conventions are the default.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 ResNet-50 (He et al., 2016) has the names of torchvision's state dict and its stride in the 3 x 3
 convolution. Input: RGB, ImageNet's mean and deviation. PreActResNet18 (He et al., 2016, "Identity
-mappings") is for 32 x 32 and 64 x 64 images, as in the manifold-mixup experiments: no norm after the
-last block.                                                                 [supplement, Table C]
+mappings") is for 32 x 32 and 64 x 64 images, as in the manifold-mixup experiments, without a norm
+after the last block.                                                       [supplement, Table C]
 """
 
 from __future__ import annotations
