@@ -269,7 +269,7 @@ def test_wrong_pictures_are_named(given):
         PIXELS["imagenet"].normalize(given)
 
 
-def protocol_transforms_noise(width, height):
+def noisy(width, height):
     made = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
     return Image.fromarray(made)
 
@@ -285,7 +285,7 @@ def test_the_values_of_section_c2():
 @pytest.mark.parametrize("pair", [CONVENTIONAL, MLRC, MLRC_AS_PRINTED])
 def test_every_picture_comes_out_square(pair):
     for size in ((500, 333), (90, 300), (256, 256)):
-        image = protocol_transforms_noise(*size)
+        image = noisy(*size)
         for i, transform in enumerate((pair.train, pair.test)):
             made = transform(image, uniforms(0, 0, i, transform.draws))
             assert made.shape == (transform.size, transform.size, 3)
@@ -301,7 +301,7 @@ def test_the_printed_crops_have_sides_of_40_to_256():
 
 def test_the_short_side_comes_first():
     """The crop is taken of the resized image: as a crop of an image resized beforehand."""
-    image = protocol_transforms_noise(400, 320)
+    image = noisy(400, 320)
     small = image.resize((320, 256), Image.Resampling.BILINEAR)
     plain = RandomResizedCrop(227, scale=(0.16, 1.0))
     for i in range(5):
@@ -317,7 +317,7 @@ def test_classification():
         side = CATALOG[name].side
         assert pair.train.size == side
         assert PIXELS[pair.pixels].channels == 3
-        image = protocol_transforms_noise(side, side)
+        image = noisy(side, side)
         assert np.array_equal(pair.test(image, ()), np.asarray(image))
     digits = CLASSIFICATION["svhn"].train
     assert digits.flip == 0  # a mirrored digit is none

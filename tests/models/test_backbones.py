@@ -130,7 +130,7 @@ def test_a_module_of_the_wrong_shape_is_told_so() -> None:
         make_embedder(nn.Flatten(2), image_size=10)
     with pytest.raises(ValueError, match=r"but LSTM (raised|returned)"):
         make_embedder(nn.LSTM(10, 2), image_size=10)
-    with pytest.raises(ValueError, match=r"must take images \(n, 3, 10, 10\), but Linear refused"):
+    with pytest.raises(ValueError, match=r"must take images \(n, 3, 10, 10\), but Linear raised"):
         make_embedder(nn.Linear(4, 4), image_size=10)
 
 

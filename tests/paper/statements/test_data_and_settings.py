@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import sqrt
 
 import pytest
-from proxysynth.data.protocol_transforms import MLRC, MLRC_AS_PRINTED
 
+from protocol_transforms import MLRC, MLRC_AS_PRINTED
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.transforms import CenterCrop, RandomResizedCrop
 from proxysynth.paper.claims.departures import CONTRADICTIONS, DIFFERENCES
