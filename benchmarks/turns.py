@@ -1,9 +1,7 @@
-"""Methods that take turns, each in a process of its own.
+"""Time several methods alternately, each in a process of its own.
 
-A training script uses one loss. In one process several would not only take turns but share its
-memory: what a large step leaves behind decides whether the next finds its pieces there or has to
-ask the system for every page, and the ratio of two methods would tell what a third one did. The
-same holds for steps of another size: a script has one.
+Methods in one process would share its heap: what one leaves behind decides whether the next finds
+free memory or has to ask the system for every page, so their ratio would depend on a third one.
 """
 
 from __future__ import annotations
@@ -20,20 +18,20 @@ from typing import Any
 
 import torch
 
-from proxysynth.training.allocator import kept_memory
+from proxysynth.cli.memory import keep_freed_memory
 
 Step = Callable[[], Any]
 Maker = Callable[[str, int], Step]
-"""A function of a module, from a method's name and a size (as of classes) to its step."""
+"""From the name of a method and a size (the number of classes) to its step."""
 
 
 class Turns:
-    """Processes that wait for their turn, one a method.
+    """One process per method, each waiting for its turn.
 
     Args:
-        make: asked for a method's step, in the method's process.
+        make: returns the step of a method; called in the method's process.
         names: the methods.
-        kept: those whose processes keep the memory they free, as `proxysynth train` does.
+        kept: methods whose processes keep freed memory, as `proxysynth train` does.
     """
 
     def __init__(self, make: Maker, names: Iterable[str], kept: Iterable[str] = ()) -> None:
@@ -69,8 +67,8 @@ class Turns:
     def taken(self, size: int, threads: int, rounds: int, steps: int) -> dict[str, list[float]]:
         """The seconds of each method's steps.
 
-        In its turn a method takes so many steps, after one that does not count: it brings the
-        method's numbers back into the caches. Every round has an order of its own.
+        In its turn a method takes `steps` steps after one that warms the caches. The order is
+        shuffled in every round.
         """
         for name in self.names:
             self._ask(name, (size, threads))
@@ -89,7 +87,9 @@ class Turns:
             self.players[name].send(what)
             answer = self.players[name].recv()
         except (EOFError, OSError) as error:
-            raise RuntimeError(f"the process for {name} ended: was memory short?") from error
+            raise RuntimeError(
+                f"the process for {name} ended unexpectedly, perhaps out of memory"
+            ) from error
         if isinstance(answer, str):
             raise RuntimeError(f"the measurement of {name} failed: {answer}")
         return list(answer)
@@ -98,10 +98,10 @@ class Turns:
 def seconds_over_lives(
     turns: Callable[[], Turns], lives: int, size: int, threads: int, rounds: int, steps: int
 ) -> dict[str, float]:
-    """The median seconds of each method's step, in processes that are begun anew so many times.
+    """The median seconds of each method's step over `lives` fresh sets of processes.
 
-    Where a process happens to lay its first pieces of memory decides what it pays for the others
-    to its end: rounds of one process, however many, cannot tell.
+    Where a process places its first allocations affects all later ones; more rounds in the same
+    process would not average that out.
     """
     found: dict[str, list[float]] = {}
     for _ in range(lives):
@@ -112,26 +112,25 @@ def seconds_over_lives(
 
 
 def _play(line: Connection, make: Maker, name: str, kept: bool) -> None:
-    """A process: builds what it is asked for, takes steps when it is its turn."""
+    """A process: builds the step that it is asked for and takes it when it is its turn."""
     step: Step = lambda: None  # noqa: E731
-    with ExitStack() as stack:
-        if kept:
-            stack.enter_context(kept_memory())
-        while True:
-            try:
-                asked = line.recv()
-            except (EOFError, OSError):  # the measurement is over
-                return
-            try:
-                if isinstance(asked, tuple):
-                    size, threads = asked
-                    torch.set_num_threads(threads)
-                    step = make(name, size)
-                    line.send([])
-                else:
-                    line.send([_timed(step) for _ in range(asked + 1)][1:])
-            except Exception as error:
-                line.send(f"{type(error).__name__}: {error}")
+    if kept:
+        keep_freed_memory()
+    while True:
+        try:
+            asked = line.recv()
+        except (EOFError, OSError):  # the measurement is over
+            return
+        try:
+            if isinstance(asked, tuple):
+                size, threads = asked
+                torch.set_num_threads(threads)
+                step = make(name, size)
+                line.send([])
+            else:
+                line.send([_timed(step) for _ in range(asked + 1)][1:])
+        except Exception as error:
+            line.send(f"{type(error).__name__}: {error}")
 
 
 def _timed(step: Step) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks import memory
 from benchmarks.step import D
 
@@ -17,3 +19,9 @@ def test_blocked_takes_little_beyond_the_gradient_of_the_proxies() -> None:
 
 def test_the_bench_shows_all_paths() -> None:
     assert {"plain", "reference", "fused", "blocked"} <= set(memory.METHODS)
+
+
+@pytest.mark.slow
+def test_it_runs_at_a_small_size() -> None:
+    rows = memory.run(quick=True)
+    assert {row["method"] for row in rows} == set(memory.QUICK)

@@ -32,7 +32,8 @@ def test_the_slope_is_the_exponent() -> None:
     assert (made["processes"], made["from_classes"], made["to_classes"]) == (3, 1_000, 100_000)
 
 
-def test_a_process_that_fails_ends_all_with_its_words(monkeypatch) -> None:
+@pytest.mark.slow
+def test_a_process_that_fails_ends_all_with_its_words() -> None:
     with pytest.raises(RuntimeError, match="1 classes cannot be divided over 2 processes"):
         scale.growth(1, 2, quick=True)
 

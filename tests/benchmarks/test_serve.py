@@ -56,6 +56,7 @@ def test_a_service_that_is_gone_loses_every_request() -> None:
     assert load.lost > 0
 
 
+@pytest.mark.slow
 def test_it_runs_at_a_small_size() -> None:
     pytest.importorskip("uvicorn")
     from benchmarks import serve

@@ -12,6 +12,7 @@ import pytest
 
 import proxysynth
 from proxysynth.cli import main
+from proxysynth.cli.bench import find_benchmarks
 from proxysynth.cli.parser import parser
 
 
@@ -61,27 +62,31 @@ def test_a_usage_error_is_one_line_and_exits_with_2(capsys, argv, expected) -> N
     assert err.count("\n") == 1
 
 
-def test_bench_quick_as_json_and_csv(capsys, tmp_path) -> None:
-    code, out, _ = run(capsys, "bench", "step", "--quick", "--json", "--save", str(tmp_path))
+def test_bench_as_tables_json_and_csv(capsys, tmp_path, monkeypatch) -> None:
+    rows = [
+        {"bench": "step", "table": "step", "method": "plain", "ms": 1.5, "reached": None},
+        {"bench": "step", "table": "memory kept", "method": "plain", "ms": 1.0, "reached": True},
+    ]
+    monkeypatch.setattr(find_benchmarks(), "measure", lambda name, quick: rows)
+    code, out, _ = run(capsys, "bench", "step", "--json", "--save", str(tmp_path))
     assert code == 0
     told = json.loads(out.strip().splitlines()[-1])
-    methods = {row["method"] for row in told["rows"] if row["table"] == "step"}
-    assert {"plain", "authors' formulation", "reference", "fused"} <= methods
+    assert told["rows"] == rows
     assert told["torch"]
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [
-        "bench_step.csv",
-        "bench_step_memory_kept.csv",
-        "bench_step_other_fused_losses.csv",
-        "bench_step_table_a.csv",
-    ]
-
-
-def test_bench_quick_as_tables(capsys) -> None:
-    code, out, _ = run(capsys, "bench", "memory", "--quick")
+    assert names == ["bench_step.csv", "bench_step_memory_kept.csv"]
+    code, out, _ = run(capsys, "bench", "step")
     assert code == 0
-    assert "fused" in out
-    assert "extra mb" in out
+    assert "plain" in out
+    assert "step: memory kept" in out
+
+
+def test_bench_without_a_checkout_says_so(capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("proxysynth.__file__", str(tmp_path / "lib/python/proxysynth/__init__.py"))
+    code, out, err = run(capsys, "bench", "step")
+    assert (code, out) == (2, "")
+    assert "checkout" in err
 
 
 SMALL = ["--set", "split.train_classes=6", "--set", "split.test_classes=6", "--set", "dim=16"]

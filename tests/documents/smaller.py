@@ -9,7 +9,6 @@ installs nothing; it fails where an extra is not one of ours. A server goes to t
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import subprocess
@@ -43,17 +42,21 @@ def proxysynth(argv: list[str]) -> list[str]:
         words += ["--plan"] if "all" in words else ["--scale", "smoke"]
     if words[0] in ("train", "mlrc"):
         words += [word for setting in settings for word in ("--set", setting)]
-    return [sys.executable, "-m", "proxysynth", *words]
+    client = Path(__file__).with_name("fork_client.py")
+    return [sys.executable, "-S", "-E", str(client), os.environ["FORK_SERVER"], *words]
 
 
 def torchrun(argv: list[str]) -> list[str]:
     """The same launcher, around a smaller command."""
     at = argv.index("proxysynth") + 1
-    return [sys.executable, "-m", "torch.distributed.run", *argv[:at], *proxysynth(argv[at:])[3:]]
+    words = proxysynth(argv[at:])[5:]
+    return [sys.executable, "-m", "torch.distributed.run", *argv[:at], *words]
 
 
 def pip(argv: list[str]) -> list[str]:
     """Nothing is installed: every extra that is asked for has to be one that we have."""
+    import importlib.metadata  # takes longer than the other programs do
+
     known = set(importlib.metadata.metadata("proxysynth").get_all("Provides-Extra") or ())
     asked = [re.fullmatch(r"(?:\.|proxysynth)(?:\[(.*)\])?", word) for word in argv[1:]]
     wanted = [each for each in asked if each]

@@ -1,0 +1,24 @@
+"""Every method of the benchmark of a step runs and computes a gradient."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import step
+
+
+@pytest.mark.parametrize("name", [*step.methods(), *step.OTHERS])
+def test_a_step(name: str) -> None:
+    step.make_step(name, 20)()
+
+
+def test_table_a() -> None:
+    rows = step.table_a(threads=1, quick=True)
+    assert [row["mu"] for row in rows] == [0.0, 0.2, 0.5, 1.0, 1.5, 2.0]
+    assert all(row["fused_step_ms"] > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_it_runs_at_a_small_size() -> None:
+    tables = {row["table"] for row in step.run(quick=True)}
+    assert tables == {"step", "memory kept", "other fused losses", "Table A"}
