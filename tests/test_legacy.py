@@ -45,6 +45,18 @@ def test_index_is_searched(shop: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert hit["similarity"] == pytest.approx(expected["similarity"], abs=1e-6)
 
 
+def test_index_is_served(shop: Path) -> None:
+    testclient = pytest.importorskip("fastapi.testclient")
+    from proxysynth.web import create_app
+
+    app = create_app(ps.Index.open(shop / "photos.index"), run=shop / "run")
+    with testclient.TestClient(app, "http://localhost") as client:
+        upload = {"file": (shop / EXPECTED["query"]).read_bytes()}
+        found = client.post("/api/search", files=upload, data={"k": 4}).json()["hits"]
+    others = [hit for hit in found if hit["path"] != "class0/0.jpg"]
+    assert [hit["path"] for hit in others[:3]] == [hit["path"] for hit in EXPECTED["hits"]]
+
+
 def _command(*words: object, capsys: pytest.CaptureFixture[str]) -> Any:
     """What a command prints with --json."""
     with pytest.raises(SystemExit) as end:

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import sqlite3
 import threading
@@ -9,7 +10,7 @@ import torch
 from PIL import Image
 
 from proxysynth.errors import TrainingFailed
-from proxysynth.search import Index, build as module
+from proxysynth.search import Index, build as module, index_file
 from proxysynth.search.build import journal_path, update_index
 from proxysynth.search.model import ImageEmbedder
 
@@ -235,6 +236,31 @@ def test_a_full_disk_leaves_the_old_index(model, photos, tmp_path, monkeypatch, 
     assert out.read_bytes() == data
     assert not (tmp_path / ".unfinished-a.index").exists()
     assert update_index(model, photos, out).items == 13
+
+
+@pytest.mark.parametrize("part", ["embeddings", "label_text", "path_text", "stamps"])
+def test_damage_is_repaired(model, photos, tmp_path, monkeypatch, part):
+    monkeypatch.setattr(index_file, "ROWS_PER_SUM", 4)
+    out = tmp_path / "a.index"
+    update_index(model, photos, out)
+    whole = Index.open(out)
+    vectors, paths, labels = whole.vectors().clone(), list(whole.paths), whole.labels[:]
+    data = bytearray(out.read_bytes())
+    length = int.from_bytes(data[:8], "little")
+    start, stop = json.loads(data[8 : 8 + length])[part]["data_offsets"]
+    data[8 + length + (start + stop) // 2] ^= 4
+    out.write_bytes(data)
+    counting = Counting(model)
+    built = update_index(counting, photos, out, verify=True)
+    again = {"embeddings": 4, "label_text": 0}.get(part, 12)  # labels follow from the paths
+    assert (built.written, built.verified, built.embedded) == (True, True, again)
+    assert len(counting.opened_files) == again
+    assert part in built.damage
+    assert "it was damaged and is repaired" in built.summary
+    index = Index.open(out, verify=True)
+    torch.testing.assert_close(index.vectors(), vectors, rtol=0, atol=1e-6)
+    assert (list(index.paths), index.labels[:]) == (paths, labels)
+    assert not update_index(model, photos, out, verify=True).written
 
 
 def test_too_little_room_is_said_before_the_work(model, photos, tmp_path, monkeypatch):

@@ -1,11 +1,16 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 import proxysynth as ps
+from proxysynth.retrieval.knn import nearest
+from proxysynth.retrieval.similarity import rounded
 from proxysynth.search import Hit, Index
 from proxysynth.search.build import update_index
+from proxysynth.search.index import Labels, RoundedRows, Texts
+from proxysynth.search.index_file import encoded, pack
 from proxysynth.search.model import open_model
 from search.made_up import made_up, vectors
 
@@ -172,3 +177,61 @@ def test_a_run_that_is_gone_or_another(index_file, tmp_path, run_folder, photos)
     other = Index.open(made_up(tmp_path / "c.index", vectors(4, 8)))
     with pytest.raises(ValueError, match="made by another model"):
         other.embedder(run_folder)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(max_size=8), max_size=20), st.text(max_size=8))
+def test_texts_are_what_was_packed_and_are_found(words, other):
+    words = sorted(set(words), key=encoded)
+    texts = Texts(*pack([encoded(word) for word in words]))
+    assert list(texts) == words
+    assert texts[1:3] == words[1:3]
+    for place, word in enumerate(words):
+        assert texts.find(word) == place
+    assert texts.find(other) == (words.index(other) if other in words else None)
+
+
+def test_texts_and_labels_of_a_damaged_file():
+    text, _ = pack([b"abc"])
+    for ends in ([0, 9], [-4, 2], [2, 1]):
+        with pytest.raises(ValueError, match="damaged"):
+            Texts(text, np.array(ends, dtype=np.int64))[0]
+    labels = Labels(Texts(*pack([b"hat", b"caf\xe9"])), np.array([1, -1, 0, 2], dtype=np.int32))
+    assert labels[:3] == ["caf\udce9", None, "hat"]
+    with pytest.raises(ValueError, match="damaged"):
+        labels[3]
+
+
+def clustered(n: int, d: int, seed: int = 0) -> torch.Tensor:
+    draw = np.random.default_rng(seed)
+    centers = draw.normal(size=(max(1, n // 20), d))
+    x = centers[draw.integers(len(centers), size=n)] + 0.5 * draw.normal(size=(n, d))
+    return torch.from_numpy((x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16])
+@pytest.mark.parametrize(("n", "d", "k"), [(3000, 64, 10), (500, 33, 500), (1, 5, 1)])
+def test_rounded_rows_find_exactly_the_nearest(dtype, n, d, k):
+    rows, x = clustered(n, d), clustered(5, d, seed=1)
+    x[0] = rows[n // 2]
+    short = RoundedRows(rows, rounded(rows.clone(), dtype))
+    exclude = [[n // 2], [], [0], [], []]
+    for among in (None, np.arange(0, n, 3)):
+        found = short.nearest(x, k, among, exclude)
+        exact = nearest(x, rows, k, among=among, exclude=exclude)
+        assert torch.equal(found.indices, exact.indices)
+        assert torch.equal(found.similarities, exact.similarities)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16])
+def test_ties_of_rounded_rows_go_to_the_lower_number_even_if_all_are_tied(dtype):
+    rows = clustered(1, 16).repeat(5000, 1)
+    short = RoundedRows(rows, rounded(rows.clone(), dtype))
+    found = short.nearest(rows[:2], 7, None, [[], [2]])
+    assert found.indices.tolist() == [[0, 1, 2, 3, 4, 5, 6], [0, 1, 3, 4, 5, 6, 7]]
+
+
+def test_rows_with_nan_are_not_rounded():
+    rows = clustered(50, 64)
+    rows[3, 5] = torch.nan
+    assert RoundedRows.of(rows) is None

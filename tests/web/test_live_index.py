@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -135,3 +139,54 @@ def test_no_request_is_lost_when_the_index_is_replaced_under_load(tmp_path) -> N
                 thread.join()
     assert wrong == []
     assert counts["b"] > 20
+
+
+@pytest.mark.parametrize("memory", [2**30, 0])
+def test_a_file_overwritten_in_place_does_not_end_the_service(tmp_path, memory) -> None:
+    """In a process of its own: a memory map would die of a bus error."""
+    draw = np.random.default_rng(4)
+    write_vectors(tmp_path / "an.index", draw.normal(size=(20_000, 32)), "old")
+    write_vectors(tmp_path / "new.index", draw.normal(size=(30, 32)), "new")
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", OVERWRITE, tmp_path, str(memory)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    statuses, last = json.loads(done.stdout)
+    assert set(statuses) <= ({200} if memory else {200, 503})
+    assert last.startswith("new")
+
+
+OVERWRITE = """
+import json, os, shutil, sys, time
+from fastapi.testclient import TestClient
+from proxysynth.search import Index
+from proxysynth.web import create_app
+from proxysynth.web.guard import Limits
+
+folder, memory = sys.argv[1], int(sys.argv[2])
+served, statuses = f"{folder}/an.index", []
+app = create_app(Index.open(served), Limits(memory_bytes=memory))
+asked = {"vector": [1.0] * 32, "k": 3}
+with TestClient(app, "http://localhost") as client:
+    def ask():
+        answer = client.post("/api/search/vector", json=asked)
+        statuses.append(answer.status_code)
+        return answer.json()
+    ask()
+    os.truncate(served, 5000)  # what `cp` does first
+    for _ in range(5):
+        ask()
+        time.sleep(0.1)
+    shutil.copyfile(f"{folder}/new.index", served)
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        hits = ask().get("hits") or [{"path": "none"}]
+        if hits[0]["path"].startswith("new"):
+            break
+        time.sleep(0.1)
+print(json.dumps([statuses, hits[0]["path"]]))
+"""

@@ -49,7 +49,7 @@ def run_eval(args: argparse.Namespace) -> dict[str, Any]:
     machine = resources(args)
     with usage_errors():
         measure = _protocol(args)
-        model = load(args.run, args.device)
+        model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
     pictures = pictures_to_test(args, model, machine)
     facts = {
         "run": str(args.run),

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from proxysynth.cli.parser import UsageError, usage_errors
 from proxysynth.search.export import export
-from proxysynth.training import load
+from proxysynth.search.index import Index
+from proxysynth.training.load import Trained, load
 
 
 def run_export(args: argparse.Namespace) -> dict[str, Any]:
@@ -17,13 +18,19 @@ def run_export(args: argparse.Namespace) -> dict[str, Any]:
     if args.out.is_dir():
         raise UsageError(f"{args.out} is a folder: name a file such as {args.out / 'model.onnx'}")
     with usage_errors():
-        model = load(args.run, "cpu")
-        made = export(model, args.to, args.out)
+        source: Trained | Index
+        if args.to in ("onnx", "torch"):
+            source = load(args.source, "cpu", backbone=args.backbone, trust=args.trust)
+        else:
+            source = Index.open(args.source)
+        made = export(source, args.to, args.out)
     about = made.about
     if not args.json:
-        console = Console()
-        shapes = f"{tuple(about['input'])} -> {tuple(about['output'])}".replace("'", "")
-        text = f"{made.file}: {about['backbone']}, {shapes}; "
-        text += f"differs from the run by at most {made.difference:.1e}"
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        if isinstance(source, Index):
+            text = f"{made.file}: {about['items']:,} embeddings of {about['dim']} dimensions"
+        else:
+            shapes = f"{tuple(about['input'])} -> {tuple(about['output'])}".replace("'", "")
+            text = f"{made.file}: {about['backbone']}, {shapes}; "
+            text += f"differs from the run by at most {made.difference:.1e}"
+        Console().print(text, markup=False, highlight=False, soft_wrap=True)
     return {"file": str(made.file), "to": args.to, "difference": made.difference, **about}

@@ -28,13 +28,14 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
     if args.out.is_dir():
         raise UsageError(f"{args.out} is a folder: name a file such as {args.out / 'shop.index'}")
     with usage_errors():
-        model = open_model(args.model, args.device)
+        model = open_model(args.model, args.device, backbone=args.backbone, trust=args.trust)
     with _working():
         built = update_index(
             model,
             args.folder,
             args.out,
             rebuild=args.rebuild,
+            verify=args.verify,
             workers=machine.workers,
             progress=progress,
         )
@@ -51,6 +52,8 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
         "kept": built.kept,
         "removed": built.removed,
         "unreadable": [bad._asdict() for bad in built.unreadable],
+        "damage": built.damage,
+        "verified": built.verified,
         "written": built.written,
         "seconds": built.seconds,
         "model": model.identity.to_json(),

@@ -103,6 +103,11 @@ def _train(commands: Any) -> None:
         "--out", type=_path, metavar="DIR", help="the run's folder (default: runs/DATA-LOSS-...)"
     )
     train.add_argument("--resume", action="store_true", help="resume the run in --out")
+    train.add_argument(
+        "--trust",
+        action="store_true",
+        help="import and call the module:function that --config or the resumed run names",
+    )
     train.add_argument("--tensorboard", action="store_true", help="also log to TensorBoard")
     _add_resources(train)
 
@@ -140,6 +145,7 @@ def _eval(commands: Any) -> None:
         action="store_true",
         help="read a zoom of 50 %% as shrinking the image, not as enlarging it",
     )
+    _add_trust(evaluate)
     _add_resources(evaluate)
 
 
@@ -231,8 +237,14 @@ def _index(commands: Any) -> None:
     _add_out(index, "the index")
     index.add_argument("--rebuild", action="store_true", help="embed every image again")
     index.add_argument(
+        "--verify",
+        action="store_true",
+        help="compare all data of an existing index with its checksums, whatever its size",
+    )
+    index.add_argument(
         "--approximate", action="store_true", help="also build a FAISS index for fast search"
     )
+    _add_trust(index)
     _add_resources(index)
 
 
@@ -264,6 +276,7 @@ def _search(commands: Any) -> None:
         help="where the contact sheet goes (default: neighbours.html with --open)",
     )
     _add_moved_run(search)
+    _add_trust(search)
     _add_resources(search)
 
 
@@ -283,22 +296,39 @@ def _serve(commands: Any) -> None:
         metavar="N",
         help="0 chooses a free port (default: %(default)s)",
     )
+    serve.add_argument(
+        "--root-path",
+        default="",
+        metavar="PATH",
+        help="prefix of a reverse proxy, such as /shop (default: none)",
+    )
+    serve.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="also answer to this host name (default: localhost and IP addresses); repeatable",
+    )
     _add_moved_run(serve)
+    _add_trust(serve)
     _add_resources(serve)
 
 
 def _export(commands: Any) -> None:
-    what = "write a trained model in a format that other programs read"
+    what = "write a trained model or an index in a format that other programs read"
     export = _command(commands, "export", "export:run_export", what)
-    export.add_argument("run", type=_path, metavar="RUN", help="a run's folder")
+    export.add_argument(
+        "source", type=_path, metavar="RUN|INDEX", help="a run's folder, or an index"
+    )
     export.add_argument(
         "--to",
-        choices=("onnx", "torch"),
+        choices=("onnx", "torch", "parquet", "npy", "faiss"),
         required=True,
         metavar="FORMAT",
-        help="one of %(choices)s (required)",
+        help="onnx or torch for a run, parquet, npy or faiss for an index (required)",
     )
-    _add_out(export, "the model")
+    _add_out(export, "the model or the table")
+    _add_trust(export)
 
 
 def _data(commands: Any) -> None:
@@ -402,6 +432,19 @@ def _add_out(command: argparse.ArgumentParser, what: str) -> None:
         required=True,
         metavar="FILE",
         help=f"where to write {what} (required)",
+    )
+
+
+def _add_trust(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--backbone",
+        metavar="NAME",
+        help="build the network with this backbone, such as module:function (default: the run's)",
+    )
+    command.add_argument(
+        "--trust",
+        action="store_true",
+        help="import and call the module:function that the run names as its backbone",
     )
 
 

@@ -31,7 +31,7 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
     with usage_errors():
         index = Index.open(args.index)
         if any(index.find(picture) is None for picture in args.pictures):
-            index.embedder(args.run, args.device)
+            index.embedder(args.run, args.device, backbone=args.backbone, trust=args.trust)
         hits, approximate = _hits(args, index, told)
     facts: dict[str, Any] = {
         "index": str(args.index),

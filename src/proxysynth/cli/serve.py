@@ -36,15 +36,22 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
     bound = listen(args.host, args.port)
     address = url(bound, args.host)
     try:
-        index.embedder(run=args.run, device=args.device)
+        index.embedder(args.run, args.device, backbone=args.backbone, trust=args.trust)
     except (ValueError, OSError, RuntimeError) as error:
-        # The index itself is whole: pictures of it can still be searched from.
+        # The index itself is intact: its own images can still be queries.
         _warn(f"uploads cannot be embedded: {error}")
     if not is_loopback(args.host):
-        _warn("whoever can reach this machine can search and see these pictures")
+        _warn("everybody who can reach this machine can search and see these images")
     print(f"{len(index):,} pictures at {address} (stop with Ctrl-C)", file=sys.stderr, flush=True)
     with contextlib.suppress(KeyboardInterrupt):  # the way to end it
-        serve(index, bound, args.host, run=args.run)
+        serve(
+            index,
+            bound,
+            args.host,
+            run=args.run,
+            allow_hosts=args.allow_host,
+            root_path=args.root_path,
+        )
     return {"index": str(args.index), "pictures": len(index), "address": address}
 
 

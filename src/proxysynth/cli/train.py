@@ -22,7 +22,9 @@ from proxysynth.report.run_report import REPORT
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.bars import Bars
 from proxysynth.training.defaults import run_from_options
+from proxysynth.training.load import require_trust
 from proxysynth.training.record import RESULT
+from proxysynth.training.run_folder import RUN
 from proxysynth.values import parse_settings
 
 RUNS = Path("runs")
@@ -86,6 +88,7 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
                 raise ValueError("--resume needs the folder of the run to resume: add --out DIR")
             recorded = read_run(args.out).run
             if recorded_only:
+                require_trust(recorded.backbone, args.out / RUN, args.trust)
                 return replace(recorded, skip_bad=args.skip_bad or recorded.skip_bad), args.out
         config = Config() if args.config is None else read_config(args.config)
         loss = args.loss or config.loss or "norm_softmax"
@@ -102,6 +105,8 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
             pretrained=False if args.from_scratch else None,
             skip_bad=True if args.skip_bad else None,
         )
+        if args.backbone is None and "backbone" not in parse_settings(args.settings):
+            require_trust(run.backbone, args.config, args.trust)
         check_exists(run.data)
     if args.out is not None:
         return run, args.out

@@ -357,13 +357,19 @@ class Index:
         return self.paths.find(asked.replace(os.sep, "/"))
 
     def embedder(
-        self, run: str | os.PathLike[str] | None = None, device: str | None = None
+        self,
+        run: str | os.PathLike[str] | None = None,
+        device: str | None = None,
+        *,
+        backbone: str | None = None,
+        trust: bool = False,
     ) -> ImageEmbedder:
         """The model that made the index, loaded at the first call.
 
         Args:
             run: the run's folder, if it was moved.
             device: see `Resources`.
+            backbone, trust: for a run with a backbone of one's own, see `ps.load`.
         """
         if self._embedder is None:
             place = run if run is not None else self.model.folder or self.model.backbone
@@ -372,7 +378,7 @@ class Index:
                     f"{self.model.name}, which made the index {self.file}, is missing: restore it, "
                     "or give its folder with --run"
                 )
-            made = open_model(place, device)
+            made = open_model(place, device, backbone=backbone, trust=trust)
             if not made.identity.same_as(self.model):
                 raise ValueError(
                     f"the index {self.file} was made by another model than {made.identity.name} "

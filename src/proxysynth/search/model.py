@@ -123,11 +123,21 @@ class ImageEmbedder:
         return open_shrunk(image, self.identity.shrink)
 
 
-def open_model(name: str | os.PathLike[str], device: str | None = None) -> ImageEmbedder:
-    """The model of a run's folder, or a backbone with the ImageNet weights of its package."""
+def open_model(
+    name: str | os.PathLike[str],
+    device: str | None = None,
+    *,
+    backbone: str | None = None,
+    trust: bool = False,
+) -> ImageEmbedder:
+    """The model of a run's folder, or a backbone with the ImageNet weights of its package.
+
+    Args:
+        backbone, trust: for a run with a backbone of one's own, see `ps.load`.
+    """
     place = Path(name).expanduser()
     if (place / RUN).exists():
-        model = load(place, device)
+        model = load(place, device, backbone=backbone, trust=trust)
         return ImageEmbedder(model, _identity(model, os.path.abspath(place)))
     packaged = [key for key, item in BACKBONES.items() if item.published.package]
     if str(name) in packaged:

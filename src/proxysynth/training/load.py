@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
@@ -25,7 +25,7 @@ from proxysynth.training.learner import part
 from proxysynth.training.prepare import make_network
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import CHECKPOINT, Recorded, read_run
+from proxysynth.training.run_folder import CHECKPOINT, RUN, Recorded, read_run
 from proxysynth.training.tensor_file import MODEL, read_tensors
 
 Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
@@ -107,17 +107,28 @@ class Trained:
         )
 
 
-def load(folder: str | os.PathLike[str], device: str | None = None) -> Trained:
+def load(
+    folder: str | os.PathLike[str],
+    device: str | None = None,
+    *,
+    backbone: str | None = None,
+    trust: bool = False,
+) -> Trained:
     """The model of a run: of its reported epoch, or of its last checkpoint if it is not finished.
 
     Args:
         folder: the run's folder.
         device: see `Resources`.
+        backbone: build the network with this backbone, such as "module:function". Default: the
+            one that `run.json` names, if that is not code.
+        trust: import and call the code that `run.json` names.
     """
     place = Path(folder).expanduser()
     recorded = read_run(place)
+    run = recorded.run if backbone is None else replace(recorded.run, backbone=backbone)
+    require_trust(run.backbone, place / RUN, trust or backbone is not None)
     tensors, epoch = _weights(place, recorded)
-    net = make_network(recorded.run, recorded.image_size, trained=True)
+    net = make_network(run, recorded.image_size, trained=True)
     try:
         net.load_state_dict(part(tensors, "net."))
         proxies = tensors["proxies"]
@@ -130,6 +141,20 @@ def load(folder: str | os.PathLike[str], device: str | None = None) -> Trained:
     memory = torch.channels_last if recorded.run.channels_last else torch.contiguous_format
     net = net.to(where, memory_format=memory).eval()  # type: ignore[call-overload]
     return Trained(place, recorded, net, proxies.to(where), epoch)
+
+
+def require_trust(backbone: str, source: object, trusted: bool) -> None:
+    """Raise ValueError if a file names a backbone that is code, unless the user has asked for it.
+
+    A file from somebody else is data: opening it must not run anything.
+    """
+    module, colon, function = backbone.partition(":")
+    if colon and module != "timm" and not trusted:
+        raise ValueError(
+            f"{source} names the backbone {backbone}, which would import the module {module} and "
+            f"call {function}: if you trust that code, add --backbone {backbone} or --trust (in "
+            f"Python: backbone={backbone!r} or trust=True)"
+        )
 
 
 def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:

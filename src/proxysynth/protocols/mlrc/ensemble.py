@@ -89,7 +89,7 @@ def _repetition(work: Work, claimed: Claimed, params: Mapping[str, float]) -> fl
 def measure_ensemble(work: Work, folders: Sequence[Path]) -> Measured:
     """Test the trained folds of one repetition on the unseen classes."""
     base, resources = work.study.base, work.resources
-    models = [load(folder, resources.device) for folder in folders]
+    models = [load(folder, resources.device, backbone=base.backbone) for folder in folders]
     run = replace(
         base, split=replace(base.split, fold=None), report_epoch="last", patience=0
     )  # the splits whose queries are the unseen classes
