@@ -180,7 +180,10 @@ def test_export_and_its_json(trained, shop, capsys):
         (["search", "shop.index", "text.jpg"], "text.jpg: it is damaged or not one of JPEG"),
         (["search", "shop.index", "class0/0.png", "-k", "0"], "k must be an integer >= 1"),
         (["search", "shop.index", "class0/0.png", "-k", "few"], "invalid int value: 'few'"),
-        (["search", "shop.index", "class0/0.png", "--threshold", "2"], "threshold must be a cosine"),
+        (
+            ["search", "shop.index", "class0/0.png", "--threshold", "2"],
+            "threshold must be a cosine",
+        ),
         (["search", "shop.index", "class0/0.png", "--label", "clas0"], "did you mean 'class0'"),
         (["search", "shop.index"], "the following arguments are required: IMAGE"),
         (["export", "gone", "--to", "onnx", "-o", "x"], "holds no run"),
