@@ -152,15 +152,16 @@ class Products:
         self.queries, self.gallery = arrangement.queries, arrangement.gallery
         self.types = fast_types(self.gallery.x.device, self.gallery.x.shape[1])
         self._rounded: dict[torch.dtype, tuple[Rounded, Rounded]] = {}
-        self._buffers = threading.local()
+        self._buffers, self._lock = threading.local(), threading.Lock()
 
     def rounded(self, dtype: torch.dtype) -> tuple[Rounded, Rounded]:
-        """Queries and gallery in this type. Two threads may both make them, which does no harm."""
-        if dtype not in self._rounded:
-            gallery = rounded(self.gallery.x, dtype)
-            own = self.queries is self.gallery
-            self._rounded[dtype] = gallery if own else rounded(self.queries.x, dtype), gallery
-        return self._rounded[dtype]
+        """Queries and gallery in this type, computed when first used."""
+        with self._lock:
+            if dtype not in self._rounded:
+                gallery = rounded(self.gallery.x, dtype)
+                own = self.queries is self.gallery
+                self._rounded[dtype] = gallery if own else rounded(self.queries.x, dtype), gallery
+            return self._rounded[dtype]
 
     def block(self, rows: slice, columns: slice, dtype: torch.dtype) -> Block:
         """In memory of this thread, which the next block of the thread overwrites."""
