@@ -98,7 +98,8 @@ def neighbours() -> str:
         for (d, per_class), methods in settings.items()
     ]  # fmt: skip
     head = ["dimensions", "images per class", "our seconds", *(f"{peer} / ours" for peer in peers)]
-    return f"`proxysynth bench neighbours`, 10,000 embeddings on one thread:\n\n{table(head, body)}\n\n{source(found)}"
+    title = "`proxysynth bench neighbours`, 10,000 embeddings on one thread:"
+    return f"{title}\n\n{table(head, body)}\n\n{source(found)}"
 
 
 Values = dict[int, float]  # by seed
