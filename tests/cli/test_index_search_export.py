@@ -187,7 +187,7 @@ def test_export_and_its_json(trained, shop, capsys):
         (["search", "shop.index", "class0/0.png", "--label", "clas0"], "did you mean 'class0'"),
         (["search", "shop.index"], "the following arguments are required: IMAGE"),
         (["export", "gone", "--to", "onnx", "-o", "x"], "holds no run"),
-        (["export", "RUN", "--to", "tflite", "-o", "x"], "invalid choice: 'tflite'"),
+        (["export", "RUN", "--to", "tflite", "-o", "x"], "choice 'tflite'"),
         (["export", "RUN", "--to", "torch", "-o", "photos"], "is a folder: name a file"),
         (["export", "RUN", "--to", "torch", "-o", "no/x"], "there is no folder"),
     ],

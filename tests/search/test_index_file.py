@@ -157,9 +157,7 @@ def test_embeddings_have_a_checksum_for_every_few_rows(tmp_path, monkeypatch):
     damage = Index.open(file, verify=False).damage()
     assert damage.parts == ("embeddings",)
     assert damage.rows.nonzero()[0].tolist() == [8, 9, 10]
-    with pytest.raises(
-        NotAnIndex, match=r"a\.index is damaged \(embeddings of 3 images"
-    ):
+    with pytest.raises(NotAnIndex, match=r"a\.index is damaged \(embeddings of 3 images"):
         Index.open(file)
 
 

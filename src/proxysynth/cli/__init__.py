@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from proxysynth.cli.memory import keep_freed_memory
 from proxysynth.cli.parser import UsageError, parser
+from proxysynth.formatting import printable
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _exit(message: object, status: int, show_traceback: bool = False) -> NoReturn:
     if show_traceback:
         traceback.print_exc()
-    print(f"proxysynth: {' '.join(str(message).split())}", file=sys.stderr)
+    print(f"proxysynth: {printable(' '.join(str(message).split()))}", file=sys.stderr)
     sys.exit(status)
 
 
@@ -83,7 +84,8 @@ def _discard_output() -> None:
 
 
 def _print_warning(message: object, *_: object, **__: object) -> None:
-    print(f"proxysynth: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    text = printable(" ".join(str(message).split()))
+    print(f"proxysynth: warning: {text}", file=sys.stderr)
 
 
 def _tune_process() -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.errors import TrainingFailed
+from proxysynth.formatting import printable
 from proxysynth.search.build import update_index
 from proxysynth.search.index import Index
 from proxysynth.search.model import open_model
@@ -64,7 +65,7 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
         progress.say(kept.verdict)
         told["approximate"] = {f"recall@{k}": share for k, share in kept.recall.items()}
     if not args.json:
-        Console().print(built.summary, markup=False, highlight=False, soft_wrap=True)
+        Console().print(printable(built.summary), markup=False, highlight=False, soft_wrap=True)
     return told
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from proxysynth.cli.parser import resources, usage_errors
+from proxysynth.formatting import printable
 from proxysynth.search.contact_sheet import write_contact_sheet
 from proxysynth.search.index import Hit, Index
 
@@ -85,17 +86,11 @@ def _show(index: Index, hits: Sequence[Hit], console: Console) -> None:
     labelled = any(hit.label is not None for hit in hits)
     if labelled:
         table.add_column("label", overflow="fold")
-    table.add_column(f"in {_plain(str(index.root))}", overflow="fold")
+    table.add_column(f"in {printable(str(index.root))}", overflow="fold")
     for place, hit in enumerate(hits, 1):
-        label = [_plain(hit.label or "")] if labelled else []
-        table.add_row(str(place), f"{hit.similarity:.4f}", *label, _plain(hit.path))
+        label = [printable(hit.label or "")] if labelled else []
+        table.add_row(str(place), f"{hit.similarity:.4f}", *label, printable(hit.path))
     console.print(table, markup=False)
-
-
-def _plain(text: str) -> str:
-    """A name for the terminal, printed without markup: no byte of it is a command."""
-    shown = text.encode("utf-8", "replace").decode()
-    return "".join(c if c.isprintable() else "?" for c in shown)
 
 
 def _has_display() -> bool:

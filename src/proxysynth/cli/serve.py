@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from proxysynth.cli.parser import UsageError, resources, usage_errors
+from proxysynth.formatting import printable
 
 NEEDED = ("fastapi", "uvicorn", "python_multipart")
 
@@ -56,4 +57,4 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _warn(text: str) -> None:
-    print(f"proxysynth: warning: {text}", file=sys.stderr, flush=True)
+    print(f"proxysynth: warning: {printable(text)}", file=sys.stderr, flush=True)

@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from proxysynth.formatting import printable
 from proxysynth.training.progress import Tick
 
 
@@ -30,7 +31,8 @@ class Bars:
         self._console = Console(file=file or sys.stderr, markup=False, highlight=False)
 
     def say(self, sentence: str) -> None:
-        self._console.print(sentence, soft_wrap=True)
+        lines = [printable(line) for line in sentence.split("\n")]
+        self._console.print("\n".join(lines), soft_wrap=True)
 
     @contextmanager
     def task(self, name: str, total: int, done: int = 0) -> Iterator[Tick]:
