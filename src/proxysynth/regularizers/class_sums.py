@@ -162,12 +162,13 @@ class _LossFromSums(torch.autograd.Function):
         if draw is not None and plan.synthetic_rows:
             rows = Mix(draw.i, draw.j, draw.lam, n, plan.original_rows, X, normalized, low)
         logits = _Logits(X, c, sums.scale * LOG2E, normalized, low, plan)
+        kept = logits.space(c) if any(ctx.needs_input_grad) else None
         blocks = _blocks(y, logits.size, c, plan.distributed)
         total = (_RowSums if sums.along == "rows" else _ColumnSums)(sums, normalized, plan, X)
 
-        K = X.new_zeros(n, n) if plan.distributed else X.new_empty(n, n)
+        K = X.new_zeros(n, n)
         for block in blocks:
-            L = logits.compute(block, p)
+            L = logits.compute(block, p, kept)
             K[block.batch] = L.index_select(1, block.columns).t()
             if plan.original_classes:
                 Z = L.clone() if rows is None else rows(L)
@@ -184,8 +185,10 @@ class _LossFromSums(torch.autograd.Function):
         classes = (c if plan.classes is None else plan.classes) if plan.original_classes else 0
         columns = G = made_own = None
         if draw is not None:
-            a, b = (part.index_select(0, draw.first) for part in (draw.i, draw.j))
-            lam = draw.lam.index_select(0, draw.first) if draw.lam.dim() else draw.lam
+            a, b, lam = draw.i, draw.j, draw.lam
+            if len(draw.first) < len(a):  # some pairs share a class
+                a, b = a[draw.first], b[draw.first]
+                lam = lam[draw.first] if lam.dim() else lam
             columns = Mix(a, b, lam, n, False, X if Q is None else Q, normalized, low)
             G = columns(K).t().contiguous()
             Z = G.clone() if rows is None else rows(G)
@@ -202,7 +205,7 @@ class _LossFromSums(torch.autograd.Function):
 
         similarity = torch.cat(own).mul_(LN2 / sums.scale)
         value, own_slope, slope = sums.value(similarity, total.result(), labels, classes)
-        ctx.save_for_backward(x, p)
+        ctx.save_for_backward(x, p, kept)  # which frees them after the backward pass
         ctx.y, ctx.sums, ctx.plan, ctx.low = y, sums, plan, low
         ctx.held = X, inverse_x, Q, G, rows, columns, logits, blocks, total
         ctx.slopes = made_own, own_slope / sums.scale, slope
@@ -210,7 +213,7 @@ class _LossFromSums(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, p = ctx.saved_tensors
+        x, p, _ = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient needs a graph of its own
             return _gradient_with_graph(ctx, x, p, grads[0])
         if not torch.is_autocast_enabled(x.device.type):
@@ -220,6 +223,7 @@ class _LossFromSums(torch.autograd.Function):
 
 
 def _gradients(ctx: Any, x: Tensor, p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    kept = ctx.saved_tensors[2]
     X, inverse_x, Q, G, rows, columns, logits, blocks, total = ctx.held
     y, plan, sums, low = ctx.y, ctx.plan, ctx.sums, ctx.low
     made_own, own_slope, slope = ctx.slopes
@@ -244,7 +248,7 @@ def _gradients(ctx: Any, x: Tensor, p: Tensor, grad: Tensor) -> tuple[Tensor, Te
     d_X, d_p = torch.empty_like(X), torch.empty_like(p)
     right = X if normalized else X * grad
     for number, block in enumerate(blocks):
-        L, p_b, d_p_b = logits.again(block, p), p[block.part], d_p[block.part]
+        L, p_b, d_p_b = logits.again(block, p, kept), p[block.part], d_p[block.part]
         if plan.original_classes:
             Z = L if rows is None else rows(L)
             D = total.slopes(Z, number)
@@ -303,19 +307,17 @@ class Mix:
         self, a: Tensor, b: Tensor, lam: Tensor, n: int, originals: bool, V: Tensor,
         normalized: bool, low: torch.dtype,
     ) -> None:  # fmt: skip
-        # Where entries are: numpy starts such small operations in a fraction of torch's time.
-        self.ones = n if originals else 0
-        ones = np.arange(self.ones)
+        # numpy starts such small operations in a fraction of torch's time.
+        self.n, self.ones, self.device = n, n if originals else 0, a.device
+        ones, share = np.arange(self.ones), lam.cpu().numpy()
         self.index = np.empty(self.ones + 2 * len(a), np.int64)
+        weights = np.ones(len(self.index))
         self.index[: self.ones] = ones
         self.index[self.ones :: 2], self.index[self.ones + 1 :: 2] = a.cpu(), b.cpu()
+        weights[self.ones :: 2], weights[self.ones + 1 :: 2] = share, 1 - share
         offsets = np.concatenate((ones, np.arange(self.ones, len(self.index), 2)))
-        self.n, self.device = n, a.device
         self.entries = self._tensor(self.index), self._tensor(offsets)
-
-        self.weights = V.new_ones(len(self.index))
-        mixed = self.weights[self.ones :].view(-1, 2)
-        mixed[:, 0], mixed[:, 1] = lam, 1 - lam
+        self.weights = self._tensor(weights).to(V.dtype)
         if normalized:
             self.vectors = self(V)
             lengths = torch.linalg.vector_norm(self.vectors[self.ones :], dim=1)
@@ -323,9 +325,9 @@ class Mix:
             # nothing is learned from it.
             gone = lengths <= math.sqrt(torch.finfo(low).eps)
             self.one_over = lengths.reciprocal_().masked_fill_(gone, 0.0)
-            mixed *= self.one_over[:, None]
+            self.weights[self.ones :].view(-1, 2).mul_(self.one_over[:, None])
 
-    def _tensor(self, array: NDArray[np.int64]) -> Tensor:
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
         made = torch.from_numpy(array)
         return made if self.device.type == "cpu" else made.to(self.device, non_blocking=True)
 
@@ -348,9 +350,10 @@ class Mix:
 
         shrink: the sum of logit x gradient over each mix, whose logits fall as 1 / length.
         """
-        factor = self.weights.new_zeros(len(self.vectors))
-        torch.mul(shrink, self.one_over, out=factor[self.ones :])
-        return self.back(self.vectors * factor.neg_()[:, None])
+        factor = torch.mul(shrink, self.one_over).neg_()
+        if self.ones:
+            factor = torch.cat((factor.new_zeros(self.ones), factor))
+        return self.back(self.vectors * factor[:, None])
 
 
 def _weighted_rows(M: Tensor, index: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
@@ -393,35 +396,36 @@ class _Logits:
         n, on_cpu = len(X), X.device.type == "cpu"
         self.X, self.scale, self.low = X, scale, low
         self.size = plan.block or max(256, (CACHE if on_cpu else LAUNCH) // n)
-        self.inverse = X.new_empty(c) if normalized else None
-        keep = n * c <= LARGE if plan.keep is None else plan.keep
-        self.kept = X.new_empty(n * c) if keep else None
-        self.scratch = None if keep else X.new_empty(n * min(c, self.size * 3 // 2 + 1))
+        self.keep = n * c <= LARGE if plan.keep is None else plan.keep
+        self.inverse = X.new_empty(c) if normalized else None  # 1 / |p|
 
-    def compute(self, block: _Block, p: Tensor) -> Tensor:
-        """L (n, b); without `kept` it is valid until the next call."""
+    def space(self, c: int) -> Tensor | None:
+        """Memory for all logits, if they are to be kept."""
+        return self.X.new_empty(len(self.X) * c) if self.keep else None
+
+    def compute(self, block: _Block, p: Tensor, kept: Tensor | None) -> Tensor:
+        """L (n, b)."""
         p_b = p[block.part]
         if self.inverse is not None:
             inverse = self.inverse[block.part]
             torch.linalg.vector_norm(p_b, dim=1, dtype=inverse.dtype, out=inverse)
             inverse.clamp_min_(EPS).reciprocal_()
-        return self._multiply(block, p_b)
+        return self._product(block, p_b, kept)
 
-    def again(self, block: _Block, p: Tensor) -> Tensor:
+    def again(self, block: _Block, p: Tensor, kept: Tensor | None) -> Tensor:
         """The same, in the backward pass."""
-        return self._space(block) if self.kept is not None else self._multiply(block, p[block.part])
+        if kept is None:
+            return self._product(block, p[block.part], kept)
+        return self._part(block, kept)
 
-    def _multiply(self, block: _Block, p_b: Tensor) -> Tensor:
-        L = self._space(block)
+    def _product(self, block: _Block, p_b: Tensor, kept: Tensor | None) -> Tensor:
+        L = self.X.new_empty(len(self.X), len(p_b)) if kept is None else self._part(block, kept)
         _product(L, self.X, p_b.t(), self.low)
         return L.mul_(self.scale if self.inverse is None else self.inverse[block.part] * self.scale)
 
-    def _space(self, block: _Block) -> Tensor:
-        n, (start, stop) = len(self.X), (block.part.start, block.part.stop)
-        if self.kept is not None:
-            return self.kept[n * start : n * stop].view(n, stop - start)
-        assert self.scratch is not None
-        return self.scratch[: n * (stop - start)].view(n, stop - start)
+    def _part(self, block: _Block, kept: Tensor) -> Tensor:
+        n, start, stop = len(self.X), block.part.start, block.part.stop
+        return kept[n * start : n * stop].view(n, stop - start)
 
 
 class _RowSums:
@@ -436,7 +440,7 @@ class _RowSums:
         self.bounded = normalized and sums.scale <= BOUND
         self.least = torch.finfo(like.dtype).min
         self.sum = like.new_zeros(count)
-        self.top = like.new_full((count,), self.least / 8)
+        self.top = self.sum if self.bounded else like.new_full((count,), self.least / 8)
 
     def add(self, Z: Tensor, own: Tensor | None) -> None:
         """Add a block, but for the logits at the places `own`; Z is overwritten."""
