@@ -51,8 +51,8 @@ def generator() -> torch.Generator:
 
 
 # Pairwise: every loss with every setting, each at one of the numbers of processes. Besides: classes
-# that divide evenly, one class a process, float32, one block, sampled classes. A scale of 100 makes a
-# rounding error of float32 a hundred times larger: such losses are for float64.
+# that divide evenly, one class a process, float32, one block, sampled classes. A scale of 100 makes
+# a rounding error of float32 a hundred times larger: such losses are for float64.
 CASES = [
     Case(WORLDS[(number + number // 7) % 4], name, setting)
     for number, (name, setting) in enumerate(itertools.product(LOSSES, SETTINGS))
