@@ -324,7 +324,13 @@ print(peak() - before)
     return float(ended.stdout)
 
 
-@pytest.mark.parametrize(("mode", "threads"), [("RGBA", 1), ("I;16", 1), ("LA", 3)])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("mode", "threads"),
+    [("LA", 3), pytest.param("RGBA", 1, marks=SLOW), pytest.param("I;16", 1, marks=SLOW)],
+)
 def test_memory_of_a_large_image_is_bounded(tmp_path, mode, threads):
     """Eight bytes per pixel, as decoded and as RGB, however many threads decode large images."""
     path = tmp_path / "large.png"

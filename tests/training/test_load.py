@@ -120,7 +120,7 @@ def test_no_published_weights_are_needed_to_load(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_a_large_jpeg_has_one_embedding(on_files, tmp_path, orientation):
-    """By path, lazily opened, decoded, or as an array: shrink-on-load and EXIF make no difference."""
+    """By path, lazily opened, decoded, or as an array; EXIF is respected."""
     draw = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
     exif = Image.Exif()
     exif[0x0112] = orientation
