@@ -1,4 +1,4 @@
-"""One folder for the whole session: every table at the scale smoke, made once."""
+"""One folder for the whole session: tables at the scale smoke, made once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 from proxysynth.paper.store import Store
 
 TABLES = [f"table{name}" for name in "123456ABCDEFGHIJKL"]
+STUDIED = ("table4", "tableG", "tableI", "tableK")  # need MLRC studies, which take longer
+SMOKED = [name for name in TABLES if name not in STUDIED]
 
 
 def paper(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -29,7 +31,7 @@ def paper(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The folder, what the command printed, and its JSON."""
     out = tmp_path_factory.mktemp("paper") / "out"
-    done = paper(*TABLES, "--scale", "smoke", "--out", str(out), "--threads", "1", "--json")
+    done = paper(*SMOKED, "--scale", "smoke", "--out", str(out), "--threads", "1", "--json")
     told = json.loads(done.stdout.splitlines()[-1])
     return {"out": Path(out), "told": told, "stdout": done.stdout, "stderr": done.stderr}
 

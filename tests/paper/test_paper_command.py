@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from paper.conftest import TABLES, paper
+from paper.conftest import SMOKED, TABLES, paper
 from proxysynth.cli.paper import run_paper
 from proxysynth.cli.parser import UsageError, parser
 from proxysynth.errors import TrainingFailed
 from proxysynth.files import CannotWrite
-from proxysynth.paper.artifacts import TITLES
+from proxysynth.losses import Softmax
+from proxysynth.paper.artifacts import TITLES, load_artifacts
 from proxysynth.paper.scale import SCALES
+from proxysynth.paper.store import Store
 
 ALL = [*TABLES, *(f"figure{name}" for name in "12345ABCD")]
 
@@ -60,6 +62,24 @@ def test_a_plan_ends_with_what_is_left(capsys: pytest.CaptureFixture[str], tmp_p
     assert last("figure1") == "1 artifact at the scale small: nothing to train."
     assert last("table1", "table2").startswith("2 artifacts at the scale small: 42 Runs missing")
     assert "(searched)" in last("table6")
+    assert "12 studies missing" in last("tableG")
+    assert "453 Runs and 36 studies missing" in last("all")
+
+
+def test_a_plan_has_a_line_per_artifact_and_with_runs_one_per_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def lines(*words: str) -> list[str]:
+        run_paper(_args("table1", "tableG", "--plan", "--out", str(tmp_path / "out"), *words))
+        return capsys.readouterr().out.splitlines()[:-1]
+
+    _, first, second = lines()
+    assert first.split()[:3] == ["table1", "15", "0"]
+    assert second.split()[:3] == ["tableG", "12", "0"]
+    listed = lines("--runs")
+    assert len(listed) == 15 + 12
+    assert listed[0].endswith("NormSoftmax on glyphs 2, 15 epochs, seed 0")
+    assert listed[-1].endswith("cub200-proxy_anchor-proxy_synthesis")
 
 
 def test_an_unknown_benchmark_is_a_usage_error(tmp_path: Path) -> None:
@@ -112,10 +132,71 @@ def test_seeds_and_folders_reach_the_runs(tmp_path: Path) -> None:
     assert {run["what"].split(" on ")[1].split(",")[0] for run in told["runs"]} == {"cars196"}
 
 
+def test_settings_reach_every_run_and_every_note(tmp_path: Path) -> None:
+    words = ("--scale", "smoke", "--set", "epochs=2", "--set", "precision=auto")
+    plain, other = (
+        run_paper(
+            _args("table1", "table6", "tableD", "--plan", "--json", "--scale", "smoke", *more)
+        )
+        for more in ((), words[2:])
+    )
+    identities = [{run["identity"] for run in told["runs"]} for told in (plain, other)]
+    assert len(identities[0]) == len(identities[1])
+    assert not identities[0] & identities[1]
+    scale = SCALES["smoke"].with_settings(["epochs=2", "precision=auto", "weights=w.pth"])
+    run = scale.run("cars196", "norm_softmax")
+    assert run is not None
+    assert (run.epochs, run.precision) == (2, "auto")
+    for name, artifact in load_artifacts().items():
+        if artifact.runs(scale) or artifact.studies(scale):
+            made = artifact.make(scale, Store(tmp_path / "none", read_only=True))
+            assert any("epochs 2" in note for note in made.notes), name
+
+
+@pytest.mark.parametrize(
+    "path", ["loss", "loss.scale", "seed", "data", "split.train_classes", "lrr"]
+)
+def test_what_the_artifacts_decide_cannot_be_set(path: str) -> None:
+    with pytest.raises(UsageError, match=path.partition(".")[0]):
+        run_paper(_args("table1", "--plan", "--set", f"{path}=1"))
+
+
+def test_weights_reach_only_pretrained_networks(tmp_path: Path) -> None:
+    roots = {"cars196": str(tmp_path), "cifar10": str(tmp_path)}
+    scale = SCALES["paper"].with_roots(roots).with_settings(["weights=w.pth"])
+    run, classifier = scale.run("cars196", "arcface"), scale.classification("cifar10", Softmax())
+    assert run is not None
+    assert run.weights == str(Path("w.pth").absolute())
+    assert classifier is not None
+    assert classifier.weights is None
+    study = load_artifacts(["tableI"])["tableI"].studies(scale)["cars196-arcface-none"]
+    assert study.base.weights == run.weights
+
+
+def test_the_studies_of_a_table_are_run_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxysynth.paper.tables.mlrc.LOSSES", ("norm_softmax",))
+    words = ("tableG", "--scale", "smoke", "--out", str(tmp_path / "out"), "--threads", "1")
+
+    def results() -> dict[str, int]:
+        found = (tmp_path / "out").glob("mlrc/*/result.json")
+        return {path.parent.name: path.stat().st_mtime_ns for path in found}
+
+    table = run_paper(_args(*words))["artifacts"]["tableG"]
+    assert (table["cells"], table["measured"]) == (12, 12)
+    made = results()
+    assert set(made) == {"cub200-norm_softmax-none", "cub200-norm_softmax-proxy_synthesis"}
+    plan = run_paper(_args(*words, "--plan", "--json"))
+    assert (plan["finished"], plan["studies"]) == (2, {})
+    run_paper(_args(*words))
+    assert results() == made
+
+
 def test_json_stands_alone_on_standard_output(smoke: dict[str, Any]) -> None:
     assert len(smoke["stdout"].splitlines()) == 1
     told = smoke["told"]
-    assert list(told["artifacts"]) == TABLES
+    assert list(told["artifacts"]) == SMOKED
     assert told["failed"] == {}
     for name, one in told["artifacts"].items():
         endings = {Path(file).suffix for file in one["files"]}
@@ -170,7 +251,8 @@ def test_the_page_is_whole_and_self_contained(smoke: dict[str, Any]) -> None:
     page = Page()
     page.feed(text)
     assert page.open == []
-    assert {*TABLES, "claims", "runs"} <= page.ids
+    assert {*SMOKED, "contents", "claims", "contradictions", "differences", "runs"} <= page.ids
+    assert page.links.count("#contents") >= len(SMOKED)
     assert all(link[1:] in page.ids for link in page.links if link.startswith("#"))
     assert all(source.startswith("data:") for source in page.fetched)
     assert "http://" not in text
@@ -186,7 +268,8 @@ def test_the_page_is_whole_and_self_contained(smoke: dict[str, Any]) -> None:
 
 def test_a_finished_plan_says_so(smoke: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     run_paper(_args("table1", "--plan", "--scale", "smoke", "--out", str(smoke["out"])))
-    assert capsys.readouterr().out == "1 artifact at the scale smoke: all 5 Runs are finished.\n"
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "1 artifact at the scale smoke: all 5 Runs finished."
 
 
 def test_one_table_more_keeps_the_others_on_the_page(smoke: dict[str, Any], tmp_path: Path) -> None:
@@ -201,11 +284,11 @@ def test_one_table_more_keeps_the_others_on_the_page(smoke: dict[str, Any], tmp_
     assert list(told["artifacts"]) == ["table2"]
     assert (out / "table2.md").exists()
     text = (out / "paper.html").read_text()
-    assert all(f'id="{name}"' in text for name in TABLES)
+    assert all(f'id="{name}"' in text for name in SMOKED)
 
 
 def test_another_scale_begins_another_book(smoke: dict[str, Any], tmp_path: Path) -> None:
     from proxysynth.paper.book import read_entries
 
-    assert set(TABLES) <= set(read_entries(smoke["out"], SCALES["smoke"]))
+    assert set(SMOKED) <= set(read_entries(smoke["out"], SCALES["smoke"]))
     assert read_entries(smoke["out"], SCALES["small"]) == {}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from paper.conftest import paper
+from paper.conftest import SMOKED, paper
 from proxysynth.losses import NormSoftmax
 from proxysynth.paper.artifacts import load_artifacts
-from proxysynth.paper.plan import estimate, kind_of, make_plan, measured_rates, training_images
+from proxysynth.paper.plan import Estimate, kind_of, make_plan, measured_rates, training_images
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
 from proxysynth.training.prepare import open_splits
@@ -39,7 +39,7 @@ def test_runs_are_shared_between_tables(empty: Store) -> None:
 
 
 def test_nothing_is_missing_after_the_smoke(smoke_store: Store) -> None:
-    tables = {name: one for name, one in ARTIFACTS.items() if name.startswith("table")}
+    tables = {name: ARTIFACTS[name] for name in SMOKED}
     plan = make_plan(tables, SMOKE, smoke_store)
     assert plan.known == plan.later == ()
     assert plan.done > 100
@@ -54,7 +54,20 @@ def test_estimates_rest_on_finished_runs_of_the_same_kind(smoke_store: Store) ->
     result = smoke_store.result(run)
     assert result is not None
     assert result.seconds > 0
-    assert estimate(run, {kind_of(run): 10.0}) == pytest.approx(1.0 + 192 / 10.0)
+    estimate = Estimate(smoke_store)
+    estimate.finished = {kind_of(run): 10.0}
+    assert estimate(run) == pytest.approx(1.0 + 192 / 10.0)
+
+
+def test_without_finished_runs_a_few_steps_are_timed(empty: Store) -> None:
+    estimate = Estimate(empty)
+    run, longer = (SMOKE.run("cars196", NormSoftmax(), epochs=epochs) for epochs in (1, 10))
+    assert run is not None
+    assert longer is not None
+    seconds = estimate(run)
+    assert 1 < seconds < 60
+    assert estimate(longer) == pytest.approx(1 + 10 * (seconds - 1))  # timed once
+    assert not empty.folder.exists()
 
 
 @pytest.mark.parametrize("name", ["cub200", "sop", "inshop"])

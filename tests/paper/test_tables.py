@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from paper.conftest import TABLES
+from paper.conftest import SMOKED, TABLES
 from proxysynth.paper.artifact import Table
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.printed import number
@@ -26,7 +26,6 @@ from proxysynth.paper.tables.regularizers import grid_search, mixup_search
 
 SMOKE, SMALL = SCALES["smoke"], SCALES["small"]
 ARTIFACTS = load_artifacts()
-READ_ELSEWHERE = ("table4", "tableG", "tableI", "tableK")  # studies of the MLRC command
 
 
 def _made(name: str, store: Store, scale: Any = SMOKE) -> Table:
@@ -35,7 +34,7 @@ def _made(name: str, store: Store, scale: Any = SMOKE) -> Table:
     return made
 
 
-@pytest.mark.parametrize("name", [n for n in TABLES if n not in READ_ELSEWHERE])
+@pytest.mark.parametrize("name", SMOKED)
 def test_every_cell_that_could_run_did(name: str, smoke_store: Store) -> None:
     table = _made(name, smoke_store)
     for row in table.rows:

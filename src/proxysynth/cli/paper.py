@@ -34,13 +34,12 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
     from proxysynth.errors import cannot_write
     from proxysynth.files import CannotWrite
     from proxysynth.paper.artifacts import load_artifacts
-    from proxysynth.paper.plan import make_plan
     from proxysynth.paper.store import Store
 
     wanted, scale = load_artifacts(_names(args.artifacts)), _scale(args)
     store = Store(_folder(args.out or OUT))
     if args.plan:
-        return _show_plan(make_plan(wanted, scale, store), wanted, scale, args.json)
+        return _show_plan(wanted, scale, store, args)
     _prepare(store.folder)
     try:
         return _make(wanted, scale, store, args)
@@ -160,7 +159,7 @@ def _scale(args: argparse.Namespace) -> Scale:
             raise UsageError(f"--data {name}: there is no folder {root!r}, check the path")
         roots[name] = root
     with usage_errors():
-        scale = SCALES[args.scale].with_roots(roots)
+        scale = SCALES[args.scale].with_roots(roots).with_settings(args.settings)
         if args.seeds is not None:
             if args.seeds < 1:
                 raise ValueError(f"--seeds must be an integer >= 1, got {args.seeds}")
@@ -169,42 +168,60 @@ def _scale(args: argparse.Namespace) -> Scale:
 
 
 def _show_plan(
-    plan: Plan, wanted: Mapping[str, Artifact], scale: Scale, as_json: bool
+    wanted: Mapping[str, Artifact], scale: Scale, store: Store, args: argparse.Namespace
 ) -> dict[str, Any]:
-    from proxysynth.paper.plan import label
+    """One line per artifact; with `--runs`, one per missing Run and study."""
+    from proxysynth.paper.plan import Estimate, label, make_plan
 
-    if not as_json:
-        for run in (*plan.known, *plan.later):
-            name = run.identity if run in plan.known else "(searched)"
-            print(f"{name:12}  {duration(plan.times[run], rough=True):>8}  {label(run)}")
+    estimate = Estimate(store, args.device)
+    plans = {name: make_plan({name: one}, scale, store, estimate) for name, one in wanted.items()}
+    plan = make_plan(wanted, scale, store, estimate)
+    if not args.json:
+        if args.runs:
+            for run in (*plan.known, *plan.later):
+                name = run.identity if run in plan.known else "(searched)"
+                print(f"{name:12}  {duration(plan.times[run], rough=True):>12}  {label(run)}")
+            for name in plan.studies:
+                print(f"{'study':12}  {duration(plan.times[name], rough=True):>12}  {name}")
+        else:
+            print(f"{'':8}  {'needed':>6}  {'done':>5}  {'time left':>12}")
+            for name, one in plans.items():
+                left = duration(one.seconds, rough=True) if one.missing else "-"
+                print(f"{name:8}  {one.missing + one.done:>6}  {one.done:>5}  {left:>12}")
         print(_plan_summary(plan, wanted, scale))
     return {
         "scale": scale.name,
-        "artifacts": list(wanted),
+        "artifacts": {
+            name: {"needed": one.missing + one.done, "done": one.done, "seconds": one.seconds}
+            for name, one in plans.items()
+        },
         "missing": len(plan.known),
         "after_search": len(plan.later),
         "finished": plan.done,
         "seconds": plan.seconds,
-        "measured": plan.measured,
+        "measured": plan.finished,
         "runs": [
             {"identity": run.identity, "what": label(run), "seconds": plan.times[run]}
             for run in plan.known
         ],
+        "studies": {name: plan.times[name] for name in plan.studies},
     }
 
 
 def _plan_summary(plan: Plan, wanted: Mapping[str, Artifact], scale: Scale) -> str:
     """The last line of a plan."""
     what = f"{count(len(wanted), 'artifact')} at the scale {scale.name}"
-    missing = len(plan.known) + len(plan.later)
-    if not missing and not plan.done:
-        return f"{what}: nothing to train."
-    if not missing:
-        return f"{what}: all {plan.done} Runs are finished."
-    basis = "finished Runs" if plan.measured else "rough rates of each network"
+    if not plan.missing:
+        finished = f"all {count(plan.done, 'Run')} finished" if plan.done else "nothing to train"
+        return f"{what}: {finished}."
+    runs = len(plan.known) + len(plan.later)
+    needed = [count(runs, "Run")] if runs else []
+    needed += [count(len(plan.studies), "study", "studies")] if plan.studies else []
+    basis = "finished Runs" if plan.finished else "a few timed steps"
     summary = (
-        f"{what}: {count(missing, 'Run')} missing, {plan.done} finished; about "
-        f"{duration(plan.seconds, rough=True)} in one process, estimated from {basis}."
+        f"{what}: {' and '.join(needed)} missing, {plan.done} finished; about "
+        f"{duration(plan.seconds, rough=True)} in one process, estimated from {basis}. Shared Runs "
+        "are counted once."
     )
     later = " Runs marked (searched) will get the alpha and mu that a search finds."
     return summary + later * bool(plan.later)

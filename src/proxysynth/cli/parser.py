@@ -214,6 +214,7 @@ def _paper(commands: Any) -> None:
     paper.add_argument(
         "--plan", action="store_true", help="print what would be trained and how long it takes"
     )
+    paper.add_argument("--runs", action="store_true", help="with --plan: list every missing Run")
     paper.add_argument("--list", action="store_true", help="list the artifacts")
     paper.add_argument(
         "--data",
@@ -222,6 +223,7 @@ def _paper(commands: Any) -> None:
         metavar="NAME:ROOT",
         help="the folder of a benchmark, such as cub200:ROOT; repeatable (default: stand-ins)",
     )
+    _add_set(paper, "a field of every Run, such as weights=bn_inception.pth or precision=auto")
     paper.add_argument(
         "--seeds", type=int, metavar="N", help="seeds per cell (default: 3 at scale small)"
     )

@@ -6,7 +6,7 @@ CSV, LaTeX and HTML.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from proxysynth.paper.scale import Scale
     from proxysynth.paper.store import Store
+    from proxysynth.protocols.mlrc import Study
     from proxysynth.training.record import Result
     from proxysynth.training.run import Run
 
@@ -258,9 +259,11 @@ class Artifact:
         make: builds it from the store. Trains nothing: missing results are shown as a dash.
         later: the Runs whose settings a search decides, asked once `runs` are done.
         numbers: for a figure, the numbers that claims read, as a table.
+        studies: the MLRC studies it needs, by the name of their folder.
     """
 
     runs: Callable[[Scale], Sequence[Run]]
     make: Callable[[Scale, Store], Table | PaperFigure]
     later: Callable[[Scale, Pick], Sequence[Run]] = lambda scale, pick: ()
     numbers: Callable[[Scale, Store], Table] | None = None
+    studies: Callable[[Scale], Mapping[str, Study]] = lambda scale: {}

@@ -67,15 +67,18 @@ def add(
         files = write_figure(folder, name, made)
     write_bytes(folder / SECTIONS / f"{name}.html", section(name, made).encode())
     entries = read_entries(folder, scale) | {name: {"title": made.title, "about": TITLES[name]}}
-    write_json(folder / MADE, {"scale": scale.name, "made": entries})
+    record = {"scale": scale.name, "settings": encode(dict(scale.settings)), "made": entries}
+    write_json(folder / MADE, record)
     return files
 
 
 def read_entries(folder: Path, scale: Scale) -> dict[str, Any]:
-    """What this folder holds at this scale."""
+    """What this folder holds at this scale, with these settings."""
     try:
         record = json.loads((folder / MADE).read_bytes())
-        return dict(record["made"]) if record["scale"] == scale.name else {}
+        settings = encode(dict(scale.settings))
+        same = record["scale"] == scale.name and record.get("settings", {}) == settings
+        return dict(record["made"]) if same else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

@@ -12,14 +12,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from statistics import median
 
+import torch
+
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.errors import NotFinite
 from proxysynth.formatting import duration
 from proxysynth.paper.artifact import Artifact, Choice, Pick
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
+from proxysynth.protocols.mlrc import Study, run_study
 from proxysynth.report.settings import changed, method, rows
+from proxysynth.report.study import write_study
+from proxysynth.report.terminal import NestedBars
 from proxysynth.training.loop import train
+from proxysynth.training.prepare import make_network
 from proxysynth.training.progress import Progress, Tick
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
@@ -28,49 +34,73 @@ from proxysynth.values import encode
 
 POLL = 1.0  # seconds between checks of Runs that other processes train
 Kind = tuple[str, float, int | None]
-RATES: dict[str, float] = {"conv4": 1000.0, "preact_resnet18": 40.0, "efficientnet_lite0": 100.0}
-"""Images per second where nothing was measured yet: conv4 at 32 pixels, PreActResNet18 at 32 pixels
-and full width, EfficientNet-Lite0 at 96 pixels, all on one or two cores."""
-SLOWEST = 40.0  # BN-Inception at 224 pixels is slower still on two cores; a GPU is faster
+STEPS = 3  # timed to estimate a kind of Run that this store has none of
+SAMPLE = 16  # images in each of these steps, where they are large and the device is a CPU
 OVERHEAD = 1.0  # seconds per Run: opening the data, the first and the last evaluation
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is missing.
+    """What artifacts need, and what of it is missing.
 
     Args:
-        known: Runs that are needed for certain.
-        later: Runs whose settings a search will decide; the settings here are placeholders.
-        done: the number of finished Runs.
-        times: estimated seconds of each missing Run, in one process.
-        measured: whether the estimate rests on finished Runs of the same kinds.
+        known: missing Runs that are needed for certain.
+        later: missing Runs whose settings a search will decide; the settings are placeholders.
+        studies: missing MLRC studies by the name of their folder.
+        done: the number of finished Runs and studies.
+        times: estimated seconds in one process of each missing Run and study.
+        finished: whether the estimate rests on finished Runs, instead of a few timed steps.
     """
 
     known: tuple[Run, ...]
     later: tuple[Run, ...]
+    studies: dict[str, Study]
     done: int
-    times: dict[Run, float]
-    measured: bool
+    times: dict[Run | str, float]
+    finished: bool
+
+    @property
+    def missing(self) -> int:
+        return len(self.times)
 
     @property
     def seconds(self) -> float:
         return sum(self.times.values())
 
 
-def make_plan(artifacts: Mapping[str, Artifact], scale: Scale, store: Store) -> Plan:
+def make_plan(
+    artifacts: Mapping[str, Artifact],
+    scale: Scale,
+    store: Store,
+    estimate: Estimate | None = None,
+) -> Plan:
     """What these artifacts need that the store lacks."""
+    estimate = estimate or Estimate(store)
     known = dict.fromkeys(run for one in artifacts.values() for run in one.runs(scale))
     guess = chooser(store, guess=True)
     later = dict.fromkeys(
         run for one in artifacts.values() for run in one.later(scale, guess) if run not in known
     )
+    studies = {
+        name: study for one in artifacts.values() for name, study in one.studies(scale).items()
+    }
     left, left_later = missing(list(known), store), missing(list(later), store)
-    rates = measured_rates(store)
-    times = {run: estimate(run, rates) for run in (*left, *left_later)}
-    kinds = {kind_of(run) for run in times}
-    done = len(known) + len(later) - len(times)
-    return Plan(tuple(left), tuple(left_later), done, times, bool(kinds) and kinds <= set(rates))
+    left_studies = {n: s for n, s in studies.items() if not finished_study(store, n)}
+    times: dict[Run | str, float] = {run: estimate(run) for run in (*left, *left_later)}
+    times |= {name: estimate.study(study) for name, study in left_studies.items()}
+    runs = [*left, *left_later, *(study.base for study in left_studies.values())]
+    return Plan(
+        tuple(left),
+        tuple(left_later),
+        left_studies,
+        len(known) + len(later) + len(studies) - len(times),
+        times,
+        all(kind_of(run) in estimate.finished for run in runs),
+    )
+
+
+def finished_study(store: Store, name: str) -> bool:
+    return (store.folder / "mlrc" / name / "result.json").exists()
 
 
 def needed_runs(artifact: Artifact, scale: Scale, store: Store) -> list[Run]:
@@ -98,18 +128,46 @@ def missing(runs: Sequence[Run], store: Store) -> list[Run]:
 # Estimates
 
 
-def estimator(store: Store) -> Callable[[Run], float]:
-    """A function from a Run to seconds, based on the finished Runs of the store."""
-    rates = measured_rates(store)
-    return lambda run: estimate(run, rates)
+class Estimate:
+    """Seconds that a Run takes in one process, from the finished Runs of the store.
+
+    A kind of Run that has none is timed: a few training steps of its network on random images.
+    """
+
+    def __init__(self, store: Store, device: str | None = None) -> None:
+        self.finished = measured_rates(store)
+        self.device = device
+        self._timed: dict[Kind, float] = {}
+
+    def __call__(self, run: Run) -> float:
+        kind = kind_of(run)
+        if kind not in self.finished and kind not in self._timed:
+            self._timed[kind] = time_steps(run, self.device)
+        rate = self.finished.get(kind) or self._timed[kind]
+        return OVERHEAD + run.epochs * training_images(run) / rate
+
+    def study(self, study: Study) -> float:
+        """All trials and repetitions, without pruning or early stopping."""
+        trainings = (study.scale.trials + study.scale.repetitions) * study.scale.folds
+        share = 1 - 1 / study.scale.folds
+        return trainings * (OVERHEAD + share * (self(study.base) - OVERHEAD))
 
 
-def estimate(run: Run, rates: Mapping[Kind, float]) -> float:
-    """Seconds in one process."""
-    rate = rates.get(kind_of(run))
-    if rate is None:
-        rate = RATES.get(run.backbone, SLOWEST) / max(run.width, 0.1) ** 1.5
-    return OVERHEAD + run.epochs * training_images(run) / rate
+def time_steps(run: Run, device: str | None = None) -> float:
+    """Images per second of a few training steps of a Run's network, on random images."""
+    place = Resources(device).torch_device()
+    net = make_network(run, 32, trained=True).to(place).train()
+    large = place.type == "cpu" and net.image_size > 64
+    batch = min(run.batch_size, SAMPLE) if large else run.batch_size
+    channels = 1 if net.preprocess == "grey" else 3
+    images = torch.rand(batch, channels, net.image_size, net.image_size, device=place)
+    for step in range(STEPS + 1):
+        if step == 1:  # the first one warms up
+            start = time.perf_counter()
+        net(images).sum().backward()
+        if place.type == "cuda":
+            torch.cuda.synchronize()
+    return STEPS * batch / (time.perf_counter() - start)
 
 
 def kind_of(run: Run) -> Kind:
@@ -168,17 +226,25 @@ def train_all(
     resources: Resources,
     progress: Progress,
 ) -> dict[Run, str]:
-    """Train everything that these artifacts need: known Runs first, then what searches decide.
+    """Train everything that these artifacts need: known Runs, what searches decide, studies.
 
     Returns:
         The Runs that failed, with the reason.
     """
-    estimate = estimator(store)
+    estimate = Estimate(store, resources.device)
     known = [run for artifact in artifacts.values() for run in artifact.runs(scale)]
     failed = train_missing(known, store, resources, progress, estimate)
     pick = chooser(store)
     later = [run for artifact in artifacts.values() for run in artifact.later(scale, pick)]
-    return failed | train_missing(later, store, resources, progress, estimate)
+    failed |= train_missing(later, store, resources, progress, estimate)
+    for artifact in artifacts.values():
+        for name, study in artifact.studies(scale).items():
+            if not finished_study(store, name):
+                folder = store.folder / "mlrc" / name
+                progress.say(f"Study {name}, about {duration(estimate.study(study), rough=True)}")
+                outcome = run_study(study, folder, resources=resources, progress=NestedBars())
+                write_study(outcome, folder)
+    return failed
 
 
 def train_missing(

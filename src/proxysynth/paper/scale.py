@@ -9,6 +9,7 @@ smoke   a few training steps on a few glyphs: checks the machinery, the numbers 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -28,13 +29,15 @@ from proxysynth.paper.stand_ins import (
     glyph_classification,
     small_classification,
 )
-from proxysynth.training.run import Run
-from proxysynth.values import look_up
+from proxysynth.training.run import KINDS, Run
+from proxysynth.values import look_up, parse_field, parse_settings
 
 Changes = tuple[tuple[str, Any], ...]
 
 MIXUP_ALPHAS = (0.3, 0.4, 0.5, 1.0, 1.5, 2.0)  # Table E
 ALPHAS, MUS = (0.2, 0.4, 0.8, 1.0, 1.5, 2.0), (0.2, 0.5, 1.0, 1.5, 2.0)  # Figure A
+FIXED = ("data", "loss", "regularizer", "split", "seed", "task", "report_epoch", "best_by", "ks")
+"""Fields of Run that `--set` cannot change."""
 CLASS_ALPHAS, CLASS_MUS = (0.4, 1.0, 1.5, 2.0), (0.25, 0.5, 0.75, 1.0)  # Table C
 
 
@@ -57,6 +60,7 @@ class Scale:
         search_alphas, search_mus: the grid that Table 6 chooses from.
         figure_alphas, figure_mus: the grid of Figure A.
         roots: (benchmark, folder) pairs.
+        settings: (field, value) pairs that every Run gets, whatever the paper says.
     """
 
     name: str
@@ -70,6 +74,7 @@ class Scale:
     figure_alphas: tuple[float, ...] = ALPHAS
     figure_mus: tuple[float, ...] = MUS
     roots: tuple[tuple[str, str], ...] = ()
+    settings: Changes = ()
 
     def __post_init__(self) -> None:
         if not self.seeds:
@@ -81,6 +86,20 @@ class Scale:
         """This scale with the folders of benchmarks, as absolute paths."""
         made = {name: os.path.abspath(os.path.expanduser(root)) for name, root in roots.items()}
         return replace(self, roots=tuple(sorted(made.items())))
+
+    def with_settings(self, settings: Iterable[str]) -> Scale:
+        """This scale with `--set` arguments, "field=value", that reach every Run.
+
+        What makes an artifact what it is, such as the loss, cannot be set.
+        """
+        parsed = {}
+        for path, text in parse_settings(settings).items():
+            if path.partition(".")[0] in FIXED:
+                raise ValueError(f"--set {path}: the tables and figures decide it, remove it")
+            parsed[path] = parse_field(Run, path, text, KINDS)
+            if path == "weights" and parsed[path]:
+                parsed[path] = os.path.abspath(os.path.expanduser(parsed[path]))
+        return replace(self, settings=tuple(sorted(parsed.items())))
 
     def root(self, benchmark: str) -> str | None:
         """The folder of a benchmark, None if not given."""
@@ -151,13 +170,13 @@ class Scale:
 def _retrieval(scale: Scale, name: str, loss: Any, seed: int, changes: Changes) -> Run | None:
     more = {"loss": loss, "ks": KS[name], **dict(changes)}
     if scale.name != "paper":
-        return Run(**{**scale._stand_in(name).fields, "seed": seed, **more})
+        return _set(Run(**{**scale._stand_in(name).fields, "seed": seed, **more}), scale)
     root = scale.root(name)
     if root is None:
         return None
     # Proxy-anchor has settings of its own.
     kind = "proxy_anchor" if isinstance(plain_loss(loss), ProxyAnchor) else "norm_softmax"
-    return replace(conventional(name, kind, root=root, seed=seed), **more)
+    return _set(replace(conventional(name, kind, root=root, seed=seed), **more), scale)
 
 
 @cache
@@ -165,9 +184,19 @@ def _classification(scale: Scale, name: str, loss: Any, seed: int, changes: Chan
     more = {"loss": loss, **dict(changes)}
     if scale.name != "paper":
         found = scale._classes_of(name)
-        return None if found is None else Run(**{**found.fields, "seed": seed, **more})
+        return None if found is None else _set(Run(**{**found.fields, "seed": seed, **more}), scale)
     root = scale.root(name)
-    return None if root is None else replace(classification(name, root=root, seed=seed), **more)
+    if root is None:
+        return None
+    return _set(replace(classification(name, root=root, seed=seed), **more), scale)
+
+
+def _set(run: Run, scale: Scale) -> Run:
+    """The Run with the scale's settings; weights only where it starts from published ones."""
+    settings: dict[str, Any] = dict(scale.settings)
+    if run.pretrained is False:
+        settings.pop("weights", None)
+    return replace(run, **settings) if settings else run
 
 
 SCALES = {

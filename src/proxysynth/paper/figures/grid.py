@@ -25,7 +25,7 @@ from proxysynth.paper.figures.style import (
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import measured, ran_on, seeded
+from proxysynth.paper.tables.cells import measured, scale_notes, seeded, stands_for
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.run import Run
 
@@ -117,14 +117,12 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
         draw_grids(grids, scale.figure_alphas, scale.figure_mus),
         data,
         (
-            *ran_on(scale, ON)[:1],
+            *stands_for(scale, ON),
             f"Means over {len(scale.seeds)} seed{'s' * (len(scale.seeds) > 1)}. "
             + (f"{'; '.join(spread)}. " if spread else "")
             + "The paper draws Recall@1 on CARS196 for alpha in 0.2, 0.4, 0.8, 1.0, 1.5, 2.0 and "
             "mu in 0.2, 0.5, 1.0, 1.5, 2.0 without printing its numbers.",
-            *([] if scale.name != "smoke" else [
-                "At the scale `smoke` only some cells are run and the numbers mean nothing."
-            ]),
+            *scale_notes(scale),
         ),
     )  # fmt: skip
 

@@ -40,6 +40,7 @@ from proxysynth.paper.figures.style import (
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
+from proxysynth.paper.tables.cells import scale_notes
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.load import Trained
@@ -194,9 +195,8 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     pairs = _pairs(scale)
     made = _logits(store, pairs[0]) if pairs else None
     if made is None:
-        return PaperFigure(
-            "Figure 4", caption, not_run("Norm-softmax and PS + Norm-softmax were not run")
-        )
+        missing = not_run("Norm-softmax and PS + Norm-softmax were not run")
+        return PaperFigure("Figure 4", caption, missing, notes=scale_notes(scale))
     plain, mixed = made
     found = diagonals_of(scale, store)
     about = scale.about(ON)
@@ -211,6 +211,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
             "of that row; training draws it. The figure shows seed "
             f"{scale.seeds[0]}.",
             *([_note(found)] if found else []),
+            *scale_notes(scale),
         ),
     )
 

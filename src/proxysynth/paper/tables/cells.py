@@ -91,10 +91,16 @@ def over_seeds(scale: Scale) -> str:
 
 
 def scale_notes(scale: Scale) -> tuple[str, ...]:
-    """What sets every number of this scale apart."""
-    if scale.name != "smoke":
-        return ()
-    return ("At the scale `smoke`, training stops after a few steps: the numbers mean nothing.",)
+    """What sets every number of this scale and command apart."""
+    notes = []
+    if scale.settings:
+        given = ", ".join(f"{name} {value}" for name, value in scale.settings)
+        notes.append(f"Every Run differs from the settings above by `--set`: {given}.")
+    if scale.name == "smoke":
+        notes.append(
+            "At the scale `smoke`, training stops after a few steps: the numbers mean nothing."
+        )
+    return tuple(notes)
 
 
 def paper_notes(notes: Iterable[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Tables 4, G, I and K: the MLRC evaluation, read from the studies of `proxysynth mlrc`.
+"""Tables 4, G, I and K: the MLRC evaluation, from studies as `proxysynth mlrc` runs them.
 
 OUT/mlrc/BENCHMARK-LOSS-REGULARIZER/result.json
     {"concatenated": {"precision@1": [one per repetition], "r_precision": ..., "map@r": ...},
@@ -8,6 +8,7 @@ OUT/mlrc/BENCHMARK-LOSS-REGULARIZER/result.json
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,8 @@ from proxysynth.paper.printed import notes_of, number
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import PAIR, method_name, paper_notes
+from proxysynth.paper.tables.cells import PAIR, method_name, paper_notes, scale_notes
+from proxysynth.protocols.mlrc import Study, make_study
 
 LOSSES = ("norm_softmax", "cosface", "arcface", "soft_triple", "proxy_nca", "proxy_anchor")
 METRICS = {"precision@1": "P@1", "r_precision": "RP", "map@r": "MAP@R"}
@@ -26,7 +28,23 @@ Part = tuple[str, str]
 """A benchmark and a kind of embedding."""
 
 
-def study(
+def studies_of(benchmarks: Iterable[str], scale: Scale) -> dict[str, Study]:
+    """The studies of some benchmarks by the name of their folder; none without data."""
+    made = {}
+    for benchmark in benchmarks:
+        for loss in LOSSES:
+            run = scale.run(benchmark, loss)
+            for reg in PAIR if run is not None else ():
+                assert run is not None
+                changes = {k: v for k, v in scale.settings if k != "proxy_lr"}  # it is searched
+                if scale.name != "paper":
+                    changes["split"] = run.split
+                study = make_study(run.data, loss, reg, scale.name, **changes)
+                made[f"{benchmark}-{loss}-{reg}"] = study
+    return made
+
+
+def result_of(
     scale: Scale, store: Store, benchmark: str, loss: str, regularizer: str
 ) -> dict[str, Any]:
     """The result of a finished study of this scale and loss; empty if there is none."""
@@ -44,7 +62,7 @@ def study(
 def _studies(scale: Scale, store: Store, benchmark: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Finished studies of a benchmark by loss and regularizer."""
     pairs = [(loss, reg) for loss in LOSSES for reg in PAIR]
-    found = {pair: study(scale, store, benchmark, *pair) for pair in pairs}
+    found = {pair: result_of(scale, store, benchmark, *pair) for pair in pairs}
     return {pair: result for pair, result in found.items() if result}
 
 
@@ -52,7 +70,7 @@ def _cell(
     scale: Scale, store: Store, benchmark: str, loss: str, reg: str, embedding: str, metric: str
 ) -> Cell:
     def values(regularizer: str) -> tuple[float, ...]:
-        found = study(scale, store, benchmark, loss, regularizer).get(embedding)
+        found = result_of(scale, store, benchmark, loss, regularizer).get(embedding)
         listed = found.get(metric) if isinstance(found, dict) else None
         return tuple(100 * float(value) for value in listed) if isinstance(listed, list) else ()
 
@@ -110,7 +128,7 @@ def _notes(store: Store, scale: Scale, parts: tuple[Part, ...]) -> list[str]:
     if missing:
         notes.append(
             f"{len(missing)} of {len(benchmarks) * len(LOSSES) * 2} studies have not been run. "
-            f"`{command(scale, *missing[0])}`, run in this folder, starts the first of them."
+            f"`{command(scale, *missing[0])}`, run in this folder, runs the first of them alone."
         )
     notes += [note for b in benchmarks if (note := _amount(scale, b, list(studies[b].values())))]
     notes.append(
@@ -119,7 +137,7 @@ def _notes(store: Store, scale: Scale, parts: tuple[Part, ...]) -> list[str]:
     )
     for benchmark, embedding in parts:
         notes += paper_notes(notes_of("mlrc", benchmark=benchmark, embedding=embedding))
-    return notes
+    return [*notes, *scale_notes(scale)]
 
 
 def _amount(scale: Scale, benchmark: str, studies: list[dict[str, Any]]) -> str:
@@ -150,6 +168,7 @@ def command(scale: Scale, benchmark: str, loss: str, regularizer: str) -> str:
         assert run is not None
         data = run.data if run.data == "glyphs" else data
         settings = "".join(f" --set split.{k}={v}" for k, v in run.split.options().items())
+    settings += "".join(f" --set {k}={v}" for k, v in scale.settings if k != "proxy_lr")
     return (
         f"proxysynth mlrc {data}{settings} --loss {loss} --regularizer {regularizer} "
         f"--scale {scale.name} --out mlrc/{benchmark}-{loss}-{regularizer}"
@@ -165,6 +184,7 @@ ARTIFACTS = {
             tuple((benchmark, "concatenated") for benchmark in TABLE_OF),
             "MLRC evaluation: P@1, R-precision and MAP@R (%) of the concatenated 512 dimensions.",
         ),
+        studies=partial(studies_of, tuple(TABLE_OF)),
     ),
     **{
         f"table{letter}": Artifact(
@@ -176,6 +196,7 @@ ARTIFACTS = {
                 f"MLRC evaluation on {NAMES[benchmark]}: P@1, R-precision and MAP@R (%) of the "
                 "concatenated 512 and the separated 128 dimensions.",
             ),
+            studies=partial(studies_of, (benchmark,)),
         )
         for benchmark, letter in TABLE_OF.items()
     },
