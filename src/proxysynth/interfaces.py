@@ -1,14 +1,14 @@
-"""The few shapes everything agrees on. Read this first.
+"""Shapes and protocols that all modules share. Read this first.
 
-    n  pictures in a batch        x  (n, d)            embeddings
-    d  dimensions                 y  (n,)              labels, whole numbers in [0, c)
+    n  images in a batch          x  (n, d)            embeddings
+    d  dimensions                 y  (n,)              labels, integers in [0, c)
     c  classes                    p  (c, d), (c, k, d) proxies, with k sub-proxies per class
     k  sub-proxies per class      S  (n, c), (n, c, k) similarities of embeddings and proxies
     m  synthetics                 x^, y^, p^           originals and synthetics together
 
-A loss is a frozen value and a pure function (x, y, p) -> scalar. It owns no parameter; whoever
-learns owns the proxies. Every loss here sees embeddings and proxies only through S, so it splits
-in two, and everything between the two halves (mixing, sharding, blocking) is linear algebra on S.
+A loss is a frozen value and a pure function (x, y, p) -> scalar. It owns no parameters; the proxies
+belong to the caller. Every loss sees embeddings and proxies only through S, so it splits into two
+functions, and everything between them (mixing, sharding, blocks of classes) is linear algebra on S.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 @runtime_checkable
 class Loss(Protocol):
-    """A pure function of embeddings, labels and proxies: a plain loss or a regularised one.
+    """A pure function of embeddings, labels and proxies: a plain loss or a regularized one.
 
-    What is random in it comes from `generator`, or from torch's own if there is none.
+    Random numbers come from `generator`; default: torch's global generator.
     """
 
     def __call__(
@@ -46,7 +46,7 @@ class ProxyLoss(Loss, Protocol):
         ...
 
     def logits(self, S: Tensor) -> Tensor:
-        """Scores (n, c) for inference, larger is likelier, no margin."""
+        """Scores (n, c) for inference, without margin; larger is more likely."""
         ...
 
     def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class ProxyLoss(Loss, Protocol):
 
 
 class Objective(Protocol):
-    """What training minimises: a function of the network, pictures, labels and proxies."""
+    """What training minimizes: a function of network, images, labels and proxies."""
 
     def __call__(
         self,
@@ -65,11 +65,3 @@ class Objective(Protocol):
         p: Tensor,
         generator: torch.Generator | None = None,
     ) -> Tensor: ...
-
-
-class Embedder(Protocol):
-    """A network from pictures (n, 3, h, w) to embeddings (n, d)."""
-
-    dim: int
-
-    def __call__(self, images: Tensor) -> Tensor: ...

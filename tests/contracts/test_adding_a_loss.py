@@ -1,4 +1,4 @@
-"""A new loss is a file, an oracle, a card and one line of LOSSES: this says when one is missing."""
+"""A new loss needs a file, an oracle, a card and one line of LOSSES."""
 
 from __future__ import annotations
 

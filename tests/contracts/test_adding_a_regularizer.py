@@ -1,4 +1,4 @@
-"""A new regulariser is a file, a card and one line of REGULARIZERS: this says what is missing."""
+"""A new regularizer needs a file, a card and one line of REGULARIZERS."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_names_of_the_contract() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_regulariser_has_everything_it_needs(name: str) -> None:
+def test_a_regularizer_has_everything_it_needs(name: str) -> None:
     kind, loss = ps.REGULARIZERS[name], ps.Softmax()
     made = kind(loss)
     assert kind.__dataclass_params__.frozen
