@@ -1,4 +1,4 @@
-"""Puts the tables of docs/results.md together from results/.
+"""Generates the tables of docs/results.md from results/.
 
     python docs/make_results.py [--check]
 
@@ -37,7 +37,7 @@ Row = dict[str, str]
 
 
 def values(found: list[Row], measure: str) -> Values:
-    """A measure of these rows by seed, in per cent."""
+    """A measure of these rows by seed, in percent."""
     return {int(row["seed"]): 100 * float(row[measure]) for row in found if row.get(measure)}
 
 
@@ -62,7 +62,7 @@ def losses() -> str:
 
 
 def regularizers() -> str:
-    """Glyphs: the four regularisers on two losses."""
+    """Glyphs: the four regularizers on two losses."""
     kinds = ["proxy_synthesis", "virtual_softmax", "input_mixup", "manifold_mixup"]
     return _against_none("study_glyph_regularizers", ["softmax", "norm_softmax"], kinds)
 

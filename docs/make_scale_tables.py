@@ -1,4 +1,4 @@
-"""Puts the tables of docs/scale.md together from results/bench_scale*.csv and bench_memory.csv.
+"""Generates the tables of docs/scale.md from results/bench_scale*.csv and bench_memory.csv.
 
     python docs/make_scale_tables.py [--check]
 

@@ -1,4 +1,4 @@
-"""Puts the tables of README.md together from results/*.csv: `python docs/make_tables.py`.
+"""Generates the tables of README.md from results/*.csv: `python docs/make_tables.py`.
 
 A table stands between <!-- NAME --> and <!-- /NAME -->. Nothing there is typed; what was not
 measured is a dash. With --check nothing is written, and a table that is not up to date is an error.
@@ -78,9 +78,9 @@ def speed() -> str:
     if kept:
         ratios = ", ".join(cell(kept.get(c)) for c in classes)
         made += (
-            " Each method ran in a process of its own. Where freed memory is kept from step to "
-            "step, as `proxysynth train` keeps it, the plain loss gains more than ours, which is "
-            f"then {ratios} of it."
+            " Each method ran in its own process. With freed memory kept from step to step, as "
+            "`proxysynth train` does, the plain loss gains more than ours, which then takes "
+            f"{ratios} of its time."
         )
     return made
 
@@ -113,15 +113,15 @@ def results() -> str:
         "(`studies/run.py cub200`):"
     )
     glyphs = (
-        "**Glyphs**, the embedded default: 100 characters seen, 100 others retrieved. A small "
-        "network from nothing, 15 epochs, Proxy-NCA in its squared form "
+        "**Glyphs**, the built-in default: 100 characters seen, 100 others retrieved. A small "
+        "network from scratch, 15 epochs, Proxy-NCA in its squared form "
         "(`studies/run.py glyph_losses`):"
     )
     return "\n\n".join(
         [
-            "Per cent on classes never seen in training, of the last epoch; mean and standard "
-            "deviation over seeds. A difference is bold where its 95 % interval, paired by seed, "
-            "leaves out zero; any other is within the seeds' spread. A dash is what was not run.",
+            "Percent on unseen classes after the last epoch; mean and standard deviation over "
+            "seeds. A difference is bold where its 95 % interval, paired by seed, excludes zero. "
+            "–: not run.",
             _compared(photographs, "study_cub200"),
             _compared(glyphs, "study_glyph_losses"),
             _fair(),
@@ -151,10 +151,10 @@ def _fair() -> str:
         return ""
     head = ["", "scale found", "MAP@R", "scale found", "with Proxy Synthesis", "difference"]
     return (
-        "**After a search of each row's own settings** (`proxysynth mlrc` at the scale `small`: 5 "
-        "trials and 4 folds of the seen characters, then 3 repetitions; four models of 128 "
-        "dimensions joined, each of the epoch that is best on the fold it was not trained on). "
-        "Proxy-NCA is the paper's Eq. i. Bold: Welch's 95 % interval leaves out zero.\n\n"
+        "**After a hyper-parameter search for each row** (`proxysynth mlrc --scale small`: 5 "
+        "trials and 4 folds of the seen characters, then 3 repetitions; the embeddings of four "
+        "models are concatenated, each from the epoch that is best on its held-out fold). "
+        "Proxy-NCA is the paper's Eq. i. Bold: Welch's 95 % interval excludes zero.\n\n"
         f"{table(head, body)}"
     )
 
