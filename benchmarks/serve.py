@@ -28,10 +28,10 @@ from PIL import Image
 from benchmarks.serve_load import Load, Request, drive
 from proxysynth.search.index_file import write_index
 from proxysynth.search.model import ModelIdentity, open_model
+from proxysynth.tensor_files import write_tensors
 from proxysynth.training import Run
 from proxysynth.training.prepare import make_network, resized_side
-from proxysynth.training.run_folder import Recorded, write_run
-from proxysynth.training.tensor_file import MODEL, write_tensors
+from proxysynth.training.run_folder import MODEL, Recorded, write_run
 
 LEAST_PER_SECOND = 200
 WORST_OVER_MEDIAN = 5

@@ -32,7 +32,7 @@ from proxysynth.distributed import Shards, sharded_loss
 from proxysynth.losses import NormSoftmax
 from proxysynth.models.backbones import make_embedder
 from proxysynth.regularizers import ProxySynthesis
-from proxysynth.training.rowwise import RowwiseAdam
+from proxysynth.training.optim import RowwiseAdam
 
 LOSS = ProxySynthesis(NormSoftmax())
 SIDE = 32

@@ -22,8 +22,7 @@ from proxysynth.regularizers import (
     VirtualSoftmax,
 )
 from proxysynth.training.defaults import default_run
-from proxysynth.training.run import Run
-from proxysynth.training.split import Split
+from proxysynth.training.run import Run, Split
 
 GLYPHS = SCALES["small"].run("cub200", NormSoftmax())
 assert GLYPHS is not None

@@ -14,9 +14,9 @@ from plans import STUDIES, Planned
 from proxysynth.files import write_bytes
 from proxysynth.paper.plan import train_missing
 from proxysynth.paper.store import Store
-from proxysynth.training.bars import Bars
-from proxysynth.training.record import Result
+from proxysynth.training.callbacks import Bars
 from proxysynth.training.resources import Resources
+from proxysynth.training.run_folder import Result
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -41,10 +41,9 @@ if TYPE_CHECKING:
     from proxysynth.search.build import build_index as build_index
     from proxysynth.search.export import export as export
     from proxysynth.search.index import Index as Index
-    from proxysynth.training.load import load as load
+    from proxysynth.training.inference import load as load
     from proxysynth.training.loop import train as train
-    from proxysynth.training.run import Run as Run
-    from proxysynth.training.split import Split as Split
+    from proxysynth.training.run import Run as Run, Split as Split
 
 __version__ = "0.1.0"
 

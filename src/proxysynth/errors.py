@@ -8,15 +8,15 @@ from pathlib import Path
 
 
 class WrongFolder(ValueError):
-    """The folder cannot be trained into: another run's, another process's, a newer version's."""
+    """The folder cannot be used: it belongs to another run, process or newer version."""
 
 
 class TrainingFailed(ValueError):
-    """What was asked for is fine, but the run broke off. Earlier checkpoints are intact."""
+    """The request was valid, but the run failed. Earlier checkpoints are intact."""
 
 
 class NotFinite(TrainingFailed):
-    """The loss became NaN or infinite; `files` are the pictures of the batch."""
+    """The loss became NaN or infinite; `files` are the images of the batch."""
 
     def __init__(self, sentence: str, step: int, files: tuple[str, ...]) -> None:
         super().__init__(sentence)
@@ -25,21 +25,19 @@ class NotFinite(TrainingFailed):
 
 
 def cannot_write(path: Path, error: OSError, kept: str) -> TrainingFailed:
-    """A disk's fault as a sentence.
+    """An error of the disk as a sentence.
 
     Args:
-        path: what could not be written.
-        kept: what there still is, such as "the last good checkpoint is ...".
+        path: the file that could not be written.
+        kept: what is still there, such as "the last good checkpoint is ...".
     """
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
     advice = {
         errno.ENOSPC: "free some space",
         errno.EDQUOT: "free some space",
         errno.EFBIG: "raise the limit of file sizes",
-        errno.EROFS: "choose a folder that can be written to",
-        errno.EACCES: "choose a folder that can be written to",
-        errno.EPERM: "choose a folder that can be written to",
-    }.get(error.errno or 0, "repair the cause")
-    return TrainingFailed(
-        f"cannot write {path}: {reason}; {kept}: {advice} and give the same command again"
-    )
+        errno.EROFS: "choose a writable folder",
+        errno.EACCES: "choose a writable folder",
+        errno.EPERM: "choose a writable folder",
+    }.get(error.errno or 0, "fix it")
+    return TrainingFailed(f"cannot write {path}: {reason}; {kept}: {advice} and rerun")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, whatever happens in between.
+"""Files on disk: durable writes, JSON that names its file, and one process at a time in a folder.
 
 A file is written under another name in the same folder, pushed to the disk (fsync), and then takes
 the place of the old one in a single step. After a kill or a power cut there is the old file or the
@@ -15,21 +15,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-UNFINISHED = ".unfinished-"  # begins the name of everything that is not yet whole
+from filelock import FileLock, Timeout
+
+from proxysynth.errors import WrongFolder, cannot_write
+
+UNFINISHED = ".unfinished-"  # prefix of everything that is not yet complete
+LOCK = ".lock"
 
 
 class CannotWrite(OSError):
-    """The disk is full, read-only or broken; `filename` says where."""
+    """The disk is full, read-only or broken; `filename` is the file."""
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:
-    """Replace the file at once."""
+    """Replace a file atomically."""
     unfinished = path.with_name(f"{UNFINISHED}{path.name}")
     try:
         write_new(unfinished, data)
-        with _naming(path):
-            os.replace(unfinished, path)
-            sync_folder(path.parent)
+        move_into_place(unfinished, path)
     except OSError:
         with contextlib.suppress(OSError):
             unfinished.unlink()
@@ -37,21 +40,28 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace the file by this value, readable and with a line feed at its end."""
+    """Replace a file by this value as indented JSON."""
     text = json.dumps(value, indent=2, allow_nan=False)
     write_bytes(path, (text + "\n").encode())
 
 
 def write_new(path: Path, data: bytes | memoryview) -> None:
-    """Write a file and push it to the disk; for a place where nobody looks yet."""
+    """Write a file and push it to the disk; for a place that nobody reads yet."""
     with _naming(path), open(path, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
+def move_into_place(unfinished: Path, path: Path) -> None:
+    """Give a finished file its name, replacing an older one."""
+    with _naming(path):
+        os.replace(unfinished, path)
+        sync_folder(path.parent)
+
+
 def append_line(path: Path, line: str) -> None:
-    """Add a line at the end. A kill may leave a part of it, which readers pass over."""
+    """Append a line. A kill may leave a part of it, which readers skip."""
     with _naming(path), open(path, "ab") as file:
         file.write(line.encode() + b"\n")
         file.flush()
@@ -68,6 +78,45 @@ def sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def parse_json(data: bytes, path: Path) -> Any:
+    """The value of a file's JSON; the error names the file."""
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: it is not valid JSON ({error})") from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder; an error names the process that already does.
+
+    The system holds the lock for the process and releases it when the process ends, however it
+    ends: there is never a stale lock to clear.
+    """
+    path = folder / LOCK
+    owner = ""
+    with contextlib.suppress(OSError):
+        owner = path.read_bytes()[:64].decode(errors="replace").strip()
+    lock = FileLock(path, timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except (Timeout, RuntimeError) as error:  # RuntimeError: held in this very thread
+        with contextlib.suppress(OSError):
+            path.write_text(f"{owner}\n")  # trying to take the lock emptied the file
+        raise WrongFolder(
+            f"another process{f' ({owner})' if owner else ''} is working in {folder}: "
+            "wait for it to end, or choose another folder"
+        ) from error
+    except OSError as error:
+        raise cannot_write(path, error, "nothing was changed") from error
+    try:
+        with contextlib.suppress(OSError):
+            path.write_text(f"process {os.getpid()}\n")
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from proxysynth.cli import memory
 
 def resident_after_a_large_tensor():
     torch.ones({SIZE} // 4)
-    return memory._resident_memory()
+    return memory.resident_memory()
 
 before = resident_after_a_large_tensor()
 memory.INTERVAL = 0.01
@@ -28,7 +28,7 @@ memory.keep_freed_memory()
 kept = resident_after_a_large_tensor()
 memory.available_memory = lambda: 0
 time.sleep(0.5)
-print(kept - before, memory._resident_memory() - before)
+print(kept - before, memory.resident_memory() - before)
 """
 
 
@@ -57,7 +57,7 @@ def test_the_users_own_malloc_settings_are_respected() -> None:
 
 
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "CONTAINER", tmp_path)
+    monkeypatch.setattr("proxysynth.memory.CONTAINER", tmp_path)
     machine = memory.available_memory()
     (tmp_path / "memory.current").write_text("600\n")
     (tmp_path / "memory.max").write_text("max\n")

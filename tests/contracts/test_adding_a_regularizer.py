@@ -10,7 +10,7 @@ import pytest
 import proxysynth as ps
 from proxysynth.losses.functional import plain_loss
 from proxysynth.training.defaults import run_from_options
-from proxysynth.training.objective import make_objective
+from proxysynth.training.learner import make_objective
 from proxysynth.training.run import KINDS, Run
 from proxysynth.values import decode, encode
 

@@ -13,13 +13,12 @@ import proxysynth as ps
 from distributed.on_ranks import groups, on_ranks
 from proxysynth.data import Batch
 from proxysynth.distributed import Shards
-from proxysynth.distributed.process_group import ALONE, Ranks, joined
+from proxysynth.distributed.process_group import ALONE, Ranks, join_process_group
 from proxysynth.models.backbones import make_embedder
 from proxysynth.regularizers.mixup import InputMixup, ManifoldMixup
 from proxysynth.regularizers.virtual_softmax import VirtualSoftmax
 from proxysynth.training import Run
-from proxysynth.training.learner import make_learner
-from proxysynth.training.sharded_proxies import first_proxies
+from proxysynth.training.learner import initial_proxies, make_learner
 
 CLASSES = 5
 
@@ -83,7 +82,7 @@ def steps(run: Run, sizes: tuple[int, ...], ranks: Ranks) -> dict[str, torch.Ten
         proxies = {"proxies": made.proxies.detach(), "grad.proxies": grad}
         if made.shards is not None:
             counts = [len(made.shards.range_of(rank)) for rank in range(ranks.world)]
-            proxies = {name: ranks.stack(value, counts) for name, value in proxies.items()}
+            proxies = {name: ranks.gather_uneven(value, counts) for name, value in proxies.items()}
         told |= proxies
         for name, parameter in made.net.named_parameters():
             told[f"grad.{name}"] = parameter.grad
@@ -97,7 +96,7 @@ def steps(run: Run, sizes: tuple[int, ...], ranks: Ranks) -> dict[str, torch.Ten
 
 
 def train_all(names, folder):
-    with joined() as ranks:
+    with join_process_group() as ranks:
         for name in names:
             made = steps(*cases()[name], ranks)
             save_file(made, Path(folder) / f"{name}.{ranks.rank}.{ranks.world}")
@@ -179,11 +178,11 @@ def test_live_batch_norm_agrees_on_its_statistics(several):
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_shards_begin_as_the_whole(world, monkeypatch):
-    monkeypatch.setattr("proxysynth.training.sharded_proxies.AT_ONCE", 4)
+    monkeypatch.setattr("proxysynth.training.learner.ROWS_DRAWN", 4)
     run = Run(shard_proxies=True)
 
     def drawn(shards: Shards | None) -> torch.Tensor:
-        return first_proxies(run, 11, 33, shards, torch.Generator().manual_seed(3)).detach()
+        return initial_proxies(run, 11, 33, shards, torch.Generator().manual_seed(3)).detach()
 
     parts = [drawn(Shards(11, world, rank)) for rank in range(world)]
     assert torch.equal(torch.cat(parts), drawn(None))

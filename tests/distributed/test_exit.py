@@ -16,9 +16,9 @@ TRAIN += ["--set", "split.train_classes=20", "--set", "split.test_classes=10"]
 STEP_AND_LEAVE = """
 from pathlib import Path
 import torch
-from proxysynth.distributed.process_group import joined
+from proxysynth.distributed.process_group import join_process_group
 
-with joined() as ranks:
+with join_process_group() as ranks:
     p = torch.nn.Parameter(torch.ones(3))
     p.sum().backward()
     torch.optim.Adam([p]).step()
@@ -36,6 +36,7 @@ def test_the_threads_of_the_group_end_with_it(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_twenty_of_twenty_runs_end_well_beside_a_load(tmp_path):
     """A thread that outlived its group aborted about one run in eight on a busy machine."""
     load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]

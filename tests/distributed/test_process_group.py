@@ -15,24 +15,25 @@ from distributed.on_ranks import groups
 from proxysynth.distributed.collectives import gather
 from proxysynth.distributed.process_group import (
     Ranks,
-    joined,
+    join_process_group,
     own_device,
-    speaks,
+    reports_failure,
 )
 from proxysynth.training import NotFinite, Resources, TrainingFailed
-from proxysynth.training.agreement import own_resources, require_same_pictures
+from proxysynth.training.loop import require_same_images
+from proxysynth.training.resources import own_resources
 
 
 def test_one_process_exchanges_with_itself(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with joined() as ranks:
+    with join_process_group() as ranks:
         assert (ranks.rank, ranks.world, ranks.first) == (0, 1, True)
-        assert ranks.tell({"a": 1}) == {"a": 1}
-        assert ranks.ask("b") == ["b"]
+        assert ranks.broadcast({"a": 1}) == {"a": 1}
+        assert ranks.all_gather("b") == ["b"]
         x = torch.randn(3, 2)
-        assert ranks.rows(x, 3) is x
+        assert ranks.gather_rows(x, 3) is x
         assert gather(x, 3, ranks) is x
-        assert speaks(ranks)
+        assert reports_failure(ranks)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 9])
@@ -68,15 +69,15 @@ COUNTS = [0, 1, 2, 3, 5, 6]
 
 
 def exchange(argument, folder):
-    with joined() as ranks:
+    with join_process_group() as ranks:
         told = {
             "world": [ranks.rank, ranks.world],
-            "tell": ranks.tell({"of": ranks.rank, "nan": None, "third": 1 / 3}),
-            "ask": ranks.ask({"name": "é" * ranks.rank}),
+            "tell": ranks.broadcast({"of": ranks.rank, "nan": None, "third": 1 / 3}),
+            "ask": ranks.all_gather({"name": "é" * ranks.rank}),
             "all": [ranks.all(True), ranks.all(ranks.rank == 0)],
             "tensors": {
                 name: [str(t.dtype), t.tolist()]
-                for name, t in ranks.tell_tensors(
+                for name, t in ranks.broadcast_tensors(
                     {"a": torch.tensor([1.5, ranks.rank]), "b": torch.tensor(ranks.rank)}
                     if ranks.first
                     else {}
@@ -86,9 +87,9 @@ def exchange(argument, folder):
         mean = torch.tensor([float(ranks.rank)])
         ranks.mean_(mean)
         told["mean"] = mean.item()
-        require_same_pictures("a hash", ranks)
+        require_same_images("a hash", ranks)
         try:
-            require_same_pictures(f"hash {ranks.rank // 2}", ranks)
+            require_same_images(f"hash {ranks.rank // 2}", ranks)
         except ValueError as error:
             told["pictures"] = str(error)
         told["gathered"] = {}
@@ -105,19 +106,19 @@ def exchange(argument, folder):
 
 def dies(argument, folder):
     """Ranks of which one ends, in the way that the argument says, while the others wait for it."""
-    with joined() as ranks:
+    with join_process_group() as ranks:
         try:
-            with joined():
-                ranks.wait()
+            with join_process_group():
+                ranks.barrier()
                 if ranks.rank == argument["who"]:
                     if argument["how"] == "kill":
                         os.kill(os.getpid(), signal.SIGKILL)
                     raise NotFinite("its own reason", 3, ())
                 time.sleep(0.1)
-                ranks.tell("something")
-                ranks.wait()
+                ranks.broadcast("something")
+                ranks.barrier()
         except (ValueError, OSError, RuntimeError):
-            if not speaks(ranks):
+            if not reports_failure(ranks):
                 sys.exit(3)
             raise
 

@@ -11,12 +11,12 @@ import torch
 
 from proxysynth.distributed.sharded_checkpoint import (
     BrokenShard,
+    all_proxies,
     read_rows,
-    write_merged,
     write_shard,
 )
+from proxysynth.tensor_files import entry, read_tensors, write_tensors
 from proxysynth.training.checkpoint import Checkpoints, Damaged, State
-from proxysynth.training.tensor_file import read_tensors
 
 CLASSES, DIM = 11, 3
 
@@ -73,7 +73,7 @@ def test_a_shard_that_was_changed_is_not_read(tmp_path):
 
 
 def test_merging_gives_one_file_that_anyone_reads(tmp_path, monkeypatch):
-    monkeypatch.setattr("proxysynth.distributed.sharded_checkpoint.AT_ONCE", 2 * 4 * DIM)
+    monkeypatch.setattr("proxysynth.tensor_files.PIECE", 2 * 4 * DIM)
     files = written(tmp_path, 3)
     net = {
         "net.weight": torch.randn(2, 5),
@@ -83,7 +83,8 @@ def test_merging_gives_one_file_that_anyone_reads(tmp_path, monkeypatch):
         "net.none": torch.empty(0, 4),
     }
     path = tmp_path / "model.safetensors"
-    write_merged(path, net, {"run": "abc", "epoch": 4}, tmp_path, files)
+    entries = [*(entry(name, tensor) for name, tensor in net.items()), all_proxies(tmp_path, files)]
+    write_tensors(path, entries, {"run": "abc", "epoch": 4})
     assert read_tensors(path)[1] == {"run": "abc", "epoch": 4}
     made = safetensors.torch.load(path.read_bytes())
     expected = {**net, "proxies": tensors()["proxies"]}
@@ -122,5 +123,5 @@ def test_a_missing_shard_is_named(tmp_path):
     (place / files[0].name).unlink()
     with pytest.raises(Damaged, match="lacks its shard proxies-0-of-1"):
         checkpoints.read(3, "abc")
-    with pytest.raises(ValueError, match=r"lacks its shard proxies-0-of-1.*put back"):
+    with pytest.raises(ValueError, match=r"lacks its shard proxies-0-of-1"):
         checkpoints.load("abc")

@@ -18,11 +18,11 @@ import proxysynth.cli.train  # noqa: F401  loaded once, before processes are for
 from distributed.on_ranks import groups
 from proxysynth.cli import main
 from proxysynth.training import Run, Split, load, read_metrics, read_result, read_run, train
+from proxysynth.training.callbacks import Silent
 from proxysynth.training.checkpoint import Checkpoints
-from proxysynth.training.embed import measure
+from proxysynth.training.inference import measure
 from proxysynth.training.learner import Learner
 from proxysynth.training.prepare import open_splits, prepare
-from proxysynth.training.progress import Silent
 from proxysynth.training.resources import Resources
 from proxysynth.training.run_folder import CHECKPOINT
 from training.tiny_pictures import pictures
@@ -173,7 +173,7 @@ def test_a_finished_run_is_not_trained_again(trained):
 def test_a_divided_evaluation_gives_exactly_the_same_metrics(trained, monkeypatch):
     folder = trained[1] / "two"
     monkeypatch.setenv("PROXYSYNTH_CACHE", str(trained[1] / "cache"))
-    monkeypatch.setattr("proxysynth.training.embed.AT_ONCE", 128)
+    monkeypatch.setattr("proxysynth.training.inference.BATCH", 128)
     ready = prepare(RUN, open_splits(RUN), load(folder).embedder, Resources(), Silent())
     assert measure(ready.net, ready.query).metrics == read_result(folder).metrics
 

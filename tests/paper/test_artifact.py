@@ -11,8 +11,8 @@ from scipy import stats
 from proxysynth.formatting import DASH
 from proxysynth.paper.artifact import Cell, Choice, Option, Row, Table
 from proxysynth.paper.render import cell_text, signed
-from proxysynth.training.record import Result
 from proxysynth.training.run import Run
+from proxysynth.training.run_folder import Result
 
 PAIRED = Cell((90.0, 80.0, 70.0), baseline=(89.0, 79.1, 68.9))
 

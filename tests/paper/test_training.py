@@ -18,7 +18,7 @@ from proxysynth.paper import plan
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
-from proxysynth.training.progress import Tick
+from proxysynth.training.callbacks import Tick
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 

@@ -10,14 +10,20 @@ import torch
 from PIL import Image
 
 from proxysynth.retrieval import evaluate
+from proxysynth.tensor_files import write_tensors
 from proxysynth.training.defaults import default_run
-from proxysynth.training.finish import why_this_epoch
-from proxysynth.training.metrics_log import rewrite_metrics
+from proxysynth.training.loop import why_this_epoch
 from proxysynth.training.prepare import open_splits
-from proxysynth.training.record import Result, write_result
-from proxysynth.training.run_folder import Recorded, describe, write_run
-from proxysynth.training.split import Split
-from proxysynth.training.tensor_file import EMBEDDINGS, write_tensors
+from proxysynth.training.run import Split
+from proxysynth.training.run_folder import (
+    EMBEDDINGS,
+    Recorded,
+    Result,
+    describe,
+    rewrite_metrics,
+    write_result,
+    write_run,
+)
 
 SEEN = ("cat", "dog")
 UNSEEN = ('<img src="http://evil">', "R&D", "owl")

@@ -10,8 +10,8 @@ import proxysynth as ps
 from proxysynth.report import make_report, read_finished, write_report
 from proxysynth.report.pages import render, write_page
 from proxysynth.training.defaults import default_run
-from proxysynth.training.record import read_result
-from proxysynth.training.split import Split
+from proxysynth.training.run import Split
+from proxysynth.training.run_folder import read_result
 from proxysynth.values import encode
 from report.made_up_runs import Page, make_pictures, make_run, unseen
 

@@ -7,8 +7,7 @@ import pytest
 import proxysynth as ps
 from proxysynth.report.settings import changed, differing, method, repeat_command, rows
 from proxysynth.training.defaults import default_run, run_from_options
-from proxysynth.training.run import Run
-from proxysynth.training.split import Split
+from proxysynth.training.run import Run, Split
 from proxysynth.values import encode
 
 DEFAULT = encode(default_run())

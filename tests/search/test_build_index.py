@@ -38,7 +38,7 @@ class Counting(ImageEmbedder):
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr(module, "AT_ONCE", 2)
+    monkeypatch.setattr(module, "BATCH", 2)
 
 
 def left_over(folder):

@@ -12,7 +12,7 @@ from PIL import Image
 import proxysynth as ps
 from proxysynth.models.backbones import make_embedder
 from proxysynth.search.export import NotTheSame, compare, describe, export
-from proxysynth.training.load import Trained
+from proxysynth.training.inference import Trained
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import Recorded
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
+from proxysynth.tensor_files import read_tensors
 from proxysynth.training import read_metrics, read_result
 from proxysynth.training.checkpoint import Checkpoints
-from proxysynth.training.run_folder import CHECKPOINT, read_run
-from proxysynth.training.tensor_file import EMBEDDINGS, MODEL, read_tensors
+from proxysynth.training.run_folder import CHECKPOINT, EMBEDDINGS, MODEL, read_run
 
 
 def assert_same_outcome(one: Path, other: Path) -> None:

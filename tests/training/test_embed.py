@@ -5,7 +5,7 @@ import torch
 from proxysynth.data import PIXELS, AsIs, CenterCrop, Listing, Loader
 from proxysynth.models.backbones import make_embedder
 from proxysynth.retrieval import evaluate
-from proxysynth.training.embed import embed, measure, usual_ks
+from proxysynth.training.inference import embed, measure, usual_ks
 
 
 @pytest.fixture

@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 
@@ -7,9 +8,10 @@ import torch
 from PIL import Image, ImageOps
 
 import proxysynth as ps
+from proxysynth.tensor_files import read_tensors, write_tensors
 from proxysynth.training import Run, TrainingFailed, WrongFolder, load, train
 from proxysynth.training.prepare import open_splits
-from proxysynth.training.tensor_file import EMBEDDINGS, MODEL, read_tensors, write_tensors
+from proxysynth.training.run_folder import EMBEDDINGS, MODEL
 from training.tiny_pictures import pictures
 
 
@@ -96,12 +98,47 @@ def test_weights_of_another_network_are_refused(finished, tmp_path):
         load(tmp_path / "run")
 
 
+def without_checksum(folder):
+    """A result as versions before the checksum wrote it."""
+    path = folder / "result.json"
+    fields = json.loads(path.read_text())
+    del fields["model_crc32"]
+    path.write_text(json.dumps(fields))
+
+
 def test_a_model_of_something_else_is_refused(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
+    without_checksum(tmp_path / "run")
     write_tensors(tmp_path / "run" / MODEL, {"proxies": torch.zeros(2, 3)})
-    with pytest.raises(TrainingFailed, match="does not say of which epoch") as caught:
+    with pytest.raises(TrainingFailed, match="epoch") as caught:
         load(tmp_path / "run")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", ["bit", "zeros", "truncated"])
+def test_a_damaged_model_is_replaced_by_the_checkpoint(finished, tmp_path, damage):
+    shutil.copytree(finished, tmp_path / "run")
+    path = tmp_path / "run" / MODEL
+    data = bytearray(path.read_bytes())
+    if damage == "bit":
+        data[-5] ^= 4
+    elif damage == "zeros":
+        data[-4096:] = bytes(4096)
+    path.write_bytes(data[:-100] if damage == "truncated" else data)
+    with pytest.warns(UserWarning, match=MODEL):
+        repaired = load(tmp_path / "run")
+    assert torch.equal(repaired.proxies, load(finished).proxies)
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    with pytest.raises(TrainingFailed, match=MODEL):
+        load(tmp_path / "run")
+
+
+def test_the_same_tensors_give_the_same_bytes(tmp_path):
+    tensors = {"b": torch.ones(3), "a": torch.zeros(2, dtype=torch.int64)}
+    about = {"run": "x", "epoch": 3, "classes": ["a", "b"]}
+    checks = {write_tensors(tmp_path / f"{i}.safetensors", tensors, about) for i in range(5)}
+    assert len(checks) == 1
+    assert len({(tmp_path / f"{i}.safetensors").read_bytes() for i in range(5)}) == 1
 
 
 def test_no_published_weights_are_needed_to_load(tmp_path, monkeypatch):

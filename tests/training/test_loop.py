@@ -11,8 +11,10 @@ from PIL import Image
 
 import proxysynth as ps
 from proxysynth import files
+from proxysynth.files import locked
 from proxysynth.models.backbones import make_embedder
 from proxysynth.retrieval import evaluate
+from proxysynth.tensor_files import read_tensors
 from proxysynth.training import (
     NotFinite,
     Resources,
@@ -28,11 +30,9 @@ from proxysynth.training import (
     train,
 )
 from proxysynth.training.checkpoint import Checkpoints
-from proxysynth.training.embed import EmbeddingsNotFinite
-from proxysynth.training.lock import locked
+from proxysynth.training.inference import EmbeddingsNotFinite
 from proxysynth.training.prepare import open_splits
-from proxysynth.training.run_folder import CHECKPOINT
-from proxysynth.training.tensor_file import EMBEDDINGS, read_tensors
+from proxysynth.training.run_folder import CHECKPOINT, EMBEDDINGS
 from training.sameness import assert_same_outcome, assert_same_tensors
 from training.tiny_pictures import pictures
 
@@ -141,7 +141,7 @@ def test_stopped_in_any_epoch_it_ends_as_if_unbroken(finished, glyph_run, tmp_pa
 def test_stopped_within_an_epoch_it_goes_on_from_there(finished, glyph_run, tmp_path, every):
     resources = Resources(checkpoint_steps=every)
     _, said = stopped_and_resumed(glyph_run, tmp_path / "run", 5, resources)
-    assert f"Going on after epoch 1, step {5 if every == 1 else 4}." in said
+    assert f"Resuming after epoch 1, step {5 if every == 1 else 4}." in said
     assert_same_outcome(tmp_path / "run", finished)
 
 
@@ -400,7 +400,7 @@ def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path, monk
     told = Stopper()
     train(glyph_run, tmp_path / "run", progress=told)
     assert any("damaged" in sentence for sentence in told.said)
-    assert "Going on after epoch 1, step 3." in told.said
+    assert "Resuming after epoch 1, step 3." in told.said
     assert_same_outcome(tmp_path / "run", finished)
 
 
@@ -511,6 +511,6 @@ def test_a_file_in_the_place_of_the_folder(glyph_run, tmp_path, name):
 
 def test_too_little_memory_is_one_sentence(glyph_run, tmp_path):
     run = replace(glyph_run, image_size=99_999_999)
-    with pytest.raises(TrainingFailed, match="memory does not suffice .* smaller batch_size") as e:
+    with pytest.raises(TrainingFailed, match="out of memory .* smaller batch_size") as e:
         train(run, tmp_path / "run")
     assert "\n" not in str(e.value)

@@ -15,7 +15,7 @@ from proxysynth.models.backbones import make_embedder
 from proxysynth.regularizers import InputMixup, ManifoldMixup, VirtualSoftmax
 from proxysynth.training import load, read_run, train
 from proxysynth.training.defaults import run_from_options
-from proxysynth.training.objective import Mixup, Plain, make_objective
+from proxysynth.training.learner import Mixup, Plain, make_objective
 from proxysynth.training.resources import Resources
 from training.sameness import assert_same_outcome
 

@@ -3,8 +3,7 @@ import torch
 
 from proxysynth.models.backbones import make_embedder
 from proxysynth.training import Run
-from proxysynth.training.optimizer import (
-    GROUPS,
+from proxysynth.training.optim import (
     load_optimizer,
     make_optimizer,
     optimizer_tensors,
@@ -38,14 +37,14 @@ def test_its_memory_survives_as_tensors(name):
     net, proxies, optimizer = parts(run)
     steps(net, proxies, optimizer, 0, 10)
 
-    first, first_proxies, first_optimizer = parts(run)
-    steps(first, first_proxies, first_optimizer, 0, 5)
+    first, initial_proxies, first_optimizer = parts(run)
+    steps(first, initial_proxies, first_optimizer, 0, 5)
     # What a file keeps is contiguous, whatever the memory format was.
     kept = {k: t.clone().contiguous() for k, t in optimizer_tensors(first_optimizer).items()}
     weights = {k: t.clone().contiguous() for k, t in first.state_dict().items()}
     again, again_proxies, again_optimizer = parts(run)
     again.load_state_dict(weights)
-    again_proxies.data.copy_(first_proxies.data)
+    again_proxies.data.copy_(initial_proxies.data)
     load_optimizer(again_optimizer, kept)
     steps(again, again_proxies, again_optimizer, 5, 5)
 
@@ -59,7 +58,7 @@ def test_each_part_has_its_own_rate():
     _, _, optimizer = parts(run)
     set_rates(optimizer, 0.5)
     rates = {group["name"]: group["lr"] for group in optimizer.param_groups}
-    assert tuple(rates) == GROUPS
+    assert tuple(rates) == ("backbone", "embedding", "proxies")
     assert rates == pytest.approx({"backbone": 5e-5, "embedding": 5e-4, "proxies": 5e-3})
 
 

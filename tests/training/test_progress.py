@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from proxysynth.training import Resources, Silent
-from proxysynth.training.bars import Bars
-from proxysynth.training.board import open_board
+from proxysynth.training.callbacks import Bars, open_tensorboard
 from proxysynth.training.resources import device_name
 
 
@@ -43,8 +42,8 @@ def test_silence(capsys):
 def test_a_board_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(ValueError, match="pip install tensorboard"):
-        open_board(tmp_path, wanted=True, step=0)
-    open_board(tmp_path, wanted=False, step=0)({"step": 1})
+        open_tensorboard(tmp_path, wanted=True, step=0)
+    open_tensorboard(tmp_path, wanted=False, step=0)({"step": 1})
 
 
 def test_a_board_gets_every_number(tmp_path, monkeypatch):
@@ -62,7 +61,7 @@ def test_a_board_gets_every_number(tmp_path, monkeypatch):
 
     fake = type("module", (), {"SummaryWriter": Writer})
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", fake)
-    board = open_board(tmp_path, wanted=True, step=7)
+    board = open_tensorboard(tmp_path, wanted=True, step=7)
     board({"epoch": 1, "step": 9, "loss": 2.0, "recall@1": 0.5, "validation": {"recall@1": 0.4}})
     assert made == {"folder": str(tmp_path / "tensorboard"), "purge_step": 8, "flushed": True}
     assert written == {

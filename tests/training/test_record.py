@@ -3,10 +3,15 @@ import json
 import pytest
 import torch
 
+from proxysynth.tensor_files import read_tensors, write_tensors
 from proxysynth.training import Result, TrainingFailed, WrongFolder, read_metrics, read_result
-from proxysynth.training.metrics_log import METRICS, append_metrics, rewrite_metrics
-from proxysynth.training.record import RESULT, write_result
-from proxysynth.training.tensor_file import read_tensors, write_tensors
+from proxysynth.training.run_folder import (
+    METRICS,
+    RESULT,
+    append_metrics,
+    rewrite_metrics,
+    write_result,
+)
 from training.sameness import assert_same_tensors
 
 BEFORE, AFTER = {"recall@1": 0.5, "map@r": 0.4}, {"recall@1": 0.6, "map@r": 0.3}
@@ -49,7 +54,7 @@ def test_it_says_which_classes_were_tested(shared, words):
 )
 def test_a_damaged_result_is_one_sentence(tmp_path, text):
     (tmp_path / RESULT).write_text(text)
-    with pytest.raises(TrainingFailed, match="cannot be read"):
+    with pytest.raises(TrainingFailed, match="damaged"):
         read_result(tmp_path)
 
 
@@ -85,5 +90,5 @@ def test_tensors_go_through_their_file(tmp_path):
 
 def test_a_damaged_tensor_file_is_one_sentence(tmp_path):
     (tmp_path / "t.safetensors").write_bytes(b"not tensors")
-    with pytest.raises(TrainingFailed, match="cannot be read"):
+    with pytest.raises(TrainingFailed, match="damaged"):
         read_tensors(tmp_path / "t.safetensors")

@@ -5,7 +5,8 @@ import pytest
 
 import proxysynth as ps
 from proxysynth.training import Run, WrongFolder, read_run
-from proxysynth.training.run_folder import RUN, Recorded, claim, differences, find_run, write_run
+from proxysynth.training.run_folder import RUN, Recorded, claim, find_run, write_run
+from proxysynth.values import describe_differences
 
 RECORDED = Recorded(Run(epochs=7), Run(epochs=7).identity, {"fingerprint": "f"}, ("a", "b"), 32, 37)
 
@@ -95,9 +96,9 @@ def test_another_run_is_refused_by_name(learnt, tmp_path):
 
 
 def test_differences_of_other_kinds():
-    told = differences(Run(), Run(loss=ps.NormSoftmax()), most=2)
-    assert "loss.kind 'ProxySynthesis' there, 'NormSoftmax' here" in told
-    assert "more" in told
+    shown = describe_differences(Run(), Run(loss=ps.NormSoftmax()), most=2)
+    assert "loss 'ProxySynthesis' there, 'NormSoftmax' here" in shown
+    assert "more" in shown
 
 
 def test_a_folder_of_something_else_is_not_trained_into(tmp_path):

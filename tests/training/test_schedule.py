@@ -5,7 +5,7 @@ import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, MultiStepLR, OneCycleLR
 
 from proxysynth.training import Run
-from proxysynth.training.schedule import rate_factor
+from proxysynth.training.optim import rate_factor
 
 PER_EPOCH = 5
 

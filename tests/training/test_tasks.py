@@ -10,7 +10,7 @@ from proxysynth.losses import NormSoftmax, Softmax
 from proxysynth.protocols import Conventional, own_splits
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training import Run, Split, load, read_result, train
-from proxysynth.training.embed import nearest_class
+from proxysynth.training.inference import nearest_class
 from proxysynth.training.prepare import evaluation_transform, make_network, training_transform
 from training.test_prepare import FILES, HELD, prepared
 

@@ -1,4 +1,4 @@
-from proxysynth.training.verdict import made_worse, training_changed
+from proxysynth.training.run_folder import made_worse, training_changed
 
 BEFORE = {"recall@1": 0.5, "map@r": 0.2}
 
@@ -12,7 +12,7 @@ def test_what_training_raised():
 def test_what_training_lowered_is_said_plainly():
     mixed = {"recall@1": 0.6, "map@r": 0.1}
     assert training_changed(mixed, BEFORE) == (
-        "Training made a part of it worse on unseen classes: it lowered MAP@R from 20.0 to 10.0, "
+        "Training made it partly worse on unseen classes: it lowered MAP@R from 20.0 to 10.0, "
         "and raised Recall@1 from 50.0 to 60.0."
     )
     assert made_worse(mixed, BEFORE) == ("map@r",)

@@ -25,8 +25,7 @@ from typing import Any, Literal
 
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
-from proxysynth.training.run import KINDS, Run
-from proxysynth.training.split import Split
+from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import KIND, decode, encode
 
 if sys.version_info >= (3, 11):

@@ -21,7 +21,7 @@ from proxysynth.data import (
     default_workers,
     prepare_benchmark,
 )
-from proxysynth.training.bars import Bars
+from proxysynth.training.callbacks import Bars
 from proxysynth.values import encode, look_up
 
 

@@ -28,8 +28,8 @@ from proxysynth.protocols import (
 )
 from proxysynth.protocols.conventional import own_splits
 from proxysynth.training import load
-from proxysynth.training.bars import Bars
-from proxysynth.training.load import Trained
+from proxysynth.training.callbacks import Bars
+from proxysynth.training.inference import Trained
 from proxysynth.training.prepare import make_cache
 from proxysynth.training.resources import Resources
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from proxysynth.cli.parser import UsageError, usage_errors
 from proxysynth.search.export import export
 from proxysynth.search.index import Index
-from proxysynth.training.load import Trained, load
+from proxysynth.training.inference import Trained, load
 
 
 def run_export(args: argparse.Namespace) -> dict[str, Any]:

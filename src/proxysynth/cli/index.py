@@ -16,7 +16,7 @@ from proxysynth.formatting import printable
 from proxysynth.search.build import update_index
 from proxysynth.search.index import Index
 from proxysynth.search.model import open_model
-from proxysynth.training.bars import Bars
+from proxysynth.training.callbacks import Bars
 
 SHOWN = 20  # unreadable files that are named in the terminal
 

@@ -9,19 +9,18 @@ peak, so they are given back as soon as the machine runs short.
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
+
+from proxysynth.memory import available_memory, resident_memory
 
 # Parameters of mallopt(3).
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD, MMAP_MAX = -1, -2, -3, -4
 KEEP = {MMAP_MAX: 0, TRIM_THRESHOLD: -1, TOP_PAD: 64 * 2**20}
 DEFAULT = {MMAP_MAX: 65_536, MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 64 * 2**20, TOP_PAD: 2**17}
 OWN_SETTINGS = ("TRIM_THRESHOLD_", "TOP_PAD_", "MMAP_THRESHOLD_", "MMAP_MAX_")
-CONTAINER = Path("/sys/fs/cgroup")
 INTERVAL = 2.0  # seconds between two looks at the memory available
 
 
@@ -37,7 +36,7 @@ def keep_freed_memory() -> None:
 
 
 def _watch(library: ctypes.CDLL) -> None:
-    while available_memory() >= _resident_memory() / 2:
+    while available_memory() >= resident_memory() / 2:
         time.sleep(INTERVAL)
     _set(library, DEFAULT)
     library.malloc_trim(0)
@@ -46,25 +45,6 @@ def _watch(library: ctypes.CDLL) -> None:
 def _set(library: ctypes.CDLL, values: dict[int, int]) -> None:
     for parameter, value in values.items():
         library.mallopt(parameter, value)
-
-
-def _resident_memory() -> int:
-    """Bytes this process occupies; 0 where the system does not tell."""
-    with suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
-def available_memory() -> float:
-    """Bytes still available on the machine or in its container."""
-    found = [math.inf]
-    with suppress(OSError, IndexError):
-        line = Path("/proc/meminfo").read_text().partition("MemAvailable:")[2]
-        found.append(int(line.split(maxsplit=1)[0]) * 1024)
-    with suppress(OSError, ValueError):  # no limit
-        limit, used = ((CONTAINER / f"memory.{name}").read_text() for name in ("max", "current"))
-        found.append(int(limit) - int(used))
-    return min(found)
 
 
 def _glibc() -> ctypes.CDLL | None:

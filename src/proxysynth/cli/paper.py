@@ -57,7 +57,7 @@ def _make(
     from proxysynth.paper.findings import counted
     from proxysynth.paper.plan import train_all
     from proxysynth.provenance import provenance
-    from proxysynth.training.bars import Bars
+    from proxysynth.training.callbacks import Bars
 
     progress = Bars()
     failed = train_all(wanted, scale, store, resources(args), progress)

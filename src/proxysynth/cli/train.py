@@ -16,15 +16,14 @@ from proxysynth.cli.config import Config, read_config, to_dict, to_toml
 from proxysynth.cli.eval import show_metrics
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import BENCHMARKS, open_data
-from proxysynth.distributed.process_group import Ranks, joined, speaks
+from proxysynth.distributed.process_group import Ranks, join_process_group, reports_failure
 from proxysynth.report import write_report
 from proxysynth.report.run_report import REPORT
 from proxysynth.training import Run, WrongFolder, read_run, train
-from proxysynth.training.bars import Bars
+from proxysynth.training.callbacks import Bars
 from proxysynth.training.defaults import run_from_options
-from proxysynth.training.load import require_trust
-from proxysynth.training.record import RESULT
-from proxysynth.training.run_folder import RUN
+from proxysynth.training.inference import require_trust
+from proxysynth.training.run_folder import RESULT, RUN
 from proxysynth.values import parse_settings
 
 RUNS = Path("runs")
@@ -37,11 +36,11 @@ def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
         if not args.json:
             print(to_toml(run))
         return to_dict(run)
-    with joined() as ranks:
+    with join_process_group() as ranks:
         try:
             return _train(args, ranks)
         except (ValueError, OSError, RuntimeError) as error:
-            if speaks(ranks):
+            if reports_failure(ranks):
                 raise
             sys.exit(USAGE if isinstance(error, UsageError) else FAILED)
         except KeyboardInterrupt:

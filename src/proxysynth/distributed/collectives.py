@@ -23,7 +23,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, own: Tensor, n: int, ranks: Ranks) -> Tensor:
         ctx.n, ctx.ranks = n, ranks
-        return ranks.rows(own, n)
+        return ranks.gather_rows(own, n)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

@@ -1,13 +1,13 @@
-"""Several processes, one training: how a batch is divided over the ranks and put together again.
+"""Data-parallel training: how a batch is divided over the ranks and put together again.
 
-    pictures of a batch   rank 0: 0..n/2     rank 1: n/2..n          each embeds its own
-    embeddings            gathered, with gradients: every rank holds all n of them
-    loss                  every rank computes the same one, of the whole batch
-    gradient              of the network: each rank has its pictures' share, the mean is taken
+    images of a batch   rank 0: 0..n/2     rank 1: n/2..n          each embeds its own
+    embeddings          gathered, with gradients: every rank holds all n of them
+    loss                every rank computes the same one, of the whole batch
+    gradient            of the network: each rank has its images' share, the mean is taken
 
-A loss that looks at the whole batch (Proxy-anchor, Proxy Synthesis) so sees what it would see in
-one process. Every rank differentiates the same L, and gathering gives back the sum over the ranks,
-which is world times the gradient; the mean over the ranks makes it the gradient.
+A loss that looks at the whole batch (Proxy-anchor, Proxy Synthesis) thus sees what it would see in
+one process. Every rank differentiates the same loss L, and the gather's backward pass sums over the
+ranks, which gives world times the gradient; the mean over the ranks makes it the gradient.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from proxysynth.distributed.collectives import gather
 from proxysynth.distributed.process_group import Indices, Ranks
 from proxysynth.models.embedder import Embedder
 
-LEAST = 2  # pictures that live batch norm needs of its own
-AT_ONCE = 1 << 23  # numbers exchanged in one go
+MINIMUM = 2  # images that batch norm in training mode needs on a rank
+BUCKET = 1 << 23  # numbers exchanged at a time
 
 
 def shared_batches(
     loader: Loader, plan: Sequence[Indices], seed: int, epoch: int, ranks: Ranks
 ) -> Iterator[Batch]:
-    """The batches of a plan: this rank's share of the images; labels and indices of all of them."""
+    """The batches of a plan: this rank's images, with the labels and indices of the whole batch."""
     if ranks.world == 1:
         yield from loader.batches(plan, seed, epoch)
         return
@@ -49,12 +49,12 @@ def shared_batches(
 
 @dataclass(frozen=True)
 class WholeBatch:
-    """A network that embeds this rank's pictures and gives the embeddings of the whole batch.
+    """A network that embeds this rank's images and returns the embeddings of the whole batch.
 
     Args:
-        net: embeds pictures.
+        net: the embedder, perhaps compiled.
         stages: of that embedder.
-        n: pictures of all ranks together.
+        n: images of all ranks together.
     """
 
     net: nn.Module
@@ -69,7 +69,7 @@ class WholeBatch:
 
         Args:
             images: this rank's, or those of the whole batch.
-            mix, at: as the embedder takes them; what is mixed is the whole batch.
+            mix, at: as in the embedder; the whole batch is mixed.
         """
         own = self.ranks.part(self.n)
         if len(images) == self.n:
@@ -77,14 +77,14 @@ class WholeBatch:
         if mix is None:
             x = self.net(images)
         else:
-            # A compiled network would be compiled anew for each draw; the one it came from is not.
+            # A compiled network would be compiled again for every mixing coefficient.
             net = getattr(self.net, "_orig_mod", self.net)
             x = net(images, mix=lambda h: mix(gather(h, self.n, self.ranks))[own], at=at)
         return gather(x.float() if x.dtype != torch.float64 else x, self.n, self.ranks)
 
 
-def begin_alike(tensors: Iterable[Tensor], ranks: Ranks) -> None:
-    """Weights become the first rank's, in every bit; from then on all make the same steps."""
+def broadcast_weights(tensors: Iterable[Tensor], ranks: Ranks) -> None:
+    """Start all ranks from the first one's weights; from then on all take the same steps."""
     for tensor in tensors if ranks.world > 1 else ():
         held = tensor.detach().contiguous()
         dist.broadcast(held, 0)
@@ -92,14 +92,14 @@ def begin_alike(tensors: Iterable[Tensor], ranks: Ranks) -> None:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
-    """Every gradient becomes its mean over the ranks; many small ones travel together.
+    """Replace every gradient by its mean over the ranks, many small ones in one exchange.
 
-    Which parameters have one is the same on all ranks, also on one without a picture: its are zero.
+    The same parameters have one on all ranks; on a rank without an image they are zero.
     """
     if ranks.world == 1:
         return
     waiting = []
-    for gradients in _together([p.grad for p in parameters if p.grad is not None]):
+    for gradients in _buckets([p.grad for p in parameters if p.grad is not None]):
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         waiting.append((gradients, flat, dist.all_reduce(flat, async_op=True)))
     for gradients, flat, work in waiting:
@@ -111,12 +111,12 @@ def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
             gradient.copy_(part.view_as(gradient))
 
 
-def _together(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Gradients in groups that are exchanged in one go: of one type, and not too large."""
+def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Gradients in groups of one type and bounded size, each exchanged at once."""
     group: list[Tensor] = []
     for gradient in gradients:
         size = sum(held.numel() for held in group) + gradient.numel()
-        if group and (size > AT_ONCE or gradient.dtype != group[0].dtype):
+        if group and (size > BUCKET or gradient.dtype != group[0].dtype):
             yield group
             group = []
         group.append(gradient)
@@ -124,15 +124,15 @@ def _together(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield group
 
 
-def with_shared_statistics(net: Embedder, ranks: Ranks, device: torch.device) -> Embedder:
-    """On GPUs, batch norm over the pictures of all ranks; on the CPU torch has none."""
+def with_synchronized_batch_norm(net: Embedder, ranks: Ranks, device: torch.device) -> Embedder:
+    """On GPUs, batch norm over the images of all ranks; torch has none for the CPU."""
     if ranks.world == 1 or device.type != "cuda" or net.batch_norm_frozen:
         return net
     return cast(Embedder, nn.SyncBatchNorm.convert_sync_batchnorm(net))
 
 
 def live_batch_norm(net: nn.Module) -> list[_BatchNorm]:
-    """The layers that would normalise by the statistics of this rank's pictures alone."""
+    """The layers that would normalize by the statistics of this rank's images alone."""
     return [
         module
         for module in net.modules()
@@ -143,23 +143,23 @@ def live_batch_norm(net: nn.Module) -> list[_BatchNorm]:
 
 
 @contextmanager
-def few_pictures(net: nn.Module, count: int, ranks: Ranks) -> Iterator[None]:
-    """A share of less than two pictures has no statistics of its own: it uses the running ones."""
-    resting = live_batch_norm(net) if ranks.world > 1 and count < LEAST else []
-    for module in resting:
+def few_images(net: nn.Module, count: int, ranks: Ranks) -> Iterator[None]:
+    """Use the running statistics of batch norm if this rank has fewer than two images."""
+    frozen = live_batch_norm(net) if ranks.world > 1 and count < MINIMUM else []
+    for module in frozen:
         module.eval()
     try:
         yield
     finally:
-        for module in resting:
+        for module in frozen:
             module.train()
 
 
 def merge_statistics(net: nn.Module, ranks: Ranks) -> None:
-    """The running statistics of batch norm become their mean over the ranks.
+    """Average the running statistics of batch norm over the ranks.
 
     They are moving averages, which are linear: it does not matter when, or how often, this is done.
-    Counts, which are whole numbers, become the first rank's.
+    Integer counts become the first rank's.
     """
     if ranks.world == 1:
         return
@@ -170,8 +170,8 @@ def merge_statistics(net: nn.Module, ranks: Ranks) -> None:
             dist.broadcast(buffer, 0)
 
 
-def about_ranks(net: Embedder, ranks: Ranks) -> tuple[str, ...]:
-    """What a result says of several processes, where they make a difference."""
+def note_on_processes(net: Embedder, ranks: Ranks) -> tuple[str, ...]:
+    """A sentence for the result on what several processes change."""
     if ranks.world == 1:
         return ()
     own = any(
@@ -179,7 +179,7 @@ def about_ranks(net: Embedder, ranks: Ranks) -> tuple[str, ...]:
         for module in net.modules()
     )
     if net.batch_norm_frozen or not own:
-        return (f"Trained by {ranks.world} processes; one alone learns the same up to rounding.",)
+        return (f"Trained by {ranks.world} processes; one gives the same result up to rounding.",)
     return (
         f"Trained by {ranks.world} processes, in each of which batch norm used the statistics of "
         "its own share of a batch: one process alone gives other numbers, as another seed does.",

@@ -31,8 +31,8 @@ Indices = NDArray[np.int64]
 
 START = timedelta(minutes=5)  # until all processes have found each other
 TIMEOUT = timedelta(minutes=30)  # for any one exchange; the first rank may be testing meanwhile
-FAREWELL = 2.0  # seconds that the keeper of the board of notes waits for the others to read it
-FAULT = "fault"
+LINGER = 2.0  # seconds for which the process that keeps the store stays for the others
+FAILURES = "failures"
 
 _joined: list[Ranks] = []  # at most one: a process is one rank of one group
 
@@ -42,9 +42,9 @@ class Ranks:
     """Which process of how many this one is.
 
     Args:
-        rank: its number, from 0 on.
+        rank: its number, counted from 0.
         world: how many there are.
-        store: the group's board of notes, by which the ranks agree who speaks when one fails.
+        store: by which the ranks agree on the one that reports a failure.
     """
 
     rank: int = 0
@@ -53,31 +53,31 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that writes files and speaks."""
+        """Whether this is the rank that writes the files and messages."""
         return self.rank == 0
 
     def counts(self, n: int) -> list[int]:
-        """How many of n rows each rank has: equally many, one more for the first n % world."""
+        """How many of n rows each rank has: the first n % world ranks have one more."""
         return [n // self.world + (rank < n % self.world) for rank in range(self.world)]
 
     def parts(self, n: int) -> list[slice]:
-        """Which of n rows are each rank's: ranges in order."""
+        """Each rank's range of n rows."""
         ends = list(accumulate(self.counts(n)))
         return [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
 
     def part(self, n: int) -> slice:
-        """Which of n rows are this rank's."""
+        """This rank's range of n rows."""
         return self.parts(n)[self.rank]
 
-    def rows(self, own: Tensor, n: int) -> Tensor:
-        """The n rows of all ranks one below the other, from each rank's `part`. No gradient."""
-        return self.stack(own, self.counts(n))
+    def gather_rows(self, own: Tensor, n: int) -> Tensor:
+        """The n rows of all ranks, concatenated from each rank's `part`. No gradient."""
+        return self.gather_uneven(own, self.counts(n))
 
-    def stack(self, own: Tensor, counts: Sequence[int]) -> Tensor:
-        """Every rank's rows one below the other; `counts` says how many each has. No gradient."""
+    def gather_uneven(self, own: Tensor, counts: Sequence[int]) -> Tensor:
+        """The rows of all ranks concatenated; `counts` is how many each has. No gradient."""
         if self.world == 1:
             return own
-        # Collectives want equal shapes: smaller parts get rows more, which are cut off again.
+        # Collectives want equal shapes: smaller parts are padded.
         padded = own.new_zeros(max(counts), *own.shape[1:])
         padded[: len(own)] = own
         parts = [torch.empty_like(padded) for _ in counts]
@@ -99,11 +99,11 @@ class Ranks:
             values /= self.world
 
     def all(self, flag: bool) -> bool:
-        """Whether it is so on every rank."""
-        return all(self.ask(flag)) if self.world > 1 else flag
+        """Whether the flag is set on every rank."""
+        return all(self.all_gather(flag)) if self.world > 1 else flag
 
-    def tell(self, value: Any) -> Any:
-        """What the first rank says, on every rank: anything that JSON can hold."""
+    def broadcast(self, value: Any) -> Any:
+        """The first rank's value, which must be JSON, on every rank."""
         if self.world == 1:
             return value
         text = json.dumps(value).encode() if self.first else b""
@@ -113,8 +113,8 @@ class Ranks:
         dist.broadcast(data, 0)
         return json.loads(data.numpy().tobytes())
 
-    def ask(self, value: Any) -> list[Any]:
-        """What every rank says, in their order, on every rank."""
+    def all_gather(self, value: Any) -> list[Any]:
+        """Every rank's value, which must be JSON, in the order of ranks."""
         if self.world == 1:
             return [value]
         text = _bytes(json.dumps(value).encode())
@@ -122,20 +122,20 @@ class Ranks:
         dist.all_gather(sizes, torch.tensor([len(text)]))
         padded = torch.zeros(max(map(int, sizes)), dtype=torch.uint8)
         padded[: len(text)] = text
-        told = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(told, padded)
+        texts = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(texts, padded)
         return [
             json.loads(part[: int(size)].numpy().tobytes())
-            for part, size in zip(told, sizes, strict=True)
+            for part, size in zip(texts, sizes, strict=True)
         ]
 
-    def tell_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The first rank's tensors, on the CPU of every rank; what the others bring is unused."""
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The first rank's tensors, on the CPU of every rank; the others' argument is unused."""
         if self.world == 1:
             return dict(tensors)
         shapes = [(name, list(t.shape), str(t.dtype)) for name, t in tensors.items()]
         made = {}
-        for name, shape, kind in self.tell(shapes):
+        for name, shape, kind in self.broadcast(shapes):
             if self.first:
                 made[name] = tensors[name].cpu().contiguous()
             else:
@@ -143,9 +143,9 @@ class Ranks:
             dist.broadcast(made[name], 0)
         return made
 
-    def wait(self) -> None:
-        """Until every rank is here."""
-        self.ask(None)
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        self.all_gather(None)
 
 
 ALONE = Ranks()
@@ -159,17 +159,16 @@ def _bytes(text: bytes) -> Tensor:
 
 
 @contextmanager
-def joined(timeout: timedelta = TIMEOUT) -> Iterator[Ranks]:
-    """This process among the others of its run; alone, if it was started alone.
+def join_process_group(timeout: timedelta = TIMEOUT) -> Iterator[Ranks]:
+    """Join the other processes of the run for the duration of the block.
 
-    Inside another `joined` it gives the same ranks. A rank that goes away ends the others with one
-    sentence.
+    Nested calls give the same ranks. If a rank goes away, the others end with one sentence.
     """
     if _joined:
         yield _joined[-1]
         return
-    if dist.is_available() and dist.is_initialized():  # the caller's own group: his to end
-        with _explaining():
+    if dist.is_available() and dist.is_initialized():  # the caller's own group
+        with _reporting_lost_ranks():
             yield Ranks(dist.get_rank(), dist.get_world_size())
         return
     ranks = _join(timeout)
@@ -178,38 +177,38 @@ def joined(timeout: timedelta = TIMEOUT) -> Iterator[Ranks]:
         return
     _joined.append(ranks)
     try:
-        with _explaining():
+        with _reporting_lost_ranks():
             yield ranks
-            ranks.wait()  # an early end would look like a death to the others
+            ranks.barrier()  # leaving early would look like a crash to the others
     finally:
         _joined.pop()
         leave()
 
 
 def leave() -> None:
-    """Cut the connections to the other ranks, which end if they still wait for this one."""
+    """Leave the process group; ranks that still wait for this one then end, too."""
     with contextlib.suppress(RuntimeError, ValueError):
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
-def speaks(ranks: Ranks) -> bool:
-    """Whether this rank is the one to tell why the run failed: the first that asks is.
+def reports_failure(ranks: Ranks) -> bool:
+    """Whether this rank is the one to report why the run failed: the first that asks is.
 
-    The others hear of it by a cut connection, and need not add to it.
+    The others only notice a closed connection, and need not report that as well.
     """
     if ranks.world == 1 or ranks.store is None:
         return True
     try:
-        mine = ranks.store.add(FAULT, 1) == 1
+        mine = ranks.store.add(FAILURES, 1) == 1
         if ranks.first and "TORCHELASTIC_RUN_ID" not in os.environ:
-            # This process keeps the notes: the others must be able to read that it has spoken.
+            # This process keeps the store, which the others still have to ask.
             leave()
-            end = time.monotonic() + FAREWELL
-            while ranks.store.add(FAULT, 0) < ranks.world and time.monotonic() < end:
+            end = time.monotonic() + LINGER
+            while ranks.store.add(FAILURES, 0) < ranks.world and time.monotonic() < end:
                 time.sleep(0.02)
         return mine
-    except RuntimeError:  # whoever kept the notes is gone
+    except RuntimeError:  # the process that kept the store is gone
         return True
 
 
@@ -256,35 +255,35 @@ def _join(timeout: timedelta) -> Ranks:
             world_size=size,
             timeout=timeout,
         )
-        notes = dist.PrefixStore("notes", store)
+        shared = dist.PrefixStore("notes", store)
         # A process that fails and leaves at once must not break the others' connecting.
-        if notes.add("connected", 1) == size:
-            notes.set("all connected", "")
-        notes.wait(["all connected"], START)
+        if shared.add("connected", 1) == size:
+            shared.set("all connected", "")
+        shared.wait(["all connected"], START)
     except (RuntimeError, ValueError, OSError) as error:
         raise TrainingFailed(
             f"the {world} processes of this run cannot find each other "
             f"({' '.join(str(error).split())[:200]}): start all of them with torchrun"
         ) from error
-    return Ranks(number, size, notes)
+    return Ranks(number, size, shared)
 
 
 @contextmanager
-def _explaining() -> Iterator[None]:
-    """A rank that is gone, told in one sentence."""
+def _reporting_lost_ranks() -> Iterator[None]:
+    """Report a lost rank in one sentence."""
     try:
         yield
     except RuntimeError as error:
         if not _is_lost(error):
             raise
         raise TrainingFailed(
-            "another process of this run ended or no longer answers; checkpoints are kept: give "
-            "the same command again to go on from the last one"
+            "another process of this run ended or no longer answers; checkpoints are kept: run "
+            "the same command to resume"
         ) from error
 
 
 def _is_lost(error: RuntimeError) -> bool:
-    """Whether this is how gloo or nccl tell of a peer that is gone, or too late."""
+    """Whether this is how gloo or nccl report a peer that is gone or too late."""
     text = str(error).lower()
     words = ("gloo", "nccl", "connection", "peer", "timed out", "broken pipe")
     return isinstance(error, dist.DistError) or any(word in text for word in words)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from proxysynth.paper.settings import classification_settings
-from proxysynth.training.split import Split
+from proxysynth.training.run import Split
 
 RETRIEVAL = ("cub200", "cars196", "sop", "inshop")
 CLASSIFICATION = ("cifar10", "cifar100", "svhn", "tiny_imagenet")

@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from proxysynth.errors import WrongFolder
-from proxysynth.files import write_json
-from proxysynth.training.load import Trained, load
-from proxysynth.training.lock import locked
-from proxysynth.training.record import Result, read_result
+from proxysynth.files import locked, write_json
+from proxysynth.training.inference import Trained, load
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import make_folder
+from proxysynth.training.run_folder import Result, make_folder, read_result
 from proxysynth.values import digest, encode
 
 POLL = 0.2  # seconds between attempts to lock the folder

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from proxysynth.data import PIXELS, Listing, Loader, Splits, Transform
 from proxysynth.data.deformations import Deform, Deformed
-from proxysynth.training.embed import Tested, embed, measure, nearest_class, usual_ks
-from proxysynth.training.load import Trained
+from proxysynth.training.callbacks import Progress, Silent
+from proxysynth.training.inference import Tested, Trained, embed, measure, nearest_class, usual_ks
 from proxysynth.training.prepare import evaluation_transform, make_cache, open_splits, usable
-from proxysynth.training.progress import Progress, Silent
 from proxysynth.training.resources import Resources
 
 Tick = Callable[[int, str], None]

@@ -13,8 +13,7 @@ from proxysynth.data import PIXELS, Listing, Loader, Transform, read_image
 from proxysynth.data.deformations import DEFORMATIONS, Deform, Zoom
 from proxysynth.data.transforms import Bytes, uniforms
 from proxysynth.protocols.conventional import Tick, make_loader, make_transform
-from proxysynth.training.embed import measure, usual_ks
-from proxysynth.training.load import Trained
+from proxysynth.training.inference import Trained, measure, usual_ks
 from proxysynth.training.prepare import make_cache
 from proxysynth.training.resources import Resources
 from proxysynth.values import look_up

@@ -12,12 +12,10 @@ from typing import Any
 import safetensors
 
 from proxysynth.formatting import count, distinct_captions, duration, metric_keys, metric_name
+from proxysynth.tensor_files import read_tensors
 from proxysynth.training.defaults import default_run
-from proxysynth.training.metrics_log import read_metrics
-from proxysynth.training.record import Result, read_result
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import read_run
-from proxysynth.training.tensor_file import EMBEDDINGS, read_tensors
+from proxysynth.training.run_folder import EMBEDDINGS, Result, read_metrics, read_result, read_run
 from proxysynth.values import encode
 
 from .examples import Embedded, Example, Pictures, choose, open_pictures

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proxysynth.formatting import metric_heading, metric_name, percent, points
-from proxysynth.training.progress import Tick
+from proxysynth.training.callbacks import Tick
 
 from .comparison import Comparison, verdicts, with_spread
 from .pages import tone

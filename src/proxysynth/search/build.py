@@ -28,9 +28,8 @@ from proxysynth.files import UNFINISHED, CannotWrite
 from proxysynth.search.index import Index
 from proxysynth.search.index_file import Damage, encoded, write_index
 from proxysynth.search.model import ImageEmbedder
-from proxysynth.training.embed import AT_ONCE
-from proxysynth.training.load import Picture, Trained
-from proxysynth.training.progress import Progress, Silent, Tick
+from proxysynth.training.callbacks import Progress, Silent, Tick
+from proxysynth.training.inference import BATCH, Picture, Trained
 from proxysynth.training.resources import Resources
 
 AHEAD = 2  # batches decoded in advance
@@ -447,7 +446,7 @@ def embed_files(
 ) -> Iterator[Embedded]:
     """The embeddings of files, batch by batch, in order; threads decode ahead of the network."""
     threads = max(1, Resources(workers=workers).loader_workers)
-    batches = (files[at : at + AT_ONCE] for at in range(0, len(files), AT_ONCE))
+    batches = (files[at : at + BATCH] for at in range(0, len(files), BATCH))
     waiting: deque[tuple[Sequence[Found], list[Future[Picture | Unreadable]]]] = deque()
 
     def opened(file: Found) -> Picture | Unreadable:

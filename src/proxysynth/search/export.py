@@ -26,7 +26,7 @@ from proxysynth.data import PIXELS
 from proxysynth.errors import cannot_write
 from proxysynth.files import UNFINISHED, CannotWrite, sync_folder
 from proxysynth.search.index import Index
-from proxysynth.training.load import Trained
+from proxysynth.training.inference import Trained
 
 KEY = "proxysynth"  # of the JSON text in the metadata of a model
 TORCH_FILE = f"{KEY}.json"  # of the same text in a torch program

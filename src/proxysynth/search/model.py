@@ -18,7 +18,7 @@ from proxysynth.data.images import open_shrunk
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder
 from proxysynth.retrieval.similarity import unit
-from proxysynth.training.load import Picture, Trained, load
+from proxysynth.training.inference import Picture, Trained, load
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import RUN, Recorded

@@ -1,16 +1,13 @@
-"""Training: a Run, the loop, its checkpoints, its result, and the model that comes of it."""
+"""Training: a Run, the loop, its checkpoints, its result, and the trained model."""
 
 from proxysynth.errors import NotFinite, TrainingFailed, WrongFolder
+from proxysynth.training.callbacks import Progress, Silent
 from proxysynth.training.defaults import default_run
-from proxysynth.training.load import Trained, load
+from proxysynth.training.inference import Trained, load
 from proxysynth.training.loop import train
-from proxysynth.training.metrics_log import read_metrics
-from proxysynth.training.progress import Progress, Silent
-from proxysynth.training.record import Result, read_result
 from proxysynth.training.resources import Resources
-from proxysynth.training.run import KINDS, Run
-from proxysynth.training.run_folder import Recorded, read_run
-from proxysynth.training.split import Split
+from proxysynth.training.run import KINDS, Run, Split
+from proxysynth.training.run_folder import Recorded, Result, read_metrics, read_result, read_run
 
 __all__ = [
     "KINDS",

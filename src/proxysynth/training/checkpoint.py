@@ -1,12 +1,12 @@
 """Checkpoints: a folder each, written so that a kill at any moment leaves the last good one.
 
-    checkpoint/step-000000480/tensors.safetensors    weights, proxies, the optimizer's memory
+    checkpoint/step-000000480/tensors.safetensors    weights, proxies, optimizer state
     checkpoint/step-000000480/proxies-0-of-2...      rows of sharded proxies, a file per rank
-    checkpoint/step-000000480/state.json             where the run is, and checksums of them all
+    checkpoint/step-000000480/state.json             the position in the run, and all checksums
 
-A checkpoint is written under another name, pushed to the disk and renamed; only then do older ones
-go. The last two stay, so that one damaged on the disk costs an epoch and not the run. Nothing here
-is ever unpickled: reading a checkpoint cannot run code.
+A checkpoint is written under another name, pushed to the disk and renamed; only then are older ones
+deleted. The last two are kept, so that one damaged on the disk costs an epoch and not the run.
+Nothing here is ever unpickled: reading a checkpoint cannot run code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,33 +29,33 @@ from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.distributed.sharded_checkpoint import (
     BrokenShard,
     ShardFile,
-    is_of_proxies,
+    has_row_per_class,
     read_rows,
     write_shard,
 )
 from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write
 from proxysynth.files import UNFINISHED, sync_folder, write_new
 
-FORMAT = 2  # with shards; without, what is written is still format 1
-KEPT = 2  # of the newest checkpoints
+FORMAT = 2  # with shards; without, checkpoints are still written in format 1
+KEPT = 2  # newest checkpoints
 NAME = re.compile(r"step-(\d{9,})")
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is. With the tensors, all that is needed to go on.
+    """The position in a run. With the tensors, all that is needed to resume.
 
     Args:
         run: the run's identity, as its `run.json` has it.
-        epoch: how many epochs are over.
-        batch: how many batches of the next one are.
-        step: how many steps of the optimizer in all.
-        loss_sum, loss_count: of the pictures since the last evaluation.
-        history: the evaluations so far, the lines of `metrics.jsonl`.
+        epoch: completed epochs.
+        batch: completed batches of the next epoch.
+        step: optimizer steps in all.
+        loss_sum, loss_count: over the images since the last evaluation.
+        history: evaluations so far, the lines of `metrics.jsonl`.
         best_epoch, best_step: of the best evaluation so far; None before the first, or where the
-            last epoch counts anyway.
-        untrained: the metrics of the backbone before the first step.
-        scaler: the memory of mixed precision; mostly empty.
+            last epoch is reported anyway.
+        untrained: metrics of the backbone before the first step.
+        scaler: state of the gradient scaler; empty unless training in float16.
         seconds: spent on the run so far.
     """
 
@@ -72,19 +72,9 @@ class State:
     scaler: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def after_step(self, loss: float, pictures: int) -> State:
-        """The state after one more batch of so many pictures."""
-        return replace(
-            self,
-            batch=self.batch + 1,
-            step=self.step + 1,
-            loss_sum=self.loss_sum + pictures * loss,
-            loss_count=self.loss_count + pictures,
-        )
-
 
 class Loaded(NamedTuple):
-    """A checkpoint from disk, and what was wrong with newer ones."""
+    """A checkpoint from disk, and why newer ones were skipped."""
 
     state: State
     tensors: dict[str, Tensor]
@@ -92,7 +82,7 @@ class Loaded(NamedTuple):
 
 
 class Damaged(Exception):
-    """A checkpoint that is not what was written."""
+    """A checkpoint is not what was written."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +91,9 @@ class Checkpoints:
 
     Args:
         folder: where they are.
-        rows: of sharded proxies, those of this rank: each writes and reads its own. None where
-            the first rank writes all of them; then all are read, too.
-        ranks: who train the run.
+        rows: of sharded proxies, those of this rank: each rank writes and reads its own. None if
+            the first rank writes all of them; all are then read, too.
+        ranks: the processes that train the run.
     """
 
     folder: Path
@@ -111,13 +101,13 @@ class Checkpoints:
     ranks: Ranks = ALONE
 
     def save(self, state: State, tensors: Mapping[str, Tensor]) -> None:
-        """Keep this state; afterwards, drop the ones that it replaces."""
+        """Save this state, then delete the checkpoints that it replaces."""
         rows, ranks = self.rows, self.ranks
         if rows is None and not ranks.first:
             return
         place = self.folder / step_name(state.step)
         unfinished = self.folder / f"{UNFINISHED}{place.name}"
-        own = {k: t for k, t in tensors.items() if rows is not None and is_of_proxies(k, t)}
+        own = {k: t for k, t in tensors.items() if rows is not None and has_row_per_class(k, t)}
         try:
             if ranks.first:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -125,9 +115,9 @@ class Checkpoints:
                 unfinished.mkdir()
             shards = []
             if rows is not None:
-                ranks.wait()  # for the folder
+                ranks.barrier()  # until the folder is there
                 mine = write_shard(unfinished, own, rows, ranks.rank, ranks.world)
-                shards = [ShardFile(**told) for told in ranks.ask(asdict(mine))]
+                shards = [ShardFile(**fields) for fields in ranks.all_gather(asdict(mine))]
             if ranks.first:
                 rest = {k: t.detach().contiguous() for k, t in tensors.items() if k not in own}
                 data = safetensors.torch.save(rest)
@@ -145,65 +135,65 @@ class Checkpoints:
             self.drop()
 
     def load(self, run: str) -> Loaded | None:
-        """The newest whole checkpoint of the run of this identity; None where there is none yet.
+        """The newest intact checkpoint of the run with this identity; None if there is none.
 
-        A damaged one is passed over for the one before; where all are damaged, or one is of another
-        run, an error says so. Of ranks that read rows, what is damaged for one is so for all.
+        A damaged one is skipped for the one before; if all are damaged, or one is of another run,
+        it is an error. Among ranks that read rows, what is damaged for one counts for all.
         """
         ranks = ALONE if self.rows is None else self.ranks
         faults: list[str] = []
-        for step in reversed(ranks.tell(self.steps())):
+        for step in reversed(ranks.broadcast(self.steps())):
             loaded, fault = None, None
             try:
                 loaded = self.read(step, run)
             except Damaged as error:
                 fault = str(error)
-            told = next((told for told in ranks.ask(fault) if told is not None), None)
-            if loaded is not None and told is None:
+            reported = next((f for f in ranks.all_gather(fault) if f is not None), None)
+            if loaded is not None and reported is None:
                 return loaded._replace(faults=tuple(faults))
-            faults.append(str(told))
+            faults.append(str(reported))
         if faults:
             raise TrainingFailed(
-                f"no checkpoint in {self.folder} can be read ({'; '.join(faults)}): put back what "
-                "is missing, or delete the folder to begin the run again"
+                f"no checkpoint in {self.folder} can be read ({'; '.join(faults)}): restore the "
+                "files, or delete the folder to start over"
             )
         return None
 
     def read(self, step: int, run: str) -> Loaded:
-        """One checkpoint of the run of this identity; `Damaged` if it is not whole."""
+        """One checkpoint of the run with this identity; `Damaged` if it is not intact."""
         place = self.folder / step_name(step)
         state, check, shards = _state(place)
         if state.run != run:
             raise WrongFolder(
                 f"the checkpoint {place} belongs to another run ({state.run}, expected {run}): "
-                "put the right one back, or delete the folder to begin again"
+                "restore the right one, or delete the folder to start over"
             )
         try:
             data = (place / "tensors.safetensors").read_bytes()
             if zlib.crc32(data) != check:
-                raise Damaged(f"the tensors of {place.name} are not those that were written")
+                raise Damaged(f"the tensors of {place.name} are not what was written")
             tensors = safetensors.torch.load(data)
         except (OSError, safetensors.SafetensorError) as error:
-            raise Damaged(f"{place.name} has no whole tensors.safetensors") from error
+            raise Damaged(f"{place.name} has no intact tensors.safetensors") from error
         try:
             return Loaded(state, {**tensors, **read_rows(place, shards, self.rows)})
         except BrokenShard as fault:
             raise Damaged(str(fault)) from fault
 
     def shards(self, step: int) -> tuple[Path, list[ShardFile]]:
-        """Where a checkpoint's rows of proxies are; no files where they are not sharded."""
+        """The folder of a checkpoint and its files of sharded proxies, if any."""
         place = self.folder / step_name(step)
         return place, _state(place)[2]
 
     def steps(self) -> list[int]:
-        """The steps that have a checkpoint, rising."""
+        """The steps that have a checkpoint, in order."""
         if not self.folder.is_dir():
             return []
         found = (NAME.fullmatch(entry) for entry in os.listdir(self.folder))
         return sorted(int(match[1]) for match in found if match)
 
     def drop(self, newest: int = KEPT) -> None:
-        """Delete what is unfinished, and all but the newest and what these call the best."""
+        """Delete unfinished checkpoints, and all but the newest ones and their best ones."""
         if not self.folder.is_dir():
             return
         steps = self.steps()
@@ -232,35 +222,72 @@ def step_name(step: int) -> str:
 
 
 def _state_bytes(state: State, tensors_crc32: int, shards: Sequence[ShardFile]) -> bytes:
-    told = {"tensors_crc32": tensors_crc32, **asdict(state)}
+    fields = {"tensors_crc32": tensors_crc32, **asdict(state)}
     if shards:
-        told["shards"] = [asdict(shard) for shard in shards]
+        fields["shards"] = [asdict(shard) for shard in shards]
     version = FORMAT if shards else 1
-    return json.dumps({"format": version, "crc32": _check(told), "state": told}).encode()
+    return json.dumps({"format": version, "crc32": _check(fields), "state": fields}).encode()
 
 
 def _state(place: Path) -> tuple[State, int, list[ShardFile]]:
-    """The state in a checkpoint, the checksum of its tensors, and the files of its proxies."""
+    """A checkpoint's state, the checksum of its tensors, and its files of sharded proxies."""
     try:
         file = json.loads((place / "state.json").read_bytes())
         version = file["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Damaged(f"{place.name} has no whole state.json") from error
+        raise Damaged(f"{place.name} has no intact state.json") from error
     if isinstance(version, int) and version > FORMAT:
         raise WrongFolder(
             f"{place} was written by a newer version of proxysynth (format {version}, this one "
             f"reads {FORMAT}): upgrade proxysynth"
         )
     try:
-        told = dict(file["state"])
-        if file["crc32"] != _check(told):
-            raise Damaged(f"the state of {place.name} is not the one that was written")
-        check = told.pop("tensors_crc32")
-        shards = [ShardFile(**shard) for shard in told.pop("shards", ())]
-        return State(**{**told, "history": tuple(told["history"])}), check, shards
+        fields = dict(file["state"])
+        if file["crc32"] != _check(fields):
+            raise Damaged(f"the state of {place.name} is not what was written")
+        check = fields.pop("tensors_crc32")
+        shards = [ShardFile(**shard) for shard in fields.pop("shards", ())]
+        return State(**{**fields, "history": tuple(fields["history"])}), check, shards
     except (KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"{place.name} has no whole state.json") from error
+        raise Damaged(f"{place.name} has no intact state.json") from error
 
 
-def _check(told: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(told, sort_keys=True).encode())
+def _check(fields: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
+
+
+def newest_checkpoint(checkpoints: Checkpoints, identity: str) -> Loaded | None:
+    """The newest intact checkpoint, for every rank; None at the very start."""
+    ranks = checkpoints.ranks
+    if ranks.first:
+        checkpoints.drop()
+    if checkpoints.rows is not None:
+        return checkpoints.load(identity)
+    return _from_first(checkpoints.load(identity) if ranks.first else None, ranks)
+
+
+def checkpoint_at(checkpoints: Checkpoints, step: int, identity: str) -> Loaded:
+    """The checkpoint of a step, for every rank; `Damaged` if it is not intact."""
+    ranks = checkpoints.ranks
+    if checkpoints.rows is not None:
+        return checkpoints.read(step, identity)
+    loaded = _from_first(checkpoints.read(step, identity) if ranks.first else None, ranks)
+    assert loaded is not None
+    return loaded
+
+
+def _from_first(loaded: Loaded | None, ranks: Ranks) -> Loaded | None:
+    """What the first rank has read, on every rank; their folders need not be the same."""
+    if ranks.world == 1:
+        return loaded
+    state = ranks.broadcast(None if loaded is None else asdict(loaded.state))
+    if state is None:
+        return None
+    tensors = ranks.broadcast_tensors({} if loaded is None else loaded.tensors)
+    faults = tuple(ranks.broadcast(None if loaded is None else list(loaded.faults)))
+    return Loaded(State(**{**state, "history": tuple(state["history"])}), tensors, faults)
+
+
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    return {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}

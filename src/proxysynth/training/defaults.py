@@ -10,8 +10,7 @@ from typing import Any
 from proxysynth.losses import LOSSES
 from proxysynth.models.backbones import BACKBONES
 from proxysynth.regularizers import REGULARIZERS, VirtualSoftmax
-from proxysynth.training.run import KINDS, Run
-from proxysynth.training.split import Split
+from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import look_up, nearest, parse_field, parse_settings
 
 PHOTOGRAPHS: dict[str, Any] = {

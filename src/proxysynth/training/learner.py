@@ -1,8 +1,8 @@
-"""Learner: what learns in a run, and one step of it."""
+"""Learner: the parameters of a run, the objective it minimizes, and one step of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,54 +11,54 @@ import torch
 from torch import Tensor, nn
 
 from proxysynth.data import Batch, Loader
-from proxysynth.distributed import Shards
+from proxysynth.distributed import Shards, check_shardable, sharded_loss
 from proxysynth.distributed.data_parallel import (
     WholeBatch,
     average_gradients,
-    begin_alike,
-    few_pictures,
+    broadcast_weights,
+    few_images,
     merge_statistics,
-    with_shared_statistics,
+    with_synchronized_batch_norm,
 )
 from proxysynth.distributed.process_group import ALONE, Ranks
-from proxysynth.interfaces import Objective
+from proxysynth.interfaces import Loss, Objective, ProxyLoss
 from proxysynth.models.embedder import Embedder
-from proxysynth.training.embed import Tested, measure, nearest_class
-from proxysynth.training.objective import Mixup, make_objective
-from proxysynth.training.optimizer import (
-    Steps,
+from proxysynth.models.proxy_head import ProxyHead
+from proxysynth.regularizers.mixup import InputMixup, ManifoldMixup, Mixing
+from proxysynth.training.checkpoint import part
+from proxysynth.training.inference import Tested, measure, nearest_class
+from proxysynth.training.optim import (
+    AnyOptimizer,
+    autocast,
+    gradient_scaler,
     load_optimizer,
     make_optimizer,
+    mixed_type,
     optimizer_tensors,
+    rate_factor,
     set_rates,
 )
-from proxysynth.training.precision import gradient_scaler, mixed_type, mixing
 from proxysynth.training.run import Run
-from proxysynth.training.schedule import rate_factor
-from proxysynth.training.sharded_proxies import (
-    ShardedLoss,
-    first_proxies,
-    make_shards,
-    whole_norm,
-)
+
+ROWS_DRAWN = 1 << 14  # at a time
 
 
 @dataclass
 class Learner:
     """The network, the proxies and the optimizer of a run.
 
-    Everything drawn in a step depends on the run's seed and the step's number alone, so there is no
-    state of random numbers to keep. Among several ranks each has the whole network, and all of the
-    proxies or, with `shards`, its rows of them.
+    Everything drawn in a step depends only on the run's seed and the step's number, so there is no
+    state of random numbers to save. Each rank has the whole network, and all of the proxies or,
+    with `shards`, its rows of them.
     """
 
     run: Run
     net: Embedder
     proxies: nn.Parameter
-    optimizer: Steps
+    optimizer: AnyOptimizer
     scaler: torch.amp.GradScaler
     objective: Objective
-    forward: nn.Module
+    network: nn.Module  # `net`, compiled where the run asks for it
     mixed: torch.dtype | None
     steps_per_epoch: int
     ranks: Ranks = ALONE
@@ -75,7 +75,7 @@ class Learner:
             batch: its images are this rank's, its labels those of all ranks.
         """
         run = self.run
-        # What the network draws (dropout) is each rank's own; what the loss draws, the same on all.
+        # The network draws (dropout) differently on each rank; the loss draws the same on all.
         torch.manual_seed(step_seed(run.seed, number, self.ranks.rank))
         draws = torch.Generator().manual_seed(step_seed(run.seed, number))
         set_rates(self.optimizer, rate_factor(run, number, self.steps_per_epoch))
@@ -83,14 +83,14 @@ class Learner:
         if not run.channels_last:
             images = images.contiguous()
         labels = batch.labels.to(self.device, non_blocking=True)
-        with mixing(self.device, self.mixed):
+        with autocast(self.device, self.mixed):
             value = self._value(images, labels, draws)
         loss = value.item()
         if not np.isfinite(loss):
             return loss
         self.optimizer.zero_grad()
         self.scaler.scale(value).backward()
-        # The proxies' is the same on all ranks but for rounding; afterwards, in every bit.
+        # The proxies' gradients agree across ranks up to rounding; averaged, in every bit.
         shared = [] if self.shards is not None else [self.proxies]
         average_gradients([*self.net.parameters(), *shared], self.ranks)
         if run.clip_norm is not None or run.clip_value is not None:
@@ -103,12 +103,12 @@ class Learner:
     def _value(self, images: Tensor, labels: Tensor, draws: torch.Generator) -> Tensor:
         """The loss of the whole batch, the same on every rank."""
         if self.ranks.world == 1:
-            return self.objective(self.forward, images, labels, self.proxies, generator=draws)
+            return self.objective(self.network, images, labels, self.proxies, generator=draws)
         n, own = len(labels), len(images)
-        if isinstance(self.objective, Mixup):  # it mixes pictures of different ranks
-            images = self.ranks.rows(images, n)
-        net = cast(nn.Module, WholeBatch(self.forward, self.net.stages, n, self.ranks))
-        with few_pictures(self.net, own, self.ranks):
+        if isinstance(self.objective, Mixup):  # it mixes images of different ranks
+            images = self.ranks.gather_rows(images, n)
+        net = cast(nn.Module, WholeBatch(self.network, self.net.stages, n, self.ranks))
+        with few_images(self.net, own, self.ranks):
             return self.objective(net, images, labels, self.proxies, generator=draws)
 
     def _clip(self) -> None:
@@ -120,7 +120,7 @@ class Learner:
             nn.utils.clip_grads_with_norm_(parameters, self.run.clip_norm, norm)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Training mode; the backbone learns, unless this epoch is still one of the warm-up."""
+        """Switch to training mode; in warm-up epochs the backbone stays as it is."""
         self.net.train()
         warm = epoch >= self.run.warmup_epochs
         for parameter in self.net.backbone.parameters():
@@ -131,16 +131,16 @@ class Learner:
             self.net.backbone.eval()
 
     def measure(self, query: Loader, gallery: Loader | None, ks: tuple[int, ...]) -> Tested:
-        """How well the network retrieves and, where the run is about classes, classifies."""
+        """Measure retrieval and, in classification, accuracy."""
         run, predict = self.run, None
         if run.task == "classification":
             predict = nearest_class(run.loss, self.proxies)
         return measure(self.net, query, gallery, ks=ks, predict=predict, ranks=self.ranks)
 
     def finite(self) -> bool:
-        """Whether every weight is a number: a step may break them after a loss that was one.
+        """Whether all weights are finite: a step may break them after a finite loss.
 
-        Statistics of batch norm become one for all ranks before.
+        The ranks' batch-norm statistics are merged first.
         """
         merge_statistics(self.net, self.ranks)
         tensors = [*self.net.state_dict().values(), self.proxies]
@@ -149,11 +149,11 @@ class Learner:
 
     @property
     def rows(self) -> range | None:
-        """Which proxies these are, where each rank holds a part."""
+        """The rows of the proxies that this rank holds; None if it holds all."""
         return None if self.shards is None else self.shards.mine
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that a checkpoint needs to hold, by name; of sharded proxies, this rank's rows."""
+        """The tensors of a checkpoint; of sharded proxies, this rank's rows."""
         return {
             **{f"net.{key}": value for key, value in self.net.state_dict().items()},
             "proxies": self.proxies.detach(),
@@ -164,7 +164,7 @@ class Learner:
         }
 
     def load(self, tensors: Mapping[str, Tensor], scaler: Mapping[str, Any]) -> None:
-        """Become what `tensors` told."""
+        """Load what `tensors` returned."""
         load_weights(self.net, self.proxies, tensors)
         load_optimizer(self.optimizer, part(tensors, "optimizer."))
         if scaler:
@@ -182,13 +182,13 @@ def make_learner(
     """A learner at its start: proxies drawn, network on its device."""
     generator = torch.Generator().manual_seed(step_seed(run.seed, -1))
     net = net.to(device, memory_format=_memory(run))  # type: ignore[call-overload]
-    net = with_shared_statistics(net, ranks, device)
+    net = with_synchronized_batch_norm(net, ranks, device)
     mixed = mixed_type(run, device)
     shards = make_shards(run, classes, ranks, mixed)
-    proxies = first_proxies(run, classes, net.dim, shards, generator)
+    proxies = initial_proxies(run, classes, net.dim, shards, generator)
     proxies = nn.Parameter(proxies.detach().to(device))
     loss = run.loss if shards is None else ShardedLoss(run.loss, shards, run.negatives)
-    begin_alike([*net.state_dict().values(), *([proxies] if shards is None else [])], ranks)
+    broadcast_weights([*net.state_dict().values(), *([proxies] if shards is None else [])], ranks)
     return Learner(
         run=run,
         net=net,
@@ -196,7 +196,7 @@ def make_learner(
         optimizer=make_optimizer(run, net, proxies),
         scaler=gradient_scaler(device, mixed),
         objective=make_objective(loss),
-        forward=cast(nn.Module, torch.compile(net)) if run.compile else net,
+        network=cast(nn.Module, torch.compile(net)) if run.compile else net,
         mixed=mixed,
         steps_per_epoch=steps_per_epoch,
         ranks=ranks,
@@ -205,22 +205,146 @@ def make_learner(
 
 
 def load_weights(net: Embedder, proxies: Tensor, tensors: Mapping[str, Tensor]) -> None:
-    """Copy the weights of a checkpoint into a network and proxies, wherever these are."""
+    """Copy the weights of a checkpoint into a network and proxies on any device."""
     net.load_state_dict(part(tensors, "net."))
     with torch.no_grad():
         proxies.copy_(tensors["proxies"])
 
 
-def part(tensors: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
-    """The tensors whose names begin so, without this beginning."""
-    return {key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)}
-
-
 def step_seed(seed: int, number: int, rank: int = 0) -> int:
-    """A 32-bit seed for one step; torch's generator on the CPU looks at no more bits."""
+    """A 32-bit seed for one step: torch's generator on the CPU uses no more bits."""
     key = (seed, number + 1, rank) if rank else (seed, number + 1)
     return int(np.random.SeedSequence(key).generate_state(1)[0])
 
 
 def _memory(run: Run) -> torch.memory_format:
     return torch.channels_last if run.channels_last else torch.contiguous_format
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The loss of the images' embeddings; Proxy Synthesis is such a loss."""
+
+    loss: Loss
+
+    def __call__(
+        self,
+        net: nn.Module,
+        images: Tensor,
+        y: Tensor,
+        p: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        x = net(images)
+        return _if_finite(x, lambda: self.loss(x, y, p, generator=generator))
+
+
+@dataclass(frozen=True)
+class Mixup:
+    """The loss of mixed images or hidden features for both of their labels; see `InputMixup` and
+    `ManifoldMixup`."""
+
+    loss: InputMixup | ManifoldMixup
+
+    def __call__(
+        self,
+        net: nn.Module,
+        images: Tensor,
+        y: Tensor,
+        p: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        drawn = self.loss.draw(len(y), _depth(net), generator)
+        x = _embedded(net, images, drawn)
+        return _if_finite(x, lambda: drawn.score(self.loss.loss, x, y, p))
+
+
+def make_objective(loss: Any) -> Objective:
+    """The objective of a run with this loss or regularizer."""
+    return Mixup(loss) if isinstance(loss, (InputMixup, ManifoldMixup)) else Plain(loss)
+
+
+def _embedded(net: nn.Module, images: Tensor, drawn: Mixing) -> Tensor:
+    if drawn.at == 0:
+        x: Tensor = net(drawn(images))  # works with any network, and a compiled one stays compiled
+        return x
+    # A compiled network would be compiled again for every mixing coefficient.
+    x = getattr(net, "_orig_mod", net)(images, mix=drawn, at=drawn.at)
+    return x
+
+
+def _depth(net: nn.Module) -> int:
+    """How many stages the network has; wrappers such as DataParallel hold it in `module`."""
+    inside = net if hasattr(net, "stages") else getattr(net, "module", net)
+    return len(getattr(inside, "stages", ()))
+
+
+def _if_finite(x: Tensor, value: Callable[[], Tensor]) -> Tensor:
+    """The loss; non-finite for non-finite embeddings, so that the loop names the images."""
+    return value() if torch.isfinite(x.detach()).all() else x.sum()
+
+
+@dataclass(frozen=True)
+class ShardedLoss:
+    """The loss of all proxies, called on every rank with the rows that it holds.
+
+    Args:
+        loss: one that `sharded_loss` supports.
+        shards: which rank holds which rows.
+        negatives: fraction of the classes that take part in a step.
+    """
+
+    loss: Loss
+    shards: Shards
+    negatives: float = 1.0
+
+    def __call__(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        return sharded_loss(
+            self.loss, x, y, p, self.shards, None, generator, negatives=self.negatives
+        )
+
+
+def make_shards(run: Run, classes: int, ranks: Ranks, mixed: torch.dtype | None) -> Shards | None:
+    """Which proxies each rank holds; None if every rank holds all."""
+    if not run.shard_proxies:
+        return None
+    check_shardable(run.loss)
+    if mixed == torch.float16 and ranks.world > 1:
+        # Scaled gradients may overflow on one rank only, which would then skip the step alone.
+        raise ValueError(
+            "sharded proxies cannot be trained in float16, this device's mixed precision: "
+            "set precision=float32"
+        )
+    return Shards(classes, ranks.world, ranks.rank)
+
+
+def initial_proxies(
+    run: Run, classes: int, dim: int, shards: Shards | None, generator: torch.Generator
+) -> nn.Parameter:
+    """The proxies at the start, or a shard's rows of them: the same values however divided."""
+    loss = cast(ProxyLoss, run.loss)
+    if shards is None:
+        return ProxyHead(loss, classes, dim, generator=generator).proxies
+    mine = shards.mine
+    own = torch.empty(len(mine), dim)
+    for start in range(0, mine.stop, ROWS_DRAWN):
+        stop = min(start + ROWS_DRAWN, mine.stop)
+        # The rows of other ranks are drawn and discarded: the following ones depend on it.
+        drawn = ProxyHead(loss, stop - start, dim, generator=generator).proxies.detach()
+        low = max(start, mine.start)
+        if low < stop:
+            own[low - mine.start : stop - mine.start] = drawn[low - start :]
+    return nn.Parameter(own)
+
+
+def whole_norm(
+    parameters: list[nn.Parameter], proxies: nn.Parameter, sharded: bool, ranks: Ranks
+) -> Tensor:
+    """The norm of the whole gradient, including proxies that other ranks hold."""
+    held = [p.grad for p in parameters if p.grad is not None and not (sharded and p is proxies)]
+    norm = nn.utils.get_total_norm(held)
+    if sharded and proxies.grad is not None:
+        norm = (norm**2 + ranks.sum(proxies.grad.norm() ** 2)).sqrt()
+    return norm

@@ -1,36 +1,39 @@
-"""The training loop: epochs, batches, steps, evaluations, checkpoints. All of it is in `train`."""
+"""The training loop: epochs, steps, evaluations, checkpoints, and the result at the end."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from proxysynth.distributed.data_parallel import shared_batches
-from proxysynth.distributed.process_group import Ranks, joined, own_device
-from proxysynth.errors import NotFinite
+from proxysynth.data import Listing, Splits
+from proxysynth.distributed.data_parallel import note_on_processes, shared_batches
+from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
+from proxysynth.distributed.sharded_checkpoint import all_proxies
+from proxysynth.errors import NotFinite, TrainingFailed, cannot_write
+from proxysynth.files import CannotWrite, locked
 from proxysynth.formatting import metric_name, percent
-from proxysynth.training.agreement import (
-    own_resources,
-    require_pictures_for_all,
-    require_same_pictures,
-    require_same_run,
+from proxysynth.provenance import provenance
+from proxysynth.tensor_files import entry, write_tensors
+from proxysynth.training.callbacks import Progress, Silent, open_tensorboard
+from proxysynth.training.checkpoint import (
+    Checkpoints,
+    Damaged,
+    State,
+    checkpoint_at,
+    newest_checkpoint,
 )
-from proxysynth.training.allocator import Look, kept_memory
-from proxysynth.training.board import open_board
-from proxysynth.training.checkpoint import Checkpoints, State
-from proxysynth.training.embed import EmbeddingsNotFinite, Tested, measure, usual_ks
-from proxysynth.training.faults import explained, not_finite
-from proxysynth.training.finish import finish
-from proxysynth.training.learner import Learner, make_learner
-from proxysynth.training.lock import locked
-from proxysynth.training.metrics_log import append_metrics, rewrite_metrics
+from proxysynth.training.inference import EmbeddingsNotFinite, Tested, measure, usual_ks
+from proxysynth.training.learner import Learner, load_weights, make_learner
 from proxysynth.training.prepare import (
     Prepared,
     make_network,
@@ -39,18 +42,27 @@ from proxysynth.training.prepare import (
     prepare,
     side_in_memory,
 )
-from proxysynth.training.progress import Progress, Silent
-from proxysynth.training.record import Result, read_result
-from proxysynth.training.resources import Resources, device_name
-from proxysynth.training.resume import (
-    after_the_first,
-    newest_checkpoint,
-    shared_result,
+from proxysynth.training.resources import Resources, device_name, own_resources
+from proxysynth.training.run import KINDS, Run
+from proxysynth.training.run_folder import (
+    CHECKPOINT,
+    EMBEDDINGS,
+    MODEL,
+    Result,
+    append_metrics,
+    claim,
+    describe,
+    make_folder,
+    read_result,
+    record_run,
+    rewrite_metrics,
+    tidy,
+    write_result,
 )
-from proxysynth.training.run import Run
-from proxysynth.training.run_folder import CHECKPOINT, claim, make_folder, record_run, tidy
+from proxysynth.values import decode, describe_differences, encode
 
 NOT_FINITE = "not_finite.txt"
+SHOWN = 8  # files named in a message
 
 
 def train(
@@ -62,68 +74,72 @@ def train(
 ) -> Result:
     """Train a run into a folder and return its result.
 
-    A folder that holds the same run goes on where it was, bit for bit as if it had never stopped; a
-    finished one gives its result at once; one that holds another run is refused.
+    A folder that holds the same run is resumed, bit for bit as if it had never stopped; a finished
+    one returns its result at once; one that holds another run is refused.
     """
-    with joined() as ranks:
+    with join_process_group() as ranks:
         require_same_run(run, ranks)
-        speaker = progress if ranks.first and progress else Silent()
+        reporter = progress if ranks.first and progress else Silent()
         machine = own_resources(resources or Resources(), ranks)
-        return _train(run, Path(folder).expanduser(), machine, speaker, ranks)
+        return _train(run, Path(folder).expanduser(), machine, reporter, ranks)
 
 
 def _train(
     run: Run, folder: Path, resources: Resources, progress: Progress, ranks: Ranks
 ) -> Result:
-    """`train`, as one of the ranks that do it together; the first one alone writes files."""
+    """`train` on one of the ranks; only the first writes files."""
     if (result := _finished(folder, run, ranks)) is not None:
         return result
     device = own_device(resources.torch_device(), ranks)
-    require_pictures_for_all(run, ranks)
-    with after_the_first(ranks):
+    if run.batch_size < ranks.world:
+        raise ValueError(
+            f"batch_size is divided over the processes, but {run.batch_size} images are too few "
+            f"for {ranks.world} of them: start fewer, or raise batch_size"
+        )
+    with _first_rank_first(ranks):
         opened = open_splits(run)
     net = make_network(run, side_in_memory(opened))
     if ranks.first:
-        make_folder(folder)  # from here on: what was asked for is possible
+        make_folder(folder)  # only now: everything that was asked for is possible
     checkpoints = Checkpoints(folder / CHECKPOINT)
     lock = locked(folder) if ranks.first else nullcontext()
-    with lock, explained(checkpoints), _torch_for(device, resources.threads) as look:
-        # Again: until the lock, another process may have been here.
+    with lock, _explained(checkpoints), _torch_settings(device, resources.threads):
+        # Again: another process may have finished it before this one held the lock.
         if (result := _finished(folder, run, ranks)) is not None:
             return result
         if ranks.first:
             tidy(folder)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         several = f", {ranks.world} processes" if ranks.world > 1 else ""
         progress.say(f"Training on {device_name(device)}{several}.")
-        with after_the_first(ranks):
+        with _first_rank_first(ranks):
             ready = prepare(run, opened, net, resources, progress)
-        require_same_pictures(ready.splits.fingerprint(), ranks)
+        require_same_images(ready.splits.fingerprint(), ranks)
         progress.say(ready.splits.describe())
-        sampler, pictures = make_sampler(run), ready.train.listing
-        first = sampler(pictures.labels, 0, run.batch_size)
-        learner = make_learner(run, ready.net, len(pictures.classes), len(first), device, ranks)
+        sampler, images = make_sampler(run), ready.train.listing
+        first = sampler(images.labels, 0, run.batch_size)
+        learner = make_learner(run, ready.net, len(images.classes), len(first), device, ranks)
         checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, ranks)
         recorded = record_run(folder, claim(folder, run), run, ready) if ranks.first else None
-        identity = ranks.tell(recorded)
+        identity = ranks.broadcast(recorded)
         state = _resume(checkpoints, identity, learner, progress)
         if state is None:
             state = State(identity, untrained=_untrained(ready, run, progress, ranks))
         if ranks.first:
             rewrite_metrics(folder, state.history)
-        board = open_board(folder, resources.tensorboard and ranks.first, state.step)
+        tensorboard = open_tensorboard(folder, resources.tensorboard and ranks.first, state.step)
         earlier, tested = state.seconds, None
 
         def failed(step: int) -> NotFinite:
             files = [ready.file(i) for i in batch.indices.tolist()]
-            return not_finite(step, epoch + 1, files, folder / NOT_FINITE, checkpoints)
+            return _not_finite(step, epoch + 1, files, folder / NOT_FINITE, checkpoints)
 
         def check(state: State) -> None:
-            if not learner.finite():  # a step may break the weights after a loss that was fine
+            if not learner.finite():  # a step may break the weights after a finite loss
                 raise failed(state.step)
 
         def save(state: State) -> None:
-            seconds = earlier + time.perf_counter() - begun
+            seconds = earlier + time.perf_counter() - start
             scaler = learner.scaler.state_dict()
             checkpoints.save(replace(state, seconds=seconds, scaler=scaler), learner.tensors())
 
@@ -132,18 +148,24 @@ def _train(
         with progress.task("training", run.epochs * per_epoch, done) as tick:
             for epoch in range(state.epoch, run.epochs):
                 if _patience_is_over(state, run):
-                    progress.say(f"No better epoch for {run.patience} evaluations: it ends here.")
+                    progress.say(f"No improvement in {run.patience} evaluations: stopping early.")
                     break
                 learner.begin_epoch(epoch)
-                plan = sampler(pictures.labels, epoch, run.batch_size)
+                plan = sampler(images.labels, epoch, run.batch_size)
                 left = plan[state.batch :]
                 for batch in shared_batches(ready.train, left, run.seed, epoch, ranks):
                     loss = learner.step(batch, state.step)
                     if not math.isfinite(loss):
                         raise failed(state.step + 1)
-                    state = state.after_step(loss, len(batch.labels))
-                    tick(len(batch.labels), f"epoch {epoch + 1}/{run.epochs}  loss {loss:.3f}")
-                    look()
+                    n = len(batch.labels)
+                    state = replace(
+                        state,
+                        batch=state.batch + 1,
+                        step=state.step + 1,
+                        loss_sum=state.loss_sum + n * loss,
+                        loss_count=state.loss_count + n,
+                    )
+                    tick(n, f"epoch {epoch + 1}/{run.epochs}  loss {loss:.3f}")
                     every = resources.checkpoint_steps
                     if every and state.step % every == 0 and state.batch < len(plan):
                         check(state)
@@ -153,52 +175,102 @@ def _train(
                 if state.epoch % run.evaluate_every == 0 or state.epoch == run.epochs:
                     tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
                     try:
-                        tested = _test(ready, run, learner)
+                        tested = learner.measure(ready.query, ready.gallery, _ks(run))
                         validated = _validate(ready, run, learner, tested)
                     except EmbeddingsNotFinite as error:
                         raise failed(state.step) from error
                     state = _evaluated(state, run, tested, validated)
                     if ranks.first:
                         append_metrics(folder, state.history[-1])
-                    board(state.history[-1])
-                    progress.say(_told(state.history[-1], run))
+                    tensorboard(state.history[-1])
+                    progress.say(_epoch_line(state.history[-1], run))
                 save(state)
-        seconds = earlier + time.perf_counter() - begun
-        return finish(run, folder, ready, learner, replace(state, seconds=seconds), tested)
+        seconds = earlier + time.perf_counter() - start
+        return _finish(run, folder, ready, learner, replace(state, seconds=seconds), tested)
+
+
+def require_same_run(run: Run, ranks: Ranks) -> None:
+    """An error on every rank unless all were started with the same settings."""
+    runs = ranks.all_gather(encode(run))
+    for number, other in enumerate(runs):
+        if other != runs[0]:
+            what = describe_differences(decode(runs[0], KINDS), decode(other, KINDS))
+            raise ValueError(
+                f"all processes of a run must have the same settings, but rank {number} (here) "
+                f"differs from rank 0 (there), {what}: start all with the same command"
+            )
+
+
+def require_same_images(fingerprint: str, ranks: Ranks) -> None:
+    """An error on every rank unless all see the same images."""
+    found = ranks.all_gather(fingerprint)
+    for number, other in enumerate(found):
+        if other != found[0]:
+            raise ValueError(
+                f"all processes of a run must see the same images, but ranks 0 and {number} do "
+                f"not (hash {found[0]} and {other}): give all the same data"
+            )
 
 
 def _finished(folder: Path, run: Run, ranks: Ranks) -> Result | None:
-    """The run's result if it is over; an error if the folder is not this run's."""
+    """The result if the run is finished; an error if the folder belongs to another run."""
     if ranks.first:
         claim(folder, run)
-    return shared_result(read_result(folder) if ranks.first else None, ranks)
+    return _shared_result(read_result(folder) if ranks.first else None, ranks)
+
+
+def _shared_result(result: Result | None, ranks: Ranks) -> Result | None:
+    """The first rank's result, on every rank."""
+    if ranks.world == 1:
+        return result
+    fields = ranks.broadcast(None if result is None else asdict(result))
+    return None if fields is None else Result(**{**fields, "notes": tuple(fields["notes"])})
+
+
+def _resume(
+    checkpoints: Checkpoints, identity: str, learner: Learner, progress: Progress
+) -> State | None:
+    """Load the newest intact checkpoint into the learner; None at the very start."""
+    loaded = newest_checkpoint(checkpoints, identity)
+    if loaded is None:
+        return None
+    for fault in loaded.faults:
+        progress.say(f"Skipped a damaged checkpoint: {fault}.")
+    learner.load(loaded.tensors, loaded.state.scaler)
+    progress.say(f"Resuming after epoch {loaded.state.epoch}, step {loaded.state.step}.")
+    return loaded.state
+
+
+def _ks(run: Run) -> tuple[int, ...]:
+    return run.ks or usual_ks(run.data)
 
 
 def _untrained(ready: Prepared, run: Run, progress: Progress, ranks: Ranks) -> dict[str, float]:
     """The metrics of the backbone's features before the first step."""
-    pictures = len(ready.splits.query) + len(ready.splits.gallery or ())
-    with progress.task("untrained backbone", pictures) as tick:
-        ks = run.ks or usual_ks(run.data)
+    images = len(ready.splits.query) + len(ready.splits.gallery or ())
+    with progress.task("untrained backbone", images) as tick:
         made = measure(
-            ready.net, ready.query, ready.gallery, ks=ks, features=True, tick=tick, ranks=ranks
+            ready.net,
+            ready.query,
+            ready.gallery,
+            ks=_ks(run),
+            features=True,
+            tick=tick,
+            ranks=ranks,
         )
     return made.metrics
 
 
-def _test(ready: Prepared, run: Run, learner: Learner) -> Tested:
-    ks = run.ks or usual_ks(run.data)
-    return learner.measure(ready.query, ready.gallery, ks)
-
-
 def _validate(ready: Prepared, run: Run, learner: Learner, tested: Tested) -> Tested | None:
-    if ready.validation is None or ready.splits.validation is ready.splits.query:
-        return None if ready.validation is None else tested
-    ks = run.ks or usual_ks(run.data)
-    return learner.measure(ready.validation, None, ks)
+    if ready.validation is None:
+        return None
+    if ready.splits.validation is ready.splits.query:
+        return tested
+    return learner.measure(ready.validation, None, _ks(run))
 
 
 def _evaluated(state: State, run: Run, tested: Tested, validated: Tested | None) -> State:
-    """The state with a line more in its history and, where it counts, a new best epoch."""
+    """The state with one more line of history and, if it is better, a new best epoch."""
     line = {
         "epoch": state.epoch,
         "step": state.step,
@@ -209,7 +281,7 @@ def _evaluated(state: State, run: Run, tested: Tested, validated: Tested | None)
     state = replace(state, history=(*state.history, line), loss_sum=0.0, loss_count=0)
     if run.report_epoch == "last":
         return state
-    # Recall@1 is P@1, which is there whatever the ks.
+    # Recall@1 is P@1, which is measured whatever the ks.
     by = "precision@1" if run.best_by == "recall@1" else run.best_by
     scores = [entry.get("validation", entry)[by] for entry in state.history]
     if max(scores) > max(scores[:-1], default=-1.0):
@@ -218,46 +290,186 @@ def _evaluated(state: State, run: Run, tested: Tested, validated: Tested | None)
 
 
 def _patience_is_over(state: State, run: Run) -> bool:
-    """Whether so many evaluations passed without a better one."""
     if not run.patience or state.best_epoch is None:
         return False
     since = [line for line in state.history if line["epoch"] > state.best_epoch]
     return len(since) >= run.patience
 
 
-def _resume(
-    checkpoints: Checkpoints, identity: str, learner: Learner, progress: Progress
-) -> State | None:
-    """Put the learner where its newest whole checkpoint is; None at the very start."""
-    loaded = newest_checkpoint(checkpoints, identity)
-    if loaded is None:
-        return None
-    for fault in loaded.faults:
-        progress.say(f"A checkpoint is damaged and was passed over: {fault}.")
-    learner.load(loaded.tensors, loaded.state.scaler)
-    progress.say(f"Going on after epoch {loaded.state.epoch}, step {loaded.state.step}.")
-    return loaded.state
-
-
-def _told(line: dict[str, float], run: Run) -> str:
-    """An evaluation for people."""
+def _epoch_line(line: dict[str, float], run: Run) -> str:
+    """An evaluation as one line for the terminal."""
     first = "recall@1" if "recall@1" in line else "precision@1"
     keys = [key for key in ("accuracy", first, "map@r") if key in line]
     measured = "  ".join(f"{metric_name(key)} {percent(line[key])}" for key in keys)
     return f"epoch {line['epoch']}/{run.epochs}  loss {line['loss']:.3f}  {measured}"
 
 
-@contextmanager
-def _torch_for(device: torch.device, threads: int | None) -> Iterator[Look]:
-    """So many threads, if they are said, and memory that is kept from step to step.
+# The end of a run: which epoch is reported, its model, its embeddings, its result.
 
-    These and torch's random numbers are given back after.
+
+def _finish(
+    run: Run,
+    folder: Path,
+    ready: Prepared,
+    learner: Learner,
+    state: State,
+    tested: Tested | None,
+) -> Result:
+    """Write model, embeddings and result of the reported epoch. All ranks test, the first writes.
+
+    Args:
+        state: after the last epoch.
+        tested: the last evaluation, if it was made just now.
     """
+    ranks = learner.ranks
+    checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, ranks)
+    epoch = state.epoch
+    if state.best_step is not None and state.best_step != state.step:
+        _load_best(checkpoints, state, learner)
+        epoch, tested = state.best_epoch or epoch, None
+    if tested is None:
+        tested = learner.measure(ready.query, ready.gallery, _ks(run))
+    result = None
+    if ranks.first:
+        about = {"run": state.run, "epoch": epoch}
+        line = next(entry for entry in state.history if entry["epoch"] == epoch)
+        reported = state.step if state.best_step is None else state.best_step
+        check = _write_model(folder / MODEL, learner, checkpoints, reported, about)
+        _write_embeddings(folder / EMBEDDINGS, ready.splits, tested, about)
+        result = Result(
+            run=state.run,
+            metrics=tested.metrics,
+            untrained=state.untrained,
+            epoch=epoch,
+            epochs=run.epochs,
+            chosen=run.report_epoch,
+            why=why_this_epoch(run),
+            validation=line.get("validation", {}),
+            seconds=round(state.seconds, 3),
+            device=device_name(learner.device),
+            data=describe(ready.splits),
+            provenance=provenance(),
+            notes=(*ready.splits.remarks(), *note_on_processes(learner.net, ranks)),
+            model_crc32=check,
+        )
+        write_result(folder, result)
+        checkpoints.drop(newest=1)  # the one before was in case the last had been lost
+    shared = _shared_result(result, ranks)
+    assert shared is not None
+    return shared
+
+
+def _write_model(
+    path: Path, learner: Learner, checkpoints: Checkpoints, step: int, about: dict[str, Any]
+) -> int:
+    """Network and proxies in one file; sharded proxies are copied from the checkpoint."""
+    entries = [entry(f"net.{key}", value) for key, value in learner.net.state_dict().items()]
+    if learner.shards is None:
+        entries.append(entry("proxies", learner.proxies))
+    else:
+        entries.append(all_proxies(*checkpoints.shards(step)))
+    return write_tensors(path, entries, about)
+
+
+def _load_best(checkpoints: Checkpoints, state: State, learner: Learner) -> None:
+    assert state.best_step is not None
+    try:
+        best = checkpoint_at(checkpoints, state.best_step, state.run)
+    except Damaged as fault:
+        raise TrainingFailed(
+            f"the checkpoint of the best epoch ({state.best_epoch}) cannot be read, {fault}: "
+            f"delete the folder {checkpoints.folder} to start the run over"
+        ) from fault
+    load_weights(learner.net, learner.proxies, best.tensors)
+
+
+def _write_embeddings(path: Path, splits: Splits, tested: Tested, about: dict[str, Any]) -> None:
+    """query, query_labels (and gallery, gallery_labels), with the images' names and classes."""
+    tensors = {"query": tested.query, "query_labels": _labels(splits.query)}
+    about = {**about, "classes": splits.query.classes, "query": splits.query.names}
+    if splits.gallery is not None and tested.gallery is not None:
+        tensors |= {"gallery": tested.gallery, "gallery_labels": _labels(splits.gallery)}
+        about["gallery"] = splits.gallery.names
+    write_tensors(path, tensors, about)
+
+
+def _labels(listing: Listing) -> Tensor:
+    return torch.from_numpy(listing.labels.copy())
+
+
+def why_this_epoch(run: Run) -> str:
+    """How the reported epoch was chosen, for people."""
+    if run.report_epoch == "last":
+        return "the last epoch"
+    by = run.best_by
+    best = f"the best epoch by {by if by == 'accuracy' else metric_name(by)}"
+    if run.report_epoch == "best_on_test":
+        return f"{best} on the test classes themselves, which flatters the result"
+    if run.split.fold is not None:
+        return f"{best} on the fold held out, which is also what is tested"
+    if run.task == "classification":
+        return f"{best} on pictures held out of training"
+    return f"{best} on classes held out of the seen ones"
+
+
+# The surroundings of a run: ranks in order, torch's settings, errors as sentences.
+
+
+@contextmanager
+def _first_rank_first(ranks: Ranks) -> Iterator[None]:
+    """Run the block on the first rank before the others: it fills the caches that they use."""
+    if not ranks.first:
+        ranks.barrier()
+    yield
+    if ranks.first:
+        ranks.barrier()
+
+
+@contextmanager
+def _torch_settings(device: torch.device, threads: int | None) -> Iterator[None]:
+    """Set torch's threads, if a number is given; restore them and its random state afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        fork = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-        with fork, kept_memory(device) as look:
-            yield look
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def _explained(checkpoints: Checkpoints) -> Iterator[None]:
+    """Report a full or read-only disk, or too little memory, in one sentence."""
+    try:
+        yield
+    except CannotWrite as error:
+        raise cannot_write(Path(error.filename), error, checkpoints.describe_last()) from error
+    except (MemoryError, RuntimeError) as error:
+        # torch has a class of its own for graphics cards, and none for processors.
+        named = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+        if not named and "can't allocate memory" not in str(error):
+            raise
+        reason = (str(error).strip() or "none is left").splitlines()[0]
+        raise TrainingFailed(
+            f"out of memory ({reason}); "
+            f"{checkpoints.describe_last()}: choose a smaller batch_size, image_size or backbone"
+        ) from error
+
+
+def _not_finite(
+    step: int, epoch: int, files: list[str], record: Path, checkpoints: Checkpoints
+) -> NotFinite:
+    """A non-finite loss as an error; all files of the batch are written to `record`."""
+    shown = ", ".join(files[:SHOWN])
+    more = ""
+    with contextlib.suppress(OSError):
+        record.write_text("".join(f"{file}\n" for file in files), encoding="utf-8")
+        more = f"; all are listed in {record}"
+    return NotFinite(
+        f"the loss is not finite in step {step} of epoch {epoch}, in a batch of {len(files)} "
+        f"images ({shown}{', ...' if files[SHOWN:] else ''}{more}); "
+        f"{checkpoints.describe_last()}: check these images, or train into another folder with "
+        "lower learning rates",
+        step,
+        tuple(files),
+    )

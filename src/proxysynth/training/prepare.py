@@ -29,7 +29,7 @@ from proxysynth.data import (
 from proxysynth.data.listing import require_usable
 from proxysynth.models.backbones import make_embedder
 from proxysynth.models.embedder import Embedder
-from proxysynth.training.progress import Progress
+from proxysynth.training.callbacks import Progress
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.values import look_up

@@ -1,12 +1,14 @@
-"""What a run uses of a machine: nothing of it changes what is learnt, up to rounding."""
+"""What a run uses of a machine: nothing here changes what is learned, up to rounding."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 import torch
 
 from proxysynth.data import default_workers
+from proxysynth.distributed.process_group import Ranks
 
 
 @dataclass(frozen=True)
@@ -14,14 +16,14 @@ class Resources:
     """Where and with what a run is trained.
 
     Args:
-        device: "cuda", "cuda:1", "mps" or "cpu"; None takes the first of these that is there.
-        workers: threads that decode pictures; None for as many as there are processors.
-        threads: of torch on the CPU; None leaves them as they are. A run resumed with another
-            number agrees with the unbroken one up to rounding only.
-        cache_disk: bytes of shrunken pictures kept on disk for later runs; None for 20 GB at most,
+        device: "cuda", "cuda:1", "mps" or "cpu"; default: the first of these that is available.
+        workers: threads that decode images; default: the number of processors.
+        threads: of torch on the CPU; default: unchanged. A run resumed with another number agrees
+            with the uninterrupted one only up to rounding.
+        cache_disk: bytes of reduced images kept on disk for later runs; default: at most 20 GB,
             0 for none.
-        checkpoint_steps: also keep a checkpoint every so many steps, for epochs that take hours;
-            None keeps one per epoch.
+        checkpoint_steps: also save a checkpoint every so many steps, for epochs that take hours;
+            default: one per epoch.
         tensorboard: also write the metrics for TensorBoard, into the run's folder.
     """
 
@@ -36,14 +38,14 @@ class Resources:
         for name, least in (("workers", 0), ("threads", 1), ("checkpoint_steps", 1)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
-                raise ValueError(f"{name} must be a whole number from {least} on, got {value!r}")
+                raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
     @property
     def loader_workers(self) -> int:
         return default_workers() if self.workers is None else self.workers
 
     def torch_device(self) -> torch.device:
-        """The device that was asked for, or the best there is."""
+        """The requested device, or the best available one."""
         if self.device is None:
             if torch.cuda.is_available():
                 return torch.device("cuda")
@@ -53,8 +55,8 @@ class Resources:
             torch.zeros(1, device=device).item()
         except (RuntimeError, AssertionError, NotImplementedError) as error:
             raise ValueError(
-                f"the device {self.device!r} cannot be used here: choose cuda, mps or cpu, "
-                "or leave the choice to the program"
+                f"the device {self.device!r} is not available: choose cuda, mps or cpu, "
+                "or leave out --device"
             ) from error
         return device
 
@@ -67,3 +69,11 @@ def device_name(device: torch.device) -> str:
         threads = torch.get_num_threads()
         return f"cpu ({threads} thread{'s' if threads > 1 else ''})"
     return str(device)
+
+
+def own_resources(resources: Resources, ranks: Ranks) -> Resources:
+    """This rank's part of its machine: its ranks share the threads that decode images."""
+    if ranks.world == 1 or resources.workers is not None:
+        return resources
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
+    return replace(resources, workers=max(1, resources.loader_workers // here))

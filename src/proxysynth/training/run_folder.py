@@ -1,42 +1,50 @@
-"""A run's folder and its `run.json`: whose folder it is, and what the run needs to be run again."""
+"""The folder of a run: its files, and which run it belongs to.
+
+run.json                 the run, written first; its data and classes
+metrics.jsonl            a line of JSON per evaluation, readable while the run is training
+checkpoint/              see `checkpoint`
+model.safetensors        weights and proxies of the reported epoch
+embeddings.safetensors   of the test images at that epoch, with labels, names and classes
+result.json              written last, so it marks a finished run
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from proxysynth.data import Splits
-from proxysynth.errors import WrongFolder, cannot_write
-from proxysynth.files import UNFINISHED, write_json
+from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write
+from proxysynth.files import LOCK, UNFINISHED, append_line, parse_json, write_bytes, write_json
+from proxysynth.formatting import and_join, metric_name, percent
 from proxysynth.provenance import provenance
 from proxysynth.training.checkpoint import Checkpoints
 from proxysynth.training.prepare import Prepared, resized_side
-from proxysynth.training.record import RESULT
 from proxysynth.training.run import KINDS, Run
-from proxysynth.training.tensor_file import MODEL
-from proxysynth.values import decode, encode
+from proxysynth.values import decode, describe_differences, encode
 
-FORMAT = 1
-RUN = "run.json"
+FORMAT = 1  # of run.json and result.json
+RUN, RESULT, METRICS = "run.json", "result.json", "metrics.jsonl"
+MODEL, EMBEDDINGS = "model.safetensors", "embeddings.safetensors"
 CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a `run.json` says.
+    """The content of a `run.json`.
 
     Args:
         run: the run.
         identity: its hash, as the version that wrote the file computed it.
-        data: name, fingerprint, pictures and classes of each part, see `describe`.
-        classes: the names of the seen classes; the proxies are in this order.
-        image_size, short_side: a picture's short side is brought to the second number, then the
-            square of the first is cut out of its middle.
+        data: name, fingerprint, and number of images and classes of each part, see `describe`.
+        classes: names of the seen classes, in the order of the proxies.
+        image_size, short_side: an image's short side is resized to `short_side`, then the central
+            square of `image_size` is cropped.
     """
 
     run: Run
@@ -48,7 +56,7 @@ class Recorded:
 
 
 def read_run(folder: str | os.PathLike[str]) -> Recorded:
-    """What the folder's `run.json` says; an error where it holds no run."""
+    """The content of the folder's `run.json`; an error if it holds no run."""
     found = find_run(Path(folder))
     if found is None:
         raise WrongFolder(f"{folder} holds no run: give a folder that proxysynth trained into")
@@ -56,11 +64,11 @@ def read_run(folder: str | os.PathLike[str]) -> Recorded:
 
 
 def find_run(folder: Path) -> Recorded | None:
-    """What the folder's `run.json` says, None where there is none."""
+    """The content of the folder's `run.json`; None if there is none."""
     path = Path(os.path.expanduser(folder)) / RUN
     try:
-        told = json.loads(path.read_bytes())
-        version = told["format"]
+        fields = json.loads(path.read_bytes())
+        version = fields["format"]
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -71,15 +79,15 @@ def find_run(folder: Path) -> Recorded | None:
             f"reads {FORMAT}): upgrade proxysynth, or choose another folder"
         )
     try:
-        run = decode(told["run"], KINDS)
-        rest = {name: told[name] for name in ("identity", "data", "image_size", "short_side")}
-        return Recorded(run=run, classes=tuple(told["classes"]), **rest)
+        run = decode(fields["run"], KINDS)
+        rest = {name: fields[name] for name in ("identity", "data", "image_size", "short_side")}
+        return Recorded(run=run, classes=tuple(fields["classes"]), **rest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WrongFolder(f"{path} is not a run of this version: {error}") from error
 
 
 def write_run(folder: Path, recorded: Recorded) -> None:
-    told = {
+    fields = {
         "format": FORMAT,
         "identity": recorded.identity,
         "run": encode(recorded.run),
@@ -89,11 +97,11 @@ def write_run(folder: Path, recorded: Recorded) -> None:
         "provenance": provenance(),
         "classes": list(recorded.classes),
     }
-    write_json(folder / RUN, told)
+    write_json(folder / RUN, fields)
 
 
 def record_run(folder: Path, recorded: Recorded | None, run: Run, ready: Prepared) -> str:
-    """Write `run.json`, or see that the data is still what it says; returns the identity."""
+    """Write `run.json`, or check that the data still matches it; returns the identity."""
     data = describe(ready.splits)
     if recorded is None:
         size, train = ready.net.image_size, ready.splits.train
@@ -102,16 +110,18 @@ def record_run(folder: Path, recorded: Recorded | None, run: Run, ready: Prepare
         write_run(folder, recorded)
     elif recorded.data["fingerprint"] != data["fingerprint"]:
         raise WrongFolder(
-            f"the pictures of {run.data} have changed since the run in {folder} began (hash "
-            f"{recorded.data['fingerprint']} then, {data['fingerprint']} now): put them back, or "
+            f"the images of {run.data} have changed since the run in {folder} started (hash "
+            f"{recorded.data['fingerprint']} then, {data['fingerprint']} now): restore them, or "
             "choose another folder"
         )
     return recorded.identity
 
 
 def describe(splits: Splits) -> dict[str, Any]:
-    """Name, hashes, how many of the test classes are trained on too, and pictures and classes of
-    each part. Runs with one hash of the test can be compared, whatever they trained on."""
+    """Name, hashes, how many test classes are also trained on, and images and classes of each part.
+
+    Runs with the same `test_fingerprint` can be compared, whatever they trained on.
+    """
     parts = {
         "train": splits.train,
         "validation": splits.validation,
@@ -132,11 +142,11 @@ def describe(splits: Splits) -> dict[str, Any]:
 
 
 def claim(folder: Path, run: Run) -> Recorded | None:
-    """Make sure that the folder is this run's, or free; returns what is recorded there.
+    """Make sure that the folder is free or holds this run; returns its `run.json`.
 
     A folder with files that are not a run's is not free: `--out ~/Pictures` is a slip. One whose
-    run broke off before it had learnt anything is: what failed can be corrected there. Whether
-    another process is at work in it is the lock's to say.
+    run failed before it learned anything is free: the cause can be fixed there. Whether another
+    process is training into it is checked by the lock.
     """
     if not _is_utf8(folder):
         raise WrongFolder(
@@ -144,20 +154,20 @@ def claim(folder: Path, run: Run) -> Recorded | None:
             f"{folder}: choose another folder"
         )
     found = find_run(folder)
-    if found is not None and not _learnt(folder):
+    if found is not None and not _has_learned(folder):
         return None
     if found is not None:
         if found.run != run:
             raise WrongFolder(
-                f"{folder} holds another run ({differences(found.run, run)}): choose another "
-                "folder, or give the settings of that run to go on with it"
+                f"{folder} holds another run ({describe_differences(found.run, run)}): choose "
+                "another folder, or use the settings of that run to resume it"
             )
         return found
     try:
         entries = os.listdir(folder) if folder.exists() else []
     except OSError as error:
         raise cannot_write(folder, error, "nothing was changed") from error
-    others = [name for name in entries if name != ".lock" and not name.startswith(UNFINISHED)]
+    others = [name for name in entries if name != LOCK and not name.startswith(UNFINISHED)]
     if others:
         raise WrongFolder(
             f"{folder} is not empty and holds no run (it has {sorted(others)[0]!r}): "
@@ -166,8 +176,8 @@ def claim(folder: Path, run: Run) -> Recorded | None:
     return None
 
 
-def _learnt(folder: Path) -> bool:
-    """Whether there is something of a run that would be lost."""
+def _has_learned(folder: Path) -> bool:
+    """Whether there are weights that would be lost."""
     made = any((folder / name).exists() for name in (MODEL, RESULT))
     return made or bool(Checkpoints(folder / CHECKPOINT).steps())
 
@@ -181,7 +191,7 @@ def _is_utf8(path: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make sure that there is a folder."""
+    """Create a folder with its parents, if it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -189,31 +199,171 @@ def make_folder(folder: Path) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Delete the files that a kill left half-written."""
+    """Delete files that a kill left unfinished."""
     for entry in folder.glob(f"{UNFINISHED}*"):
         with contextlib.suppress(OSError):
             entry.unlink()
 
 
-def differences(there: Run, here: Run, most: int = 4) -> str:
-    """In which fields two runs differ: "epochs 30 there, 20 here; ..."."""
-    a, b = _flat(encode(there)), _flat(encode(here))
-    paths = [path for path in {**a, **b} if a.get(path) != b.get(path)]
-    told = [f"{path} {_show(a, path)} there, {_show(b, path)} here" for path in paths[:most]]
-    more = f"; and {len(paths) - most} more" if len(paths) > most else ""
-    return "; ".join(told) + more
+@dataclass(frozen=True)
+class Result:
+    """The result of a run. Metrics are fractions in [0, 1].
+
+    Args:
+        run: the run's identity.
+        metrics: of the reported epoch, on the classes never seen in training.
+        untrained: the same metrics of the backbone's features before the first step.
+        epoch, epochs: the reported one, counted from 1, and how many there were.
+        chosen, why: how that epoch was chosen: "last", "best" or "best_on_test", and in words.
+        validation: its metrics on the classes held out of the seen ones, if any.
+        seconds: spent on the run, over all its sessions.
+        device: what it was trained on.
+        data: see `describe`.
+        provenance: commit, machine, versions, date.
+        notes: sentences about the data and the processes.
+        model_crc32: checksum of `model.safetensors`; None in results of older versions.
+    """
+
+    run: str
+    metrics: dict[str, float]
+    untrained: dict[str, float]
+    epoch: int
+    epochs: int
+    chosen: str
+    why: str
+    validation: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    device: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    model_crc32: int | None = None
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        """The metrics that training made worse than the untrained backbone's."""
+        return made_worse(self.metrics, self.untrained)
+
+    @property
+    def tested(self) -> str:
+        """Which classes the metrics are about: unseen ones, or other images of the seen ones."""
+        shared = self.data.get("shared_classes", 0)
+        if "accuracy" in self.metrics or (shared and shared == self.data["query"]["classes"]):
+            return "seen classes"
+        return "seen and unseen classes" if shared else "unseen classes"
+
+    @property
+    def verdict(self) -> str:
+        """Trained against untrained, in one sentence."""
+        return training_changed(self.metrics, self.untrained, self.tested)
+
+    def to_json(self) -> dict[str, Any]:
+        fields = {"format": FORMAT, **asdict(self)}
+        return {**fields, "made_worse": bool(self.worse), "verdict": self.verdict}
 
 
-def _flat(value: Mapping[str, Any], start: str = "") -> dict[str, Any]:
-    """Nested JSON by dotted paths, as `--set` writes them."""
-    flat: dict[str, Any] = {}
-    for name, item in value.items():
-        if isinstance(item, Mapping):
-            flat |= _flat(item, f"{start}{name}.")
-        else:
-            flat[start + name] = item
-    return flat
+def write_result(folder: Path, result: Result) -> None:
+    write_json(folder / RESULT, result.to_json())
 
 
-def _show(flat: Mapping[str, Any], path: str) -> str:
-    return repr(flat[path]) if path in flat else "absent"
+def read_result(folder: Path) -> Result | None:
+    """The result of a run; None if it is not finished."""
+    path = folder / RESULT
+    try:
+        fields = json.loads(path.read_bytes())
+        version = fields.pop("format")
+        newer = version > FORMAT
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(path) from error
+    if newer:
+        raise WrongFolder(
+            f"{path} was written by a newer version of proxysynth (format {version}, this one "
+            f"reads {FORMAT}): upgrade proxysynth"
+        )
+    fields = {name: value for name, value in fields.items() if name in Result.__dataclass_fields__}
+    try:
+        return Result(**{**fields, "notes": tuple(fields["notes"])})
+    except (KeyError, TypeError) as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> TrainingFailed:
+    return TrainingFailed(f"{path} is damaged: delete it and rerun, which writes it again")
+
+
+def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
+    append_line(folder / METRICS, _line(line))
+
+
+def rewrite_metrics(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Keep the evaluations up to a checkpoint, and drop later ones."""
+    write_bytes(folder / METRICS, "".join(_line(line) + "\n" for line in lines).encode())
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The evaluations of a run, even while it is training; an incomplete last line is skipped."""
+    try:
+        data = (folder / METRICS).read_bytes()
+    except FileNotFoundError:
+        return []
+    return [parse_json(line, folder / METRICS) for line in data.split(b"\n")[:-1]]
+
+
+def _line(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, allow_nan=False)
+
+
+COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")
+"""The metrics that the verdict compares."""
+
+Metrics = Mapping[str, float]
+
+
+def made_worse(trained: Metrics, untrained: Metrics) -> tuple[str, ...]:
+    """The compared metrics that training lowered."""
+    return tuple(key for key in _both(trained, untrained) if trained[key] < untrained[key])
+
+
+def training_changed(trained: Metrics, untrained: Metrics, tested: str = "unseen classes") -> str:
+    """Trained against untrained.
+
+    Args:
+        tested: which classes the metrics are about, such as "unseen classes".
+    """
+    worse = made_worse(trained, untrained)
+    better = [key for key in _both(trained, untrained) if trained[key] > untrained[key]]
+
+    def changes(keys: list[str] | tuple[str, ...]) -> str:
+        return and_join(
+            f"{metric_name(key)} {_from_to(untrained[key], trained[key])}" for key in keys
+        )
+
+    if not worse and not better:
+        return f"Training changed nothing: the untrained backbone is as good on {tested}."
+    if not worse:
+        return f"On {tested}, training raised {changes(better)}."
+    if not better:
+        return (
+            f"Training made it worse on {tested}: it lowered {changes(worse)}, so the untrained "
+            "backbone is the better one; fewer epochs, a lower learning rate or more classes to "
+            "train on may help."
+        )
+    return (
+        f"Training made it partly worse on {tested}: it lowered {changes(worse)}, and raised "
+        f"{changes(better)}."
+    )
+
+
+def _both(trained: Metrics, untrained: Metrics) -> list[str]:
+    keys = [key for key in COMPARED if key in trained and key in untrained]
+    # Where 1 is not among the ks, P@1 is the same as Recall@1.
+    lacking = "recall@1" not in keys and "precision@1" in trained and "precision@1" in untrained
+    return ["precision@1", *keys] if lacking else keys
+
+
+def _from_to(before: float, after: float) -> str:
+    """from 95.8 to 96.1; with more digits where the two would look the same."""
+    digits = next((d for d in (1, 2) if percent(before, d) != percent(after, d)), 3)
+    return f"from {percent(before, digits)} to {percent(after, digits)}"

@@ -18,7 +18,7 @@ from PIL import Image
 
 from proxysynth.data.images import FORMATS, UnreadableImage, open_image
 from proxysynth.search.model import ImageEmbedder
-from proxysynth.training.load import Picture
+from proxysynth.training.inference import Picture
 
 from .guard import Limits, Refused
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from proxysynth.search.index import Hit, Index
 from proxysynth.search.index_file import IndexChanged
 from proxysynth.search.model import ImageEmbedder, ModelIdentity
-from proxysynth.training.load import Picture
+from proxysynth.training.inference import Picture
 from proxysynth.training.run_folder import find_run
 
 from .guard import Limits, Refused

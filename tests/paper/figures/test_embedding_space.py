@@ -20,7 +20,7 @@ from proxysynth.paper.figures.embedding_space import (
     the_run,
 )
 from proxysynth.paper.scale import SCALES
-from proxysynth.training.load import load
+from proxysynth.training.inference import load
 from proxysynth.training.loop import train
 
 SMOKE = SCALES["smoke"]

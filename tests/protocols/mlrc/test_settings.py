@@ -9,8 +9,7 @@ import pytest
 from protocol_transforms import MLRC
 from proxysynth.data import RandomResizedCrop
 from proxysynth.protocols.mlrc import SCALES, make_study, mlrc_run
-from proxysynth.training.run import Run
-from proxysynth.training.split import Split
+from proxysynth.training.run import Run, Split
 
 
 def test_the_papers_training(tmp_path):

@@ -43,7 +43,7 @@ from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import scale_notes
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
-from proxysynth.training.load import Trained
+from proxysynth.training.inference import Trained
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.retrieval import evaluate
-from proxysynth.training.load import load
+from proxysynth.training.inference import load
 from proxysynth.training.prepare import make_cache, open_splits, usable
 
 from .search import POLL_EVERY, Work, time_left, train_fold

@@ -16,12 +16,11 @@ import numpy as np
 
 from proxysynth.errors import NotFinite, TrainingFailed
 from proxysynth.formatting import count, duration
+from proxysynth.training.callbacks import Progress, Tick
 from proxysynth.training.loop import train
 from proxysynth.training.prepare import open_splits
-from proxysynth.training.progress import Progress, Tick
 from proxysynth.training.resources import Resources
-from proxysynth.training.run_folder import CHECKPOINT, make_folder
-from proxysynth.training.tensor_file import EMBEDDINGS, MODEL
+from proxysynth.training.run_folder import CHECKPOINT, EMBEDDINGS, MODEL, make_folder
 
 from .settings import Scale, Study
 from .spaces import Space

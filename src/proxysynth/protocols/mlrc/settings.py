@@ -20,8 +20,7 @@ from typing import Any
 
 from proxysynth.training.defaults import default_run
 from proxysynth.training.prepare import open_splits
-from proxysynth.training.run import KINDS, Run
-from proxysynth.training.split import Split
+from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import digest, encode, look_up, parse_field, parse_settings
 
 from .spaces import PROXY_LR, Space, build_loss, run_fields, space_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from proxysynth.errors import WrongFolder
 from proxysynth.files import UNFINISHED, write_json
 from proxysynth.provenance import provenance
-from proxysynth.training.progress import Progress, Silent
+from proxysynth.training.callbacks import Progress, Silent
 from proxysynth.training.resources import Resources
 from proxysynth.training.run_folder import make_folder
 from proxysynth.values import describe_differences

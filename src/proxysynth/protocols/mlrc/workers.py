@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proxysynth.errors import WrongFolder
-from proxysynth.training.lock import locked
+from proxysynth.files import locked
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage

@@ -10,9 +10,8 @@ from torch import nn
 
 import proxysynth as ps
 from batches import batch
-from proxysynth.training import rowwise
-from proxysynth.training.optimizer import load_optimizer, optimizer_tensors
-from proxysynth.training.rowwise import RowwiseAdam, SideBySide
+from proxysynth.training import optim
+from proxysynth.training.optim import RowwiseAdam, TwoOptimizers, load_optimizer, optimizer_tensors
 
 
 def by_loop(p, grads, lr, beta, eps, decay):
@@ -31,7 +30,7 @@ def by_loop(p, grads, lr, beta, eps, decay):
 @pytest.mark.parametrize("decay", [0.0, 0.03])
 @pytest.mark.parametrize("piece", [1, 7, 2**22])
 def test_it_does_what_the_formula_says(decay, piece, monkeypatch) -> None:
-    monkeypatch.setattr(rowwise, "PIECE", piece)
+    monkeypatch.setattr(optim, "PIECE", piece)
     p = nn.Parameter(torch.randn(5, 3, dtype=torch.float64))
     grads = [torch.randn(5, 3, dtype=torch.float64) * 10.0**-k for k in range(4)]
     expected, square = by_loop(p.detach(), grads, 0.1, 0.9, 1e-6, decay)
@@ -75,7 +74,7 @@ def test_it_learns() -> None:
 
 def test_beside_another_both_step_and_rates_reach_them() -> None:
     a, b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, 2))
-    both = SideBySide(
+    both = TwoOptimizers(
         torch.optim.SGD([{"params": [a], "lr": 1.0, "name": "net"}], momentum=0.9),
         RowwiseAdam([{"params": [b], "lr": 1.0, "name": "proxies"}], eps=0.0),
     )
@@ -97,9 +96,9 @@ def test_beside_another_both_step_and_rates_reach_them() -> None:
 
 def test_bad_input_is_one_sentence() -> None:
     p = nn.Parameter(torch.zeros(2, 2))
-    with pytest.raises(ValueError, match=r"beta must lie in 0\.\.1"):
+    with pytest.raises(ValueError, match="beta"):
         RowwiseAdam([p], beta=1.0)
-    with pytest.raises(ValueError, match="lr must be 0 or more, got -1"):
+    with pytest.raises(ValueError, match=r"lr .* got -1"):
         RowwiseAdam([p], lr=-1.0)
     p.grad = torch.zeros(2, 2).to_sparse()
     with pytest.raises(ValueError, match="expected a dense gradient"):
@@ -107,12 +106,12 @@ def test_bad_input_is_one_sentence() -> None:
 
 
 def test_its_memory_goes_through_a_checkpoint() -> None:
-    def learnt() -> tuple[list[nn.Parameter], SideBySide]:
+    def learnt() -> tuple[list[nn.Parameter], TwoOptimizers]:
         a, b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, 2))
         first = torch.optim.Adam([{"params": [a], "name": "net"}], fused=True)
-        return [a, b], SideBySide(first, RowwiseAdam([{"params": [b], "name": "proxies"}]))
+        return [a, b], TwoOptimizers(first, RowwiseAdam([{"params": [b], "name": "proxies"}]))
 
-    def step(parameters: list[nn.Parameter], optimizer: SideBySide, seed: int) -> None:
+    def step(parameters: list[nn.Parameter], optimizer: TwoOptimizers, seed: int) -> None:
         draw = torch.Generator().manual_seed(seed)
         for parameter in parameters:
             parameter.grad = torch.randn(parameter.shape, generator=draw)

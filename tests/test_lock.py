@@ -3,13 +3,13 @@ import sys
 
 import pytest
 
+from proxysynth.files import locked
 from proxysynth.training import TrainingFailed, WrongFolder
-from proxysynth.training.lock import locked
 
 HOLD = """
 import sys
 from pathlib import Path
-from proxysynth.training.lock import locked
+from proxysynth.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -20,7 +20,7 @@ def test_one_process_at_a_time(tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as other:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(WrongFolder, match=rf"process {other.pid}\) is training into"):
+        with pytest.raises(WrongFolder, match=rf"process {other.pid}\) is working in"):
             locked(tmp_path).__enter__()
         other.kill()
         other.wait()
@@ -41,7 +41,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("proxysynth.training.lock.os.open", refuse)
+    monkeypatch.setattr("proxysynth.files.FileLock.acquire", refuse)
     with pytest.raises(TrainingFailed, match="read-only file system") as caught:
         locked(tmp_path).__enter__()
     assert "nothing was changed" in str(caught.value)

@@ -1,0 +1,152 @@
+"""Tensors in safetensors files, which cannot run code: written piece by piece, read with a check.
+
+A safetensors file is the length of its header (8 bytes), the header (JSON: name, type, shape and
+place of each tensor), and the tensors' bytes one after the other. It is written in this order, so
+that neither the tensors nor the file need a second copy in memory, and the same tensors always
+give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors
+import torch
+from torch import Tensor
+
+from proxysynth.errors import TrainingFailed
+from proxysynth.files import UNFINISHED, CannotWrite, move_into_place
+
+PIECE = 1 << 22  # bytes written or read at a time, about
+
+TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+class Entry(NamedTuple):
+    """A tensor of the file: what it is, and its rows in pieces."""
+
+    name: str
+    dtype: torch.dtype
+    shape: Sequence[int]
+    pieces: Iterable[Tensor]
+
+
+def entry(name: str, tensor: Tensor) -> Entry:
+    """A tensor that is in memory."""
+    return Entry(name, tensor.dtype, tensor.shape, _pieces(tensor.detach()))
+
+
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor] | Iterable[Entry],
+    about: Mapping[str, Any] | None = None,
+) -> int:
+    """Replace a file by these tensors atomically; returns its CRC-32.
+
+    Args:
+        about: kept as JSON in the file's header.
+    """
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}")
+    try:
+        check = write_stream(unfinished, tensors, about or {})
+        move_into_place(unfinished, path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise CannotWrite(error.errno, error.strerror, str(path)) from error
+    return check
+
+
+def write_stream(
+    path: Path, tensors: Mapping[str, Tensor] | Iterable[Entry], about: Mapping[str, Any]
+) -> int:
+    """Write a file that nobody reads yet and push it to the disk; returns its CRC-32."""
+    if isinstance(tensors, Mapping):
+        tensors = [entry(name, tensor) for name, tensor in tensors.items()]
+    # Wide types first, so that each tensor is aligned.
+    ordered = sorted(tensors, key=lambda entry: -entry.dtype.itemsize)
+    check = 0
+    try:
+        with open(path, "wb") as out:
+            for data in _bytes(_header(ordered, about), ordered):
+                check = zlib.crc32(data, check)
+                out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError as error:
+        raise CannotWrite(error.errno, error.strerror, str(path)) from error
+    return check
+
+
+def read_tensors(path: Path, crc32: int | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a file that `write_tensors` wrote, and what it says about them.
+
+    Args:
+        crc32: of the file as it was written, where that is known.
+    """
+    try:
+        if crc32 is not None and checksum(path) != crc32:
+            raise ValueError("its checksum is not the one that was recorded")
+        with safetensors.safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, {name: json.loads(text) for name, text in about.items()}
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise TrainingFailed(
+            f"{path} is damaged or unreadable ({error}): put the original file back, or train the "
+            "run again in another folder"
+        ) from error
+
+
+def checksum(path: Path) -> int:
+    """CRC-32 of a file: about a second for each gigabyte."""
+    check = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(PIECE):
+            check = zlib.crc32(chunk, check)
+    return check
+
+
+def rows_per_piece(shape: Sequence[int], dtype: torch.dtype) -> int:
+    return max(1, PIECE // max(1, dtype.itemsize * torch.Size(shape[1:]).numel()))
+
+
+def _pieces(tensor: Tensor) -> Iterator[Tensor]:
+    if tensor.ndim == 0:
+        yield tensor
+    else:
+        yield from tensor.split(rows_per_piece(tensor.shape, tensor.dtype))
+
+
+def _header(entries: Sequence[Entry], about: Mapping[str, Any]) -> bytes:
+    header: dict[str, Any] = {
+        "__metadata__": {key: json.dumps(item) for key, item in about.items()}
+    }
+    start = 0
+    for name, dtype, shape, _ in entries:
+        end = start + dtype.itemsize * torch.Size(shape).numel()
+        header[name] = {"dtype": TYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return text + b" " * (-len(text) % 8)  # the tensors begin at a multiple of eight
+
+
+def _bytes(header: bytes, entries: Sequence[Entry]) -> Iterator[bytes]:
+    yield len(header).to_bytes(8, "little") + header
+    for _, dtype, _, pieces in entries:
+        for piece in pieces:
+            flat = piece.cpu().to(dtype).contiguous().reshape(-1)
+            yield flat.view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,123 @@
+"""What training reports while it runs: messages, progress bars, TensorBoard."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress as RichProgress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from proxysynth.formatting import printable
+
+Tick = Callable[[int, str], None]
+"""tick(images, note): so many more are done; the note is shown beside the bar."""
+
+
+class Progress(Protocol):
+    """What training reports to."""
+
+    def say(self, sentence: str) -> None: ...
+
+    def task(self, name: str, total: int, done: int = 0) -> AbstractContextManager[Tick]: ...
+
+
+class Silent:
+    """Reports nothing."""
+
+    def say(self, sentence: str) -> None:
+        pass
+
+    @contextmanager
+    def task(self, name: str, total: int, done: int = 0) -> Iterator[Tick]:
+        yield lambda images, note: None
+
+
+class Bars:
+    """Messages and bars on standard error; messages only if that is not a terminal."""
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        # No markup: a message may hold a path with brackets.
+        self._console = Console(file=file or sys.stderr, markup=False, highlight=False)
+
+    def say(self, sentence: str) -> None:
+        lines = [printable(line) for line in sentence.split("\n")]
+        self._console.print("\n".join(lines), soft_wrap=True)
+
+    @contextmanager
+    def task(self, name: str, total: int, done: int = 0) -> Iterator[Tick]:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _Rate(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[note]}"),
+        )
+        with RichProgress(
+            *columns,
+            console=self._console,
+            transient=True,
+            refresh_per_second=5,
+            disable=not self._console.is_terminal,
+        ) as bars:
+            bar = bars.add_task(name, total=total, completed=done, note="")
+            yield lambda images, note: bars.update(bar, advance=images, note=note)
+
+
+class _Rate(ProgressColumn):
+    """Recent images per second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:.0f}/s" if speed else "")
+
+
+def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping[str, Any]], None]:
+    """A function that writes each line of the metrics, or does nothing if not wanted.
+
+    Args:
+        step: where the run resumes; events of later steps are hidden.
+    """
+    if not wanted:
+        return lambda line: None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError(
+            "TensorBoard is not installed: pip install tensorboard, or leave it out; "
+            "metrics.jsonl has the same numbers"
+        ) from error
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+
+    def write(line: Mapping[str, Any]) -> None:
+        for name, value in _scalars(line).items():
+            writer.add_scalar(name, value, line["step"])
+        writer.flush()
+
+    return write
+
+
+def _scalars(line: Mapping[str, Any], part: str = "test") -> dict[str, float]:
+    """{"recall@1": .9, "validation": {...}} as {"test/recall@1": .9, "validation/...": ...}."""
+    scalars: dict[str, float] = {}
+    for name, value in line.items():
+        if isinstance(value, Mapping):
+            scalars |= _scalars(value, name)
+        elif name == "loss":
+            scalars["train/loss"] = value
+        elif name not in ("step", "queries", "queries_without_positive"):
+            scalars[f"{part}/{name}"] = value
+    return scalars

@@ -1,0 +1,342 @@
+"""Embedding images: with a network in training, and with a trained model from its folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeGuard, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from proxysynth.data import PIXELS, CenterCrop, Loader, in_order
+from proxysynth.data.images import open_shrunk
+from proxysynth.distributed.process_group import ALONE, Ranks
+from proxysynth.errors import TrainingFailed, WrongFolder
+from proxysynth.losses.functional import plain_loss
+from proxysynth.models.embedder import Embedder
+from proxysynth.retrieval import evaluate
+from proxysynth.tensor_files import read_tensors
+from proxysynth.training.checkpoint import Checkpoints, Damaged, part
+from proxysynth.training.prepare import make_network
+from proxysynth.training.resources import Resources
+from proxysynth.training.run import Run
+from proxysynth.training.run_folder import (
+    CHECKPOINT,
+    MODEL,
+    RUN,
+    Recorded,
+    Result,
+    read_result,
+    read_run,
+)
+
+BATCH = 128  # images
+
+KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 40)}
+"""The ks that the literature prints for a data set; (1, 2, 4, 8) for the others."""
+
+
+def usual_ks(data: str) -> tuple[int, ...]:
+    """The ks of Recall@k for a data set by its name or specification."""
+    return KS.get(data.partition(":")[0], (1, 2, 4, 8))
+
+
+def embed(
+    net: Embedder,
+    loader: Loader,
+    *,
+    features: bool = False,
+    tick: Callable[[int, str], None] | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """The embeddings (n, d) of a loader's images, float32 on the CPU, in the listing's order.
+
+    The network runs in evaluation mode; its mode is restored afterwards.
+
+    Args:
+        features: the backbone's pooled features instead, before the embedding layer.
+        tick: called with the number of images of each batch.
+        ranks: the processes that divide the batches among them.
+    """
+    first = next(net.parameters(), torch.zeros(()))  # a user's network may have none
+    function = net.features if features else net
+    plan = in_order(len(loader.listing), BATCH)
+    counts = [sum(map(len, plan[part])) for part in ranks.parts(len(plan))]
+    made, done = torch.empty(0, net.channels if features else net.dim), 0
+    mode = net.training
+    net.eval()
+    try:
+        with torch.inference_mode():
+            for batch in loader.batches(plan[ranks.part(len(plan))]):
+                x = function(batch.images.to(first.device, first.dtype, non_blocking=True)).float()
+                if not len(made):
+                    made = torch.empty(counts[ranks.rank], x.shape[1])
+                made[done : done + len(x)] = x.cpu()
+                done += len(x)
+                if tick is not None:
+                    tick(len(x), "")
+    finally:
+        net.train(mode)
+    if tick is not None:
+        tick(sum(counts) - done, "")  # what the other ranks did
+    return ranks.gather_uneven(made.clone(), counts)  # clone: not an inference tensor
+
+
+def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
+    """A function from embeddings (n, d) to the most likely of the seen classes, (n,)."""
+    plain, p = plain_loss(loss), proxies.detach().float().cpu()
+
+    def predict(x: Tensor) -> Tensor:
+        at_once = max(1, 2**24 // len(p))
+        parts = [plain.logits(plain.similarity(part, p)).argmax(1) for part in x.split(at_once)]
+        return torch.cat(parts)
+
+    return predict
+
+
+class EmbeddingsNotFinite(ValueError):
+    """Finite weights produced non-finite embeddings."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Embeddings of the test images and their metrics; `gallery` is None if the queries are it."""
+
+    query: Tensor
+    gallery: Tensor | None
+    metrics: dict[str, float]
+
+
+def measure(
+    net: Embedder,
+    query: Loader,
+    gallery: Loader | None = None,
+    *,
+    ks: tuple[int, ...] = (1, 2, 4, 8),
+    features: bool = False,
+    nmi: bool = False,
+    predict: Callable[[Tensor], Tensor] | None = None,
+    tick: Callable[[int, str], None] | None = None,
+    ranks: Ranks = ALONE,
+) -> Tested:
+    """Embed the queries (and the gallery) and measure: Recall@k, R-precision, MAP@R.
+
+    Args:
+        predict: classes of embeddings, to measure accuracy too; see `nearest_class`.
+        ranks: the processes that embed together; the first evaluates, and all get its metrics.
+    """
+    x = embed(net, query, features=features, tick=tick, ranks=ranks)
+    g = gy = None
+    if gallery is not None:
+        g, gy = embed(net, gallery, features=features, tick=tick, ranks=ranks), _labels(gallery)
+    if not all(bool(torch.isfinite(made).all()) for made in (x, g) if made is not None):
+        raise EmbeddingsNotFinite(
+            "embeddings must be finite, got NaN or infinity: check the weights"
+        )
+    metrics: dict[str, float] = {}
+    if ranks.first:
+        metrics = evaluate(x, _labels(query), gallery=g, gallery_labels=gy, ks=ks, nmi=nmi)
+        if predict is not None:
+            right = predict(x) == _labels(query)
+            metrics = {"accuracy": right.double().mean().item(), **metrics}
+    return Tested(x, g, ranks.broadcast(metrics))
+
+
+def _labels(loader: Loader) -> Tensor:
+    return torch.from_numpy(loader.listing.labels.copy())
+
+
+Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
+"""A file, a Pillow image, or a uint8 array (h, w) or (h, w, 3)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model.
+
+    Args:
+        folder: the run's folder.
+        recorded: the content of its `run.json`.
+        embedder: the network, in evaluation mode.
+        proxies: (c, d) or (c, k, d), in the order of `classes`.
+        epoch: the one that the weights are from.
+    """
+
+    folder: Path
+    recorded: Recorded
+    embedder: Embedder
+    proxies: Tensor
+    epoch: int
+
+    @property
+    def run(self) -> Run:
+        return self.recorded.run
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The seen classes."""
+        return self.recorded.classes
+
+    @property
+    def transform(self) -> CenterCrop:
+        """Resizes and crops an image as when the run was tested."""
+        return CenterCrop(self.recorded.short_side, self.recorded.image_size)
+
+    def embed(self, pictures: Picture | Iterable[Picture], workers: int | None = None) -> Tensor:
+        """Embeddings (n, d), float32 on the CPU, of files or images; one alone gives (1, d).
+
+        Args:
+            workers: threads that decode files; default: the number of processors.
+        """
+        alone = isinstance(pictures, (str, os.PathLike, Image.Image)) or _is_one(pictures)
+        several = cast(Iterable[Picture], [pictures] if alone else pictures)
+        device = self.proxies.device
+        made = [torch.empty(0, self.embedder.dim)]
+        with ThreadPoolExecutor(max(1, Resources(workers=workers).loader_workers)) as pool:
+            for chunk in _chunks(several):
+                numbers = np.stack(list(pool.map(self._numbers, chunk)))
+                images = torch.from_numpy(numbers).permute(0, 3, 1, 2).to(device)
+                with torch.inference_mode():
+                    made.append(self.embedder(images).float().cpu())
+        return torch.cat(made)
+
+    def _numbers(self, picture: Picture) -> NDArray[np.float32]:
+        """One image as the network takes it, (h, w, channels)."""
+        pixels = PIXELS[self.embedder.preprocess]
+        image = self._opened(picture)
+        if image.mode != pixels.mode:
+            image = image.convert(pixels.mode)
+        made = self.transform(image)
+        return pixels.normalize(made.reshape(*made.shape[:2], pixels.channels))
+
+    def _opened(self, picture: Picture) -> Image.Image:
+        # Reduced as the training's cache does it, so that an image has one embedding.
+        side = self.run.cache_side
+        side = self.recorded.short_side if side is None else side
+        if isinstance(picture, (str, os.PathLike, Image.Image)):
+            return open_shrunk(picture, side)
+        if _is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size:
+            return open_shrunk(Image.fromarray(picture), side)
+        got = type(picture).__name__
+        if isinstance(picture, np.ndarray):
+            got = f"{picture.dtype} {picture.shape}"
+        raise ValueError(
+            f"embed takes paths, Pillow images or uint8 arrays (h, w) or (h, w, 3), got {got}: "
+            "convert it"
+        )
+
+
+def load(
+    folder: str | os.PathLike[str],
+    device: str | None = None,
+    *,
+    backbone: str | None = None,
+    trust: bool = False,
+) -> Trained:
+    """The model of a run: of its reported epoch, or of its last checkpoint if it is not finished.
+
+    Args:
+        folder: the run's folder.
+        device: see `Resources`.
+        backbone: build the network with this backbone, such as "module:function". Default: the
+            one that `run.json` names, if that is not code.
+        trust: import and call the code that `run.json` names.
+    """
+    place = Path(folder).expanduser()
+    recorded = read_run(place)
+    run = recorded.run if backbone is None else replace(recorded.run, backbone=backbone)
+    require_trust(run.backbone, place / RUN, trust or backbone is not None)
+    tensors, epoch = _weights(place, recorded)
+    net = make_network(run, recorded.image_size, trained=True)
+    try:
+        net.load_state_dict(part(tensors, "net."))
+        proxies = tensors["proxies"]
+    except (RuntimeError, KeyError) as error:
+        raise TrainingFailed(
+            f"the weights in {place} do not fit the backbone {recorded.run.backbone}: it is not "
+            "the network that was trained"
+        ) from error
+    where = Resources(device=device).torch_device()
+    memory = torch.channels_last if recorded.run.channels_last else torch.contiguous_format
+    net = net.to(where, memory_format=memory).eval()  # type: ignore[call-overload]
+    return Trained(place, recorded, net, proxies.to(where), epoch)
+
+
+def require_trust(backbone: str, source: object, trusted: bool) -> None:
+    """Raise ValueError if a file names a backbone that is code, unless the user has asked for it.
+
+    A file from somebody else is data: opening it must not run anything.
+    """
+    module, colon, function = backbone.partition(":")
+    if colon and module != "timm" and not trusted:
+        raise ValueError(
+            f"{source} names the backbone {backbone}, which would import the module {module} and "
+            f"call {function}: if you trust that code, add --backbone {backbone} or --trust (in "
+            f"Python: backbone={backbone!r} or trust=True)"
+        )
+
+
+def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
+    """The tensors of a run and their epoch; a damaged model is replaced by its checkpoint."""
+    path, checkpoints = folder / MODEL, Checkpoints(folder / CHECKPOINT)
+    if path.exists():
+        result = read_result(folder)
+        try:
+            tensors, about = read_tensors(path, None if result is None else result.model_crc32)
+        except TrainingFailed:
+            if result is None or (found := _from_checkpoint(checkpoints, result)) is None:
+                raise
+            tensors, about = found
+            warnings.warn(f"{path} is damaged: using the run's checkpoint instead", stacklevel=3)
+        if not isinstance(about.get("epoch"), int):
+            raise TrainingFailed(
+                f"{path} does not name its epoch, so it is not the file that was trained here: "
+                "restore the original"
+            )
+        return tensors, about["epoch"]
+    loaded = checkpoints.load(recorded.identity)
+    if loaded is None:
+        raise TrainingFailed(
+            f"{folder} has no weights yet: train it further, the first checkpoint is written after "
+            "the first epoch"
+        )
+    return loaded.tensors, loaded.state.epoch
+
+
+def _from_checkpoint(
+    checkpoints: Checkpoints, result: Result
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The weights of the reported epoch from an intact checkpoint, if there is one."""
+    for step in reversed(checkpoints.steps()):
+        with contextlib.suppress(Damaged, WrongFolder):
+            loaded = checkpoints.read(step, result.run)
+            if loaded.state.epoch == result.epoch and loaded.state.batch == 0:
+                return loaded.tensors, {"epoch": result.epoch}
+    return None
+
+
+def _is_one(item: Any) -> TypeGuard[NDArray[np.uint8]]:
+    """Whether an array is one image (perhaps with an unsupported number of channels)."""
+    return isinstance(item, np.ndarray) and item.dtype == np.uint8 and (
+        item.ndim == 2 or (item.ndim == 3 and item.shape[2] in (1, 3, 4))
+    )  # fmt: skip
+
+
+def _chunks(pictures: Iterable[Picture]) -> Iterator[Sequence[Picture]]:
+    chunk: list[Picture] = []
+    for picture in pictures:
+        chunk.append(picture)
+        if len(chunk) == BATCH:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,233 @@
+"""Optimizers, learning-rate schedules and mixed precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from proxysynth.models.embedder import Embedder
+from proxysynth.training.run import Run
+
+RISE = 0.3  # share of the training in which one_cycle rises
+START, END = 1 / 25, 1e-4  # where one_cycle starts and ends
+PIECE = 2**22  # numbers that RowwiseAdam updates at a time, so that its memory is bounded
+
+
+def rate_factor(run: Run, step: int, steps_per_epoch: int) -> float:
+    """The factor of every learning rate in a step, counted from 0.
+
+    constant   1
+    step       decay^(how many of decay_epochs are over)
+    cosine     (1 + cos(pi t)) / 2                       t = share of all steps that are done
+    one_cycle  rises to 1 over the first 30 %, then falls as a cosine     [Smith and Topin, 2019]
+
+    A pure function: there is nothing to save and nothing to resume.
+    """
+    t = step / (run.epochs * steps_per_epoch)
+    if run.schedule == "step":
+        return run.decay ** sum(step >= epoch * steps_per_epoch for epoch in run.decay_epochs)
+    if run.schedule == "cosine":
+        return _cosine(1.0, 0.0, t)
+    if run.schedule == "one_cycle":
+        if t < RISE:
+            return _cosine(START, 1.0, t / RISE)
+        return _cosine(1.0, END, (t - RISE) / (1 - RISE))
+    return 1.0
+
+
+def _cosine(start: float, end: float, t: float) -> float:
+    """From start to end along half a wave, as t goes from 0 to 1."""
+    return end + (start - end) * (1 + math.cos(math.pi * t)) / 2
+
+
+def mixed_type(run: Run, device: torch.device) -> torch.dtype | None:
+    """The type of matrix products in training; None for plain float32.
+
+    "auto" depends on the device: bfloat16 on a GPU that supports it, float16 on an older one,
+    float32 elsewhere, where nothing would be gained.
+    """
+    if run.precision == "bfloat16":
+        return torch.bfloat16
+    if run.precision == "auto" and device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    return None
+
+
+def autocast(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+
+
+def gradient_scaler(device: torch.device, dtype: torch.dtype | None) -> torch.amp.GradScaler:
+    """A scaler for float16, whose small gradients would underflow; disabled for other types."""
+    return torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
+
+
+class RowwiseAdam(torch.optim.Optimizer):
+    """Adam with one second moment for each row (first index) of a parameter, and no first moment.
+
+        v <- b v + (1 - b) g . g / d          p <- p - lr g / (sqrt(v / (1 - b^t)) + eps)
+
+    For very many proxies: Adam keeps two more numbers for every number it learns, although most of
+    a million proxies see no more than the tail of a softmax in a step. This keeps one number for
+    each row. What it gives up: a step follows the last gradient alone, and all numbers of a row
+    share one rate.
+
+    Args:
+        params: parameters or groups of them, as for torch's optimizers.
+        lr: learning rate.
+        beta: b above, the decay of the second moments.
+        eps: added to their square roots.
+        weight_decay: times the parameter, added to its gradient, as in Adam.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        beta: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        if not 0 <= beta < 1:
+            raise ValueError(f"RowwiseAdam: beta must be in [0, 1), got {beta!r}")
+        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+            if not value >= 0:
+                raise ValueError(f"RowwiseAdam: {name} must be >= 0, got {value!r}")
+        super().__init__(params, {"lr": lr, "beta": beta, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update of every parameter that has a gradient."""
+        value = None
+        if closure is not None:
+            with torch.enable_grad():
+                value = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._update(p, p.grad, group)
+        return value
+
+    def _update(self, p: nn.Parameter, grad: Tensor, group: dict[str, Any]) -> None:
+        if grad.is_sparse:
+            raise ValueError("RowwiseAdam: expected a dense gradient, got a sparse one")
+        state = self.state[p]
+        if not state:
+            kind = torch.float64 if p.dtype == torch.float64 else torch.float32
+            state["step"] = torch.zeros(())
+            state["square"] = torch.zeros(len(p), dtype=kind, device=p.device)
+        state["step"] += 1
+        square = state["square"] = state["square"].to(p.device)  # loaded on the CPU
+        beta, correction = group["beta"], 1 - group["beta"] ** float(state["step"])
+        p, grad = p.view(len(p), -1), grad.reshape(len(p), -1)  # type: ignore[assignment]
+        rows = max(1, PIECE // max(1, p.shape[1]))
+        for p_b, g_b, v in zip(p.split(rows), grad.split(rows), square.split(rows), strict=True):
+            if group["weight_decay"]:
+                g_b = g_b.add(p_b, alpha=group["weight_decay"])
+            length = torch.linalg.vector_norm(g_b, dim=1, dtype=v.dtype)
+            v.lerp_(length.square_().div_(p.shape[1]), 1 - beta)
+            rate = (v / correction).sqrt_().add_(group["eps"]).reciprocal_().mul_(-group["lr"])
+            p_b.addcmul_(g_b, rate[:, None].to(p.dtype))
+
+
+class TwoOptimizers:
+    """Two optimizers of different parameters, used as one.
+
+    `param_groups` are the groups of both, and `state` is one mapping for both.
+    """
+
+    def __init__(self, first: torch.optim.Optimizer, second: torch.optim.Optimizer) -> None:
+        self.optimizers = first, second
+        self.param_groups = [*first.param_groups, *second.param_groups]
+        first.state.update(second.state)
+        self.state = second.state = first.state
+
+    def step(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none)
+
+
+AnyOptimizer = torch.optim.Optimizer | TwoOptimizers
+
+
+def make_optimizer(run: Run, net: Embedder, proxies: nn.Parameter) -> AnyOptimizer:
+    """One group each for the backbone, the embedding layer and the proxies.
+
+    A group keeps its own learning rate as "base_lr", which the schedule multiplies.
+    """
+    parts = {
+        "backbone": (list(net.backbone.parameters()), run.lr),
+        "embedding": (list(net.embedding.parameters()), run.embedding_lr or run.lr),
+        "proxies": ([proxies], run.proxy_lr),
+    }
+    groups = [
+        {"params": params, "lr": lr, "base_lr": lr, "name": name}
+        for name, (params, lr) in parts.items()
+    ]
+    if run.proxy_optimizer == "rowwise":
+        own = RowwiseAdam([groups.pop()], eps=run.eps, weight_decay=run.weight_decay)
+        return TwoOptimizers(_optimizer(run, groups, proxies.device), own)
+    return _optimizer(run, groups, proxies.device)
+
+
+def _optimizer(
+    run: Run, groups: list[dict[str, Any]], device: torch.device
+) -> torch.optim.Optimizer:
+    decay = run.weight_decay
+    # One kernel for all tensors of a group: small networks spend most of a step here otherwise.
+    fused = device.type in ("cpu", "cuda")
+    if run.optimizer == "adam":
+        return torch.optim.Adam(groups, eps=run.eps, weight_decay=decay, fused=fused)
+    if run.optimizer == "adamw":
+        return torch.optim.AdamW(groups, eps=run.eps, weight_decay=decay, fused=fused)
+    if run.optimizer == "rmsprop":
+        return torch.optim.RMSprop(groups, eps=run.eps, weight_decay=decay, momentum=run.momentum)
+    return torch.optim.SGD(groups, weight_decay=decay, momentum=run.momentum, fused=fused)
+
+
+def set_rates(optimizer: AnyOptimizer, factor: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = factor * group["base_lr"]
+
+
+def optimizer_tensors(optimizer: AnyOptimizer) -> dict[str, Tensor]:
+    """The optimizer's state: "group.number.name" -> tensor."""
+    return {
+        f"{group['name']}.{i}.{name}": value
+        for group in optimizer.param_groups
+        for i, parameter in enumerate(group["params"])
+        for name, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)  # SGD has None before its first step
+    }
+
+
+def load_optimizer(optimizer: AnyOptimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Load the state that `optimizer_tensors` returned."""
+    for group in optimizer.param_groups:
+        for i, parameter in enumerate(group["params"]):
+            start = f"{group['name']}.{i}."
+            state: dict[str, Any] = {
+                key.removeprefix(start): _like(value, parameter, bool(group.get("fused")))
+                for key, value in tensors.items()
+                if key.startswith(start)
+            }
+            if state:
+                optimizer.state[parameter] = state
+
+
+def _like(value: Tensor, parameter: nn.Parameter, fused: bool) -> Tensor:
+    """The value in the parameter's memory format: another order in memory is summed in another
+    order, and rounds differently."""
+    if value.shape == parameter.shape:
+        return torch.empty_like(parameter, requires_grad=False).copy_(value)
+    # The count of steps stays on the CPU, unless a kernel on the device reads it.
+    return value.to(parameter.device if fused else "cpu", copy=True)
