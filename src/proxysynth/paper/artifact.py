@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
     from proxysynth.paper.scale import Scale
     from proxysynth.paper.store import Store
-<<<<<<< HEAD
     from proxysynth.protocols.mlrc import Study
-    from proxysynth.training.run_folder import Result
-=======
->>>>>>> 7d6fa32 (training/ in twelve modules; files, tensor files, memory and errors at the bottom; malloc settings belong to the command line)
     from proxysynth.training.run import Run
     from proxysynth.training.run_folder import Result
 

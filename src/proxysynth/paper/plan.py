@@ -22,16 +22,11 @@ from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.protocols.mlrc import Study, run_study
 from proxysynth.report.settings import changed, method, rows
-<<<<<<< HEAD
 from proxysynth.report.study import write_study
 from proxysynth.report.terminal import NestedBars
+from proxysynth.training.callbacks import Progress, Tick
 from proxysynth.training.loop import train
 from proxysynth.training.prepare import make_network
-from proxysynth.training.callbacks import Progress, Tick
-=======
-from proxysynth.training.callbacks import Progress, Tick
-from proxysynth.training.loop import train
->>>>>>> 7d6fa32 (training/ in twelve modules; files, tensor files, memory and errors at the bottom; malloc settings belong to the command line)
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import find_run
