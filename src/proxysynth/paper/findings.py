@@ -84,7 +84,7 @@ def _map(tables: Tables) -> str:
         cells += _cells(tables, f"table{letter}", places)
     if not cells:
         return ""
-    return f"In MAP@R, which looks further than the nearest neighbor, it is {_summary(cells)}."
+    return f"In MAP@R, which counts all neighbors of the class, the change is {_summary(cells)}."
 
 
 def _mlrc(tables: Tables) -> str:

@@ -1,0 +1,177 @@
+"""Renders results/paper_small again from its CSV files: tables, claims and the page.
+
+The numbers are those of the CSV files, the notes and figures those that the program wrote beside
+them, so that wording and verdicts can change without the models that were trained.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from proxysynth.files import write_bytes
+from proxysynth.paper.artifact import Cell, ContactSheet, Row, Table
+from proxysynth.paper.artifacts import TITLES, load_artifacts
+from proxysynth.paper.book import CLAIMS_FILE, PAGE, Entry, claims_markdown, render_page
+from proxysynth.paper.claims import CLAIMS, check
+from proxysynth.paper.figures.logits import diagonals
+from proxysynth.paper.figures.style import figure_table
+from proxysynth.paper.figures.toy import BETWEEN, METHODS
+from proxysynth.paper.render import (
+    data_uri,
+    section,
+    table_latex,
+    table_markdown,
+    templates,
+)
+from proxysynth.paper.scale import SCALES
+from proxysynth.paper.store import Store
+
+FOLDER = Path(__file__).parents[1] / "results" / "paper_small"
+SCALE = SCALES["small"]
+ABOUT = ("scale", "seeds", "date", "commit", "proxysynth", "torch", "python", "machine")
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with open(FOLDER / f"{name}.csv", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def notes(name: str) -> tuple[str, ...]:
+    lines = (FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    return tuple(line.removeprefix("- ") for line in lines if line.startswith("- "))
+
+
+def baseline_of(name: str, i: int, j: int, table: Table) -> tuple[int, int] | None:
+    """The row and column that a cell is compared with."""
+    label = table.rows[i].labels[0]
+    if name == "table3":
+        return (i, 0) if j == 1 else None
+    if name == "tableB":
+        return (i, j - 1) if j % 2 else None
+    if name in ("table1", "table5", "tableD"):
+        return (0, j) if i else None
+    method = next((text for text in table.rows[i].labels if text.startswith("PS + ")), "")
+    return (i - 1, j) if method or label.startswith("PS + ") else None
+
+
+def filled(name: str, empty: Table) -> Table:
+    """A table with the numbers of its CSV file."""
+    values = iter(rows(name))
+    cells: list[list[Cell]] = []
+    ran = [""] * len(empty.columns)
+    for row in empty.rows:
+        cells.append([])
+        for j, cell in enumerate(row.cells):
+            line = next(values)
+            assert line["row"] == " | ".join(row.labels), (name, line["row"], row.labels)
+            ours = tuple(map(float, line["values"].split()))
+            cells[-1].append(replace(cell, ours=ours, chosen=line["chosen"] == "yes"))
+            ran[j] = ran[j] or line["ran_on"]
+    plain = [tuple(map(float, r["values"].split())) for r in rows("table1")[:2]]
+    for i, row_cells in enumerate(cells):
+        for j, cell in enumerate(row_cells):
+            place = baseline_of(name, i, j, empty)
+            base = cells[place[0]][place[1]].ours if place else ()
+            row_cells[j] = replace(cell, baseline=plain[j] if name == "table2" else base)
+    return replace(
+        empty,
+        columns=tuple(replace(c, ours=on) for c, on in zip(empty.columns, ran, strict=True)),
+        rows=tuple(Row(r.labels, tuple(c)) for r, c in zip(empty.rows, cells, strict=True)),
+        notes=notes(name),
+    )
+
+
+def diagonals_of_figure_4() -> dict[str, float]:
+    """Of the seed that the figure shows."""
+    cosines = {
+        (row["method"], int(row["row"]), int(row["column"])): float(row["cosine"])
+        for row in rows("figure4")
+    }
+    c = 1 + max(row for method, row, _ in cosines if method == METHODS[0])
+    plain = np.array([[cosines[METHODS[0], i, j] for j in range(c)] for i in range(c)])
+    mixed = np.array([[cosines[METHODS[1], i, j] for j in range(2 * c)] for i in range(2 * c)])
+    return {"D0": float(np.diagonal(plain).mean()), **diagonals(mixed)}
+
+
+def numbers_of_figures() -> Iterator[tuple[str, Table]]:
+    """What claims read of the figures."""
+    means = [row for row in rows("figure2") if row["what"] == "mean confidence"]
+    toy = {
+        method: {
+            space: tuple(
+                float(row["value"])
+                for row in means
+                if (row["method"], row["space"]) == (method, space)
+            )
+            for space in BETWEEN
+        }
+        for method in METHODS
+    }
+    yield "figure2", figure_table("Figure 2", "method", BETWEEN, toy, METHODS[0], digits=3)
+    found = {name: {"mean": (value,)} for name, value in diagonals_of_figure_4().items()}
+    yield "figure4", figure_table("Figure 4", "diagonal", {"mean": ""}, found, digits=2)
+    grid: dict[str, dict[str, tuple[float, ...]]] = {}
+    for row in rows("figureA"):
+        if row["metric"] == "recall@1":
+            alpha, mu = f"{float(row['alpha']):g}", f"{float(row['mu']):g}"
+            grid.setdefault(alpha, {})[mu] = tuple(map(float, row["values"].split()))
+    columns = {mu: f"mu {mu}" for mu in next(iter(grid.values()))}
+    yield "figureA", figure_table("Figure A", "alpha", columns, grid)
+    shown: dict[str, dict[str, tuple[float, ...]]] = {}
+    for part, kind in (("seen", "train"), ("unseen", "test")):
+        labels = [
+            row["label"]
+            for row in rows("figureC")
+            if (row["kind"], row["panel"]) == (kind, "seen and unseen")
+        ]
+        sizes = [labels.count(label) for label in set(labels)]
+        counts = {"classes": len(sizes), "least": min(sizes), "most": max(sizes)}
+        shown[part] = {name: (float(count),) for name, count in counts.items()}
+    yield "figureC", figure_table("Figure C", "classes", dict.fromkeys(shown["seen"], ""), shown)
+
+
+def figure_section(name: str) -> str:
+    """A figure as it was drawn, from its files."""
+    lines = (FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    title = lines[0].removeprefix("# ")
+    figure: dict[str, Any] = {"title": title, "caption": lines[4], "notes": notes(name)}
+    image = data_uri((FOLDER / f"{name}.png").read_bytes())
+    return templates().get_template("section.html").render(
+        name=name, table=None, figure=figure, image=image
+    )  # fmt: skip
+
+
+def main() -> None:
+    nothing = Store(FOLDER / "none", read_only=True)
+    tables, entries = {}, []
+    for name, artifact in load_artifacts().items():
+        if name.startswith("figure"):
+            entries.append(Entry(name, f"Figure {name[6:]}", Markup(figure_section(name))))
+            continue
+        empty = artifact.make(SCALE, nothing)
+        assert isinstance(empty, Table)
+        tables[name] = table = filled(name, empty)
+        if name == "table3":
+            png = (FOLDER / "table3.png").read_bytes()
+            table = replace(table, sheet=ContactSheet(png, "Test images in each deformation."))
+        write_bytes(FOLDER / f"{name}.md", table_markdown(table, name).encode())
+        write_bytes(FOLDER / f"{name}.tex", table_latex(table).encode())
+        entries.append(Entry(name, table.title, Markup(section(name, table))))
+    tables |= dict(numbers_of_figures())
+    checked = check(CLAIMS, tables)
+    about = {key: rows("table1")[0][key] for key in ABOUT}
+    entries.sort(key=lambda one: list(TITLES).index(one.name))
+    page = render_page(entries, tables, checked, [], SCALE, nothing, about)
+    write_bytes(FOLDER / PAGE, page.encode())
+    write_bytes(FOLDER / CLAIMS_FILE, claims_markdown(checked).encode())
+
+
+if __name__ == "__main__":
+    main()
