@@ -76,6 +76,49 @@ def test_new_classes_keep_old_proxies_and_the_optimizers_state(kind) -> None:
     assert head.num_classes == 5
 
 
+def test_new_classes_while_an_earlier_loss_is_alive() -> None:
+    for dtype in (torch.float32, torch.float64):
+        head = ps.ProxyHead(ps.NormSoftmax(), 5, 8).to(dtype)
+        x = torch.randn(6, 8, dtype=dtype)
+        earlier = head(x, torch.arange(6) % 5)
+        earlier.backward(retain_graph=True)
+        head.add_classes(2)
+        assert head.proxies.dtype == dtype
+        head(x, torch.arange(6)).backward()
+        assert head.proxies.grad.shape == (7, 8)
+        assert earlier.isfinite()
+
+
+def test_new_classes_reach_optimizers_that_were_not_named() -> None:
+    head = ps.ProxyHead(ps.NormSoftmax(), 3, 8)
+    optimizers = [torch.optim.Adam(head.parameters()), torch.optim.SGD(head.parameters(), 0.1, 0.9)]
+    for classes in (3, 5):
+        head(torch.randn(6, 8), torch.arange(6) % classes).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        if classes == 3:
+            head.add_classes(2)
+    assert optimizers[0].state[head.proxies]["exp_avg"].shape == (5, 8)
+
+
+def test_an_optimizer_whose_state_cannot_grow_is_refused_before_anything_changes() -> None:
+    head = ps.ProxyHead(ps.NormSoftmax(), dim=8, classes=["a", "b", "c"])
+    optimizer = torch.optim.Adafactor(head.parameters())
+    x, y = torch.randn(6, 8), torch.arange(6) % 3
+    head(x, y).backward()
+    optimizer.step()
+    with pytest.raises(ValueError, match=r"Adafactor.*row_var"):
+        head.add_classes(["d"])
+    assert head.classes == ["a", "b", "c"]
+    head(x, y).backward()
+    optimizer.step()
+    optimizer.state.pop(head.proxies)
+    head.add_classes(["d"])
+    optimizer.zero_grad()
+    head(x, torch.arange(6) % 4).backward()
+    optimizer.step()
+
+
 def test_sub_proxies_grow_too() -> None:
     head = ps.ProxyHead(ps.SoftTriple(k=2), num_classes=3, dim=4)
     head.add_classes(2)
@@ -95,6 +138,64 @@ def test_the_state_dict_says_what_was_trained(tmp_path) -> None:
     wrong = ps.ProxyHead(ps.NormSoftmax(), num_classes=2, dim=4)
     with pytest.warns(UserWarning, match="trained with .*ArcFace.*now used with .*NormSoftmax"):
         wrong.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
+
+
+def test_a_state_dict_of_other_classes_is_refused() -> None:
+    state = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["ant", "bee"]).state_dict()
+    for classes in (["bee", "ant"], ["ant", "cat"]):
+        head = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=classes)
+        with pytest.raises(ValueError, match="class .* is .* there"):
+            head.load_state_dict(state)
+        assert head.classes == classes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        head = ps.ProxyHead(ps.ProxySynthesis(ps.NormSoftmax()), dim=4, classes=["ant", "bee"])
+        head.load_state_dict(state)
+
+
+@pytest.mark.parametrize("garbage", [b"{", b"\xff\xfe", b"[]", b"{}"])
+def test_garbage_instead_of_the_extra_state_is_named(garbage: bytes) -> None:
+    head = ps.ProxyHead(ps.NormSoftmax(), 2, 4)
+    extra = torch.tensor(list(garbage), dtype=torch.uint8)
+    with pytest.raises(ValueError, match="_extra_state"):
+        head.load_state_dict({**head.state_dict(), "_extra_state": extra})
+
+
+def test_torch_func_over_the_head() -> None:
+    head = ps.ProxyHead(ps.ProxySynthesis(ps.NormSoftmax()), 5, 4)
+    x, y = torch.randn(7, 4), torch.arange(7) % 5
+    parameters = dict(head.named_parameters())
+
+    def loss(parameters, x):
+        torch.manual_seed(0)
+        return torch.func.functional_call(head, parameters, (x, y))
+
+    found = torch.func.grad(loss)({k: v.detach() for k, v in parameters.items()}, x)
+    expected = torch.autograd.grad(loss(parameters, x), head.proxies)[0]
+    torch.testing.assert_close(found["proxies"], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_process_group_without_data_parallel_is_warned_of(monkeypatch) -> None:
+    x, y = torch.randn(6, 4), torch.arange(6) % 3
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    head = ps.ProxyHead(ps.NormSoftmax(), 3, 4)
+    with pytest.warns(UserWarning, match="DistributedDataParallel"):
+        head(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        head(x, y)  # once is enough
+        ps.ProxyHead(ps.NormSoftmax(), 3, 4).eval()(x, y)
+
+        class DistributedDataParallel(torch.nn.Module):
+            def __init__(self, module) -> None:
+                super().__init__()
+                self.module = module
+
+            def forward(self, *args):
+                return self.module(*args)
+
+        DistributedDataParallel(ps.ProxyHead(ps.NormSoftmax(), 3, 4))(x, y)
 
 
 def dots(x, y, p):
@@ -145,7 +246,7 @@ def test_neither_a_class_nor_a_name_is_a_loss(loss: object, came: str) -> None:
 def test_bad_heads_get_one_sentence() -> None:
     with pytest.raises(ValueError, match="needs num_classes"):
         ps.ProxyHead(ps.NormSoftmax())
-    with pytest.raises(ValueError, match="whole numbers from 1 on, got num_classes=3, dim=4.0"):
+    with pytest.raises(ValueError, match="num_classes=3, dim=4.0"):
         ps.ProxyHead(ps.NormSoftmax(), 3, 4.0)
     with pytest.raises(ValueError, match="num_classes=3, but 2 names"):
         ps.ProxyHead(ps.NormSoftmax(), 3, 4, classes=["a", "b"])

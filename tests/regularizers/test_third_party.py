@@ -241,3 +241,42 @@ def test_other_misfits_get_one_sentence() -> None:
 
     with pytest.raises(ValueError, match="use a module without a bias"):
         ps.synthesize_over(Biased(), normalize=False)(x, y)
+
+
+def test_what_belongs_to_the_originals_alone_is_refused() -> None:
+    from pytorch_metric_learning.miners import MultiSimilarityMiner
+
+    x, y, _ = batch(ps.NormSoftmax(), n=9, c=C, d=D, dtype=torch.float32)
+    criterion = ps.synthesize_over(MODULES["ProxyAnchorLoss"]())
+    pairs = MultiSimilarityMiner()(x, y)
+    with pytest.raises(ValueError, match="ProxyAnchorLoss.*argument 3"):
+        criterion(x, y, pairs)
+    with pytest.raises(ValueError, match="indices_tuple"):
+        criterion(x, y, indices_tuple=pairs)
+    assert criterion(x, y, None).isfinite()
+    assert criterion(x, y, indices_tuple=None).isfinite()
+    assert criterion.eval()(x, y, pairs).isfinite()
+
+
+def test_modules_that_hold_other_losses_are_refused_by_name() -> None:
+    proxy, pair = MODULES["ProxyAnchorLoss"](), theirs.TripletMarginLoss()
+    with pytest.raises(ValueError, match="MultipleLosses"):
+        ps.synthesize_over(theirs.MultipleLosses([proxy, pair]))
+    x, y, _ = batch(ps.NormSoftmax(), n=9, c=C, d=D, dtype=torch.float32)
+    assert theirs.MultipleLosses([ps.synthesize_over(proxy), pair])(x, y).isfinite()
+
+
+def test_a_regularizer_made_for_the_original_classes_is_refused_by_name() -> None:
+    from pytorch_metric_learning.regularizers import SparseCentersRegularizer
+
+    module = theirs.SoftTripleLoss(
+        **SIZE, centers_per_class=3, weight_regularizer=SparseCentersRegularizer(C, 3)
+    )
+    x, y, _ = batch(ps.NormSoftmax(), n=9, c=C, d=D, dtype=torch.float32)
+    with pytest.raises(ValueError, match="SparseCentersRegularizer"):
+        ps.synthesize_over(module)(x, y)
+
+
+def test_a_module_with_its_own_proxies_is_sent_to_synthesize_over() -> None:
+    with pytest.raises(ValueError, match="ArcFaceLoss.*synthesize_over"):
+        ps.ProxySynthesis(MODULES["ArcFaceLoss"]())

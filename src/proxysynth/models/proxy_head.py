@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
 import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from proxysynth.interfaces import Loss
 from proxysynth.losses.functional import as_number, check_loss, has_subproxies, plain_loss
 from proxysynth.values import encode
+
+DATA_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
 class ProxyHead(nn.Module):
@@ -27,14 +32,18 @@ class ProxyHead(nn.Module):
             {"params": criterion.parameters(), "lr": 1e-2},
         ])
 
-    A regulariser works in training mode only; in evaluation mode the plain loss is computed.
+    A regularizer works in training mode only; in evaluation mode the plain loss is computed.
+
+    With several processes, wrap the head in DistributedDataParallel, or average `proxies.grad` over
+    the processes before each step: otherwise each process trains proxies of its own. To compute the
+    loss over the batch of all processes, see `proxysynth.distributed.gather_with_gradient`.
 
     Args:
-        loss: a loss, a regulariser that holds one, or any `(x, y, p) -> scalar`.
+        loss: a loss, a regularizer that holds one, or any `(x, y, p) -> scalar`.
         num_classes: how many classes; or, as `classes`, their names.
         dim: dimensions of the embeddings.
         classes: the classes' names, kept in the state dict.
-        generator: for the initialisation, uniform in +-1/sqrt(dim) as in the paper's code.
+        generator: for the initialization, uniform in +-1/sqrt(dim) as in the paper's code.
     """
 
     def __init__(
@@ -52,7 +61,7 @@ class ProxyHead(nn.Module):
         c, d = as_number(num_classes), as_number(dim)
         if not (isinstance(c, int) and isinstance(d, int) and c >= 1 and d >= 1):
             raise ValueError(
-                "ProxyHead needs num_classes (or classes) and dim as whole numbers from 1 on, got "
+                "ProxyHead needs num_classes (or classes) and dim as integers >= 1, got "
                 f"num_classes={num_classes!r}, dim={dim!r}"
             )
         if classes is not None and len(classes) != c:
@@ -62,13 +71,16 @@ class ProxyHead(nn.Module):
         self.plain = plain
         self._takes_generator = {True: _takes_generator(loss), False: _takes_generator(plain)}
         self.classes = _distinct([str(name) for name in classes]) if classes is not None else None
-        self.trained_with = _told(loss)
+        self.trained_with = _describe(loss)
+        self._gradients_are_shared: bool | None = None  # not known before the first steps
         self._k = plain.k if has_subproxies(plain) else None
         self.proxies = nn.Parameter(self._fresh(c, d, generator))
 
     def forward(
         self, embeddings: Tensor, labels: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
+        if self.training:
+            self._warn_if_processes_drift_apart()
         loss = self.loss if self.training else self.plain
         if generator is None or not self._takes_generator[self.training]:
             return loss(embeddings, labels, self.proxies)
@@ -78,7 +90,7 @@ class ProxyHead(nn.Module):
         """Scores (n, c) without a margin; their softmax is the classes' probability."""
         if not hasattr(self.plain, "logits"):
             raise TypeError(
-                f"{self.plain!r} has no scores of classes: give ProxyHead a loss of ours"
+                f"{self.plain!r} has no scores of classes: give ProxyHead a loss of this package"
             )
         return self.plain.logits(self.plain.similarity(embeddings, self.proxies))
 
@@ -98,32 +110,42 @@ class ProxyHead(nn.Module):
         optimizer: torch.optim.Optimizer | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        """New classes behind the old ones, whose proxies and optimizer state stay as they are.
+        """Append new classes; the proxies and optimizer state of the old ones stay as they are.
+
+        Every optimizer that trains the proxies has its state enlarged with zeros. One whose state
+        cannot be enlarged is refused before anything changes. Call this between steps: a loss that
+        was computed before can no longer be differentiated.
 
         Args:
             names: the new classes' names, or how many there are if the head keeps no names.
-            optimizer: the one that trains the proxies: its state is enlarged with zeros.
+            optimizer: one more optimizer to look at; those alive in this process are found.
         """
         number = as_number(names)
         names = number if isinstance(number, int) else names
         if isinstance(names, int) != (self.classes is None) or isinstance(number, float):
-            whole = "no names: give a whole number of classes"
-            kept = "names" if self.classes is not None else whole
+            kept = "names" if self.classes is not None else "no names: give a number of classes"
             raise ValueError(f"add_classes got {names!r}, but this head keeps {kept}")
         count = names if isinstance(names, int) else len(names)
         if count < 1:
             raise ValueError(f"add_classes needs at least one new class, got {names!r}")
-        if self.classes is not None and not isinstance(names, int):
-            self.classes = _distinct([*self.classes, *(str(name) for name in names)])
-        old = self.proxies.shape
-        fresh = self._fresh(count, old[-1], generator).to(self.proxies)
-        # The parameter stays the same object, so the optimizer still holds it.
-        self.proxies.data = torch.cat((self.proxies.data, fresh))
+        classes = self.classes
+        if classes is not None and not isinstance(names, int):
+            classes = _distinct([*classes, *(str(name) for name in names)])
+        optimizers = _optimizers_of(self.proxies, optimizer)
+        grown = [(held, _grown_state(held, self.proxies, count)) for held in optimizers]
+
+        fresh = self._fresh(count, self.proxies.shape[-1], generator).to(self.proxies)
+        data = torch.cat((self.proxies.data, fresh))
+        # The parameter stays the same object, so optimizers still hold it. Its node in the graph of
+        # a loss that is still alive knows the old shape; a change of type makes torch drop it.
         self.proxies.grad = None
-        state = optimizer.state.get(self.proxies, {}) if optimizer is not None else {}
-        for key, value in state.items():
-            if isinstance(value, Tensor) and value.shape == old:
-                state[key] = torch.cat((value, value.new_zeros(count, *old[1:])))
+        other = torch.float32 if data.dtype == torch.float64 else torch.float64
+        self.proxies.data = data[:0].to(other)
+        self.proxies.data = data
+        self.classes = classes
+        for held, state in grown:
+            if state:
+                held.state[self.proxies] = state
 
     def _fresh(self, count: int, dim: int, generator: torch.Generator | None) -> Tensor:
         shape = (count, dim) if self._k is None else (count, self._k, dim)
@@ -134,17 +156,50 @@ class ProxyHead(nn.Module):
     # format a state dict is kept in, safetensors among them.
 
     def get_extra_state(self) -> Tensor:
-        text = json.dumps({"loss": _told(self.loss), "classes": self.classes})
+        text = json.dumps({"loss": _describe(self.loss), "classes": self.classes})
         return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        told = json.loads(bytes(state.tolist()).decode())
-        self.classes, self.trained_with = told["classes"], told["loss"]
-        if self.trained_with != _told(self.loss):
+        try:
+            saved = json.loads(bytes(state.tolist()).decode())
+            classes, trained_with = saved["classes"], saved["loss"]
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
+            raise ValueError(
+                "the state dict's _extra_state is damaged, or not that of a ProxyHead: expected "
+                f"JSON with loss and classes as bytes ({type(error).__name__}: {error})"
+            ) from error
+        self._check_same_classes(classes)
+        self.classes, self.trained_with = classes, trained_with
+        if _plain_description(trained_with) != _plain_description(_describe(self.loss)):
             warnings.warn(
-                f"these proxies were trained with {self.trained_with}, and are now used with "
-                f"{_told(self.loss)}",
+                f"these proxies were trained with {trained_with}, and are now used with "
+                f"{_describe(self.loss)}",
                 stacklevel=2,
+            )
+
+    def _check_same_classes(self, saved: list[str] | None) -> None:
+        if self.classes is None or saved is None or self.classes == saved:
+            return
+        pairs = zip_longest(self.classes, saved)
+        at, (here, there) = next((at, pair) for at, pair in enumerate(pairs) if pair[0] != pair[1])
+        raise ValueError(
+            f"the state dict has other classes than this head: class {at} is {there!r} there and "
+            f"{here!r} here. Make the head with the same classes in the same order, or with none"
+        )
+
+    def _warn_if_processes_drift_apart(self) -> None:
+        """Once, if other processes exist and nothing sums the gradient of the proxies over them."""
+        if self._gradients_are_shared is not None or not torch.is_grad_enabled():
+            return
+        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+            return
+        self._gradients_are_shared = _inside_data_parallel()
+        if not self._gradients_are_shared:
+            warnings.warn(
+                "a process group is initialized, but this ProxyHead is not wrapped in "
+                "DistributedDataParallel: unless you average proxies.grad over the processes, each "
+                "process trains proxies of its own",
+                stacklevel=3,
             )
 
     def extra_repr(self) -> str:
@@ -159,13 +214,61 @@ def _takes_generator(loss: Any) -> bool:
         return False
 
 
-def _told(loss: Any) -> Any:
-    """The loss as JSON; a loss that is not one of our values, or holds none, as it prints."""
+def _describe(loss: Any) -> Any:
+    """The loss as JSON; as it prints, if it is not a value of this package."""
     try:
         return encode(loss)
     except TypeError:
         # A function prints with its address, which is another in the process that loads it.
         return re.sub(r" at 0x[0-9a-f]+", "", repr(loss))
+
+
+def _plain_description(loss: Any) -> Any:
+    """Without regularizers: the same proxies serve a loss with and without Proxy Synthesis."""
+    while isinstance(loss, dict) and isinstance(loss.get("loss"), dict):
+        loss = loss["loss"]
+    return loss
+
+
+def _optimizers_of(
+    parameter: nn.Parameter, given: torch.optim.Optimizer | None
+) -> list[torch.optim.Optimizer]:
+    """The optimizers alive that train a parameter, and the given one."""
+    alive = [held for held in gc.get_objects() if issubclass(type(held), torch.optim.Optimizer)]
+    holding = [
+        held
+        for held in alive
+        if any(p is parameter for group in held.param_groups for p in group["params"])
+    ]
+    return holding if given is None or any(held is given for held in holding) else [*holding, given]
+
+
+def _grown_state(
+    optimizer: torch.optim.Optimizer, parameter: nn.Parameter, count: int
+) -> dict[str, Any]:
+    """An optimizer's state of the proxies with rows of zeros for new classes."""
+    state, old = dict(optimizer.state.get(parameter, {})), parameter.shape
+    for key, value in state.items():
+        if not isinstance(value, Tensor) or value.dim() == 0:
+            continue
+        if value.shape not in (old, old[:1]):  # a number for each entry, or for each row
+            raise ValueError(
+                f"add_classes cannot enlarge the state of {type(optimizer).__name__}: {key} has "
+                f"shape {tuple(value.shape)} for proxies of shape {tuple(old)}. Delete that state "
+                "(optimizer.state.pop(head.proxies)) to start it from scratch, or use Adam or SGD"
+            )
+        state[key] = torch.cat((value, value.new_zeros(count, *value.shape[1:])))
+    return state
+
+
+def _inside_data_parallel() -> bool:
+    """Whether this call comes through a module that sums gradients over processes."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if type(frame.f_locals.get("self")).__name__ in DATA_PARALLEL:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _distinct(names: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from proxysynth.losses.functional import (
     check_batch,
@@ -73,6 +73,11 @@ class ProxySynthesis:
         check_loss(self, self.loss)
         if isinstance(self.loss, ProxySynthesis):
             raise ValueError(f"ProxySynthesis holds a plain loss, got {self.loss!r}")
+        if isinstance(self.loss, nn.Module) and any(p.dim() >= 2 for p in self.loss.parameters()):
+            raise ValueError(
+                f"ProxySynthesis holds a function of (x, y, p), but {type(self.loss).__name__} "
+                "is a module with its own proxies: use proxysynth.synthesize_over(module)"
+            )
         if (self.embeddings, self.proxies) not in ABLATIONS:
             valid = "; ".join(f"{e!r} with {p!r}" for e, p in ABLATIONS)
             raise ValueError(
@@ -172,7 +177,7 @@ class ProxySynthesis:
         m = round(self.mu * len(y))
         if m == 0 or (self.embeddings, self.proxies) == ("original", "original"):
             return None
-        rng, labels = numpy_generator(generator), y.detach().cpu().numpy()
+        rng, labels = numpy_generator(generator), np.array(y.tolist(), np.int64)
         i, j = draw_pairs(labels, m, rng)
         if len(i) == 0:
             return None

@@ -14,11 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from proxysynth.losses.functional import check_batch, check_embeddings
+from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers.mixing import synthesize
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
 COUNT = "num_classes"
 """What modules usually call their number of classes."""
+
+COLLECTIONS = ("MultipleLosses", "CrossBatchMemory", "SelfSupervisedLoss")
+"""Modules that hold other losses, which may not be proxy losses."""
 
 LISTS = ("label", "class", "target", "ids")
 """What is in the name of a module's list of its classes (`proxy_labels`). Other tables may read
@@ -38,7 +42,7 @@ def synthesize_over(
     class_count: str | None = None,
     normalize: bool = True,
 ) -> SynthesizedOver:
-    """The module, regularised by Proxy Synthesis in training mode, itself in evaluation mode.
+    """The module, regularized by Proxy Synthesis in training mode, itself in evaluation mode.
 
     Args:
         module: called as module(embeddings, labels); holds one weight with a row or a column for
@@ -47,11 +51,11 @@ def synthesize_over(
         weight: name of the proxy weight, where the module has several matrices ("head.W").
         class_dim: 0 if classes are rows, 1 if columns, where the shape does not tell.
         class_count: name of the attribute that counts the classes, where it is not "num_classes".
-        normalize: whether vectors are normalised before mixing; False for dot-product modules.
+        normalize: whether vectors are normalized before mixing; False for dot-product modules.
     """
     _check_module(module)
-    settings = ProxySynthesis(
-        module, alpha=alpha, mu=mu, lam=lam, per_pair=per_pair, duplicates=duplicates
+    settings = ProxySynthesis(  # for its draw; the loss is the module's
+        NormSoftmax(), alpha=alpha, mu=mu, lam=lam, per_pair=per_pair, duplicates=duplicates
     )
     if class_dim not in (None, 0, 1):
         raise ValueError(
@@ -85,6 +89,7 @@ class SynthesizedOver(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
         if not self.training:
             return self.module(embeddings, labels, *args, **kwargs)
+        _check_arguments(self.module, args, kwargs)
         rows, class_dim, c = self._proxies(embeddings)
         k = rows.shape[0] // c
         proxies = rows.unflatten(0, (c, k)) if k > 1 else rows
@@ -135,6 +140,14 @@ class SynthesizedOver(nn.Module):
                     f"{name} holds one number per class, which a synthetic class would lack: "
                     "use a module without a bias"
                 )
+        for part in self.module.modules():
+            for key, value in (*part.__dict__.items(), *part._buffers.items()):
+                if isinstance(value, Tensor) and _is_class_table(value, c, rows.shape[0]):
+                    raise ValueError(
+                        f"{type(part).__name__}.{key} of shape {tuple(value.shape)} is for {c} "
+                        f"classes, without the synthetic ones: use {type(self.module).__name__} "
+                        f"without {type(part).__name__}"
+                    )
         return rows, class_dim, c
 
     def _count(self, rows: int) -> int:
@@ -175,6 +188,29 @@ def _check_module(module: object) -> None:
             f"synthesize_over takes an nn.Module that holds its proxies, got {module!r}: "
             "make the module, or for a function of (x, y, p) use ProxySynthesis"
         )
+    for held in module.modules():
+        if type(held).__name__ in COLLECTIONS:
+            raise ValueError(
+                f"{type(held).__name__} would hand synthetic labels to every loss it holds: put "
+                "synthesize_over around the proxy loss inside it"
+            )
+
+
+def _check_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Tensors and tuples index or accompany the rows of the batch, which become more."""
+    for name, value in (*enumerate(args, start=3), *kwargs.items()):
+        if isinstance(value, (Tensor, tuple, list, dict)):
+            which = f"argument {name}" if isinstance(name, int) else name
+            raise ValueError(
+                f"synthesize_over calls {type(module).__name__} with originals and synthetics "
+                f"together, but {which} is a {type(value).__name__} for the originals "
+                "alone (such as a miner's pairs): leave it out in training"
+            )
+
+
+def _is_class_table(value: Tensor, c: int, rows: int) -> bool:
+    """A number or a mask for each pair of classes, or of their sub-proxies."""
+    return value.dim() == 2 and tuple(value.shape) in ((rows, rows), (c, c))
 
 
 def _weight_name(module: nn.Module, weight: str | None) -> str:
