@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import resource
 import struct
 import tempfile
+import time
 import zlib
 
 import numpy as np
@@ -115,6 +117,22 @@ def test_many_large_uploads_leave_memory_bounded(client) -> None:
         assert client.post("/api/search", files={"file": data}).status_code == 200
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 60 * 1024
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc to read memory")
+def test_memory_of_large_images_is_returned(client) -> None:
+    def resident() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+
+    data = io.BytesIO()
+    Image.new("RGBA", (4000, 4000)).save(data, "PNG")
+    client.post("/api/search", files={"file": saved("PNG")})
+    before = resident()
+    for _ in range(4):
+        assert client.post("/api/search", files={"file": data.getvalue()}).status_code == 200
+    time.sleep(1)
+    assert resident() - before < 64 * 2**20  # one decoded image takes 64 MB, and its copies more
 
 
 def test_an_upload_that_is_too_large(client) -> None:

@@ -7,9 +7,11 @@ place where it was taken, an HTML page under the name of an image) is not sent.
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
@@ -27,6 +29,13 @@ THUMBNAIL, LARGE = 320, 1600
 
 TINY = 128  # pixels; every one of them is seen, so the quality is higher
 CACHED = 64 * 2**20  # bytes of thumbnails
+BIG = 4_000_000  # pixels of an image whose memory is returned to the system at once
+
+_trim: Callable[[int], int] | None
+try:
+    _trim = ctypes.CDLL(None).malloc_trim
+except (OSError, AttributeError, TypeError):  # not glibc
+    _trim = None
 
 
 def decode_upload(file: BinaryIO, limits: Limits, embedder: ImageEmbedder) -> Picture:
@@ -34,18 +43,26 @@ def decode_upload(file: BinaryIO, limits: Limits, embedder: ImageEmbedder) -> Pi
 
     Its format follows from its bytes, never from its name or the content type of the request.
     """
-    check_pixels(file, limits)
+    pixels = check_pixels(file, limits)
     file.seek(0)
     try:
         return embedder.opened(file)
     except UnreadableImage as error:
         raise Refused(415, f"the file is not an image that can be read: {error.reason}") from error
+    finally:
+        release_memory(pixels)
 
 
-def check_pixels(file: BinaryIO, limits: Limits) -> None:
-    """Refuse an image that would be too large once decoded, by its header alone.
+def release_memory(pixels: int) -> None:
+    """Return freed memory to the system after a large image, which glibc would keep for later."""
+    if pixels >= BIG and _trim is not None:
+        _trim(0)
 
-    A file without a readable header is left for `open_image`, which says what it is.
+
+def check_pixels(file: BinaryIO, limits: Limits) -> int:
+    """The number of pixels by the header alone; an error if there are too many to decode.
+
+    0 for a file without a readable header: `open_image` will say what it is.
     """
     file.seek(0)
     Image.init()
@@ -57,9 +74,10 @@ def check_pixels(file: BinaryIO, limits: Limits) -> None:
     except Image.DecompressionBombError as error:
         raise Refused(413, f"{too_many}, it has more: shrink the image first") from error
     except Exception:  # a damaged header may raise anything
-        return
+        return 0
     if width * height > limits.pixels:
         raise Refused(413, f"{too_many}, it has {width} x {height}: shrink the image first")
+    return width * height
 
 
 def open_listed(root: Path, path: str) -> BinaryIO:
@@ -79,7 +97,7 @@ def open_listed(root: Path, path: str) -> BinaryIO:
 def encoded_image(root: Path, path: str, side: int, limits: Limits) -> bytes:
     """The image as a JPEG whose longer side is at most `side`."""
     with open_listed(root, path) as file:
-        check_pixels(file, limits)
+        pixels = check_pixels(file, limits)
         file.seek(0)
         try:
             image = open_image(file, at_least=2 * side)
@@ -90,6 +108,8 @@ def encoded_image(root: Path, path: str, side: int, limits: Limits) -> bytes:
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     out = io.BytesIO()
     image.save(out, "JPEG", quality=88 if max(image.size) > TINY else 97)
+    del image
+    release_memory(pixels)
     return out.getvalue()
 
 

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Generic, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from proxysynth.search.index import Hit, Index
@@ -32,7 +33,7 @@ from proxysynth.training.inference import Picture
 from proxysynth.training.run_folder import find_run
 
 from .guard import Limits, Refused
-from .images import LARGE, Thumbnails, decode_upload, encoded_image
+from .images import LARGE, Thumbnails, decode_upload, encoded_image, release_memory
 from .layout import METHOD, evenly, layout
 
 log = logging.getLogger("proxysynth.serve")
@@ -428,7 +429,12 @@ class Service:
     async def embed(self, now: Snapshot, file: BinaryIO) -> NDArray[np.float32]:
         """The embedding (d,) of an image by the model of a snapshot."""
         image = await self._decoding(lambda: decode_upload(file, self.limits, self._model(now)))
-        return await self._in_time(self.embedder.ask((now, image)))
+        try:
+            return await self._in_time(self.embedder.ask((now, image)))
+        finally:
+            if isinstance(image, Image.Image):  # of full size, if the model takes files like that
+                pixels = image.width * image.height
+                asyncio.get_running_loop().call_later(0.5, release_memory, pixels)
 
     def _model(self, now: Snapshot) -> ImageEmbedder:
         with self._loading:  # by one thread, once
