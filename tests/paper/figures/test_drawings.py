@@ -69,17 +69,20 @@ def test_lines_are_the_means_in_the_colors_of_the_methods() -> None:
         "PS + Norm-softmax": {"train": {0.1: (3.0, 5.0), 0.5: (50.0, 70.0)}, "test": {}},
     }
     seen, unseen = draw_mixtures(found).axes
-    plain, mixed = seen.get_lines()
+    *theirs, plain, mixed = seen.get_lines()
+    assert len(theirs) == 2  # the paper's own curves
     assert plain.get_xydata().tolist() == [[0.1, 1.5], [0.5, 20.0]]
     assert mixed.get_xydata().tolist() == [[0.1, 4.0], [0.5, 60.0]]
     assert [to_hex(line.get_color()) for line in (plain, mixed)] == [INK, GOLD]
-    assert all(not len(line.get_xdata()) for line in unseen.get_lines())
+    assert all(not len(line.get_xdata()) for line in unseen.get_lines()[2:])
 
 
 def test_a_cell_that_was_not_run_is_a_dash() -> None:
-    figure = draw_grids({"R": {(0.2, 1.0): 71.25, (0.4, 1.0): 80.0}}, (0.2, 0.4), (0.5, 1.0))
+    figure = draw_grids(
+        {"R": {(0.2, 1.0): (71.25,), (0.4, 1.0): (79.0, 81.0)}}, (0.2, 0.4), (0.5, 1.0)
+    )
     (axes,) = figure.axes
-    assert [text.get_text() for text in axes.texts] == ["–", "71.2", "–", "80.0"]
+    assert [text.get_text() for text in axes.texts] == ["–", "71.2", "–", "80.0\n±1.4"]
     (frame,) = axes.patches
     assert frame.get_x() + frame.get_width() / 2 == pytest.approx(1)  # the best: column mu = 1,
     assert frame.get_y() + frame.get_height() / 2 == pytest.approx(1)  # row alpha = 0.4

@@ -24,7 +24,6 @@ from proxysynth.paper.figures.style import (
     DARK_GOLD,
     GOLD,
     GREY,
-    INK,
     PAGE,
     figure_table,
     legend_below,
@@ -252,15 +251,22 @@ def draw_clouds(clouds: Sequence[Cloud], names: Sequence[str] = ("",)) -> Figure
         for one, panel in zip(axes[2 * row :], PANELS, strict=False):
             _panel(one, [point for point in cloud if point["panel"] == panel])
             lettered(one, next(letters), panel + after)
-    legend_below(figure, _legend())
+    panel = next(iter(PANELS))
+    crowded = any(_crowded([p for p in cloud if p["panel"] == panel]) for cloud in clouds)
+    legend_below(figure, _legend(crowded))
     return figure
+
+
+def _crowded(cloud: Cloud) -> bool:
+    """Whether a panel has so many classes that large marks would hide small ones."""
+    return sum(point["kind"] == "proxy" for point in cloud) > 40
 
 
 def _panel(axes: Axes, cloud: Cloud) -> None:
     without_ticks(axes)
     axes.set_xlim(-1.08, 1.08)
     axes.set_ylim(-1.08, 1.08)
-    crowded = sum(point["kind"] == "proxy" for point in cloud) > 40
+    crowded = _crowded(cloud)
     for kind, mark in MARKS.items():
         at = np.array([(row["x"], row["y"]) for row in cloud if row["kind"] == kind])
         if len(at):
@@ -275,18 +281,19 @@ def _small(mark: dict[str, Any]) -> dict[str, Any]:
     return small
 
 
-def _legend() -> list[Line2D]:
-    made = []
+def _legend(crowded: bool) -> list[Line2D]:
+    """The marks as they are drawn."""
+    handles = []
     for kind, label in LABELS.items():
-        mark = MARKS[kind]
-        made.append(
+        mark = _small(MARKS[kind]) if crowded else MARKS[kind]
+        handles.append(
             Line2D(
-                [], [], linestyle="none", marker=mark["marker"], color=mark["color"],
-                markeredgecolor=DARK_GOLD if kind == "synthetic proxy" else INK,
-                markeredgewidth=0.4, markersize=9 if "proxy" in kind else 5, label=label,
+                [], [], linestyle="none", marker=mark["marker"], markerfacecolor=mark["color"],
+                markeredgecolor=mark["edgecolor"], markeredgewidth=mark["linewidth"],
+                markersize=max(4.0, mark["s"] ** 0.5), label=label,
             )
         )  # fmt: skip
-    return made
+    return handles
 
 
 def rounded(cloud: Cloud, **about: Any) -> list[dict[str, Any]]:

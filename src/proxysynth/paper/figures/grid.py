@@ -31,14 +31,14 @@ from proxysynth.training.run import Run
 
 ON = "cars196"
 METRICS = {"recall@1": "Recall@1 (%)", "map@r": "MAP@R (%)"}
-Grid = dict[tuple[float, float], float]
-"""The score of each (alpha, mu) that was run."""
+Grid = dict[tuple[float, float], tuple[float, ...]]
+"""The scores of each (alpha, mu) that was run, one per seed."""
 
 
 @styled
 def draw_grids(grids: dict[str, Grid], alphas: Sequence[float], mus: Sequence[float]) -> Figure:
     """A heat map per grid, every cell with its number or a dash."""
-    figure, axes = panels(1, len(grids), width=PAGE, height=0.9 + 0.34 * len(alphas))
+    figure, axes = panels(1, len(grids), width=PAGE, height=0.9 + 0.42 * len(alphas))
     for letter, (name, grid), one in zip("abcd", grids.items(), axes, strict=False):
         _heat_map(one, grid, alphas, mus)
         lettered(one, letter, name)
@@ -46,7 +46,8 @@ def draw_grids(grids: dict[str, Grid], alphas: Sequence[float], mus: Sequence[fl
 
 
 def _heat_map(axes: Axes, grid: Grid, alphas: Sequence[float], mus: Sequence[float]) -> None:
-    values = np.array([[grid.get((alpha, mu), np.nan) for mu in mus] for alpha in alphas])
+    seeds = [[grid.get((alpha, mu), ()) for mu in mus] for alpha in alphas]
+    values = np.array([[fmean(cell) if cell else np.nan for cell in row] for row in seeds])
     there = values[~np.isnan(values)]
     low, high = (there.min(), there.max()) if len(there) else (0.0, 1.0)
     room = max(high - low, 1e-9)
@@ -56,10 +57,12 @@ def _heat_map(axes: Axes, grid: Grid, alphas: Sequence[float], mus: Sequence[flo
     for row, column in np.ndindex(*values.shape):
         value = values[row, column]
         dark = not np.isnan(value) and (value - low) / room > 0.75
+        cell = seeds[row][column]
+        text = "–" if np.isnan(value) else f"{value:.1f}"
+        text += f"\n±{stdev(cell):.1f}" if len(cell) > 1 else ""
         axes.text(
-            column, row, "–" if np.isnan(value) else f"{value:.1f}", ha="center", va="center",
-            color="white" if dark else INK, fontsize=9.5,
-        )  # fmt: skip
+            column, row, text, ha="center", va="center", color="white" if dark else INK, fontsize=8
+        )
     if len(there):
         row, column = np.unravel_index(np.nanargmax(values), values.shape)
         axes.add_patch(
@@ -104,7 +107,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     spread = []
     for metric, name in METRICS.items():
         cells = {at: measured(store, runs, metric) for at, runs in runs_of(scale).items()}
-        grids[name] = {at: fmean(values) for at, values in cells.items() if values}
+        grids[name] = {at: values for at, values in cells.items() if values}
         spread += _spread(name, [values for values in cells.values() if values])
         for (alpha, mu), values in cells.items():
             data.append({"metric": metric, "alpha": alpha, "mu": mu, "seeds": len(values),

@@ -96,14 +96,14 @@ def diagonals(S: Matrix) -> dict[str, float]:
 @styled
 def draw_logits(plain: Matrix, mixed: Matrix) -> Figure:
     """The plain batch at the left, the one with synthetics at the right."""
-    figure, axes = panels(1, 2, width=PAGE, height=3.45)
+    figure, axes = panels(1, 2, width=PAGE, height=3.7)
     c = len(plain)
     _heat_map(axes[0], plain)
-    lettered(axes[0], "a", "Norm-softmax")
+    lettered(axes[0], "a", "Norm-softmax", pad=18)
     _name(axes[0], "D_0", float(np.diagonal(plain).mean()), c, 0, 0)
     _blocks(axes[0], [(c / 2, "embeddings", "proxies")])
     image = _heat_map(axes[1], mixed)
-    lettered(axes[1], "b", "PS + Norm-softmax")
+    lettered(axes[1], "b", "PS + Norm-softmax", pad=18)
     for (name, mean), (row, column) in zip(
         diagonals(mixed).items(), ((0, 0), (0, c), (c, 0), (c, c)), strict=True
     ):
@@ -112,7 +112,13 @@ def draw_logits(plain: Matrix, mixed: Matrix) -> Figure:
         line(c - 0.5, color=INK, linewidth=1)
     _blocks(axes[1], [(c / 2, "embeddings", "proxies"), (3 * c / 2, "synthetic", "synthetic")])
     bar = figure.colorbar(
-        image, ax=axes, shrink=0.75, aspect=26, pad=0.02, ticks=[-1, -0.5, 0, 0.5, 1]
+        image,
+        ax=axes,
+        shrink=0.75,
+        aspect=26,
+        pad=0.02,
+        extend="min",
+        ticks=[0, 0.25, 0.5, 0.75, 1],
     )
     bar.outline.set_visible(False)
     bar.set_label("cosine similarity")
@@ -121,14 +127,15 @@ def draw_logits(plain: Matrix, mixed: Matrix) -> Figure:
 
 def _heat_map(axes: Axes, S: Matrix) -> AxesImage:
     without_ticks(axes)
-    return axes.imshow(S, cmap=COLD_TO_HOT, vmin=-1, vmax=1, interpolation="nearest")
+    return axes.imshow(S, cmap=COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
 
 
 def _name(axes: Axes, name: str, mean: float, c: int, row: int, column: int) -> None:
-    """The diagonal's name and mean in the upper right of its block."""
+    """The diagonal's name and mean, above or below its block so that it covers no cell."""
+    above = row == 0
     axes.text(
-        column + c - 1, row + 0.02 * c, f"${name}$  {mean:.2f}", ha="right", va="top", fontsize=9.5,
-        bbox={"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": INK},
+        column + c / 2 - 0.5, -0.5 - 0.04 * c if above else row + c - 0.5 + 0.04 * c,
+        f"${name}$  {mean:.2f}", ha="center", va="bottom" if above else "top", fontsize=9,
     )  # fmt: skip
 
 
@@ -138,6 +145,7 @@ def _blocks(axes: Axes, blocks: list[tuple[float, str, str]]) -> None:
     axes.set_yticks(middles, [rows for _, rows, _ in blocks], rotation=90, va="center")
     axes.set_xticks(middles, [columns for _, _, columns in blocks])
     axes.tick_params(length=0)
+    axes.tick_params(axis="x", pad=14 if len(blocks) > 1 else 4)
 
 
 def _pairs(scale: Scale) -> list[tuple[Run, Run]]:
@@ -189,8 +197,8 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     caption = (
         "Cosine similarities (logits without their scale) of one batch, an image of each of "
         f"{CLASSES} seen classes, at the end of training on {scale.heading(ON) or NAMES[ON]}. The "
-        "means of the diagonals are written in their blocks: D0, D1 and D4 are of an embedding "
-        "with its own proxy, D2 and D3 with the rival made from it."
+        "means of the diagonals stand above and below their blocks: D0, D1 and D4 are of an "
+        "embedding with its own proxy, D2 and D3 with the rival made from it."
     )
     pairs = _pairs(scale)
     made = _logits(store, pairs[0]) if pairs else None

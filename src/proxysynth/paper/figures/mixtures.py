@@ -41,11 +41,17 @@ Recalls = Mapping[str, Mapping[float, tuple[float, ...]]]
 
 @styled
 def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
-    """Two panels, seen and unseen classes; a line per method, a band for the seeds' spread."""
-    figure, axes = panels(1, 2, width=PAGE, height=3.0)
+    """Two panels, seen and unseen classes; our lines with bands, the paper's pale behind them."""
+    figure, axes = panels(1, 2, width=PAGE, height=3.2, sharey=True)
     handles = {}
     for letter, (part, label), one in zip("ab", PARTS.items(), axes, strict=True):
         _frame(one)
+        for method, regularizer in METHODS.items():
+            theirs = rows_of("tableB", loss="norm_softmax", classes=part, regularizer=regularizer)
+            at = [(float(row["lam"]), float(row["value"])) for row in theirs]
+            line = {key: LINES[method][key] for key in ("color", "linestyle")}
+            name = f"{method}, the paper on {NAMES[ON]}"
+            handles[name] = one.plot(*zip(*at, strict=True), label=name, alpha=0.4, lw=1, **line)[0]
         for method, recalls in found.items():
             at_lam = recalls.get(part, {})
             lams = sorted(at_lam)
@@ -56,10 +62,10 @@ def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
                 low = [a - b for a, b in zip(means, wide, strict=True)]
                 high = [a + b for a, b in zip(means, wide, strict=True)]
                 color = LINES[method]["color"]
-                one.fill_between(lams, low, high, color=color, alpha=0.16, linewidth=0)
+                one.fill_between(lams, low, high, color=color, alpha=0.3, linewidth=0)
         lettered(one, letter, label)
     axes[0].set_ylabel("Recall@1 (%)")
-    legend_below(figure, list(handles.values()))
+    legend_below(figure, list(handles.values()), ncols=2)
     return figure
 
 

@@ -98,9 +98,9 @@ def legend_below(figure: Figure, handles: Sequence[Artist], ncols: int | None = 
     figure.legend(handles=handles, loc="outside lower center", ncols=ncols or len(handles))
 
 
-def lettered(axes: Axes, letter: str, text: str) -> None:
+def lettered(axes: Axes, letter: str, text: str, pad: float | None = None) -> None:
     """The panel's title: "(a) ..."."""
-    axes.set_title(rf"$\bf{{({letter})}}$ {text}", loc="left", fontsize=9.5, color=INK)
+    axes.set_title(rf"$\bf{{({letter})}}$ {text}", loc="left", fontsize=9.5, color=INK, pad=pad)
 
 
 def without_ticks(axes: Axes) -> None:
