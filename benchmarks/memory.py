@@ -23,7 +23,7 @@ from proxysynth.losses import NormSoftmax, ProxyAnchor
 from proxysynth.regularizers import ProxySynthesis
 
 CLASSES = (11_318, 100_000, 200_000)
-TARGET = 0.50
+TARGET = 0.40
 """Of plain, for the fused path at the largest number of classes."""
 FLAT = 50.0
 """Megabytes beyond the gradient, for the blocked path at every number of classes."""

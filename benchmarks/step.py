@@ -1,13 +1,15 @@
 """One step of the loss, forward and backward: what Proxy Synthesis costs.
 
 All methods take turns in one run, on the same numbers, each in a process of its own, new for every
-number of classes and of threads and three times for each; medians count, and only their ratios mean
-anything elsewhere.
+number of classes and of threads and three times for each. Medians count, and only their ratios mean
+anything elsewhere. `torch.compile` needs a C++ compiler; its rows are measured with one thread, and
+compilation is not counted.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +33,7 @@ OTHERS = {
     "Proxy-anchor": ProxyAnchor(),
 }
 PEER = "pytorch-metric-learning"
+COMPILED = ("plain, compiled", "mixed similarity, compiled")
 IN_SHORT = ("plain", "authors' formulation", "fused")
 LIVES = 3
 """How often the processes of the methods are begun anew."""
@@ -61,12 +64,14 @@ def step_rows(table: str, c: int, threads: int, quick: bool) -> list[Row]:
     kept = table == "memory kept"
     lives = 1 if kept or quick else LIVES
     rounds, steps = _rounds(c, quick)
+    compiled = COMPILED if threads == 1 and not quick and shutil.which("g++") else ()
+    names = (*IN_SHORT, *compiled[:1]) if kept else (*methods(), *compiled)
     seconds = seconds_over_lives(
-        lambda: Turns(make_step, IN_SHORT if kept else methods(), IN_SHORT if kept else ()),
+        lambda: Turns(make_step, names, names if kept else ()),
         lives, c, threads, -(-rounds // lives), steps,
     )  # fmt: skip
     base, theirs = seconds["plain"], seconds["authors' formulation"]
-    limit = 1.5 if c < 3_997 else 0.70
+    limit = 2.0 if c < 3_997 else 0.70 if c < 11_318 else 0.60
     rows: list[Row] = []
     for name, taken in seconds.items():
         row = {"table": table, "threads": threads, "classes": c, "method": name}
@@ -94,12 +99,12 @@ def other_rows(turns: Turns, c: int, threads: int, quick: bool) -> list[Row]:
 
 
 def plain(x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-    """Norm-softmax as usually written: normalise, multiply, cross_entropy."""
+    """Norm-softmax as usually written: normalize, multiply, cross_entropy."""
     return F.cross_entropy(SCALE * F.normalize(x) @ F.normalize(p).t(), y)
 
 
 def authors(x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-    """Proxy Synthesis in the authors' formulation: normalise, concatenate, normalise, multiply."""
+    """Proxy Synthesis in the authors' formulation: normalize, concatenate, normalize, multiply."""
     lam = float(torch.distributions.Beta(0.4, 0.4).sample())
     unit_x, unit_p = F.normalize(x), F.normalize(p)
     own = unit_p[y]
@@ -112,27 +117,32 @@ def authors(x: Tensor, y: Tensor, p: Tensor) -> Tensor:
 
 
 def make_step(name: str, c: int) -> Step:
-    """A method's step at so many classes: forward, backward, gradients dropped before it."""
+    """A method's step at c classes: forward, backward, gradients dropped before it."""
     x, y, p = batch(c)
     ours = ProxySynthesis(NormSoftmax(SCALE))
+    by_similarity, plain_ = ours.by_similarity, plain
+    if name in COMPILED:
+        torch._inductor.config.compile_threads = 1  # no helpers that run beside the others
+        name = name.removesuffix(", compiled")
+        by_similarity, plain_ = torch.compile(by_similarity), torch.compile(plain)
     if name == PEER:
         from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
 
         module = NormalizedSoftmaxLoss(num_classes=c, embedding_size=D, temperature=1 / SCALE)
-        learnt, value = (x, *module.parameters()), lambda: module(x, y)
+        learned, value = (x, *module.parameters()), lambda: module(x, y)
     else:
         ways: dict[str, Callable[[], Tensor]] = {
-            "plain": lambda: plain(x, y, p),
+            "plain": lambda: plain_(x, y, p),
             "authors' formulation": lambda: authors(x, y, p),
             "reference": lambda: ours.by_reference(_draw(ours, y), x, y, p),
-            "mixed similarity": lambda: ours.by_similarity(_draw(ours, y), x, y, p),
+            "mixed similarity": lambda: by_similarity(_draw(ours, y), x, y, p),
             "fused": lambda: ours(x, y, p),
             **{name: _loss(ProxySynthesis(loss), x, y, p) for name, loss in OTHERS.items()},
         }
-        learnt, value = (x, p), ways[name]
+        learned, value = (x, p), ways[name]
 
     def step() -> None:
-        for tensor in learnt:
+        for tensor in learned:
             tensor.grad = None
         value().backward()
 
@@ -157,8 +167,7 @@ def _rounds(c: int, quick: bool) -> tuple[int, int]:
     """Rounds, and steps of each method in a round."""
     if quick:
         return 2, 2
-    rounds = 60 if c < 1_000 else max(5, min(15, 150_000 // c))
-    return rounds, max(1, min(10, 20_000 // c))
+    return (30 if c < 1_000 else 9 if c < 50_000 else 3), max(1, min(10, 20_000 // c))
 
 
 @contextmanager

@@ -7,8 +7,10 @@ free memory or has to ask the system for every page, so their ratio would depend
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -40,12 +42,16 @@ class Turns:
         self.players: dict[str, Connection] = {}
 
     def __enter__(self) -> Turns:
-        fresh = multiprocessing.get_context("spawn")
+        # A server that has imported torch and done nothing else: its children start at once.
+        fresh: Any = multiprocessing.get_context(
+            "spawn" if sys.platform == "win32" else "forkserver"
+        )
+        if sys.platform != "win32":
+            fresh.set_forkserver_preload(["torch", "benchmarks.step"])
         for name in self.names:
             here, there = fresh.Pipe()
-            player = fresh.Process(
-                target=_play, args=(there, self.make, name, name in self.kept), daemon=True
-            )
+            given = (there, self.make, name, name in self.kept, dict(os.environ))
+            player = fresh.Process(target=_play, args=given, daemon=True)
             player.start()
             there.close()
             self.players[name] = here
@@ -67,8 +73,9 @@ class Turns:
     def taken(self, size: int, threads: int, rounds: int, steps: int) -> dict[str, list[float]]:
         """The seconds of each method's steps.
 
-        In its turn a method takes `steps` steps after one that warms the caches. The order is
-        shuffled in every round.
+        In its turn a method takes `steps` steps, if they are several after one that warms the
+        caches: a single step is a large one, which fills them itself. The order is shuffled in each
+        round.
         """
         for name in self.names:
             self._ask(name, (size, threads))
@@ -111,8 +118,11 @@ def seconds_over_lives(
     return {name: statistics.median(taken) for name, taken in found.items()}
 
 
-def _play(line: Connection, make: Maker, name: str, kept: bool) -> None:
+def _play(
+    line: Connection, make: Maker, name: str, kept: bool, environment: dict[str, str]
+) -> None:
     """A process: builds the step that it is asked for and takes it when it is its turn."""
+    os.environ.update(environment)
     step: Step = lambda: None  # noqa: E731
     if kept:
         keep_freed_memory()
@@ -128,7 +138,9 @@ def _play(line: Connection, make: Maker, name: str, kept: bool) -> None:
                 step = make(name, size)
                 line.send([])
             else:
-                line.send([_timed(step) for _ in range(asked + 1)][1:])
+                if asked > 1:
+                    step()
+                line.send([_timed(step) for _ in range(asked)])
         except Exception as error:
             line.send(f"{type(error).__name__}: {error}")
 
