@@ -191,7 +191,7 @@ def test_usage_errors_of_the_other_verbs(capsys, argv, expected, tmp_path, monke
         (["search", "i", "p", "-o", "~/x"], "out"),
         (["eval", "r", "--sheet", "~/x"], "sheet"),
         (["bench", "--save", "~/x"], "save"),
-        (["export", "~/x", "--to", "onnx", "-o", "f"], "run"),
+        (["export", "a", "--to", "onnx", "-o", "~/x"], "out"),
     ],
 )
 def test_a_tilde_is_the_home_folder(argv, name, tmp_path, monkeypatch) -> None:
@@ -234,7 +234,12 @@ def test_a_traceback_on_request(capsys, argv) -> None:
     assert "Traceback" in err
 
 
-LIGHT = [["--help"], ["train", "--help"], ["bench", "--help"]]
+LIGHT = [
+    ["--help"],
+    ["train", "--help"],
+    ["bench", "--help"],
+    ["paper", "--list"],
+]
 
 
 @pytest.mark.parametrize("argv", LIGHT, ids=" ".join)

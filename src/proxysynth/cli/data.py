@@ -21,12 +21,11 @@ from proxysynth.data import (
     default_workers,
     prepare_benchmark,
 )
-from proxysynth.training.callbacks import Bars
 from proxysynth.values import encode, look_up
 
 
 def list_data(args: argparse.Namespace) -> dict[str, Any]:
-    """What each benchmark needs, where it is published, its licence and size."""
+    """What each benchmark needs, where it is published, its license and size."""
     rows = catalog_rows()
     if not args.json:
         console = Console()
@@ -39,7 +38,7 @@ def list_data(args: argparse.Namespace) -> dict[str, Any]:
             _show({"has": "; ".join(parts), "needs": ", ".join(row["needs"])}, console)
             # An address is there to be copied: never cut, in a terminal of any width.
             console.print(f"  from     {row['published']}", markup=False, soft_wrap=True)
-            _show({"licence": row["licence"], "note": row["note"]}, console)
+            _show({"license": row["licence"], "note": row["note"]}, console)
             console.print()
     return {"benchmarks": rows}
 
@@ -58,6 +57,7 @@ def check_data(args: argparse.Namespace) -> dict[str, Any]:
     """Count the pictures of a copy and read every file; a copy that is not accepted fails."""
     with usage_errors():
         look_up(args.name, CATALOG, "benchmark")
+
     with _bar("reading") as progress:
         checked = check_benchmark(
             args.name, args.root, args.allow_incomplete, _workers(args), progress
@@ -77,6 +77,7 @@ def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
     with usage_errors():
         look_up(args.name, CATALOG, "benchmark")
     out = args.out or args.root.with_name(f"{args.root.name}-{args.side}")
+
     with _bar("shrinking") as progress:
         try:
             made = prepare_benchmark(
@@ -105,12 +106,15 @@ def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _workers(args: argparse.Namespace) -> int:
+
     return default_workers() if args.workers is None else int(args.workers)
 
 
 @contextmanager
 def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
     """A bar for work that tells how many of how many are done; it begins with the first word."""
+    from proxysynth.training.callbacks import Bars
+
     with ExitStack() as open_bar:
         ticks: list[Callable[[int, str], None]] = []
         reached = 0
