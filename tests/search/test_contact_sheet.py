@@ -30,7 +30,7 @@ def test_a_picture_that_is_gone_leaves_a_gap(index_file, photos):
     index.path(hits[0].number).unlink()
     page = contact_sheet(index, ["class0/1.png"], hits)
     assert page.count('class="gone"') == 1
-    assert "Nothing as similar" in contact_sheet(index, ["class0/1.png"], [])
+    assert "No image is that similar" in contact_sheet(index, ["class0/1.png"], [])
 
 
 def test_no_name_breaks_the_page(model, tmp_path):
