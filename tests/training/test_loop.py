@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import proxysynth as ps
-from proxysynth import files
+from proxysynth import files, tensor_files
 from proxysynth.files import locked
 from proxysynth.models.backbones import make_embedder
 from proxysynth.retrieval import evaluate
@@ -325,7 +325,7 @@ def test_weights_that_break_after_a_good_loss_never_reach_a_checkpoint(
 
 def test_pictures_of_huge_numbers_end_in_a_sentence(glyph_run, tmp_path):
     """A learning rate that explodes, with nothing patched."""
-    run = replace(glyph_run, lr=1e38, optimizer="sgd", schedule="constant")
+    run = replace(glyph_run, lr=1e30, optimizer="sgd", schedule="constant")
     with pytest.raises(NotFinite, match="not finite in step"):
         train(run, tmp_path / "run")
 
@@ -356,6 +356,14 @@ def fail_on(monkeypatch, name, code=errno.ENOSPC):
 
     monkeypatch.setattr(files, "write_new", writing)
     monkeypatch.setattr("proxysynth.training.checkpoint.write_new", writing)
+    stream = tensor_files.write_stream
+
+    def streaming(path, *tensors):
+        if name in str(path):
+            raise files.CannotWrite(code, os.strerror(code), str(path))
+        return stream(path, *tensors)
+
+    monkeypatch.setattr(tensor_files, "write_stream", streaming)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +399,7 @@ def test_a_file_where_the_folder_should_be(glyph_run, tmp_path):
 def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(
-            "proxysynth.training.loop.finish", lambda *_: (_ for _ in ()).throw(Stopped())
+            "proxysynth.training.loop._finish", lambda *_: (_ for _ in ()).throw(Stopped())
         )
         with pytest.raises(Stopped):
             train(glyph_run, tmp_path / "run")
