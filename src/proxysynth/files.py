@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,28 @@ def sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
+    """`write_json` of an object, with a checksum of its content under "crc32"."""
+    write_json(path, {**fields, "crc32": _seal(fields)})
+
+
+def check_seal(path: Path, fields: dict[str, Any]) -> None:
+    """Compare the content of a file of `write_sealed` with its checksum, which is removed.
+
+    Files without one are those of version 0.1, or were edited by somebody who removed it.
+    """
+    crc32 = fields.pop("crc32", None)
+    if crc32 is not None and crc32 != _seal(fields):
+        raise WrongFolder(
+            f"{path} is damaged, or was edited: its content does not match its checksum. Restore "
+            'it; if you edited it yourself, delete its field "crc32"'
+        )
+
+
+def _seal(fields: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
 
 
 def parse_json(data: bytes, path: Path) -> Any:

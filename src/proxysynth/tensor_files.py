@@ -104,7 +104,7 @@ def read_tensors(path: Path, crc32: int | None = None) -> tuple[dict[str, Tensor
             about = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return tensors, {name: json.loads(text) for name, text in about.items()}
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise TrainingFailed(
             f"{path} is damaged or unreadable ({error}): put the original file back, or train the "
             "run again in another folder"

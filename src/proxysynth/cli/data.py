@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from proxysynth.cli.console import Console
 from proxysynth.cli.parser import usage_errors
 from proxysynth.data import (
     CATALOG,

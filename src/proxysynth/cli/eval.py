@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from rich import box
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from proxysynth.cli.console import Console
 from proxysynth.cli.parser import resources, usage_errors
 from proxysynth.data import Listing, UnreadableImages
 from proxysynth.data.check import unreadable_images, without
@@ -255,7 +256,7 @@ def show_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: C
     first = next(iter(rows.values()))
     hidden = (*COUNTS, "precision@1") if "recall@1" in first else COUNTS
     keys = [key for key in first if key not in hidden]
-    table = Table(title=title, box=box.SIMPLE, title_justify="left", title_style="bold")
+    table = Table(title=escape(title), box=box.SIMPLE, title_justify="left", title_style="bold")
     # On one line where there is room for it, with three more columns of space for each name.
     width = sum(3 + len(text) for text in (max(rows, key=len), *map(metric_name, keys)))
     called = metric_name if 1 + width <= console.width else metric_heading

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rich.console import Console
-
+from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError, usage_errors
 from proxysynth.search.export import export
 from proxysynth.search.index import Index

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from rich.console import Console
 
+from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.errors import TrainingFailed
 from proxysynth.formatting import printable

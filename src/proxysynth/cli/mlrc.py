@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.cli.train import check_exists
 from proxysynth.protocols.mlrc import Study, make_study, run_study

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from proxysynth.cli.console import Console
 from proxysynth.cli.parser import resources, usage_errors
 from proxysynth.formatting import printable
 from proxysynth.search.contact_sheet import write_contact_sheet

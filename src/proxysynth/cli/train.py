@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from proxysynth.cli import FAILED, INTERRUPTED, USAGE
 from proxysynth.cli.config import Config, read_config, to_dict, to_toml
+from proxysynth.cli.console import Console
 from proxysynth.cli.eval import show_metrics
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import BENCHMARKS, open_data

@@ -12,10 +12,17 @@ from typing import Any
 import safetensors
 
 from proxysynth.formatting import count, distinct_captions, duration, metric_keys, metric_name
-from proxysynth.tensor_files import read_tensors
+from proxysynth.tensor_files import checksum, read_tensors
 from proxysynth.training.defaults import default_run
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import EMBEDDINGS, Result, read_metrics, read_result, read_run
+from proxysynth.training.run_folder import (
+    EMBEDDINGS,
+    METRICS,
+    Result,
+    read_metrics,
+    read_result,
+    read_run,
+)
 from proxysynth.values import encode
 
 from .examples import Embedded, Example, Pictures, choose, open_pictures
@@ -131,14 +138,18 @@ class FinishedRun:
 
     def embedded(self) -> Embedded:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
-        tensors, _ = read_tensors(self.path / EMBEDDINGS)
+        path = self.path / EMBEDDINGS
+        tensors, _ = read_tensors(path, self.result.checksums.get(EMBEDDINGS))
         own = self.gallery_names is None
-        return Embedded(
-            query=tensors["query"].float().numpy(),
-            labels=tensors["query_labels"].long().numpy(),
-            gallery=None if own else tensors["gallery"].float().numpy(),
-            gallery_labels=None if own else tensors["gallery_labels"].long().numpy(),
-        )
+        try:
+            return Embedded(
+                query=tensors["query"].float().numpy(),
+                labels=tensors["query_labels"].long().numpy(),
+                gallery=None if own else tensors["gallery"].float().numpy(),
+                gallery_labels=None if own else tensors["gallery_labels"].long().numpy(),
+            )
+        except KeyError as error:
+            raise ValueError(f"{path} lacks {error}: train the run again") from error
 
     def pictures(self) -> Pictures:
         """The test pictures, from the data where it is now."""
@@ -154,14 +165,15 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
     path = Path(folder).expanduser()
     recorded = read_run(path)
     result = read_result(path)
-    lines = read_metrics(path)
+    checksums = {} if result is None else result.checksums
+    lines = read_metrics(path, checksums.get(METRICS))
     if result is None:
         done = lines[-1]["epoch"] if lines else 0
         raise ValueError(
             f"the run in {path} is not finished (epoch {done} of {recorded.run.epochs}): repeat "
             "its `proxysynth train` command to resume it"
         )
-    about = _metadata(path / EMBEDDINGS)
+    about = _metadata(path / EMBEDDINGS, checksums.get(EMBEDDINGS))
     try:
         classes, gallery, data = about["classes"], about.get("gallery"), result.data
         return FinishedRun(
@@ -191,14 +203,18 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
             f"the files in {path} lack {error.args[0]!r}, so they are not of this version: train "
             "the run again in another folder"
         ) from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the files in {path} are damaged ({error}): restore them") from error
 
 
-def _metadata(path: Path) -> dict[str, Any]:
-    """The metadata of a safetensors file, without reading its tensors."""
+def _metadata(path: Path, crc32: int | None) -> dict[str, Any]:
+    """The metadata of a safetensors file, without its tensors; verified if the CRC-32 is known."""
     try:
+        if crc32 is not None and checksum(path) != crc32:
+            raise ValueError("it does not match its checksum")
         with safetensors.safe_open(path, framework="pt") as file:
             return {name: json.loads(text) for name, text in (file.metadata() or {}).items()}
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise ValueError(
             f"{path} cannot be read ({error}): train the run again in another folder"
         ) from error

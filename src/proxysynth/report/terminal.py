@@ -80,7 +80,7 @@ def render_study(result: Result, console: Console) -> None:
 
 def _table(title: str, collapse_padding: bool = True) -> Table:
     return Table(
-        title=title,
+        title=escape(title),
         box=box.SIMPLE,
         collapse_padding=collapse_padding,
         title_justify="left",

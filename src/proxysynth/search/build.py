@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import time
+import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -293,18 +294,21 @@ class Journal:
         with self._transaction():
             database.execute("CREATE TABLE IF NOT EXISTS about (text TEXT)")
             database.execute(
-                "CREATE TABLE IF NOT EXISTS rows "
-                "(id INTEGER PRIMARY KEY, path BLOB, size INTEGER, time INTEGER, vector BLOB)"
+                "CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, path BLOB, size INTEGER, "
+                "time INTEGER, vector BLOB, crc32 INTEGER)"
             )
+            if database.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
+                raise sqlite3.DatabaseError("the journal is damaged")
             if database.execute("SELECT text FROM about").fetchall() != [(about,)]:
                 database.execute("DELETE FROM rows")  # of another model or folder
                 database.execute("DELETE FROM about")
                 database.execute("INSERT INTO about VALUES (?)", (about,))
         self.rows = {
             Found(path.decode("utf-8", "surrogateescape"), size, time_ns): number
-            for number, path, size, time_ns in database.execute(
-                "SELECT id, path, size, time FROM rows WHERE length(vector) = ?", (4 * dim,)
+            for number, path, size, time_ns, vector, crc32 in database.execute(
+                "SELECT * FROM rows WHERE length(vector) = ?", (4 * dim,)
             )
+            if crc32 == _row_sum(path, size, time_ns, vector)
         }
 
     def add(self, files: Sequence[Found], vectors: NDArray[np.float32]) -> None:
@@ -313,7 +317,8 @@ class Journal:
             for file, vector in zip(files, vectors, strict=True):
                 values = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
                 number = self._database.execute(
-                    "INSERT INTO rows (path, size, time, vector) VALUES (?, ?, ?, ?)", values
+                    "INSERT INTO rows (path, size, time, vector, crc32) VALUES (?, ?, ?, ?, ?)",
+                    (*values, _row_sum(*values)),
                 ).lastrowid
                 assert number is not None
                 self.rows[file] = number
@@ -340,6 +345,10 @@ class Journal:
             raise
 
 
+def _row_sum(path: bytes, size: int, time_ns: int, vector: bytes) -> int:
+    return zlib.crc32(b"%b %d %d %b" % (path, size, time_ns, vector))
+
+
 def journal_path(index: Path) -> Path:
     """Where the journal of an index is."""
     return index.with_name(f"{UNFINISHED}{index.name}.journal")
@@ -364,28 +373,41 @@ def open_journal(index: Path, about: str, dim: int) -> Iterator[Journal]:
                 _remove(path)  # before the lock is released
             database.close()
     except sqlite3.Error as error:
-        if journal is None:
+        code = _disk_error(error)
+        if journal is None or code is None:
             _remove(path)
-        reasons = {"full": errno.ENOSPC, "readonly": errno.EROFS, "unable to open": errno.EACCES}
-        codes = [code for text, code in reasons.items() if text in str(error)]
-        raise CannotWrite((codes or [errno.EIO])[0], str(error), str(path)) from error
+        raise CannotWrite(code or errno.EIO, str(error), str(path)) from error
+
+
+def _disk_error(error: sqlite3.Error) -> int | None:
+    """The errno of a full or forbidden disk; None for a damaged journal."""
+    reasons = {
+        "full": errno.ENOSPC,
+        "readonly": errno.EROFS,
+        "unable to open": errno.EACCES,
+        "disk I/O": errno.EIO,
+    }
+    return next((code for text, code in reasons.items() if text in str(error)), None)
 
 
 def _connect(path: Path, index: Path, about: str, dim: int) -> tuple[sqlite3.Connection, Journal]:
+    removed = False
     while True:
         database = sqlite3.connect(path, timeout=0, isolation_level=None)
         opened = _inode(path)
         try:
             journal = Journal(database, about, dim)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, TypeError, AttributeError) as error:  # the latter: damaged rows
             database.close()
             if "locked" in str(error):
                 raise ValueError(
                     f"another process is writing {index}: wait for it, or choose another file"
                 ) from error
-            if type(error) is not sqlite3.DatabaseError:
+            known = isinstance(error, sqlite3.Error) and _disk_error(error) is not None
+            if removed or known:
                 raise
-            _remove(path)  # not a database: damaged
+            _remove(path)  # damaged, or of an older version
+            removed = True
             continue
         if opened == _inode(path):
             return database, journal

@@ -79,6 +79,9 @@ class ModelIdentity:
         for name in ("backbone", "preprocess", "weights"):
             if not isinstance(getattr(made, name), str):
                 raise ValueError(f"{name} of the model must be a string")
+        for name in ("folder", "run"):
+            if not isinstance(getattr(made, name), str | None):
+                raise ValueError(f"{name} of the model must be a string or null")
         return made
 
 

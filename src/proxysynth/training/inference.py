@@ -256,11 +256,13 @@ def load(
     run = recorded.run if backbone is None else replace(recorded.run, backbone=backbone)
     require_trust(run.backbone, place / RUN, trust or backbone is not None)
     tensors, epoch = _weights(place, recorded)
-    net = make_network(run, recorded.image_size, trained=True)
     try:
-        net.load_state_dict(part(tensors, "net."))
         proxies = tensors["proxies"]
-    except (RuntimeError, KeyError) as error:
+        if run.dim not in (None, proxies.shape[-1]):  # before memory is taken for it
+            raise KeyError("dim")
+        net = make_network(run, recorded.image_size, trained=True)
+        net.load_state_dict(part(tensors, "net."))
+    except (RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
         raise TrainingFailed(
             f"the weights in {place} do not fit the backbone {recorded.run.backbone}: it is not "
             "the network that was trained"
@@ -291,7 +293,8 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     if path.exists():
         result = read_result(folder)
         try:
-            tensors, about = read_tensors(path, None if result is None else result.model_crc32)
+            recorded_sum = None if result is None else result.checksums.get(MODEL)
+            tensors, about = read_tensors(path, recorded_sum)
         except TrainingFailed:
             if result is None or (found := _from_checkpoint(checkpoints, result)) is None:
                 raise

@@ -23,7 +23,7 @@ from proxysynth.errors import NotFinite, TrainingFailed, cannot_write
 from proxysynth.files import CannotWrite, locked
 from proxysynth.formatting import metric_name, percent
 from proxysynth.provenance import provenance
-from proxysynth.tensor_files import entry, write_tensors
+from proxysynth.tensor_files import checksum, entry, write_tensors
 from proxysynth.training.callbacks import Progress, Silent, open_tensorboard
 from proxysynth.training.checkpoint import (
     Checkpoints,
@@ -47,6 +47,7 @@ from proxysynth.training.run import KINDS, Run
 from proxysynth.training.run_folder import (
     CHECKPOINT,
     EMBEDDINGS,
+    METRICS,
     MODEL,
     Result,
     append_metrics,
@@ -335,7 +336,11 @@ def _finish(
         line = next(entry for entry in state.history if entry["epoch"] == epoch)
         reported = state.step if state.best_step is None else state.best_step
         check = _write_model(folder / MODEL, learner, checkpoints, reported, about)
-        _write_embeddings(folder / EMBEDDINGS, ready.splits, tested, about)
+        checksums = {
+            MODEL: check,
+            EMBEDDINGS: _write_embeddings(folder / EMBEDDINGS, ready.splits, tested, about),
+            METRICS: checksum(folder / METRICS),
+        }
         result = Result(
             run=state.run,
             metrics=tested.metrics,
@@ -350,7 +355,7 @@ def _finish(
             data=describe(ready.splits),
             provenance=provenance(),
             notes=(*ready.splits.remarks(), *note_on_processes(learner.net, ranks)),
-            model_crc32=check,
+            checksums=checksums,
         )
         write_result(folder, result)
         checkpoints.drop(newest=1)  # the one before was in case the last had been lost
@@ -383,14 +388,14 @@ def _load_best(checkpoints: Checkpoints, state: State, learner: Learner) -> None
     load_weights(learner.net, learner.proxies, best.tensors)
 
 
-def _write_embeddings(path: Path, splits: Splits, tested: Tested, about: dict[str, Any]) -> None:
+def _write_embeddings(path: Path, splits: Splits, tested: Tested, about: dict[str, Any]) -> int:
     """query, query_labels (and gallery, gallery_labels), with the images' names and classes."""
     tensors = {"query": tested.query, "query_labels": _labels(splits.query)}
     about = {**about, "classes": splits.query.classes, "query": splits.query.names}
     if splits.gallery is not None and tested.gallery is not None:
         tensors |= {"gallery": tested.gallery, "gallery_labels": _labels(splits.gallery)}
         about["gallery"] = splits.gallery.names
-    write_tensors(path, tensors, about)
+    return write_tensors(path, tensors, about)
 
 
 def _labels(listing: Listing) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,15 @@ from typing import Any
 
 from proxysynth.data import Splits
 from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write
-from proxysynth.files import LOCK, UNFINISHED, append_line, parse_json, write_bytes, write_json
+from proxysynth.files import (
+    LOCK,
+    UNFINISHED,
+    append_line,
+    check_seal,
+    parse_json,
+    write_bytes,
+    write_sealed,
+)
 from proxysynth.formatting import and_join, metric_name, percent
 from proxysynth.provenance import provenance
 from proxysynth.training.checkpoint import Checkpoints
@@ -29,6 +38,7 @@ from proxysynth.training.run import KINDS, Run
 from proxysynth.values import decode, describe_differences, encode
 
 FORMAT = 1  # of run.json and result.json
+MOST_PIXELS = 2**14  # the side of an image that a network is given
 RUN, RESULT, METRICS = "run.json", "result.json", "metrics.jsonl"
 MODEL, EMBEDDINGS = "model.safetensors", "embeddings.safetensors"
 CHECKPOINT = "checkpoint"
@@ -71,19 +81,28 @@ def find_run(folder: Path) -> Recorded | None:
         version = fields["format"]
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise WrongFolder(f"{path} cannot be read as a run: choose another folder") from error
     if not isinstance(version, int) or version > FORMAT:
         raise WrongFolder(
             f"{path} was written by a newer version of proxysynth (format {version}, this one "
             f"reads {FORMAT}): upgrade proxysynth, or choose another folder"
         )
+    check_seal(path, fields)
     try:
         run = decode(fields["run"], KINDS)
         rest = {name: fields[name] for name in ("identity", "data", "image_size", "short_side")}
-        return Recorded(run=run, classes=tuple(fields["classes"]), **rest)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        recorded = Recorded(run=run, classes=tuple(fields["classes"]), **rest)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise WrongFolder(f"{path} is not a run of this version: {error}") from error
+    sizes = (recorded.image_size, recorded.short_side)
+    if (
+        not all(isinstance(name, str) for name in (recorded.identity, *recorded.classes))
+        or not all(type(size) is int and 0 < size <= MOST_PIXELS for size in sizes)
+        or not isinstance(recorded.data, dict)
+    ):
+        raise WrongFolder(f"{path} is damaged: its identity, classes, sizes or data are invalid")
+    return recorded
 
 
 def write_run(folder: Path, recorded: Recorded) -> None:
@@ -97,7 +116,7 @@ def write_run(folder: Path, recorded: Recorded) -> None:
         "provenance": provenance(),
         "classes": list(recorded.classes),
     }
-    write_json(folder / RUN, fields)
+    write_sealed(folder / RUN, fields)
 
 
 def record_run(folder: Path, recorded: Recorded | None, run: Run, ready: Prepared) -> str:
@@ -221,7 +240,7 @@ class Result:
         data: see `describe`.
         provenance: commit, machine, versions, date.
         notes: sentences about the data and the processes.
-        model_crc32: checksum of `model.safetensors`; None in results of older versions.
+        checksums: CRC-32 of the run's other files, by name; empty in results of version 0.1.
     """
 
     run: str
@@ -237,7 +256,7 @@ class Result:
     data: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    model_crc32: int | None = None
+    checksums: dict[str, int] = field(default_factory=dict)
 
     @property
     def worse(self) -> tuple[str, ...]:
@@ -263,7 +282,7 @@ class Result:
 
 
 def write_result(folder: Path, result: Result) -> None:
-    write_json(folder / RESULT, result.to_json())
+    write_sealed(folder / RESULT, result.to_json())
 
 
 def read_result(folder: Path) -> Result | None:
@@ -271,22 +290,53 @@ def read_result(folder: Path) -> Result | None:
     path = folder / RESULT
     try:
         fields = json.loads(path.read_bytes())
-        version = fields.pop("format")
+        version = fields["format"]
         newer = version > FORMAT
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path) from error
     if newer:
         raise WrongFolder(
             f"{path} was written by a newer version of proxysynth (format {version}, this one "
             f"reads {FORMAT}): upgrade proxysynth"
         )
+    check_seal(path, fields)
     fields = {name: value for name, value in fields.items() if name in Result.__dataclass_fields__}
     try:
-        return Result(**{**fields, "notes": tuple(fields["notes"])})
+        result = Result(**{**fields, "notes": tuple(fields["notes"])})
     except (KeyError, TypeError) as error:
         raise _damaged(path) from error
+    if not _has_right_types(result):
+        raise _damaged(path)
+    return result
+
+
+def _has_right_types(result: Result) -> bool:
+    """Whether the fields are what the annotations say: a file may hold anything."""
+    texts = (result.run, result.chosen, result.why, result.device, *result.notes)
+    numbers = (result.seconds, result.epoch, result.epochs)
+    tables: tuple[tuple[Any, tuple[type, ...]], ...] = (
+        (result.metrics, (int, float)),
+        (result.untrained, (int, float)),
+        (result.validation, (int, float)),
+        (result.provenance, (str,)),
+        (result.checksums, (int,)),
+        (result.data, (str, int, dict)),
+    )
+    return (
+        all(isinstance(text, str) for text in texts)
+        and all(type(number) in (int, float) and abs(number) < 1e15 for number in numbers)
+        and all(isinstance(table, dict) for table, _ in tables)
+        and all(type(value) in kinds for table, kinds in tables for value in table.values())
+        and all(abs(value) < 1e15 for table, _ in tables[:3] for value in table.values())
+        and all(
+            type(count) is int
+            for part in result.data.values()
+            if isinstance(part, dict)
+            for count in (part.get("pictures"), part.get("classes"))
+        )
+    )
 
 
 def _damaged(path: Path) -> TrainingFailed:
@@ -302,13 +352,23 @@ def rewrite_metrics(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     write_bytes(folder / METRICS, "".join(_line(line) + "\n" for line in lines).encode())
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The evaluations of a run, even while it is training; an incomplete last line is skipped."""
+def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]:
+    """The evaluations of a run, even while it is training; an incomplete last line is skipped.
+
+    Args:
+        crc32: of the file when the run was finished, where that is known.
+    """
+    path = folder / METRICS
     try:
-        data = (folder / METRICS).read_bytes()
+        data = path.read_bytes()
     except FileNotFoundError:
         return []
-    return [parse_json(line, folder / METRICS) for line in data.split(b"\n")[:-1]]
+    if crc32 is not None and zlib.crc32(data) != crc32:
+        raise TrainingFailed(f"{path} is damaged: it does not match its checksum. Restore it")
+    lines = [parse_json(line, path) for line in data.split(b"\n")[:-1]]
+    if not all(isinstance(line, dict) for line in lines):
+        raise TrainingFailed(f"{path} is damaged: its lines must be JSON objects. Restore it")
+    return lines
 
 
 def _line(values: Mapping[str, Any]) -> str:
