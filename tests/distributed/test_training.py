@@ -217,7 +217,7 @@ def test_live_batch_norm_is_told_of(trained):
         ("different", 1, "rank 1 (here) differs from rank 0 (there), seed 0 there, 5 here"),
         ("cannot shard", 2, "ProxyNCA cannot be computed on shards"),
         ("few classes", 1, "3 classes cannot be divided over 4 processes"),
-        ("few pictures", 1, "2 pictures do not go round 3"),
+        ("few pictures", 1, "batch_size"),
         ("broken", 1, "the loss is not finite in step 3 of epoch 1, in a batch of 16"),
         ("shard missing", 1, "lacks its shard proxies-1-of-2.safetensors"),
     ],

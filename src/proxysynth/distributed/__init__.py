@@ -1,5 +1,6 @@
 """Several processes: their group, gathering with gradients, proxies divided among them."""
 
+from proxysynth.distributed.collectives import gather_with_gradient
 from proxysynth.distributed.sharded_loss import (
     Shards,
     blocked_loss,
@@ -8,4 +9,11 @@ from proxysynth.distributed.sharded_loss import (
     sharded_loss,
 )
 
-__all__ = ["Shards", "blocked_loss", "check_shardable", "sampled_classes", "sharded_loss"]
+__all__ = [
+    "Shards",
+    "blocked_loss",
+    "check_shardable",
+    "gather_with_gradient",
+    "sampled_classes",
+    "sharded_loss",
+]
