@@ -190,7 +190,11 @@ def test_gradients_accumulate() -> None:
     torch.testing.assert_close(p.grad, once)
 
 
-@pytest.mark.parametrize("name", ["softmax", "arcface", "proxy_nca", "soft_triple", "proxy_anchor"])
+@pytest.mark.parametrize(
+    "name",
+    ["arcface", *(pytest.param(name, marks=pytest.mark.slow)
+                  for name in ("softmax", "proxy_nca", "soft_triple", "proxy_anchor"))],
+)  # fmt: skip
 def test_torch_compile_gives_the_same(name: str) -> None:
     loss = ps.ProxySynthesis(EVERY_LOSS[name])
     x, y, p = batch(loss.loss, n=8)
@@ -206,6 +210,7 @@ def test_torch_compile_gives_the_same(name: str) -> None:
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 def test_compiled_paths_of_similarity_and_reference() -> None:
     loss = ps.ProxySynthesis(ps.NormSoftmax())
     x, y, p = batch(loss.loss, n=8)

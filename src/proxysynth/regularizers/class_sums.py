@@ -313,7 +313,8 @@ class Mix:
         self.index = np.empty(self.ones + 2 * len(a), np.int64)
         weights = np.ones(len(self.index))
         self.index[: self.ones] = ones
-        self.index[self.ones :: 2], self.index[self.ones + 1 :: 2] = a.cpu(), b.cpu()
+        self.index[self.ones :: 2] = a.cpu().numpy()
+        self.index[self.ones + 1 :: 2] = b.cpu().numpy()
         weights[self.ones :: 2], weights[self.ones + 1 :: 2] = share, 1 - share
         offsets = np.concatenate((ones, np.arange(self.ones, len(self.index), 2)))
         self.entries = self._tensor(self.index), self._tensor(offsets)
