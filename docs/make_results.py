@@ -46,10 +46,10 @@ def photographs() -> str:
     found = rows("study_cub200")
     body = []
     for loss in ("norm_softmax", "proxy_anchor", "softmax", "arcface"):
-        for kind, spoken in (("none", ""), ("proxy_synthesis", " + Proxy Synthesis")):
+        for kind, suffix in (("none", ""), ("proxy_synthesis", " + Proxy Synthesis")):
             here = [r for r in found if (r["loss"], r["regularizer"]) == (loss, kind)]
             cells = [spread(values(here, measure)) for measure in MEASURES]
-            body.append([f"{LOSS_NAMES[loss]}{spoken}", str(len(here) or "–"), *cells])
+            body.append([f"{LOSS_NAMES[loss]}{suffix}", str(len(here) or "–"), *cells])
         line = [_of(found, loss, "none"), _of(found, loss, "proxy_synthesis")]
         cells = [difference(*(values(each, name) for each in line)) or "–" for name in MEASURES]
         body.append(["difference", "", *cells])
@@ -102,12 +102,12 @@ def classes() -> str:
                 a, b = values(plain, measure), values(mixed, measure)
                 line += [spread(a), difference(a, b) or "–"]
             body.append(line)
-    head = ["seen classes", "pictures of each", "seeds", "Recall@1", "change", "MAP@R", "change"]
+    head = ["seen classes", "pictures per class", "seeds", "Recall@1", "change", "MAP@R", "change"]
     return table(head, body)
 
 
 def ablation() -> str:
-    """The paper's Table 1 at the scale small: which part of the method does it."""
+    """The paper's Table 1 at scale small: the contribution of each part of the method."""
     found = rows("paper_small/table1")
     if not found:
         return "Not run yet."
@@ -137,12 +137,12 @@ def settings() -> str:
     paper = groups.get(("0.4", "1.0", "False", "keep"), [])
     body = []
     for (alpha, mu, per_pair, duplicates), here in groups.items():
-        told = f"alpha {alpha}, mu {mu}" if alpha else "without Proxy Synthesis"
-        told += ", per pair" if per_pair == "True" else ""
-        told += ", duplicates merged" if duplicates == "merge" else ""
+        name = f"alpha {alpha}, mu {mu}" if alpha else "without Proxy Synthesis"
+        name += ", per pair" if per_pair == "True" else ""
+        name += ", duplicates merged" if duplicates == "merge" else ""
         same = " (the paper's)" if here is paper else ""
-        body.append([told + same, str(len(here)), *_pair(paper, here)])
-    head = ["", "seeds", "Recall@1", "against the paper's", "MAP@R", "against the paper's"]
+        body.append([name + same, str(len(here)), *_pair(paper, here)])
+    head = ["", "seeds", "Recall@1", "vs. the paper's", "MAP@R", "vs. the paper's"]
     return table(head, body)
 
 
@@ -157,14 +157,14 @@ def variants() -> str:
         paper = [row for row in of_scale if row["regularizer"] == "proxy_synthesis"]
         for kind in dict.fromkeys(row["regularizer"] for row in of_scale):
             here = [row for row in of_scale if row["regularizer"] == kind]
-            told = KINDS[kind] or "without"
-            body.append([f"{float(scale):g}", told, str(len(here)), *_pair(paper, here)])
-    head = ["scale", "", "seeds", "Recall@1", "against the paper's", "MAP@R", "against the paper's"]
+            name = KINDS[kind] or "without"
+            body.append([f"{float(scale):g}", name, str(len(here)), *_pair(paper, here)])
+    head = ["scale", "", "seeds", "Recall@1", "vs. the paper's", "MAP@R", "vs. the paper's"]
     return table(head, body)
 
 
 def more() -> str:
-    """Glyphs, held-out seen classes: three synthetics an embedding, of few and of many classes."""
+    """Glyphs, held-out seen classes: three synthetics per embedding, few and many classes."""
     found = rows("study_glyph_more")
     if not found:
         return "Not run yet."
@@ -176,21 +176,21 @@ def more() -> str:
                 for of in ("1.0", mu)
             )
             body.append([seen, f"{float(mu):g}", str(len(here)), *_pair(paper, here)])
-    head = ["seen classes", "mu", "seeds", "Recall@1", "against mu 1", "MAP@R", "against mu 1"]
+    head = ["seen classes", "mu", "seeds", "Recall@1", "vs. mu 1", "MAP@R", "vs. mu 1"]
     return table(head, body)
 
 
 def preset() -> str:
-    """Both sets, unseen classes: the setting chosen on seen ones against the paper's."""
+    """Both datasets, unseen classes: the setting chosen on seen ones against the paper's."""
     body = []
-    for name, told in (("glyph", "glyphs"), ("cub200", "CUB-200-2011")):
+    for name, dataset in (("glyph", "glyphs"), ("cub200", "CUB-200-2011")):
         found = rows(f"study_{name}_preset")
         paper = [row for row in found if row["regularizer"] == "proxy_synthesis"]
-        for kind, spoken in (("none", "without"), ("proxy_synthesis", "mu 1"), ("mu_3", "mu 3")):
+        for kind, label in (("none", "without"), ("proxy_synthesis", "mu 1"), ("mu_3", "mu 3")):
             here = [row for row in found if row["regularizer"] == kind]
             cells = _pair(paper, here) if here else ["–"] * 4
-            body.append([told, spoken, str(len(here) or "–"), *cells])
-    head = ["", "", "seeds", "Recall@1", "against mu 1", "MAP@R", "against mu 1"]
+            body.append([dataset, label, str(len(here) or "–"), *cells])
+    head = ["", "", "seeds", "Recall@1", "vs. mu 1", "MAP@R", "vs. mu 1"]
     return table(head, body)
 
 

@@ -2,8 +2,8 @@
 
     python docs/make_scale_tables.py [--check]
 
-As in make_tables.py a table stands between <!-- NAME --> and <!-- /NAME -->. What the arithmetic
-gives is computed here; a time needs a measured rate and is a dash until there is one.
+As in make_tables.py, a table goes between <!-- NAME --> and <!-- /NAME -->. Estimated times use the
+measured rate; they are a dash until there is one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def growth() -> str:
     head = [
         "processes",
         *(f"{c:,} classes" for c in classes),
-        "slope of the loss",
+        "exponent of the loss",
         "in the last decade",
     ]
     return f"{table(head, body)}\n\n{source(found)}"
@@ -39,8 +39,8 @@ def growth() -> str:
 def million() -> str:
     """A million classes on two processes."""
     found = rows("bench_scale_million")
-    head = ["optimizer of the proxies", "GB altogether", "its memory, MB a process",
-            "seconds a step", "of these the loss", "the optimizer"]  # fmt: skip
+    head = ["optimizer of the proxies", "GB in total", "its state, MB per process",
+            "seconds per step", "in the loss", "in the optimizer"]  # fmt: skip
     body = [
         [row["optimizer"], cell(row["peak_gb_together"]), cell(row["state_mb_each"], 1),
          cell(row["step_s"]), cell(row["loss_s"]), cell(row["optimizer_s"])]
@@ -68,23 +68,23 @@ def hundred_million() -> str:
     terms = {
         "proxies, GB": lambda n: 4 * c * d / 1e9,
         "their gradient, GB": lambda n: 4 * c * d / 1e9,
-        "Adam's memory of them, GB": lambda n: 8 * c * d / 1e9,
-        "row-wise memory instead, GB": lambda n: 4 * c / 1e9,
+        "Adam's state, GB": lambda n: 8 * c * d / 1e9,
+        "row-wise state instead, GB": lambda n: 4 * c / 1e9,
         "product with the classes, teraflop": lambda n: 8 * n * c * d / 1e12,
         "product with synthetic classes, teraflop": lambda n: 8 * n * n * d / 1e12,
         "proxies read and gradient written, GB": lambda n: 3 * 4 * c * d / 1e9,
         "row-wise update, GB moved": lambda n: 4 * 4 * c * d / 1e9,
-        "exchanged with the others, GB": lambda n: 4 * (3 * n * d + 4 * n) / 1e9,
+        "exchanged with other devices, GB": lambda n: 4 * (3 * n * d + 4 * n) / 1e9,
     }
     body = [[name, *(f"{term(n):.3g}" for n in BATCHES)] for name, term in terms.items()]
     rate = _rate()
     body.append(
-        ["**seconds of the loss at one measured process's rate**",
+        ["**seconds of the loss at the measured rate**",
          *(f"{_teraflop(n, c, d) / rate:.3g}" if rate else "–" for n in BATCHES)]
     )  # fmt: skip
-    told = f"The measured rate: {1e3 * rate:.3g} gigaflop/s for one process." if rate else ""
-    head = ["each device, by the batch of all", *(f"n = {n:,}" for n in BATCHES)]
-    return f"{table(head, body)}\n\n{told}".rstrip()
+    note = f"The measured rate: {1e3 * rate:.3g} gigaflop/s for one process." if rate else ""
+    head = ["per device, by global batch size", *(f"n = {n:,}" for n in BATCHES)]
+    return f"{table(head, body)}\n\n{note}".rstrip()
 
 
 def _teraflop(n: int, c: int, d: int) -> float:

@@ -64,11 +64,11 @@ def speed() -> str:
         [label, *(cell(times.get((method, c))) for c in classes), cell(extra.get(method))]
         for method, label in METHODS.items()
     ]
-    told = (
+    caption = (
         "Forward and backward of one step, batch 128, 512 dimensions, one thread; time and peak "
         "extra memory relative to Norm-softmax written with `normalize` and `cross_entropy` "
     )
-    made = f"{told}(`proxysynth bench step memory`):\n\n{table(head, body)}\n\n{source(found)}"
+    made = f"{caption}(`proxysynth bench step memory`):\n\n{table(head, body)}\n\n{source(found)}"
     made += f" Memory: commit {memory[0]['commit']}." if memory else ""
     kept = {
         int(row["classes"]): row["of_plain"]
@@ -132,13 +132,13 @@ def results() -> str:
 def _fair() -> str:
     """Each loss with and without, after a search of its settings: `proxysynth mlrc`, small."""
     body = []
-    for loss, spoken in LOSS_NAMES.items():
-        line, values = [spoken], {}
+    for loss, name in LOSS_NAMES.items():
+        line, values = [name], {}
         for kind in ("none", "proxy_synthesis"):
             path = ROOT / "results" / "mlrc_small" / f"{loss}-{kind}" / "result.json"
-            told = json.loads(path.read_text()) if path.exists() else None
-            values[kind] = [100 * v for v in told["concatenated"]["map@r"]] if told else []
-            line.append(f"{told['best']['loss.scale']:.1f}" if told else "–")
+            result = json.loads(path.read_text()) if path.exists() else None
+            values[kind] = [100 * v for v in result["concatenated"]["map@r"]] if result else []
+            line.append(f"{result['best']['loss.scale']:.1f}" if result else "–")
             line.append(spread(dict(enumerate(values[kind]))))
         if all(values.values()):
             low, high = unpaired_interval(values["none"], values["proxy_synthesis"])
@@ -149,7 +149,7 @@ def _fair() -> str:
             body.append([*line, "–"][:6])
     if not body:
         return ""
-    head = ["", "scale found", "MAP@R", "scale found", "with Proxy Synthesis", "difference"]
+    head = ["", "best scale", "MAP@R", "best scale", "with Proxy Synthesis", "difference"]
     return (
         "**After a hyper-parameter search for each row** (`proxysynth mlrc --scale small`: 5 "
         "trials and 4 folds of the seen characters, then 3 repetitions; the embeddings of four "
@@ -165,8 +165,8 @@ def _compared(title: str, name: str) -> str:
         return f"{title} not run yet."
     head = ["", "seeds", "Recall@1", "with Proxy Synthesis", "MAP@R", "with Proxy Synthesis"]
     body = []
-    for loss, spoken in LOSS_NAMES.items():
-        line, seeds = [spoken], 0
+    for loss, label in LOSS_NAMES.items():
+        line, seeds = [label], 0
         for measure in ("recall@1", "map@r"):
             plain, mixed = (
                 {int(row["seed"]): 100 * float(row[measure]) for row in found
@@ -184,8 +184,8 @@ def _compared(title: str, name: str) -> str:
 def spread(values: Values) -> str:
     if not values:
         return "–"
-    told = f"{statistics.fmean(values.values()):.1f}"
-    return f"{told} ± {statistics.stdev(values.values()):.1f}" if len(values) > 1 else told
+    mean = f"{statistics.fmean(values.values()):.1f}"
+    return f"{mean} ± {statistics.stdev(values.values()):.1f}" if len(values) > 1 else mean
 
 
 def signed(value: float) -> str:
@@ -198,12 +198,12 @@ def difference(plain: Values, mixed: Values) -> str:
     if not seeds:
         return ""
     a, b = [plain[seed] for seed in seeds], [mixed[seed] for seed in seeds]
-    told = signed(statistics.fmean(b) - statistics.fmean(a))
+    change = signed(statistics.fmean(b) - statistics.fmean(a))
     if len(seeds) == 1:
-        return told
+        return change
     low, high = paired_interval(a, b)
     sure = low > 0 or high < 0
-    return f"{f'**{told}**' if sure else told} [{signed(low)}, {signed(high)}]"
+    return f"{f'**{change}**' if sure else change} [{signed(low)}, {signed(high)}]"
 
 
 TABLES = {"speed": speed, "neighbours": neighbours, "results": results}
