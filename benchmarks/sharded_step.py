@@ -1,8 +1,8 @@
 """One training step with sharded proxies, in processes of its own: time, memory, work, traffic.
 
-A step is all of it: pictures through a small network, embeddings gathered, the loss with Proxy
+A step is all of it: images through a small network, embeddings gathered, the loss with Proxy
 Synthesis on this process's proxies, gradients back, the optimizers. The labels are drawn from all
-classes; the pictures are noise, since only the cost is of interest.
+classes; the images are noise, since only the cost is of interest.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ def measure(setting: Setting) -> dict[str, Any]:
             for rank in range(setting.processes)
         ]  # fmt: skip
         try:
-            told = _all_told(started)
+            found = _results(started)
         finally:
             for process in started:
                 process.kill()
-    return {**told[0], "peak_mb": sum(each["peak_mb"] for each in told)}
+    return {**found[0], "peak_mb": sum(each["peak_mb"] for each in found)}
 
 
-def _all_told(started: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+def _results(started: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
     """What every process printed; an error as soon as one has failed, the others may be waiting."""
     until = time.monotonic() + PATIENCE.total_seconds()
     while any(process.poll() is None for process in started) and time.monotonic() < until:

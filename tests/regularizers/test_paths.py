@@ -154,7 +154,7 @@ class Births(torch.utils._python_dispatch.TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm_):
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm):
             a, b = args[-2:]
             self.products += a.shape[0] * a.shape[1] * b.shape[1]
         if isinstance(out, torch.Tensor):

@@ -96,8 +96,8 @@ def test_normalised_losses_are_refused_with_the_reason(name) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: VirtualSoftmax(ps.ProxySynthesis(ps.Softmax())), "one regulariser at a time"),
-        (lambda: VirtualSoftmax(VirtualSoftmax(ps.Softmax())), "one regulariser at a time"),
+        (lambda: VirtualSoftmax(ps.ProxySynthesis(ps.Softmax())), "one regularizer at a time"),
+        (lambda: VirtualSoftmax(VirtualSoftmax(ps.Softmax())), "one regularizer at a time"),
         (lambda: VirtualSoftmax(ps.Softmax(), clip=0.0), "clip must be a finite number above 0"),
         (lambda: VirtualSoftmax(None), "give a loss such as NormSoftmax\\(\\), got None"),
         (lambda: VirtualSoftmax(lambda x, y, p: x.sum()), "got function: it has no similarities"),

@@ -85,7 +85,7 @@ def sharded_loss(
     generator: torch.Generator | None = None,
     negatives: float = 1.0,
     block: int | None = None,
-    keep: bool | None = None,
+    keep: bool | None = False,
 ) -> Tensor:
     """The loss of all proxies together, the same number on every process.
 
@@ -105,7 +105,8 @@ def sharded_loss(
             of the loss over all: fewer negatives, smaller sums. The gradient of a class that does
             not take part is zero.
         block: classes per block; None chooses.
-        keep: whether the logits are kept for the backward pass; None keeps up to a gigabyte.
+        keep: whether the logits of this process's classes are kept for the backward pass, which
+            saves one of four products; None keeps up to half a gigabyte.
     """
     sums = check_shardable(loss)
     check_fraction(negatives)
@@ -141,7 +142,7 @@ def blocked_loss(
 ) -> Tensor:
     """`loss(x, y, p)` in memory that does not grow with the number of classes, in one process."""
     shards = Shards(len(p))
-    return sharded_loss(loss, x, y, p, shards, None, generator, negatives, block, keep=False)
+    return sharded_loss(loss, x, y, p, shards, None, generator, negatives, block)
 
 
 def check_shardable(loss: object) -> ClassSums:

@@ -207,10 +207,10 @@ class ProxyHead(nn.Module):
 
 
 def _takes_generator(loss: Any) -> bool:
-    """Whether it has a parameter for one, as ours have; a function of (x, y, p) has not."""
+    """Whether it takes one, as the losses of this package do; a function of (x, y, p) need not."""
     try:
         return "generator" in inspect.signature(getattr(loss, "forward", loss)).parameters
-    except ValueError:  # written in C, and tells nothing of its parameters
+    except ValueError:  # written in C, without a signature
         return False
 
 

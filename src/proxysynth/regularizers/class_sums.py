@@ -47,8 +47,8 @@ CACHE = 2**17
 LAUNCH = 2**24
 """Logits per block on an accelerator, where starting a kernel costs more than memory does."""
 
-LARGE = 2**28
-"""Logits that are kept for the backward pass; more are computed again. A gigabyte of float32."""
+LARGE = 2**27
+"""Logits kept for the backward pass, half a gigabyte of float32; more are computed again."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -538,6 +538,6 @@ def _product(out: Tensor, a: Tensor, b: Tensor, low: torch.dtype, add: bool = Fa
         made = a.to(low) @ b.to(low)
         out.add_(made) if add else out.copy_(made)
     elif add:
-        out.addmm_(a, b)
+        torch.addmm(out, a, b, out=out)
     else:
         torch.mm(a, b, out=out)

@@ -1,4 +1,4 @@
-"""Input Mixup and Manifold Mixup: mix two pictures, or what a network makes of them.
+"""Input Mixup and Manifold Mixup: mix two images, or what a network makes of them.
 
 h~ = lam h + (1 - lam) h'     L = lam L(X~, y) + (1 - lam) L(X~, y')     lam ~ Beta(alpha, alpha)
 
@@ -28,7 +28,7 @@ from proxysynth.losses.proxy_anchor import ProxyAnchor
 from proxysynth.regularizers.pairs import numpy_generator
 
 PUBLISHED_STAGES = (0, 1, 2)
-"""Where the published code of Manifold Mixup mixes: the pictures, and before two later stages."""
+"""Where the published code of Manifold Mixup mixes: the images, and before two later stages."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Mixing:
     at: int = 0
 
     def __call__(self, h: Tensor) -> Tensor:
-        """lam h + (1 - lam) h', for pictures or feature maps (n, ...)."""
+        """lam h + (1 - lam) h', for images or feature maps (n, ...)."""
         return self.lam * h + (1 - self.lam) * h[self.partner.to(h.device)]
 
     def score(self, loss: Any, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class Mixing:
 
 @dataclass(frozen=True)
 class InputMixup:
-    """Mix the pictures of a batch and their labels.                    [Section 4.5, Table E]
+    """Mix the images of a batch and their labels.                    [Section 4.5, Table E]
 
         image~ = lam image + (1 - lam) image'
         L = lam L(X~, y) + (1 - lam) L(X~, y')          lam ~ Beta(alpha, alpha), one per batch
@@ -90,7 +90,7 @@ class InputMixup:
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
     ) -> NoReturn:
-        _needs_pictures(self)
+        _needs_images(self)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class ManifoldMixup:
     Args:
         loss: a plain loss that is a mean over embeddings; Proxy-anchor is not.
         alpha: larger mixes more evenly; 0.5 is best in most columns of the paper's Table E.
-        stages: stages of the network: 0 is the pictures, its number of stages the last feature
+        stages: stages of the network: 0 is the images, its number of stages the last feature
             maps. None given means 0, 1 and 2, as the published code of Manifold Mixup has it, as
             far as the network has them.
 
@@ -119,7 +119,7 @@ class ManifoldMixup:
         wrong = any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in self.stages)
         if wrong or len(set(self.stages)) < len(self.stages):
             raise ValueError(
-                "ManifoldMixup: stages must be different whole numbers from 0 (the pictures) on, "
+                "ManifoldMixup: stages must be different integers >= 0 (0: the images), "
                 f"got {self.stages!r}"
             )
 
@@ -146,7 +146,7 @@ class ManifoldMixup:
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
     ) -> NoReturn:
-        _needs_pictures(self)
+        _needs_images(self)
 
 
 def _draw(alpha: float, n: int, stages: Sequence[int], generator: torch.Generator | None) -> Mixing:
@@ -161,7 +161,7 @@ def _check(owner: object, loss: Any, alpha: float) -> None:
     check_loss(owner, loss)
     name, held = type(owner).__name__, type(loss).__name__
     if plain_loss(loss) is not loss:
-        raise ValueError(f"{name} holds a plain loss, got {held}: one regulariser at a time")
+        raise ValueError(f"{name} holds a plain loss, got {held}: one regularizer at a time")
     if isinstance(loss, ProxyAnchor):
         raise ValueError(
             f"{name} gives each embedding two labels and needs a loss that is a mean over "
@@ -169,9 +169,9 @@ def _check(owner: object, loss: Any, alpha: float) -> None:
         )
 
 
-def _needs_pictures(owner: object) -> NoReturn:
+def _needs_images(owner: object) -> NoReturn:
     name = type(owner).__name__
     raise ValueError(
-        f"{name} mixes pictures before they are embeddings, so it cannot be called on embeddings: "
+        f"{name} mixes images before they are embeddings, so it cannot be called on embeddings: "
         "train it with a Run, or call training.objective.Mixup(loss)(net, images, labels, proxies)"
     )

@@ -116,7 +116,7 @@ def _shuffled(labels: Ints, take: int, rng: np.random.Generator) -> tuple[Ints, 
         if len(equal) == take:  # one class, most likely
             return None
         for here in equal.tolist():
-            there = (here + take // 2 + attempt) % take  # far off, since neighbours may be alike
+            there = (here + take // 2 + attempt) % take  # far off, since neighbors may be alike
             if labels[i[here]] != labels[j[there]] and labels[i[there]] != labels[j[here]]:
                 j[here], j[there] = j[there], j[here]
     return None
@@ -145,7 +145,7 @@ def _circle(group: Ints, largest: int, take: int, rng: np.random.Generator) -> t
     step = rng.integers(low, n - low + 1)
     place = rng.integers(n) + np.arange(take)
     i, j = order[place % n], order[(place + step) % n]
-    # Neighbours on the circle have neighbours as partners, so equal class pairs would be far too
+    # Neighbors on the circle have neighbors as partners, so equal class pairs would be far too
     # common. Two rounds of random exchanges of partners, where labels permit, undo that.
     for _ in range(2):
         shuffled = rng.permutation(take)

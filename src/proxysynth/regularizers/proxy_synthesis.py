@@ -120,7 +120,7 @@ class ProxySynthesis:
         """The fast path: sums over blocks of classes, for losses that declare `class_sums`.
 
         block: classes per block; None chooses.    keep: whether the logits are kept for the
-        backward pass; None keeps up to a gigabyte. Without them, memory does not grow with c.
+        backward pass; None keeps up to half a gigabyte. Without them, memory does not grow with c.
         """
         sums = class_sums_of(self.loss)
         if sums is None:

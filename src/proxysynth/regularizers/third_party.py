@@ -46,7 +46,7 @@ def synthesize_over(
 
     Args:
         module: called as module(embeddings, labels); holds one weight with a row or a column for
-            each class, or k neighbouring ones.
+            each class, or k neighboring ones.
         alpha, mu, lam, per_pair, duplicates: as in `ProxySynthesis`.
         weight: name of the proxy weight, where the module has several matrices ("head.W").
         class_dim: 0 if classes are rows, 1 if columns, where the shape does not tell.

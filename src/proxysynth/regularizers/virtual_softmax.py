@@ -50,7 +50,7 @@ class VirtualSoftmax:
         if plain_loss(self.loss) is not self.loss:
             raise ValueError(
                 f"VirtualSoftmax holds a plain loss such as Softmax(), got {name}: "
-                "one regulariser at a time"
+                "one regularizer at a time"
             )
         if not all(hasattr(self.loss, part) for part in ("similarity", "from_similarity")):
             raise ValueError(
@@ -60,7 +60,7 @@ class VirtualSoftmax:
         if getattr(self.loss, "normalized", True):
             raise ValueError(
                 "VirtualSoftmax needs a loss of raw dot products such as Softmax(), got "
-                f"{name}: it normalises embeddings and proxies, so the virtual logit |p+| |x| "
+                f"{name}: it normalizes embeddings and proxies, so the virtual logit |p+| |x| "
                 "would be the constant 1"
             )
 
