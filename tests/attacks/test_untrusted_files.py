@@ -118,7 +118,7 @@ def copied(shop: Path, place: Path) -> Path:
 def attack(name: str, folder: Path, count: int | None) -> tuple[int, int]:
     """Put hostile values in place of others; returns how many were accepted and refused."""
     pattern, read, write, use = CASES[name]
-    file, accepted, refused = folder / pattern, 0, 0
+    file, accepted, refused, bugs = folder / pattern, 0, 0, []
     original = file.read_bytes()
     keys = len(list(places(read(file))))
     chosen = [(place, value) for place in range(keys) for value in range(len(HOSTILE))]
@@ -138,8 +138,9 @@ def attack(name: str, folder: Path, count: int | None) -> tuple[int, int]:
             assert "\n" not in str(error), what  # noqa: PT017
             refused += 1
         except Exception as error:
-            raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
+            bugs.append(f"{what}: {type(error).__name__}: {error}")
         file.write_bytes(original)
+    assert not bugs, "\n".join(bugs)
     return accepted, refused
 
 

@@ -293,7 +293,8 @@ def find_damage(opened: IndexFile, embeddings: bool = True) -> Damage | None:
     ]
     bad = np.zeros(len(rows), dtype=bool)
     if embeddings:
-        blocks = sums.get("embeddings") or []
+        blocks = sums.get("embeddings")
+        blocks = blocks if isinstance(blocks, list) else []
         for block, low in enumerate(range(0, len(rows), ROWS_PER_SUM)):
             part = slice(low, low + ROWS_PER_SUM)
             if block >= len(blocks) or blocks[block] != _checksum(np.asarray(rows[part])):

@@ -38,6 +38,7 @@ from proxysynth.training.run_folder import (
     read_result,
     read_run,
 )
+from proxysynth.values import look_up
 
 BATCH = 128  # images
 
@@ -267,6 +268,12 @@ def load(
             f"the weights in {place} do not fit the backbone {recorded.run.backbone}: it is not "
             "the network that was trained"
         ) from error
+    look_up(net.preprocess, PIXELS, "kind of pixels")
+    if net.image_size != recorded.image_size:
+        raise WrongFolder(
+            f"{place / RUN} is damaged: image_size is {recorded.image_size}, but the network takes "
+            f"{net.image_size}"
+        )
     where = Resources(device=device).torch_device()
     memory = torch.channels_last if recorded.run.channels_last else torch.contiguous_format
     net = net.to(where, memory_format=memory).eval()  # type: ignore[call-overload]

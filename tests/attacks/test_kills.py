@@ -1,0 +1,100 @@
+"""A scheduler that repeats one command until it succeeds, and kills it now and then.
+
+Kills of training and indexing as functions are tested in `training/test_kill.py` and
+`search/test_killing_index.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxysynth.training import read_run
+
+# Imports everything once and forks, so that a child is at work within milliseconds. The first
+# child is killed when its folder appears, before it has written anything.
+SCHEDULER = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+import proxysynth.training.loop, proxysynth.report, proxysynth.search.build, proxysynth.cli.train
+from proxysynth.cli import main
+
+words, kills, draw = json.loads(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
+first, whole = (Path(name) for name in sys.argv[4:6])
+
+def child(words):
+    pid = os.fork()
+    if pid:
+        return pid
+    os.setpgid(0, 0)
+    try:
+        main(words)
+    except SystemExit as end:
+        sys.stderr.flush()
+        os._exit(end.code or 0)
+    os._exit(70)
+
+begun = time.perf_counter()
+assert os.waitpid(child([str(whole) if word == "OUT" else word for word in words]), 0)[1] == 0
+seconds = time.perf_counter() - begun
+words = [str(first) if word == "OUT" else word for word in words]
+killed, code = 0, None
+while code != 0:
+    pid = child(words)
+    if killed == 0:
+        while not first.exists():
+            time.sleep(0.0005)
+        os.kill(pid, signal.SIGKILL)
+    elif killed < kills:
+        time.sleep(draw.uniform(0, 0.7 * seconds))
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitpid(pid, 0)[1]
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, -signal.SIGKILL), code
+    killed += code != 0
+print(killed)
+"""
+
+
+def schedule(words: list[str], folder: Path, kills: int, seed: int) -> int:
+    """Run a command once to its end and once with kills; returns how many there were."""
+    program = [sys.executable, "-c", SCHEDULER, json.dumps(words), str(kills), str(seed)]
+    done = subprocess.run(
+        [*program, str(folder / "killed"), str(folder / "whole")],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return int(done.stdout.splitlines()[-1])
+
+
+def train_under_kills(shop: Path, folder: Path, kills: int, seed: int) -> int:
+    run = read_run(shop / "run").run
+    words = ["train", run.data, "--resume", "--out", "OUT", "--epochs", "6", "--json"]
+    for name in ("dim", "width", "batch_size", "image_size"):
+        words += ["--set", f"{name}={getattr(run, name)}"]
+    words += ["--set", "backbone=conv4", "--set", "pretrained=false"]
+    killed = schedule(words, folder, kills, seed)
+    for name in ("model.safetensors", "embeddings.safetensors", "metrics.jsonl"):
+        whole = (folder / "whole" / name).read_bytes()
+        assert (folder / "killed" / name).read_bytes() == whole, name
+    assert (folder / "killed" / "report.html").exists()
+    return killed
+
+
+def test_a_scheduler_that_always_resumes(shop, tmp_path) -> None:
+    """Also where the kill came before run.json was written."""
+    assert train_under_kills(shop, tmp_path, kills=3, seed=0) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_scheduler_that_kills_often(shop, tmp_path, seed, record_property) -> None:
+    record_property("kills", train_under_kills(shop, tmp_path, kills=20, seed=seed))
