@@ -1,4 +1,4 @@
-"""A scheduler that repeats one command until it succeeds, and kills it now and then.
+"""A scheduler that repeats one command until it succeeds; signals that ask a training to end.
 
 Kills of training and indexing as functions are tested in `training/test_kill.py` and
 `search/test_killing_index.py`.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from proxysynth.training import read_run
+from proxysynth.training import read_run, train
+from proxysynth.training.checkpoint import Checkpoints
 
 # Imports everything once and forks, so that a child is at work within milliseconds. The first
 # child is killed when its folder appears, before it has written anything.
@@ -77,7 +79,7 @@ def schedule(words: list[str], folder: Path, kills: int, seed: int) -> int:
 
 def train_under_kills(shop: Path, folder: Path, kills: int, seed: int) -> int:
     run = read_run(shop / "run").run
-    words = ["train", run.data, "--resume", "--out", "OUT", "--epochs", "6", "--json"]
+    words = ["train", run.data, "--resume", "--out", "OUT", "--epochs", "3", "--json"]
     for name in ("dim", "width", "batch_size", "image_size"):
         words += ["--set", f"{name}={getattr(run, name)}"]
     words += ["--set", "backbone=conv4", "--set", "pretrained=false"]
@@ -91,10 +93,71 @@ def train_under_kills(shop: Path, folder: Path, kills: int, seed: int) -> int:
 
 def test_a_scheduler_that_always_resumes(shop, tmp_path) -> None:
     """Also where the kill came before run.json was written."""
-    assert train_under_kills(shop, tmp_path, kills=3, seed=0) > 0
+    assert train_under_kills(shop, tmp_path, kills=2, seed=0) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_scheduler_that_kills_often(shop, tmp_path, seed, record_property) -> None:
     record_property("kills", train_under_kills(shop, tmp_path, kills=20, seed=seed))
+
+
+# Trains in a fork, which gets a signal in the midst of an epoch; prints how each one ended.
+SIGNALED = """
+import json, os, signal, sys, time
+from pathlib import Path
+import proxysynth.training.loop, proxysynth.report, proxysynth.cli.train
+from proxysynth.cli import main
+
+words, base, ends = json.loads(sys.argv[1]), Path(sys.argv[2]), {}
+for name in sys.argv[3:]:
+    pid = os.fork()
+    if not pid:
+        try:
+            main([*words, "--out", str(base / name)])
+        except SystemExit as end:
+            sys.stderr.flush()
+            os._exit(end.code or 0)
+        os._exit(70)
+    while not list((base / name / "checkpoint").glob("step-*")):
+        time.sleep(0.001)
+    time.sleep(0.05)
+    os.kill(pid, getattr(signal, name))
+    ends[name] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+print(json.dumps(ends))
+"""
+
+
+def test_signals_leave_a_last_checkpoint(tmp_path) -> None:
+    """The same sentence for all, an exit status that names the signal, and nothing is lost."""
+    words = ["train", "glyphs", "--epochs", "2000", "--set", "batch_size=8", "--json"]
+    words += ["--set", "split.train_classes=20", "--set", "split.test_classes=5"]
+    words += ["--set", "width=0.25", "--set", "dim=8", "--set", "evaluate_every=10"]
+    statuses = {"SIGTERM": 143, "SIGHUP": 129, "SIGINT": 130}
+    program = [sys.executable, "-c", SIGNALED, json.dumps(words), str(tmp_path), *statuses]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == statuses
+    assert done.stderr.count("interrupted; run the same command to resume") == 3
+    assert "Traceback" not in done.stderr
+    between = 0
+    for name in statuses:
+        run = read_run(tmp_path / name)
+        loaded = Checkpoints(tmp_path / name / "checkpoint").load(run.identity)
+        assert loaded is not None
+        between += loaded.state.batch > 0
+    assert between  # a checkpoint in the midst of an epoch, written because of the signal
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "embeddings.safetensors", "metrics.jsonl"])
+def test_a_finished_run_with_a_damaged_file_is_repaired(shop, tmp_path, name) -> None:
+    folder = Path(shutil.copytree(shop / "run", tmp_path / "run"))
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(whole[: len(whole) // 2])
+    run = read_run(folder).run
+    train(run, folder)
+    assert (folder / name).read_bytes() == whole
+    shutil.rmtree(folder / "checkpoint")
+    (folder / name).write_bytes(whole[:-1])
+    with pytest.raises(ValueError, match=name):
+        train(run, folder)

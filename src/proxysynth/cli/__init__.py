@@ -2,7 +2,7 @@
 
 Results go to standard output, everything else to standard error. With `--json`, standard output
 holds one JSON object and nothing else. Exit status: 0 success, 1 failure, 2 wrong usage, 130
-interrupted.
+interrupted (of a training: 143 by SIGTERM, 129 by SIGHUP).
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         _exit(error, FAILED, show_traceback)
     except MemoryError:
         _exit("out of memory: use smaller batches, or free some memory", FAILED, show_traceback)
-    except KeyboardInterrupt:
-        _exit("interrupted; run the same command to resume", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        status = getattr(error, "status", INTERRUPTED)  # of another signal
+        _exit("interrupted; run the same command to resume", status)
     if result is not None and args.json:
         _print_json(result)
     sys.exit(0)

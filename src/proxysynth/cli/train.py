@@ -16,13 +16,15 @@ from proxysynth.cli.eval import show_metrics
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import BENCHMARKS, open_data
 from proxysynth.distributed.process_group import Ranks, join_process_group, reports_failure
+from proxysynth.files import LOCK
 from proxysynth.report import write_report
 from proxysynth.report.run_report import REPORT
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.defaults import run_from_options
 from proxysynth.training.inference import require_trust
-from proxysynth.training.run_folder import RESULT, RUN
+from proxysynth.training.interrupts import handle_signals
+from proxysynth.training.run_folder import RESULT, RUN, find_run
 from proxysynth.values import parse_settings
 
 RUNS = Path("runs")
@@ -35,17 +37,17 @@ def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
         if not args.json:
             print(to_toml(run))
         return to_dict(run)
-    with join_process_group() as ranks:
+    with handle_signals(), join_process_group() as ranks:
         try:
             return _train(args, ranks)
         except (ValueError, OSError, RuntimeError) as error:
             if reports_failure(ranks):
                 raise
             sys.exit(USAGE if isinstance(error, UsageError) else FAILED)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             if ranks.first:
                 raise
-            sys.exit(INTERRUPTED)
+            sys.exit(getattr(error, "status", INTERRUPTED))
 
 
 def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
@@ -84,10 +86,13 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
         if args.resume:
             if args.out is None:
                 raise ValueError("--resume needs the folder of the run to resume: add --out DIR")
-            recorded = read_run(args.out).run
-            if recorded_only:
-                require_trust(recorded.backbone, args.out / RUN, args.trust)
-                return replace(recorded, skip_bad=args.skip_bad or recorded.skip_bad), args.out
+            if recorded_only and not (Path(args.out).expanduser() / LOCK).exists():
+                read_run(args.out)  # an error: neither a run nor settings to start one
+            found = find_run(args.out)  # None if a kill came first, so that the run starts now
+            if recorded_only and found is not None:
+                run = found.run
+                require_trust(run.backbone, args.out / RUN, args.trust)
+                return replace(run, skip_bad=args.skip_bad or run.skip_bad), args.out
         config = Config() if args.config is None else read_config(args.config)
         loss = args.loss or config.loss or "norm_softmax"
         regularizer = args.regularizer or config.regularizer or "proxy_synthesis"

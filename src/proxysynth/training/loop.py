@@ -33,6 +33,7 @@ from proxysynth.training.checkpoint import (
     newest_checkpoint,
 )
 from proxysynth.training.inference import EmbeddingsNotFinite, Tested, measure, usual_ks
+from proxysynth.training.interrupts import Interrupted, uninterrupted
 from proxysynth.training.learner import Learner, load_weights, make_learner
 from proxysynth.training.prepare import (
     Prepared,
@@ -49,9 +50,11 @@ from proxysynth.training.run_folder import (
     EMBEDDINGS,
     METRICS,
     MODEL,
+    RESULT,
     Result,
     append_metrics,
     claim,
+    damaged_files,
     describe,
     make_folder,
     read_result,
@@ -89,7 +92,7 @@ def _train(
     run: Run, folder: Path, resources: Resources, progress: Progress, ranks: Ranks
 ) -> Result:
     """`train` on one of the ranks; only the first writes files."""
-    if (result := _finished(folder, run, ranks)) is not None:
+    if (result := _finished(folder, run, progress, ranks)) is not None:
         return result
     device = own_device(resources.torch_device(), ranks)
     if run.batch_size < ranks.world:
@@ -106,7 +109,7 @@ def _train(
     lock = locked(folder) if ranks.first else nullcontext()
     with lock, _explained(checkpoints), _torch_settings(device, resources.threads):
         # Again: another process may have finished it before this one held the lock.
-        if (result := _finished(folder, run, ranks)) is not None:
+        if (result := _finished(folder, run, progress, ranks)) is not None:
             return result
         if ranks.first:
             tidy(folder)
@@ -144,9 +147,21 @@ def _train(
             scaler = learner.scaler.state_dict()
             checkpoints.save(replace(state, seconds=seconds, scaler=scaler), learner.tensors())
 
+        @contextmanager
+        def saved_if_interrupted(before: int) -> Iterator[None]:
+            try:
+                yield
+            except Interrupted:
+                # Alone only: the other ranks may have ended already, and some saves need them.
+                if ranks.world == 1 and resumable.step > before and learner.finite():
+                    save(resumable)
+                raise
+
         per_epoch = sum(map(len, first))
         done = state.epoch * per_epoch + sum(map(len, first[: state.batch]))
-        with progress.task("training", run.epochs * per_epoch, done) as tick:
+        resumable = state  # what the weights are; in an evaluation, its epoch is not over yet
+        task = progress.task("training", run.epochs * per_epoch, done)
+        with saved_if_interrupted(state.step), task as tick:
             for epoch in range(state.epoch, run.epochs):
                 if _patience_is_over(state, run):
                     progress.say(f"No improvement in {run.patience} evaluations: stopping early.")
@@ -155,17 +170,18 @@ def _train(
                 plan = sampler(images.labels, epoch, run.batch_size)
                 left = plan[state.batch :]
                 for batch in shared_batches(ready.train, left, run.seed, epoch, ranks):
-                    loss = learner.step(batch, state.step)
-                    if not math.isfinite(loss):
-                        raise failed(state.step + 1)
-                    n = len(batch.labels)
-                    state = replace(
-                        state,
-                        batch=state.batch + 1,
-                        step=state.step + 1,
-                        loss_sum=state.loss_sum + n * loss,
-                        loss_count=state.loss_count + n,
-                    )
+                    with uninterrupted():
+                        loss = learner.step(batch, state.step)
+                        if not math.isfinite(loss):
+                            raise failed(state.step + 1)
+                        n = len(batch.labels)
+                        resumable = state = replace(
+                            state,
+                            batch=state.batch + 1,
+                            step=state.step + 1,
+                            loss_sum=state.loss_sum + n * loss,
+                            loss_count=state.loss_count + n,
+                        )
                     tick(n, f"epoch {epoch + 1}/{run.epochs}  loss {loss:.3f}")
                     every = resources.checkpoint_steps
                     if every and state.step % every == 0 and state.batch < len(plan):
@@ -186,6 +202,7 @@ def _train(
                     tensorboard(state.history[-1])
                     progress.say(_epoch_line(state.history[-1], run))
                 save(state)
+                resumable = state
         seconds = earlier + time.perf_counter() - start
         return _finish(run, folder, ready, learner, replace(state, seconds=seconds), tested)
 
@@ -213,11 +230,25 @@ def require_same_images(fingerprint: str, ranks: Ranks) -> None:
             )
 
 
-def _finished(folder: Path, run: Run, ranks: Ranks) -> Result | None:
-    """The result if the run is finished; an error if the folder belongs to another run."""
+def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Result | None:
+    """The result if the run is finished; an error if the folder belongs to another run.
+
+    A finished run with a damaged file is to be finished again, from its checkpoint.
+    """
+    result = None
     if ranks.first:
         claim(folder, run)
-    return _shared_result(read_result(folder) if ranks.first else None, ranks)
+        result = read_result(folder)
+        damaged = [] if result is None else damaged_files(folder, result)
+        if damaged and not Checkpoints(folder / CHECKPOINT).steps():
+            raise TrainingFailed(
+                f"{damaged[0]} is damaged, and there is no checkpoint to repair it from: restore "
+                f"it, or delete {folder / RESULT} to train again"
+            )
+        if damaged:
+            progress.say(f"{damaged[0]} is damaged: writing it again from the checkpoint.")
+            result = None
+    return _shared_result(result, ranks)
 
 
 def _shared_result(result: Result | None, ranks: Ranks) -> Result | None:

@@ -32,6 +32,7 @@ from proxysynth.files import (
 )
 from proxysynth.formatting import and_join, metric_name, percent
 from proxysynth.provenance import provenance
+from proxysynth.tensor_files import checksum
 from proxysynth.training.checkpoint import Checkpoints
 from proxysynth.training.prepare import Prepared, resized_side
 from proxysynth.training.run import KINDS, Run
@@ -312,6 +313,12 @@ def read_result(folder: Path) -> Result | None:
     return result
 
 
+def damaged_files(folder: Path, result: Result) -> list[Path]:
+    """The files of a finished run that are there, but not what was written."""
+    paths = [(folder / name, crc32) for name, crc32 in result.checksums.items()]
+    return [path for path, crc32 in paths if path.is_file() and checksum(path) != crc32]
+
+
 def _has_right_types(result: Result) -> bool:
     """Whether the fields are what the annotations say: a file may hold anything."""
     texts = (result.run, result.chosen, result.why, result.device, *result.notes)
@@ -329,6 +336,7 @@ def _has_right_types(result: Result) -> bool:
         and all(type(number) in (int, float) and abs(number) < 1e15 for number in numbers)
         and all(isinstance(table, dict) for table, _ in tables)
         and all(type(value) in kinds for table, kinds in tables for value in table.values())
+        and set(result.checksums) <= {MODEL, EMBEDDINGS, METRICS}
         and all(abs(value) < 1e15 for table, _ in tables[:3] for value in table.values())
         and all(
             type(count) is int
