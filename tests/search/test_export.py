@@ -1,4 +1,5 @@
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 import proxysynth as ps
 from proxysynth.models.backbones import make_embedder
@@ -70,6 +71,51 @@ def test_the_example_embeds_as_the_run(onnx_file, run_folder, tmp_path, size):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     got = [float(word) for word in done.stdout.strip().strip("[]").split()]
     np.testing.assert_allclose(got, ps.load(run_folder).embed(path)[0].numpy(), atol=1e-5)
+
+
+def by_the_metadata(path: Path, about: dict) -> np.ndarray:
+    """The network's input, made with Pillow and nothing but what the file says."""
+    steps = about["preprocessing"]
+
+    def resize(image: Image.Image, side: int) -> Image.Image:
+        short = min(image.size)
+        size = (side * image.width // short, side * image.height // short)
+        return image.resize(size, Image.Resampling.BILINEAR)
+
+    def middle(image: Image.Image, width: int, height: int, offset) -> Image.Image:
+        left, top = offset((image.width - width) / 2), offset((image.height - height) / 2)
+        return image.crop((left, top, left + width, top + height))
+
+    image = ImageOps.exif_transpose(Image.open(path))
+    layer = image.convert("RGBA")
+    image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    if 0 < steps["shrink_short_side"] < min(image.size):
+        image = resize(image, steps["shrink_short_side"])
+    image = image.convert("L" if steps["channels"] == "L" else "RGB")
+    most = 16 * min(image.size)
+    image = middle(image, min(image.width, most), min(image.height, most), math.floor)
+    image = resize(image, steps["resize_short_side"])
+    image = middle(image, steps["center_crop"], steps["center_crop"], round)
+    values = np.asarray(image, np.float32).reshape(*image.size[::-1], -1)
+    values = values[..., ::-1] if steps["channels"] == "BGR" else values
+    made = (values / steps["divide_by"] - steps["mean"]) / steps["std"]
+    return np.ascontiguousarray(made.transpose(2, 0, 1)[None], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "orientation"),
+    [((801, 600), "jpg", 6), ((33, 47), "png", 1), ((97, 38), "png", 1), ((1200, 37), "jpg", 3)],
+)
+def test_the_metadata_is_enough(onnx_file, run_folder, tmp_path, size, kind, orientation):
+    noise = np.random.default_rng(1).integers(0, 256, (9, 9, 4 if kind == "png" else 3))
+    exif, path = Image.Exif(), tmp_path / f"photo.{kind}"
+    exif[0x0112] = orientation
+    Image.fromarray(noise.astype(np.uint8)).resize(size).save(path, exif=exif)
+    session = onnxruntime.InferenceSession(onnx_file)
+    about = json.loads(session.get_modelmeta().custom_metadata_map["proxysynth"])
+    assert "floor" in about["preprocessing"]["resize"]
+    (got,) = session.run(None, {"images": by_the_metadata(path, about)})
+    np.testing.assert_allclose(got, ps.load(run_folder).embed(path).numpy(), atol=1e-4)
 
 
 def test_the_example_has_ten_lines_and_needs_neither_torch_nor_us():

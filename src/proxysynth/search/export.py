@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from proxysynth.data import PIXELS
+from proxysynth.data.transforms import MAX_ASPECT
 from proxysynth.errors import cannot_write
 from proxysynth.files import UNFINISHED, CannotWrite, sync_folder
 from proxysynth.search.index import Index
@@ -101,6 +102,7 @@ def _export_model(model: Trained, to: str, path: Path) -> tuple[dict[str, Any], 
 def describe(model: Trained) -> dict[str, Any]:
     """How to prepare an image for the network, and what comes out of it."""
     pixels, embedder = PIXELS[model.embedder.preprocess], model.embedder
+    side = model.run.cache_side
     return {
         "input": ["n", pixels.channels, model.recorded.image_size, model.recorded.image_size],
         "output": ["n", embedder.dim],
@@ -109,6 +111,20 @@ def describe(model: Trained) -> dict[str, Any]:
             "resize_short_side": model.recorded.short_side,
             "interpolation": "bilinear, antialiased",
             "center_crop": model.recorded.image_size,
+            "shrink_short_side": model.recorded.short_side if side is None else side,
+            "steps": [
+                "decode to 8-bit RGB, upright as EXIF says, transparency on white",
+                "if shrink_short_side is not 0 and the short side is longer, resize to it",
+                f"convert to {pixels.mode} (L: ITU-R 601-2 luma)",
+                f"cut a long side of more than {MAX_ASPECT} times the short one to that length: "
+                "the middle, offset rounded down",
+                "resize to resize_short_side, up or down",
+                "crop the square center_crop at left = round((width - center_crop) / 2) and top = "
+                "round((height - center_crop) / 2), halves to the even number",
+                "order the channels, apply the formula, put the channels first",
+            ],
+            "resize": "Pillow's Image.resize with BILINEAR: short side s, long side "
+            "floor(s * long / short), values rounded to 8 bits",
             "channels": pixels.order,
             "divide_by": pixels.unit,
             "mean": list(pixels.mean),
