@@ -15,7 +15,7 @@ from rich.table import Table
 from proxysynth.provenance import provenance
 
 ROOT = Path(__file__).parents[1]
-"""The checkout; processes that a benchmark starts run `python -m benchmarks.NAME` there."""
+"""The checkout, where benchmarks start processes as `python -m benchmarks.NAME`."""
 
 BENCHES = {
     "step": "time of one step: plain, peers, reference, fused",
@@ -32,13 +32,13 @@ Row = dict[str, Any]
 
 
 def measure(name: str, quick: bool = False) -> list[dict[str, Any]]:
-    """The rows of one bench, made now. Nothing else should run meanwhile."""
+    """Run one benchmark and return its rows. The machine should be otherwise idle."""
     rows = importlib.import_module(f"benchmarks.{name}").run(quick=quick)
     return [{"bench": name, **row} for row in rows]
 
 
 def show(rows: list[Row], console: Console) -> None:
-    """A table for each group of rows that belong together."""
+    """Print the rows, a table for each group."""
     for title, group in _groups(rows).items():
         columns = [key for key in _keys(group) if key not in ("bench", "table")]
         table = Table(title=title, box=box.SIMPLE, title_justify="left", title_style="bold")
@@ -48,13 +48,13 @@ def show(rows: list[Row], console: Console) -> None:
         for row in group:
             style = "bold" if row.get("reached") is not None else None
             table.add_row(*(_cell(key, row.get(key)) for key in columns), style=style)
-        # A table wider than the terminal may run over its edge: numbers cut short say nothing.
+        # At full width even in a narrower terminal: numbers that are cut off are useless.
         wide = max(console.width, Console(width=10_000).measure(table).maximum)
         Console(file=console.file, width=wide).print(table, crop=False)
 
 
 def save(rows: list[Row], folder: Path) -> list[Path]:
-    """One `bench_NAME_TABLE.csv` for each table, written whole or not at all."""
+    """Write one `bench_NAME_TABLE.csv` for each table, atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     facts, made = provenance(), []
     for title, group in _groups(rows).items():

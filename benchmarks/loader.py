@@ -1,9 +1,9 @@
 """Pictures per second: the loader against plain Pillow on 500 x 375 photographs.
 
-Both sides read the same JPEG files, crop and mirror at random to 224 pixels, normalise and stack
-batches, on as many threads. Plain Pillow decodes every file in every epoch; the loader holds
-shrunken pictures from the second epoch on. The sides take turns, and the median of the epochs
-counts.
+Both sides read the same JPEG files, crop and flip at random to 224 pixels, normalize and stack
+batches, with the same number of threads. Plain Pillow decodes every file in every epoch; the loader
+caches downscaled images from the second epoch on. The sides alternate; the median over epochs is
+reported.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
             loader = Loader(listing, crop, PIXELS["imagenet"], workers, cache)
             return lambda epoch: loader.batches(plan, epoch=epoch)
 
-        held = with_cache(ImageCache(disk=0))
-        kept = with_cache(ImageCache(memory=0, folder=Path(folder) / "cache"))
+        in_memory = with_cache(ImageCache(disk=0))
+        on_disk = with_cache(ImageCache(memory=0, folder=Path(folder) / "cache"))
         sides: dict[str, Callable[[int], Iterable[Any]]] = {
             "plain Pillow": lambda epoch: plain(listing, crop, plan, epoch, workers),
             "loader, no cache": with_cache(None),
-            "loader, later epochs, cache in memory": held,
-            "loader, later epochs, cache on disk": kept,
+            "loader, later epochs, cache in memory": in_memory,
+            "loader, later epochs, cache on disk": on_disk,
         }
         first = {
-            "loader, first epoch, cache in memory": _rate(held(0), pictures),
-            "loader, first epoch, cache on disk": _rate(kept(0), pictures),
+            "loader, first epoch, cache in memory": _rate(in_memory(0), pictures),
+            "loader, first epoch, cache on disk": _rate(on_disk(0), pictures),
         }
         rates: dict[str, list[float]] = {name: [] for name in sides}
         for epoch in range(1, rounds + 1):
@@ -90,7 +90,7 @@ def plain(
     epoch: int,
     workers: int,
 ) -> Iterable[Tensor]:
-    """As usually written: open, convert, crop, resize, mirror, to tensor, normalise, stack."""
+    """As usually written: open, convert, crop, resize, flip, to tensor, normalize, stack."""
     mean = torch.tensor(PIXELS["imagenet"].mean)[:, None, None]
     std = torch.tensor(PIXELS["imagenet"].std)[:, None, None]
 
@@ -112,8 +112,8 @@ def plain(
 
 
 def photographs(folder: Path, count: int) -> Listing:
-    """JPEG files of 500 x 375 pixels that cost about what a photograph does: smooth shapes with
-    fine grain, quality 90."""
+    """JPEG files of 500 x 375 pixels that take about as long to decode as a photograph: smooth
+    shapes with fine grain, quality 90."""
     folder.mkdir(parents=True)
     names = []
     for i in range(count):

@@ -1,7 +1,7 @@
-"""The memory of one step above what embeddings and proxies take: each method in its own process.
+"""Peak memory of one step, without embeddings and proxies; each method runs in its own process.
 
-Every step leaves the gradient of the proxies behind, c x d numbers; `beyond_gradient_mb` is what it
-takes besides, which for the blocked path must not grow with c.
+Every step allocates the gradient of the proxies, c x d numbers; `beyond_gradient_mb` is the rest,
+which must not grow with c on the blocked path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from proxysynth.regularizers import ProxySynthesis
 
 CLASSES = (11_318, 100_000, 200_000)
 TARGET = 0.40
-"""Of plain, for the fused path at the largest number of classes."""
+"""Fraction of the plain loss's memory, for the fused path at the largest number of classes."""
 FLAT = 50.0
 """Megabytes beyond the gradient, for the blocked path at every number of classes."""
 
@@ -73,17 +73,17 @@ def _alone(name: str, c: int) -> float:
 
 
 def measure(name: str, c: int) -> None:
-    """Print, as JSON, what one step of a method adds to the process's memory at its height."""
-    METHODS[name](*batch(50)).backward()  # what the first call loads is no cost of the second
+    """Print, as JSON, the peak memory that one step of a method adds to the process."""
+    METHODS[name](*batch(50)).backward()  # the first call loads libraries
     x, y, p = batch(c)
-    before = forget_peak()
+    before = reset_peak()
     METHODS[name](x, y, p).backward()
     print(json.dumps({"extra_mb": peak() - before}))
 
 
 def peak() -> float:
-    """The largest resident size so far, in megabytes."""
-    import resource  # of Unix alone
+    """The peak resident size so far, in megabytes."""
+    import resource  # Unix only
 
     status = Path("/proc/self/status")
     if status.exists():
@@ -93,8 +93,8 @@ def peak() -> float:
     return most / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def forget_peak() -> float:
-    """Start the high-water mark anew at the present size, where the system can; return it."""
+def reset_peak() -> float:
+    """Reset the peak to the current size, where the system supports it, and return it."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return peak()

@@ -1,8 +1,8 @@
 """`evaluate` against its peers on one thread, with few and with many images per class.
 
-The peers: a blocked `topk`, faiss and the same metrics, pytorch-metric-learning's
-AccuracyCalculator, and the bare product as a yardstick. All take turns in one run, after their
-results have been compared.
+The peers: a blocked `topk`, faiss with the same metrics, pytorch-metric-learning's
+AccuracyCalculator, and the bare matrix product for reference. They run alternately, after a check
+that their results agree.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _compare(n: int, d: int, per_class: int, repeats: int) -> list[dict[str, Any
 
 
 def agree(name: str, measures: Measures, expected: Measures) -> None:
-    """Comparing the speed of methods with different results would be meaningless."""
+    """Raise RuntimeError if two methods disagree: comparing their speed would be meaningless."""
     for key, value in measures.items():
         if abs(value - expected[key]) > TOLERANCE:
             raise RuntimeError(f"{name} gives {key} {value:.6f}, proxysynth {expected[key]:.6f}")
@@ -134,7 +134,7 @@ def bare_product(x: Tensor, y: Tensor, block: int = 1_000) -> Measures:
 
 
 def blocked_topk(x: Tensor, y: Tensor, block: int = 500) -> Measures:
-    """What one would write in plain torch: the R nearest of each query, in blocks of rows."""
+    """As one would write it in plain torch: the R nearest of each query, in blocks of rows."""
     R = torch.bincount(y)[y] - 1
     k = max(int(R.max()), max(KS))
     place = torch.arange(1, k + 1)
@@ -222,15 +222,15 @@ def measure_memory(folder: str) -> None:
 
 
 def _megabytes(which: str) -> float:
-    """Memory of this process: VmRSS, what it has now, or VmHWM, the most it ever had.
+    """Memory of this process: VmRSS, its current size, or VmHWM, its peak.
 
-    Off Linux only the second is told, and stands for both.
+    Outside Linux, only the peak is available and is returned for both.
     """
     status = Path("/proc/self/status")
-    if status.exists():  # where getrusage would count the parent's memory in
+    if status.exists():  # getrusage would include the parent's memory
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return int(lines[which].split()[0]) / 2**10
-    import resource  # of Unix alone
+    import resource  # Unix only
 
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,10 +1,10 @@
-"""How a training step grows with the number of classes and with that of processes.
+"""How a training step scales with the number of classes and of processes.
 
-Three tables: the step from a thousand classes to a million at one, two and four processes; the
-slope of its time over classes, both logarithmic (1 is proportional); and the step with a million
-classes of 256 dimensions on two processes, by the optimizer of the proxies, with the memory of both
-together. On a machine with fewer cores than processes these share the cores: more of them then
-show what dividing costs, not what it gains.
+Three tables: a step with a thousand to a million classes on one, two and four processes; the
+exponent with which its time grows with the classes (1 is proportional); and a step with a million
+classes of 256 dimensions on two processes, for each optimizer of the proxies, with the total memory
+of both. On a machine with fewer cores than processes, more processes show the overhead of sharding
+only, not its gain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.sharded_step import OPTIMIZERS, Setting, measure
 CLASSES = (1_000, 10_000, 100_000, 1_000_000)
 PROCESSES = (1, 2, 4)
 LARGEST = 12.0
-"""Gigabytes that two processes may take together for a million classes."""
+"""Gigabytes that two processes may take in total for a million classes."""
 
 Row = dict[str, Any]
 
@@ -52,7 +52,7 @@ def growth(classes: int, processes: int, quick: bool = False) -> Row:
 
 
 def slope(rows: Sequence[Row]) -> Row:
-    """The exponent of c in the time of the loss and of the step: over all sizes, and at the end."""
+    """The exponent of c in the time of loss and step: over all sizes, and over the last two."""
     made: Row = {"table": "slope", "processes": rows[0]["processes"]}
     for key in ("loss_s", "step_s"):
         made[f"{key.removesuffix('_s')}_slope"] = _exponent(rows, key)
@@ -61,7 +61,7 @@ def slope(rows: Sequence[Row]) -> Row:
 
 
 def largest(classes: int, optimizer: str, quick: bool = False) -> Row:
-    """A million classes on two processes, and what it takes altogether."""
+    """Time and total memory of a step with a million classes on two processes."""
     setting = Setting(
         classes, 2, batch=32 if quick else 256, optimizer=optimizer, rounds=1 if quick else 3
     )
@@ -74,7 +74,7 @@ def largest(classes: int, optimizer: str, quick: bool = False) -> Row:
         "peak_gb_together": gigabytes,
         "state_mb_each": found["state_mb"],
         **{key: found[key] for key in ("step_s", "loss_s", "network_s", "optimizer_s")},
-        "target": f"{LARGEST:.0f} GB altogether",
+        "target": f"{LARGEST:.0f} GB in total",
         "reached": gigabytes <= LARGEST,
     }
 

@@ -1,7 +1,7 @@
-"""The search service under load: a process of its own, driven over loopback by many clients.
+"""The search service under load: a separate process, with concurrent clients on this machine.
 
-Vectors in, ids out; photographs in, ids out; and vectors while the index is replaced again and
-again. Every answer is checked: the question is a row of the index, or a photograph of it.
+The requests are vectors, photographs, and vectors while the index is replaced repeatedly. Every
+response is checked: a vector is a row of the index, so it must be its own nearest neighbor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Size:
         items, dimensions: of the index.
         backbone: of the model that embeds.
         side: of a photograph, in pixels.
-        seconds: of each measurement, after a part of that to warm up.
+        seconds: of each measurement, after a warm-up.
         replacements: of the index under load.
     """
 
@@ -62,7 +62,7 @@ QUICK = Size(2_000, 32, "conv4", 64, clients=4, seconds=0.6, replacements=2)
 
 
 def run(quick: bool = False) -> list[dict[str, Any]]:
-    """One row per kind of request: how many a second, the median, the 99th percentile."""
+    """One row per kind of request: requests per second, median and 99th percentile of latency."""
     size = QUICK if quick else Size()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -91,15 +91,15 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
 
 
 def rows(size: Size) -> NDArray[np.float32]:
-    """Unit vectors in groups of ten, as embeddings of classes are."""
+    """Unit vectors in clusters of ten, like embeddings of classes."""
     draw = np.random.default_rng(0)
-    centres = draw.normal(size=(size.items // 10 + 1, size.dimensions))
-    x = centres[np.arange(size.items) // 10] + draw.normal(size=(size.items, size.dimensions))
+    centers = draw.normal(size=(size.items // 10 + 1, size.dimensions))
+    x = centers[np.arange(size.items) // 10] + draw.normal(size=(size.items, size.dimensions))
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
 def untrained(folder: Path, size: Size) -> ModelIdentity:
-    """A run's folder with first weights: a network takes as long whatever it has learnt."""
+    """A run's folder with random weights, which take as long as trained ones."""
     run = Run(data="none", backbone=size.backbone, dim=size.dimensions, pretrained=False)
     net = make_network(run, 32 if size.backbone == "conv4" else None)
     folder.mkdir()
@@ -120,9 +120,9 @@ def write(file: Path, root: Path, model: ModelIdentity, x: NDArray[Any], name: s
 
 
 def vectors(x: NDArray[np.float32], most: int = 256) -> list[Request]:
-    """Questions by a row of the index, whose first answer must be that row.
+    """Queries by a row of the index, whose first hit must be that row.
 
-    The rows of the second index stand in reverse, under names of its own.
+    The second index has the same rows in reverse order, under other names.
     """
     chosen = np.linspace(0, len(x) - 1, min(most, len(x))).astype(int)
     headers = {"Content-Type": "application/json"}
@@ -138,7 +138,7 @@ def vectors(x: NDArray[np.float32], most: int = 256) -> list[Request]:
 
 
 def pictures(size: Size, most: int = 16) -> list[Request]:
-    """Uploads of JPEG files such as a camera's, smooth with some grain."""
+    """Uploads of JPEG files that resemble photographs: smooth, with some grain."""
     made = []
     for i in range(most):
         draw = np.random.default_rng(i)
@@ -158,7 +158,7 @@ def pictures(size: Size, most: int = 16) -> list[Request]:
 
 @contextmanager
 def serving(file: Path) -> Iterator[int]:
-    """The service in a process of its own; gives its port."""
+    """Run the service in a separate process and yield its port."""
     command = [sys.executable, "-m", "proxysynth", "serve", str(file), "--port", "0"]
     server = subprocess.Popen([*command, "--device", "cpu"], stderr=subprocess.PIPE, text=True)
     try:
@@ -166,10 +166,10 @@ def serving(file: Path) -> Iterator[int]:
         line = server.stderr.readline()
         if " at http://" not in line:
             raise RuntimeError(f"the service did not start: {line.strip()}")
-        # What it says later must not fill the pipe.
+        # Read later messages, so that they do not fill the pipe.
         threading.Thread(target=server.stderr.read, daemon=True).start()
         address = line.split(" at ")[1].split()[0]
-        # The map is laid out at the start; what is measured must not share the machine with that.
+        # The map is computed at startup; wait for it before measuring.
         with urllib.request.urlopen(f"{address}/api/map", timeout=120):
             pass
         yield int(address.rsplit(":", 1)[1])
@@ -185,9 +185,9 @@ def serving(file: Path) -> Iterator[int]:
 def under_replacement(
     port: int, folder: Path, x: NDArray[np.float32], size: Size
 ) -> tuple[Load, int]:
-    """Vectors while another index takes the place of the old, several times.
+    """Query vectors while the index is replaced several times.
 
-    Returns what was measured, and how many generations of the index answered.
+    Returns the load, and how many generations of the index responded.
     """
     seconds = max(size.seconds, 1.5 * (size.replacements + 1))
     stop = threading.Event()
@@ -197,7 +197,7 @@ def under_replacement(
             if stop.wait(seconds / (size.replacements + 1)):
                 return
             os.link(folder / ("ba"[turn % 2] + ".index"), folder / "next")
-            os.utime(folder / "next")  # as if written now
+            os.utime(folder / "next")  # as if just written
             os.replace(folder / "next", folder / "served.index")
 
     thread = threading.Thread(target=replace)
@@ -211,11 +211,11 @@ def under_replacement(
 
 
 def _first_is(names: set[str]) -> Callable[[dict[str, Any]], bool]:
-    return lambda told: told["hits"][0]["path"] in names and len(told["hits"]) == 10
+    return lambda response: response["hits"][0]["path"] in names and len(response["hits"]) == 10
 
 
-def _ten_hits(told: dict[str, Any]) -> bool:
-    return len(told["hits"]) == 10
+def _ten_hits(response: dict[str, Any]) -> bool:
+    return len(response["hits"]) == 10
 
 
 def _row(what: str, size: Size, clients: int, load: Load) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Clients that ask as fast as they are answered, and how long they waited."""
+"""Closed-loop clients: each sends its next request as soon as it has a response."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from typing import Any
 import numpy as np
 
 WARM_UP = 0.2
-"""The part of the time that is not counted: first connections, first allocations."""
+"""Fraction of the time before counting starts: first connections, first allocations."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request and what its answer must be.
+    """A request and a check of its response.
 
     Args:
         path, body, headers: of the POST.
-        right: whether the JSON of an answer is right.
+        is_correct: whether the JSON of a response is correct.
     """
 
     path: str
     body: bytes
     headers: Mapping[str, str]
-    right: Callable[[dict[str, Any]], bool]
+    is_correct: Callable[[dict[str, Any]], bool]
 
 
 @dataclass
 class Load:
-    """What the clients saw.
+    """What the clients measured.
 
     Attributes:
-        seconds: over which was counted.
-        waits: seconds of each answer that was right.
-        lost: requests without an answer, or with a wrong one.
-        changes: how often the index that answers was another than before.
+        seconds: how long responses were counted.
+        waits: latency in seconds of each correct response.
+        lost: requests without a response, or with a wrong one.
+        changes: how often the index was replaced, as seen by the clients.
     """
 
     seconds: float
@@ -52,12 +52,12 @@ class Load:
         return len(self.waits)
 
     def percentile(self, part: float) -> float:
-        """Milliseconds; not a number where nothing was answered."""
+        """Latency in milliseconds; NaN without responses."""
         return float(np.percentile(self.waits, part)) * 1000 if self.waits else float("nan")
 
 
 def drive(port: int, requests: Sequence[Request], clients: int, seconds: float) -> Load:
-    """Let so many clients ask for so many seconds, each its next as soon as it has an answer."""
+    """Send requests from concurrent clients for some seconds and measure the latency."""
     start = time.perf_counter()
     counted_from = start + WARM_UP * seconds
     end = counted_from + seconds
@@ -68,19 +68,19 @@ def drive(port: int, requests: Sequence[Request], clients: int, seconds: float) 
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         waits, lost, turn = [], 0, number
         seen: list[tuple[float, str]] = []
-        while (asked := time.perf_counter()) < end:
+        while (sent := time.perf_counter()) < end:
             request = requests[turn % len(requests)]
             turn += clients
-            told = _ask(connection, request)
+            response = _send(connection, request)
             done = time.perf_counter()
-            if told is None:
+            if response is None:
                 lost += 1
                 connection.close()
                 continue
-            if not seen or seen[-1][1] != told["generation"]:
-                seen.append((done, told["generation"]))
-            if asked >= counted_from:
-                waits.append(done - asked)
+            if not seen or seen[-1][1] != response["generation"]:
+                seen.append((done, response["generation"]))
+            if sent >= counted_from:
+                waits.append(done - sent)
         connection.close()
         with lock:
             load.waits += waits
@@ -97,14 +97,14 @@ def drive(port: int, requests: Sequence[Request], clients: int, seconds: float) 
     return load
 
 
-def _ask(connection: http.client.HTTPConnection, request: Request) -> dict[str, Any] | None:
-    """The answer if it is right, else None."""
+def _send(connection: http.client.HTTPConnection, request: Request) -> dict[str, Any] | None:
+    """The response if it is correct, else None."""
     try:
         connection.request("POST", request.path, request.body, dict(request.headers))
         response = connection.getresponse()
         data = response.read()
-        told: dict[str, Any] = json.loads(data)
-        return told if response.status == 200 and request.right(told) else None
+        content: dict[str, Any] = json.loads(data)
+        return content if response.status == 200 and request.is_correct(content) else None
     except (OSError, ValueError, KeyError, IndexError, http.client.HTTPException):
         return None
 

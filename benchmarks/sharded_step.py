@@ -1,8 +1,8 @@
-"""One training step with sharded proxies, in processes of its own: time, memory, work, traffic.
+"""One training step with sharded proxies, in separate processes: time, memory, flops, traffic.
 
-A step is all of it: images through a small network, embeddings gathered, the loss with Proxy
-Synthesis on this process's proxies, gradients back, the optimizers. The labels are drawn from all
-classes; the images are noise, since only the cost is of interest.
+A step is complete: images through a small network, embeddings gathered, the loss with Proxy
+Synthesis over each process's proxies, the backward pass, the optimizers. Labels are drawn from all
+classes; the images are noise, since only the cost matters.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from proxysynth.training.optim import RowwiseAdam
 LOSS = ProxySynthesis(NormSoftmax())
 SIDE = 32
 PATIENCE = timedelta(minutes=30)
-"""How long a process waits for the others before it gives up."""
+"""Timeout for waiting for other processes."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a step is measured with; `optimizer` is that of the proxies."""
+    """The settings of a measurement; `optimizer` is that of the proxies."""
 
     classes: int
     processes: int
@@ -53,14 +53,14 @@ class Setting:
 
     @property
     def threads(self) -> int:
-        """Of each process: the cores divided among them."""
+        """Threads per process: the cores divided by the processes."""
         return max(1, len(os.sched_getaffinity(0)) // self.processes)
 
 
 def measure(setting: Setting) -> dict[str, Any]:
-    """Median seconds of the parts of a step, peak memory of all processes together, work, traffic.
+    """Median seconds of the parts of a step, total peak memory of all processes, flops, traffic.
 
-    Processes meet over a file and talk over the loopback; when one fails, all end.
+    Processes rendezvous through a file and use the loopback interface; if one fails, all are ended.
     """
     with tempfile.TemporaryDirectory() as folder:
         environment = {
@@ -78,15 +78,15 @@ def measure(setting: Setting) -> dict[str, Any]:
             for rank in range(setting.processes)
         ]  # fmt: skip
         try:
-            found = _results(started)
+            results = _wait_for_all(started)
         finally:
             for process in started:
                 process.kill()
-    return {**found[0], "peak_mb": sum(each["peak_mb"] for each in found)}
+    return {**results[0], "peak_mb": sum(result["peak_mb"] for result in results)}
 
 
-def _results(started: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    """What every process printed; an error as soon as one has failed, the others may be waiting."""
+def _wait_for_all(started: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+    """The output of every process; raises as soon as one fails, since others may wait for it."""
     until = time.monotonic() + PATIENCE.total_seconds()
     while any(process.poll() is None for process in started) and time.monotonic() < until:
         if any(process.poll() for process in started):
@@ -102,7 +102,7 @@ def _results(started: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
 
 
 def take_part(setting_json: str, rank: str, store: str) -> None:
-    """One of the processes; prints what it found as JSON."""
+    """Run one of the processes and print its measurements as JSON."""
     setting = Setting(**json.loads(setting_json))
     torch.set_num_threads(setting.threads)
     dist.init_process_group(
@@ -141,9 +141,9 @@ class _Step:
         }
 
     def take(self, number: int, *watching: AbstractContextManager[Any]) -> dict[str, float]:
-        """One step; the seconds of its parts. All processes draw the same labels.
+        """Take one step and return the seconds of its parts. All processes draw the same labels.
 
-        `watching`: what looks at the loss, forward and backward.
+        `watching`: context managers around the forward and backward pass of the loss.
         """
         draw = torch.Generator().manual_seed(number)
         y = torch.randint(self.setting.classes, (self.setting.batch,), generator=draw)
@@ -186,7 +186,7 @@ OPTIMIZERS: dict[str, Callable[[nn.Parameter], torch.optim.Optimizer]] = {
 
 
 class _Clock:
-    """Seconds between ticks, under names; every tick waits for all processes."""
+    """Seconds between ticks, added up by name; every tick is a barrier."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -204,7 +204,7 @@ class _Clock:
 
 
 class _Traffic:
-    """Counts the bytes of the tensors that are summed over processes while it is entered."""
+    """Counts the bytes that are all-reduced inside the context."""
 
     def __init__(self) -> None:
         self.bytes, self._sum = 0, dist.all_reduce

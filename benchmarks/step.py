@@ -1,9 +1,9 @@
 """One step of the loss, forward and backward: what Proxy Synthesis costs.
 
-All methods take turns in one run, on the same numbers, each in a process of its own, new for every
-number of classes and of threads and three times for each. Medians count, and only their ratios mean
-anything elsewhere. `torch.compile` needs a C++ compiler; its rows are measured with one thread, and
-compilation is not counted.
+All methods run alternately on the same data, each in its own process. For every number of classes
+and threads, the processes are started three times. Medians are reported; only their ratios carry
+over to other machines. `torch.compile` needs a C++ compiler; its rows are measured with one thread,
+without the time of compilation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from proxysynth.paper.tables.cost import SCALE, D, batch, table_a
 from proxysynth.regularizers import ProxySynthesis
 
 CLASSES = (98, 3_997, 11_318, 100_000)
-"""The seen classes of CARS196, In-Shop and Stanford Online Products, and a face data set's size."""
+"""Seen classes of CARS196, In-Shop and Stanford Online Products, and a typical face dataset."""
 OTHERS = {
     "Softmax": Softmax(),
     "SphereFace": SphereFace(),
@@ -36,7 +36,7 @@ PEER = "pytorch-metric-learning"
 COMPILED = ("plain, compiled", "mixed similarity, compiled")
 IN_SHORT = ("plain", "authors' formulation", "fused")
 LIVES = 3
-"""How often the processes of the methods are begun anew."""
+"""How often the processes of the methods are restarted."""
 
 Row = dict[str, Any]
 
@@ -60,7 +60,10 @@ def run(quick: bool = False) -> list[Row]:
 
 
 def step_rows(table: str, c: int, threads: int, quick: bool) -> list[Row]:
-    """Every method at one number of classes; where memory is kept, one life is like another."""
+    """Rows of every method at one number of classes.
+
+    With freed memory kept, results do not vary between processes: one start is enough.
+    """
     kept = table == "memory kept"
     lives = 1 if kept or quick else LIVES
     rounds, steps = _rounds(c, quick)
@@ -122,7 +125,7 @@ def make_step(name: str, c: int) -> Step:
     ours = ProxySynthesis(NormSoftmax(SCALE))
     by_similarity, plain_ = ours.by_similarity, plain
     if name in COMPILED:
-        torch._inductor.config.compile_threads = 1  # no helpers that run beside the others
+        torch._inductor.config.compile_threads = 1  # no worker processes during measurements
         name = name.removesuffix(", compiled")
         by_similarity, plain_ = torch.compile(by_similarity), torch.compile(plain)
     if name == PEER:
@@ -150,7 +153,7 @@ def make_step(name: str, c: int) -> Step:
 
 
 def methods() -> tuple[str, ...]:
-    """The names of the methods; the peer's where it is installed."""
+    """The names of the methods, with the peer if it is installed."""
     peer = (PEER,) if importlib.util.find_spec("pytorch_metric_learning") else ()
     return ("plain", *peer, "authors' formulation", "reference", "mixed similarity", "fused")
 

@@ -1,12 +1,12 @@
 """Pictures per second: our loop against the same training in a plain PyTorch loop.
 
-The plain loop is written as the literature's code is: a data set that opens, crops and normalises
-each picture in every epoch, a DataLoader with worker processes, tensors in torch's own memory
-format, the synthetic classes concatenated to the others, Adam as it comes. Both sides train one
-network with one loss on one set, with the same batches, learning rates, threads and workers. They
-take turns by epochs; the first, in which our loader decodes the files and DataLoader starts its
-workers, warms both up and does not count. Memory is returned to the system as by default, on both
-sides, since they share a process; what keeping it gains is measured apart.
+The plain loop is written as in typical research code: a dataset that opens, crops and normalizes
+each image in every epoch, a DataLoader with worker processes, tensors in the default memory format,
+synthetic classes by concatenation, and Adam with its defaults. Both sides train the same network
+with the same loss, data, batch size, learning rates, threads and workers. They alternate by epoch;
+the first, in which our loader decodes the files and the DataLoader starts its workers, is a warm-up
+and not counted. Both return freed memory to the system, since they share a process; the gain from
+keeping it is measured separately.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ PHOTOGRAPHS = Run(
     schedule="constant",
 )  # fmt: skip
 Epoch = Callable[[int], int]
-"""Trains one epoch of this number; returns how many pictures that were."""
+"""Trains the epoch of this number; returns the number of images."""
 
 
 def run(quick: bool = False) -> list[dict[str, Any]]:
-    """A row per set and side: pictures per second, and how many times the plain loop's."""
+    """A row per dataset and side: images per second, and the ratio to the plain loop."""
     rounds = 1 if quick else 7
     with tempfile.TemporaryDirectory() as folder:
         photos = photographs(Path(folder) / "photographs", 24 if quick else 384)
@@ -73,7 +73,7 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
 
 
 def compare(name: str, setting: Run, listing: Listing, rounds: int) -> list[dict[str, Any]]:
-    """Rows of one set."""
+    """Rows of one dataset."""
     workers = default_workers()
     sides = {
         "proxysynth": ours(setting, listing, workers),
@@ -114,7 +114,9 @@ def compare(name: str, setting: Run, listing: Listing, rounds: int) -> list[dict
 def memory_rows(quick: bool) -> list[dict[str, Any]]:
     """A step of EfficientNet-Lite0 with freed memory kept, and returned as by default."""
     rows = []
-    with Turns(memory_step, ("memory kept", "memory returned"), kept=["memory kept"]) as turns:
+    with Turns(
+        memory_step, ("memory kept", "memory returned"), keep_memory=["memory kept"]
+    ) as turns:
         for threads in sorted({1, torch.get_num_threads()}):
             for batch in (4,) if quick else (32, 128):
                 rounds = (1, 1) if quick else (4, 3)
@@ -129,7 +131,7 @@ def memory_rows(quick: bool) -> list[dict[str, Any]]:
 
 
 def memory_step(side: str, batch: int) -> Step:
-    """A step of our learner on pictures of noise; both sides take the same."""
+    """A step of our learner on noise images; the same for both sides."""
     setting = replace(PHOTOGRAPHS, batch_size=batch)
     net = make_network(setting, None)
     learner = make_learner(setting, net, 48, 1, torch.device("cpu"))
@@ -205,7 +207,7 @@ def plain(setting: Run, listing: Listing, workers: int, net: nn.Module) -> Epoch
 
 
 def synthesis_loss(x: Tensor, y: Tensor, p: Tensor, lam: float) -> Tensor:
-    """Proxy Synthesis over Norm-softmax by concatenation; each is mixed with the one before it."""
+    """Proxy Synthesis over Norm-softmax by concatenation; each row is mixed with the previous."""
     n, c = len(x), len(p)
     x, p = F.normalize(x, dim=1), F.normalize(p, dim=1)
     other = torch.roll(torch.arange(n), 1)
@@ -218,7 +220,7 @@ def synthesis_loss(x: Tensor, y: Tensor, p: Tensor, lam: float) -> Tensor:
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
-    """Pictures one by one: opened, cropped at random, mirrored, to a tensor, normalised."""
+    """Images one by one: opened, randomly cropped, flipped, converted to a tensor, normalized."""
 
     def __init__(self, listing: Listing, setting: Run, pixels: Pixels, size: int) -> None:
         self.listing = listing

@@ -1,7 +1,8 @@
-"""Time several methods alternately, each in a process of its own.
+"""Time several methods alternately, each in its own process.
 
 Methods in one process would share its heap: what one leaves behind decides whether the next finds
-free memory or has to ask the system for every page, so their ratio would depend on a third one.
+free memory or has to request every page from the system, so the ratio of two methods would depend
+on a third.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ Maker = Callable[[str, int], Step]
 
 
 class Turns:
-    """One process per method, each waiting for its turn.
+    """One process per method; they run in turns.
 
     Args:
         make: returns the step of a method; called in the method's process.
         names: the methods.
-        kept: methods whose processes keep freed memory, as `proxysynth train` does.
+        keep_memory: methods whose processes keep freed memory, as `proxysynth train` does.
     """
 
-    def __init__(self, make: Maker, names: Iterable[str], kept: Iterable[str] = ()) -> None:
-        self.make, self.names, self.kept = make, tuple(names), frozenset(kept)
+    def __init__(self, make: Maker, names: Iterable[str], keep_memory: Iterable[str] = ()) -> None:
+        self.make, self.names, self.keep_memory = make, tuple(names), frozenset(keep_memory)
         self.stack = ExitStack()
-        self.players: dict[str, Connection] = {}
+        self.workers: dict[str, Connection] = {}
 
     def __enter__(self) -> Turns:
-        # A server that has imported torch and done nothing else: its children start at once.
+        # The server has imported torch and nothing else, so its children start quickly.
         fresh: Any = multiprocessing.get_context(
             "spawn" if sys.platform == "win32" else "forkserver"
         )
@@ -50,13 +51,13 @@ class Turns:
             fresh.set_forkserver_preload(["torch", "benchmarks.step"])
         for name in self.names:
             here, there = fresh.Pipe()
-            given = (there, self.make, name, name in self.kept, dict(os.environ))
-            player = fresh.Process(target=_play, args=given, daemon=True)
-            player.start()
+            arguments = (there, self.make, name, name in self.keep_memory, dict(os.environ))
+            worker = fresh.Process(target=_work, args=arguments, daemon=True)
+            worker.start()
             there.close()
-            self.players[name] = here
-            self.stack.callback(player.join)
-            self.stack.callback(here.close)  # which ends the player
+            self.workers[name] = here
+            self.stack.callback(worker.join)
+            self.stack.callback(here.close)  # which ends the worker
         return self
 
     def __exit__(
@@ -73,26 +74,26 @@ class Turns:
     def taken(self, size: int, threads: int, rounds: int, steps: int) -> dict[str, list[float]]:
         """The seconds of each method's steps.
 
-        In its turn a method takes `steps` steps, if they are several after one that warms the
-        caches: a single step is a large one, which fills them itself. The order is shuffled in each
-        round.
+        In its turn a method takes `steps` steps; if there are several, one more comes first to warm
+        the caches (a single step is a large one, which fills them itself). The order is shuffled in
+        each round.
         """
         for name in self.names:
-            self._ask(name, (size, threads))
+            self._request(name, (size, threads))
         found: dict[str, list[float]] = {name: [] for name in self.names}
         order, draw = list(self.names), random.Random(0)
         for turn in range(rounds + 1):
             draw.shuffle(order)
             for name in order:
-                taken = self._ask(name, steps)
+                taken = self._request(name, steps)
                 if turn:  # the first round warms up
                     found[name] += taken
         return found
 
-    def _ask(self, name: str, what: object) -> list[float]:
+    def _request(self, name: str, what: object) -> list[float]:
         try:
-            self.players[name].send(what)
-            answer = self.players[name].recv()
+            self.workers[name].send(what)
+            answer = self.workers[name].recv()
         except (EOFError, OSError) as error:
             raise RuntimeError(
                 f"the process for {name} ended unexpectedly, perhaps out of memory"
@@ -112,37 +113,37 @@ def seconds_over_lives(
     """
     found: dict[str, list[float]] = {}
     for _ in range(lives):
-        with turns() as players:
-            for name, taken in players.taken(size, threads, rounds, steps).items():
+        with turns() as processes:
+            for name, taken in processes.taken(size, threads, rounds, steps).items():
                 found.setdefault(name, []).extend(taken)
     return {name: statistics.median(taken) for name, taken in found.items()}
 
 
-def _play(
-    line: Connection, make: Maker, name: str, kept: bool, environment: dict[str, str]
+def _work(
+    connection: Connection, make: Maker, name: str, keep_memory: bool, environment: dict[str, str]
 ) -> None:
-    """A process: builds the step that it is asked for and takes it when it is its turn."""
+    """The loop of a process: a tuple (size, threads) builds the step, a number times it."""
     os.environ.update(environment)
     step: Step = lambda: None  # noqa: E731
-    if kept:
+    if keep_memory:
         keep_freed_memory()
     while True:
         try:
-            asked = line.recv()
+            request = connection.recv()
         except (EOFError, OSError):  # the measurement is over
             return
         try:
-            if isinstance(asked, tuple):
-                size, threads = asked
+            if isinstance(request, tuple):
+                size, threads = request
                 torch.set_num_threads(threads)
                 step = make(name, size)
-                line.send([])
+                connection.send([])
             else:
-                if asked > 1:
+                if request > 1:
                     step()
-                line.send([_timed(step) for _ in range(asked)])
+                connection.send([_timed(step) for _ in range(request)])
         except Exception as error:
-            line.send(f"{type(error).__name__}: {error}")
+            connection.send(f"{type(error).__name__}: {error}")
 
 
 def _timed(step: Step) -> float:

@@ -47,12 +47,12 @@ FACES = (5, 12)
 
 @dataclass(frozen=True)
 class Planned:
-    """A Run, and what it is called in the study's table."""
+    """A Run, and the columns that identify it in the study's table."""
 
     run: Run
     columns: dict[str, Any]
     measure: Callable[[Any], dict[str, float]] | None = None
-    """More measures of the trained model."""
+    """Further metrics of the trained model."""
 
 
 Plan = Iterator[Planned]
@@ -68,7 +68,7 @@ def glyph_losses(**_: Any) -> Plan:
 
 
 def glyph_regularizers(**_: Any) -> Plan:
-    """The four regularisers on Softmax and Norm-softmax, five seeds."""
+    """The four regularizers on Softmax and Norm-softmax, five seeds."""
     for seed in range(5):
         for name, loss in (("softmax", Softmax()), ("norm_softmax", NormSoftmax())):
             kinds = {
@@ -110,11 +110,9 @@ def glyph_settings(**_: Any) -> Plan:
         split = replace(GLYPHS.split, fold=seed % 4)
         for changed in variants:
             loss = ProxySynthesis(NormSoftmax(), **changed)
-            told = {"alpha": loss.alpha, "mu": loss.mu, "per_pair": loss.per_pair,
-                    "duplicates": loss.duplicates}  # fmt: skip
-            yield Planned(
-                replace(GLYPHS, loss=loss, seed=seed, split=split), {**told, "seed": seed}
-            )
+            columns = {"alpha": loss.alpha, "mu": loss.mu, "per_pair": loss.per_pair,
+                       "duplicates": loss.duplicates, "seed": seed}  # fmt: skip
+            yield Planned(replace(GLYPHS, loss=loss, seed=seed, split=split), columns)
         plain = replace(GLYPHS, loss=NormSoftmax(), seed=seed, split=split)
         yield Planned(plain, {"alpha": "", "mu": 0, "per_pair": "", "duplicates": "", "seed": seed})
 
@@ -160,7 +158,7 @@ def glyph_more(**_: Any) -> Plan:
 
 
 def glyph_preset(**_: Any) -> Plan:
-    """The setting that did best in glyph_settings, once on unseen classes, ten seeds."""
+    """The best setting of glyph_settings, measured once on unseen classes, ten seeds."""
     for seed in range(10):
         for kind, loss in _without_with_and_preset():
             yield Planned(
@@ -231,7 +229,7 @@ def grocery(grocery: str | None = None, **_: Any) -> Plan:
 
 
 def _against_catalogue(root: Path, run: Run, model: Any) -> dict[str, float]:
-    """Photographs of unseen products as queries, their catalogue pictures as the gallery."""
+    """Metrics with photographs of unseen products as queries and catalog images as the gallery."""
     unseen = open_data(run.data, **run.split.options()).query.classes
     query, gallery = (
         [(path, label) for label in unseen for path in sorted((root / part / label).iterdir())]

@@ -1,4 +1,4 @@
-"""Trains what a study lacks and writes its table: `python studies/run.py NAME --store DIR`."""
+"""Train the missing Runs of a study and write its table: `studies/run.py NAME --store DIR`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("names", nargs="*", metavar="NAME")
-    words.add_argument("--list", action="store_true", help="what there is")
-    words.add_argument("--store", type=Path, default=Path("runs/studies"))
-    words.add_argument("--results", type=Path, default=RESULTS)
-    words.add_argument("--cub", metavar="ROOT", help="the folder of CUB-200-2011")
-    words.add_argument("--grocery", metavar="ROOT", help="the folder of GroceryStore")
-    words.add_argument("--only-table", action="store_true", help="train nothing")
-    words.add_argument("--threads", type=int)
-    args = words.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--list", action="store_true", help="list the studies")
+    parser.add_argument("--store", type=Path, default=Path("runs/studies"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--cub", metavar="ROOT", help="the folder of CUB-200-2011")
+    parser.add_argument("--grocery", metavar="ROOT", help="the folder of GroceryStore")
+    parser.add_argument("--only-table", action="store_true", help="write tables without training")
+    parser.add_argument("--threads", type=int)
+    args = parser.parse_args()
     if args.list or not args.names:
         for name, study in STUDIES.items():
             print(f"{name:20} {study.__doc__}")
@@ -47,12 +47,12 @@ def main() -> None:
 
 
 def key(item: Planned) -> tuple[str, ...]:
-    """What identifies a row of a study, wherever its data and its store are."""
+    """The identity of a row, which does not depend on the folders of the data and the store."""
     return tuple(map(str, item.columns.values()))
 
 
 def committed_rows(path: Path, planned: list[Planned]) -> dict[tuple[str, ...], dict[str, str]]:
-    """The rows that the table has already: their Runs are not trained again."""
+    """The rows that the table already has; their Runs are not trained again."""
     if not path.exists() or not planned:
         return {}
     with open(path, newline="", encoding="utf-8") as file:
@@ -61,7 +61,7 @@ def committed_rows(path: Path, planned: list[Planned]) -> dict[tuple[str, ...], 
 
 
 def write_table(name: str, planned: list[Planned], store: Store, folder: Path) -> str:
-    """The finished Runs as CSV; returns a sentence about it."""
+    """Write the finished Runs as CSV and return a one-line summary."""
     path = folder / f"study_{name}.csv"
     done = committed_rows(path, planned)
     rows: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ def write_table(name: str, planned: list[Planned], store: Store, folder: Path) -
 
 
 def row(item: Planned, result: Result, store: Store) -> dict[str, Any]:
-    """The measures of a Run: of its last epoch and, apart, of the best one on the test."""
+    """The metrics of a Run: of its last epoch and, separately, of the best epoch on test data."""
     lines = (store.folder_of(item.run) / "metrics.jsonl").read_text().splitlines()
     history = [json.loads(line) for line in lines]
     fold = item.run.split.fold

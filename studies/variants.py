@@ -1,4 +1,4 @@
-"""Changes to Proxy Synthesis that were tried, as losses that a Run can hold."""
+"""Variants of Proxy Synthesis that were tried, as losses for a Run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from proxysynth.training.run import KINDS
 
 @dataclass(frozen=True)
 class HarderPartners:
-    """Every embedding is mixed with one of a close class.
+    """Every embedding is mixed with one of a similar class.
 
-    Pairs at random are mostly far apart, and half-way between far classes few embeddings ever come:
-    the synthetic proxy there has little to push. Here the partner is drawn from those of the batch
-    whose proxies are the most similar.
+    Random pairs are mostly far apart, and few embeddings lie between distant classes, so a
+    synthetic proxy there has little effect. Here the partner is drawn from the embeddings of the
+    batch whose proxies are the most similar.
 
     Args:
-        nearest: from how many the partner is drawn.
+        nearest: the number of candidates from which the partner is drawn.
     """
 
     loss: NormSoftmax = NormSoftmax()
@@ -41,7 +41,7 @@ class HarderPartners:
         return ours.on(self.partners(draw, y, p, generator), x, y, p)
 
     def partners(self, draw: Draw, y: Tensor, p: Tensor, generator: torch.Generator | None) -> Draw:
-        """The draw with other second parents."""
+        """The draw with its second parents replaced."""
         own = unit(p.detach()[y])
         close = (own[draw.i] @ own.t()).masked_fill_(y[draw.i, None] == y, -torch.inf)
         others = int((close > -torch.inf).sum(dim=1).min())
@@ -52,12 +52,11 @@ class HarderPartners:
 
 @dataclass(frozen=True)
 class ParentsApart:
-    """A synthetic and its own parents are no negatives of each other.
+    """A synthetic and its parents are not negatives of each other.
 
-    The synthetic proxy of classes a and b holds a part of p_a. As a negative of an embedding of a
-    it pushes that part away from where the positive pulls it, the more the closer lam is to 1.
-    Here these entries are left out of the sums: original x synthetic proxy, synthetic x original
-    proxy.
+    The synthetic proxy of classes a and b contains a part of p_a. As a negative of an embedding of
+    a it repels what the positive attracts, more so the closer lam is to 1. Here these entries are
+    left out of the sums: original x synthetic proxy, synthetic x original proxy.
     """
 
     loss: NormSoftmax = NormSoftmax()

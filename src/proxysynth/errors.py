@@ -1,4 +1,4 @@
-"""What can go wrong in a run, as exceptions whose text is one sentence for the user."""
+"""Exceptions of a run; their messages are written for the user."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class NotFinite(TrainingFailed):
         self.files = files
 
 
-def cannot_write(path: Path, error: OSError, kept: str) -> TrainingFailed:
-    """An error of the disk as a sentence.
+def cannot_write(path: Path, error: OSError, intact: str) -> TrainingFailed:
+    """An error of the disk as a message.
 
     Args:
         path: the file that could not be written.
-        kept: what is still there, such as "the last good checkpoint is ...".
+        intact: what was not affected, such as "the last good checkpoint is ...".
     """
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
     advice = {
         errno.ENOSPC: "free some space",
         errno.EDQUOT: "free some space",
-        errno.EFBIG: "raise the limit of file sizes",
+        errno.EFBIG: "raise the file size limit",
         errno.EROFS: "choose a writable folder",
         errno.EACCES: "choose a writable folder",
         errno.EPERM: "choose a writable folder",
     }.get(error.errno or 0, "fix it")
-    return TrainingFailed(f"cannot write {path}: {reason}; {kept}: {advice} and rerun")
+    return TrainingFailed(f"cannot write {path}: {reason}; {intact}: {advice} and rerun")

@@ -1,8 +1,8 @@
-"""Files on disk: durable writes, JSON that names its file, and one process at a time in a folder.
+"""Files on disk: durable writes, JSON with errors that name the file, and locks on folders.
 
-A file is written under another name in the same folder, pushed to the disk (fsync), and then takes
-the place of the old one in a single step. After a kill or a power cut there is the old file or the
-new one, never half of either.
+A file is written under a temporary name in the same folder, flushed to disk (fsync), and then
+renamed over the old one atomically. After a kill or a power cut there is the old file or the new
+one, never a part of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from proxysynth.errors import WrongFolder, cannot_write
 
-UNFINISHED = ".unfinished-"  # prefix of everything that is not yet complete
+UNFINISHED = ".unfinished-"  # prefix of incomplete files and folders
 LOCK = ".lock"
 
 
@@ -41,13 +41,13 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a file by this value as indented JSON."""
+    """Replace a file with this value as indented JSON."""
     text = json.dumps(value, indent=2, allow_nan=False)
     write_bytes(path, (text + "\n").encode())
 
 
 def write_new(path: Path, data: bytes | memoryview) -> None:
-    """Write a file and push it to the disk; for a place that nobody reads yet."""
+    """Write a file and flush it to disk, not atomically: for names that nobody reads yet."""
     with _naming(path), open(path, "wb") as file:
         file.write(data)
         file.flush()
@@ -62,7 +62,7 @@ def move_into_place(unfinished: Path, path: Path) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line. A kill may leave a part of it, which readers skip."""
+    """Append a line. A kill may leave an incomplete line, which readers skip."""
     with _naming(path), open(path, "ab") as file:
         file.write(line.encode() + b"\n")
         file.flush()
@@ -70,9 +70,9 @@ def append_line(path: Path, line: str) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Push a folder's table of names to the disk, where the system has a way to."""
+    """Flush a folder's entries to disk, where the system supports it."""
     flags = getattr(os, "O_DIRECTORY", None)
-    if flags is None:  # Windows keeps its own order
+    if flags is None:  # Windows
         return
     handle = os.open(path, os.O_RDONLY | flags)
     try:
@@ -89,7 +89,7 @@ def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
 def check_seal(path: Path, fields: dict[str, Any]) -> None:
     """Compare the content of a file of `write_sealed` with its checksum, which is removed.
 
-    Files without one are those of version 0.1, or were edited by somebody who removed it.
+    Files without a checksum are from version 0.1, or were edited and the checksum removed.
     """
     crc32 = fields.pop("crc32", None)
     if crc32 is not None and crc32 != _seal(fields):
@@ -113,10 +113,9 @@ def parse_json(data: bytes, path: Path) -> Any:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder; an error names the process that already does.
+    """Lock a folder; if it is locked already, the error names the process.
 
-    The system holds the lock for the process and releases it when the process ends, however it
-    ends: there is never a stale lock to clear.
+    The system releases the lock when the process ends, however it ends: there are no stale locks.
     """
     path = folder / LOCK
     owner = ""
@@ -125,9 +124,9 @@ def locked(folder: Path) -> Iterator[None]:
     lock = FileLock(path, timeout=0, thread_local=False)
     try:
         lock.acquire()
-    except (Timeout, RuntimeError) as error:  # RuntimeError: held in this very thread
+    except (Timeout, RuntimeError) as error:  # RuntimeError: locked by this thread
         with contextlib.suppress(OSError):
-            path.write_text(f"{owner}\n")  # trying to take the lock emptied the file
+            path.write_text(f"{owner}\n")  # the attempt emptied the file
         raise WrongFolder(
             f"another process{f' ({owner})' if owner else ''} is working in {folder}: "
             "wait for it to end, or choose another folder"

@@ -1,4 +1,4 @@
-"""Where a number comes from: the commit, the machine, the versions. Stands beside every result."""
+"""Where a number comes from: commit, machine and versions, saved with every result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxysynth import __version__
 
 
 def provenance() -> dict[str, str]:
-    """Facts a reader needs to judge or repeat a measurement."""
+    """What a reader needs to judge or repeat a measurement."""
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "commit": commit(),
@@ -26,7 +26,7 @@ def provenance() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit this package was run from, with a + if files had changed; or nothing."""
+    """The commit of the checkout, with a + if it has changes; "" outside a checkout."""
     here = Path(__file__).parent
     try:
         found = subprocess.run(
@@ -39,7 +39,7 @@ def commit() -> str:
 
 
 def cpu() -> str:
-    """The processor's name as the system tells it."""
+    """The name of the processor."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():

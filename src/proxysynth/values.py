@@ -1,7 +1,7 @@
 """Frozen dataclasses as configuration: JSON and back, a stable hash, `--set path=value`.
 
 A value is a frozen dataclass whose fields are numbers, strings, booleans, None, tuples of these, or
-other values. It is its own configuration: it prints, compares, hashes and saves.
+other values. It is its own configuration: it can be printed, compared, hashed and saved.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def build(kind: type, fields: Mapping[str, Any], kinds: Mapping[str, type]) -> A
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, str]:
-    """{"loss.scale": "30"} from ["loss.scale=30"]: what follows `--set`; the last one wins."""
+    """{"loss.scale": "30"} from ["loss.scale=30"], the arguments of `--set`; the last one wins."""
     parsed = {}
     for setting in settings:
         path, equals, text = setting.partition("=")
@@ -76,7 +76,7 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
 
 
 def parse_field(kind: type, name: str, value: Any, kinds: Mapping[str, type]) -> Any:
-    """The field `name` of a class of values from text, or from what a TOML or JSON file holds."""
+    """The field `name` of a class, converted from text or from a value of a TOML or JSON file."""
     hints = _hints(kind)
     _check_field(kind, name, hints)
     if isinstance(value, str):
@@ -119,7 +119,7 @@ def _check_field(kind: type, name: str, hints: Mapping[str, Any]) -> None:
 def _convert(
     item: Any, hint: Any, where: str, kinds: Mapping[str, type], text: str | None = None
 ) -> Any:
-    """`item`, as read from JSON, in the declared type; `text` is how it was typed, if it was."""
+    """`item`, as read from JSON, in the declared type; `text` is what the user typed, if any."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         if item is None or (text is not None and text.lower() == "none"):
@@ -137,7 +137,7 @@ def _convert(
         if item in args:
             return item
     elif origin is tuple:
-        # An item typed without brackets keeps its text: a class may be called 7.
+        # Items of a comma-separated list keep their text: a class may be called 7.
         parts: list[tuple[Any, str | None]] = [(item, text)]
         if isinstance(item, str):
             parts = [(_parse(part), part.strip()) for part in item.split(",") if part]
@@ -147,8 +147,8 @@ def _convert(
             args = (args[0],) * len(parts)
         if len(args) == len(parts):
             return tuple(
-                _convert(part, arg, where, kinds, written)
-                for (part, written), arg in zip(parts, args, strict=True)
+                _convert(part, arg, where, kinds, part_text)
+                for (part, part_text), arg in zip(parts, args, strict=True)
             )
     elif isinstance(item, Mapping):
         return decode(item, kinds)
@@ -189,7 +189,7 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
 
     {"loss": {"kind": "NormSoftmax", "scale": 23.0}} -> {"loss": "NormSoftmax", "loss.scale": 23.0}
 
-    Items of a list of mappings go by their "name".
+    Items of a list of mappings are keyed by their "name".
     """
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
         value = {str(item.get("name", i)): item for i, item in enumerate(value)}

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         result = getattr(importlib.import_module(module), function)(args)
     except UsageError as error:
         _exit(error, USAGE, show_traceback)
-    except BrokenPipeError:  # the reader of standard output has seen enough
+    except BrokenPipeError:  # the reader of standard output is gone, such as `| head`
         _discard_output()
         sys.exit(0)
     except (ValueError, OSError, RuntimeError) as error:
@@ -80,7 +80,7 @@ def _print_json(result: object) -> None:
 
 
 def _discard_output() -> None:
-    """Send buffered output nowhere; otherwise Python tries to write it again when it exits."""
+    """Redirect standard output to the null device, or Python would write it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

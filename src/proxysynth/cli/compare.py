@@ -11,13 +11,13 @@ from proxysynth.report import compare, render_comparison, write_comparison
 
 
 def run_compare(args: argparse.Namespace) -> dict[str, Any]:
-    """Tables on standard output, a page if asked for."""
+    """Print the comparison; write a page on request."""
     with usage_errors():
         comparison = compare(args.runs)
     if not args.json:
         render_comparison(comparison, Console())
-    told: dict[str, Any] = comparison.to_json()
+    result: dict[str, Any] = comparison.to_json()
     if args.out is not None:
-        told["page"] = str(write_comparison(comparison, args.out))
-        Console(stderr=True).print(f"Page: {told['page']}", markup=False, soft_wrap=True)
-    return told
+        result["page"] = str(write_comparison(comparison, args.out))
+        Console(stderr=True).print(f"Page: {result['page']}", markup=False, soft_wrap=True)
+    return result

@@ -25,7 +25,7 @@ from proxysynth.values import encode, look_up
 
 
 def list_data(args: argparse.Namespace) -> dict[str, Any]:
-    """What each benchmark needs, where it is published, its license and size."""
+    """List each benchmark's files, source, license and size."""
     rows = catalog_rows()
     if not args.json:
         console = Console()
@@ -36,7 +36,7 @@ def list_data(args: argparse.Namespace) -> dict[str, Any]:
             ]
             console.print(f"[bold]{row['name']}[/bold]  {escape(row['title'])}, {row['size']}")
             _show({"has": "; ".join(parts), "needs": ", ".join(row["needs"])}, console)
-            # An address is there to be copied: never cut, in a terminal of any width.
+            # URLs are to be copied: never wrapped, whatever the width of the terminal.
             console.print(f"  from     {row['published']}", markup=False, soft_wrap=True)
             _show({"license": row["licence"], "note": row["note"]}, console)
             console.print()
@@ -44,7 +44,7 @@ def list_data(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _show(facts: dict[str, str], console: Console) -> None:
-    """A line or more for each fact that there is."""
+    """Print a name and a text, wrapped, for each text that is not empty."""
     table = Table.grid(padding=(0, 2))
     table.add_column(min_width=9)
     for name, fact in facts.items():
@@ -54,7 +54,7 @@ def _show(facts: dict[str, str], console: Console) -> None:
 
 
 def check_data(args: argparse.Namespace) -> dict[str, Any]:
-    """Count the pictures of a copy and read every file; a copy that is not accepted fails."""
+    """Count the images of a copy and read every file; an incomplete copy is an error."""
     with usage_errors():
         look_up(args.name, CATALOG, "benchmark")
 
@@ -64,21 +64,21 @@ def check_data(args: argparse.Namespace) -> dict[str, Any]:
         )
     if not args.json:
         Console().print(checked.describe(), markup=False, soft_wrap=True)
-    told: dict[str, Any] = {**encode(checked), "complete": checked.complete}
+    result: dict[str, Any] = {**encode(checked), "complete": checked.complete}
     if not checked.accepted:
-        if args.json:  # what is wrong with a copy is what a program asks for
-            print(json.dumps(told), flush=True)
+        if args.json:  # the details are printed for a failed check too
+            print(json.dumps(result), flush=True)
         raise RuntimeError(checked.refusal(args.allow_incomplete))
-    return told
+    return result
 
 
 def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
-    """Write a shrunken copy that the same loader reads."""
+    """Write a downscaled copy in the same format."""
     with usage_errors():
         look_up(args.name, CATALOG, "benchmark")
     out = args.out or args.root.with_name(f"{args.root.name}-{args.side}")
 
-    with _bar("shrinking") as progress:
+    with _bar("resizing") as progress:
         try:
             made = prepare_benchmark(
                 args.name,
@@ -89,30 +89,27 @@ def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
                 _workers(args),
                 progress,
             )
-        except UnreadableImages as error:  # whose own words name an option that this verb has not
+        except UnreadableImages as error:  # its message suggests an option of other commands
             raise RuntimeError(
-                str(error).replace(
-                    "skip them with --skip-bad", "leave them out with --allow-incomplete"
-                )
+                str(error).replace("skip them with --skip-bad", "skip them with --allow-incomplete")
             ) from error
     if not args.json:
         Console().print(
-            f"{made.written:,} pictures written to {made.root}, {made.kept:,} were there already.",
+            f"{made.written:,} pictures written to {made.root}, {made.kept:,} existed already.",
             markup=False,
             soft_wrap=True,
         )
-    told: dict[str, Any] = encode(made)
-    return told
+    result: dict[str, Any] = encode(made)
+    return result
 
 
 def _workers(args: argparse.Namespace) -> int:
-
     return default_workers() if args.workers is None else int(args.workers)
 
 
 @contextmanager
 def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar for work that tells how many of how many are done; it begins with the first word."""
+    """A progress bar as a function of (done, total); it appears with the first call."""
     from proxysynth.training.callbacks import Bars
 
     with ExitStack() as open_bar:

@@ -46,7 +46,7 @@ ONLY_FOR = {
 
 
 def run_eval(args: argparse.Namespace) -> dict[str, Any]:
-    """Embed the pictures, look them up, print the metrics."""
+    """Embed the images, measure, and print the metrics."""
     machine = resources(args)
     with usage_errors():
         measure = _protocol(args)
@@ -59,26 +59,26 @@ def run_eval(args: argparse.Namespace) -> dict[str, Any]:
         "epoch": model.epoch,
         "pictures": len(pictures),
     }
-    told = measure(args, model, pictures, machine)
+    measured = measure(args, model, pictures, machine)
     classifies = model.run.task == "classification"
     warnings = pictures.warnings(() if classifies else model.classes)
     for sentence in warnings:
         Bars().say(f"Warning: {sentence}")
-    return {**facts, **told, "warnings": warnings}
+    return {**facts, **measured, "warnings": warnings}
 
 
 def _protocol(args: argparse.Namespace) -> Any:
-    """The function that measures, if the options are ones of its protocol."""
+    """The function of the protocol; raises ValueError for options of another protocol."""
     for name, (option, protocols) in ONLY_FOR.items():
         if getattr(args, name) not in (None, False) and args.protocol not in protocols:
             raise ValueError(
-                f"{option} goes with --protocol {' or '.join(protocols)}, got {args.protocol}"
+                f"{option} needs --protocol {' or '.join(protocols)}, got {args.protocol}"
             )
     if args.sheet is not None:
         _check_sheet(args.sheet)
     _ks(args.ks)
     if args.seed is not None and args.seed < 0:
-        raise ValueError(f"--seed takes a whole number from 0 on, got {args.seed}")
+        raise ValueError(f"--seed must be an integer >= 0, got {args.seed}")
     return MEASURES[args.protocol]
 
 
@@ -91,11 +91,11 @@ def _conventional(
     if not args.json:
         console = Console()
         show_metrics({f"epoch {model.epoch}": tested.metrics}, _title(pictures), console)
-        left_out = int(tested.metrics.get(COUNTS[1], 0))
-        if left_out:
+        excluded = int(tested.metrics.get(COUNTS[1], 0))
+        if excluded:
             console.print(
-                f"{count(left_out, 'query', 'queries')} without another picture of the class: left "
-                "out."
+                f"Excluded: {count(excluded, 'query', 'queries')} without another picture of the "
+                "same class."
             )
     return {"metrics": tested.metrics}
 
@@ -105,7 +105,7 @@ def _deformation(
 ) -> dict[str, Any]:
     protocol = Deformation(seed=args.seed or 0, opposite_zoom=args.opposite_zoom, ks=_ks(args.ks))
     sheet = None
-    if args.sheet is not None:  # before the measuring, which takes longer
+    if args.sheet is not None:  # first, since the evaluation takes longer
         sheet = str(args.sheet)
         write_bytes(args.sheet, contact_sheet(model, pictures.query, protocol, resources=machine))
         Bars().say(f"Contact sheet: {sheet}")
@@ -143,7 +143,7 @@ def _embedding_deformation(
             f"lam {lam}": {name: metrics[name][lam] for name in metrics}
             for lam in next(iter(metrics.values()))
         }
-        show_metrics(rows, f"Recall@1 of mixed embeddings, {pictures.name}, per cent", Console())
+        show_metrics(rows, f"Recall@1 of mixed embeddings, {pictures.name}, percent", Console())
     return {"seed": protocol.seed, "pairs": protocol.pairs, "metrics": metrics}
 
 
@@ -157,12 +157,12 @@ MEASURES = {
 def _title(pictures: Pictures) -> str:
     query = pictures.query
     classes = count(len(query.classes), "class", "classes")
-    return f"{count(len(query), 'picture')} of {classes} of {pictures.name}, per cent"
+    return f"{pictures.name}: {count(len(query), 'picture')} of {classes}, percent"
 
 
 def _check_sheet(path: Path) -> None:
     if path.suffix.lower() != ".png" or not path.absolute().parent.is_dir():
-        raise ValueError(f"--sheet takes a PNG file in a folder that exists, got {path}")
+        raise ValueError(f"--sheet must be a PNG file in an existing folder, got {path}")
 
 
 def _ks(text: str | None) -> tuple[int, ...]:
@@ -173,16 +173,16 @@ def _ks(text: str | None) -> tuple[int, ...]:
     except ValueError:
         ks = (0,)
     if min(ks) < 1:
-        raise ValueError(f"--ks takes whole numbers from 1 on, such as 1,10,100, got {text!r}")
+        raise ValueError(f"--ks must be integers >= 1, such as 1,10,100, got {text!r}")
     return ks
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """What is measured on.
+    """The images to evaluate on.
 
     name: of the data, as the user wrote it.    train: the seen classes; None for other data.
-    query, gallery: `gallery` is None where queries are their own.
+    query, gallery: `gallery` is None if the queries are searched among themselves.
     """
 
     name: str
@@ -194,28 +194,27 @@ class Pictures:
         return len(self.query) + (0 if self.gallery is None else len(self.gallery))
 
     def warnings(self, seen: tuple[str, ...]) -> list[str]:
-        """What a reader of the numbers must know; `seen` are the classes that were trained on."""
-        there = (self.gallery or self.query).without_empty_classes().classes
-        told = []
-        if len(there) == 1:
-            told.append(
-                f"All the pictures to find are of one class ({there[0]}), so nothing can be told "
-                "apart and every query is right whatever the model: give pictures of 2 classes or "
-                "more."
+        """Reasons why the metrics may mislead; `seen` are the classes of the training."""
+        searched = (self.gallery or self.query).without_empty_classes().classes
+        warnings = []
+        if len(searched) == 1:
+            warnings.append(
+                f"All pictures that are searched are of one class ({searched[0]}), so every query "
+                "is correct with any model: evaluate on 2 or more classes."
             )
         tested = set(self.query.without_empty_classes().classes)
         both = len(tested & set(seen))
         if both:
             some = "All" if both == len(tested) else f"{both:,} of {len(tested):,}"
-            told.append(
-                f"{some} classes are called as ones trained on, so the result is not about unseen "
-                "classes alone."
+            warnings.append(
+                f"{some} classes have the names of classes seen in training, so the result is not "
+                "only about unseen classes."
             )
-        return told
+        return warnings
 
 
 def pictures_to_test(args: argparse.Namespace, model: Trained, machine: Resources) -> Pictures:
-    """The pictures that a command asks for, each read once; the bad ones named or left out."""
+    """The images that the options name, each read once; bad ones are an error or skipped."""
     if args.data is None:
         if args.skip_bad:
             run = replace(model.run, skip_bad=True)
@@ -244,25 +243,25 @@ def _readable(listing: Listing, skip_bad: bool, model: Trained, machine: Resourc
     if not skip_bad:
         raise fault
     Bars().say(f"{fault.summary()}. They are skipped.")
-    kept = without(listing, bad)
-    if not len(kept):
-        raise ValueError(f"none of the {len(listing)} pictures can be read: give other data")
-    return kept
+    readable = without(listing, bad)
+    if not len(readable):
+        raise ValueError(f"none of the {len(listing)} pictures can be read: choose other data")
+    return readable
 
 
 def show_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
-    """A row for each set of metrics, in per cent."""
-    # Precision@1 is Recall@1 under another name: said once.
+    """Print a row for each set of metrics, in percent."""
+    # Precision@1 is Recall@1 under another name: shown once.
     first = next(iter(rows.values()))
     hidden = (*COUNTS, "precision@1") if "recall@1" in first else COUNTS
     keys = [key for key in first if key not in hidden]
     table = Table(title=escape(title), box=box.SIMPLE, title_justify="left", title_style="bold")
-    # On one line where there is room for it, with three more columns of space for each name.
+    # Headings on one line if they fit; the table adds three columns of space to each.
     width = sum(3 + len(text) for text in (max(rows, key=len), *map(metric_name, keys)))
-    called = metric_name if 1 + width <= console.width else metric_heading
+    heading = metric_name if 1 + width <= console.width else metric_heading
     table.add_column("")
     for key in keys:
-        table.add_column(called(key), justify="right", overflow="fold")
+        table.add_column(heading(key), justify="right", overflow="fold")
     for name, metrics in rows.items():
         table.add_row(name, *(_percent(metrics.get(key)) for key in keys))
     console.print(table)

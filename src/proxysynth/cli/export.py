@@ -13,9 +13,9 @@ from proxysynth.training.inference import Trained, load
 
 
 def run_export(args: argparse.Namespace) -> dict[str, Any]:
-    """Write the file, compare it with the run, say what it takes and gives."""
+    """Write the file, compare it with the run, and print its input and output shapes."""
     if args.out.is_dir():
-        raise UsageError(f"{args.out} is a folder: name a file such as {args.out / 'model.onnx'}")
+        raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'model.onnx'}")
     with usage_errors():
         source: Trained | Index
         if args.to in ("onnx", "torch"):

@@ -18,16 +18,16 @@ from proxysynth.search.index import Index
 from proxysynth.search.model import open_model
 from proxysynth.training.callbacks import Bars
 
-SHOWN = 20  # unreadable files that are named in the terminal
+SHOWN = 20  # unreadable files listed in the terminal
 
 
 def run_index(args: argparse.Namespace) -> dict[str, Any]:
-    """Embed what is new in the folder, write the file, say what was done."""
+    """Embed the new images of the folder, write the index, and print a summary."""
     machine, progress = resources(args), Bars()
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     if args.out.is_dir():
-        raise UsageError(f"{args.out} is a folder: name a file such as {args.out / 'shop.index'}")
+        raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'shop.index'}")
     with usage_errors():
         model = open_model(args.model, args.device, backbone=args.backbone, trust=args.trust)
     with _working():
@@ -41,10 +41,10 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
             progress=progress,
         )
     for bad in built.unreadable[:SHOWN]:
-        progress.say(f"left out {bad.path}: {bad.reason}")
+        progress.say(f"skipped {bad.path}: {bad.reason}")
     if len(built.unreadable) > SHOWN:
-        progress.say(f"... and {len(built.unreadable) - SHOWN:,} more; --json names all")
-    told: dict[str, Any] = {
+        progress.say(f"... and {len(built.unreadable) - SHOWN:,} more; --json lists all of them")
+    result: dict[str, Any] = {
         "file": str(built.file),
         "items": built.items,
         "dim": model.dim,
@@ -61,17 +61,17 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
     }
     if args.approximate:
         with usage_errors():
-            kept = Index.open(built.file).approximate(progress.say)
-        progress.say(kept.verdict)
-        told["approximate"] = {f"recall@{k}": share for k, share in kept.recall.items()}
+            approximate = Index.open(built.file).approximate(progress.say)
+        progress.say(approximate.verdict)
+        result["approximate"] = {f"recall@{k}": share for k, share in approximate.recall.items()}
     if not args.json:
         Console().print(printable(built.summary), markup=False, highlight=False, soft_wrap=True)
-    return told
+    return result
 
 
 @contextmanager
 def _working() -> Iterator[None]:
-    """What fails in here was asked for wrongly, unless the disk or the files are at fault."""
+    """Turn a ValueError into a UsageError, except for failures of the disk or the files."""
     try:
         yield
     except TrainingFailed:

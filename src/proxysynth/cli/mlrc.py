@@ -19,7 +19,7 @@ STUDIES = Path("runs") / "mlrc"
 
 
 def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the study, or join the processes that already do; write and print its result."""
+    """Run the study, alone or with other processes; write and print its result."""
     machine = resources(args)
     study, folder = _study_and_folder(args)
     try:

@@ -24,16 +24,16 @@ SHEET = Path("neighbours.html")
 
 
 def run_search(args: argparse.Namespace) -> dict[str, Any]:
-    """Look up the pictures' nearest, print them, write a contact sheet if asked for."""
+    """Find the nearest images, print them, and write a contact sheet on request."""
     resources(args)
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    told = Console(stderr=True)
+    messages = Console(stderr=True)
     with usage_errors():
         index = Index.open(args.index)
         if any(index.find(picture) is None for picture in args.pictures):
             index.embedder(args.run, args.device, backbone=args.backbone, trust=args.trust)
-        hits, approximate = _hits(args, index, told)
+        hits, approximate = _hits(args, index, messages)
     facts: dict[str, Any] = {
         "index": str(args.index),
         "items": len(index),
@@ -46,23 +46,23 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
     if args.open or args.out is not None:
         sheet = write_contact_sheet(args.out or SHEET, index, args.pictures, hits)
         facts["sheet"] = str(sheet)
-        told.print(f"Contact sheet: {sheet}", markup=False, highlight=False, soft_wrap=True)
+        messages.print(f"Contact sheet: {sheet}", markup=False, highlight=False, soft_wrap=True)
         if args.open and _has_display():
             webbrowser.open(sheet.resolve().as_uri())
     return facts
 
 
 def _hits(
-    args: argparse.Namespace, index: Index, told: Console
+    args: argparse.Namespace, index: Index, messages: Console
 ) -> tuple[list[Hit], dict[str, Any]]:
-    say = {"threshold": args.threshold, "label": args.label}
+    filters = {"threshold": args.threshold, "label": args.label}
     if not args.approximate:
-        return index.search(args.pictures, args.k, **say), {}
-    kept = index.approximate(lambda text: told.print(text, markup=False, soft_wrap=True))
-    hits = index.search(args.pictures, args.k, **say, approximate=True)
-    told.print(kept.verdict, markup=False, highlight=False, soft_wrap=True)
-    recall = {f"recall@{k}": share for k, share in kept.recall.items()}
-    return hits, {"approximate": {**recall, "cells": kept.cells, "probes": kept.probes}}
+        return index.search(args.pictures, args.k, **filters), {}
+    faiss = index.approximate(lambda text: messages.print(text, markup=False, soft_wrap=True))
+    hits = index.search(args.pictures, args.k, **filters, approximate=True)
+    messages.print(faiss.verdict, markup=False, highlight=False, soft_wrap=True)
+    recall = {f"recall@{k}": share for k, share in faiss.recall.items()}
+    return hits, {"approximate": {**recall, "cells": faiss.cells, "probes": faiss.probes}}
 
 
 def _facts(index: Index, hit: Hit) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _facts(index: Index, hit: Hit) -> dict[str, Any]:
 
 def _show(index: Index, hits: Sequence[Hit], console: Console) -> None:
     if not hits:
-        console.print("No picture of the index is as similar as that.")
+        console.print("No picture in the index is that similar.")
         return
     table = Table(box=box.SIMPLE)
     table.add_column("", justify="right")

@@ -28,7 +28,7 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
     from proxysynth.web.server import listen, serve, url
 
     if not 0 <= args.port <= 65535:
-        raise UsageError(f"--port takes a number from 0 (any free one) to 65535, got {args.port}")
+        raise UsageError(f"--port must be 0 (any free port) to 65535, got {args.port}")
     machine = resources(args)
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
@@ -39,12 +39,12 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
     try:
         index.embedder(args.run, args.device, backbone=args.backbone, trust=args.trust)
     except (ValueError, OSError, RuntimeError) as error:
-        # The index itself is intact: its own images can still be queries.
+        # The index itself works: its own images can still be queries.
         _warn(f"uploads cannot be embedded: {error}")
     if not is_loopback(args.host):
-        _warn("everybody who can reach this machine can search and see these images")
+        _warn("anyone who can reach this machine can search and see these images")
     print(f"{len(index):,} pictures at {address} (stop with Ctrl-C)", file=sys.stderr, flush=True)
-    with contextlib.suppress(KeyboardInterrupt):  # the way to end it
+    with contextlib.suppress(KeyboardInterrupt):  # the usual way to stop it
         serve(
             index,
             bound,

@@ -120,22 +120,22 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
 def _settings(
     args: argparse.Namespace, config: Config, loss: str, regularizer: str
 ) -> dict[str, Any]:
-    """The settings of the configuration file, without those that options replace, and of --set."""
+    """The settings of the configuration file that no option replaces, and those of --set."""
     replaced = {name for name in ("backbone", "epochs", "seed") if getattr(args, name) is not None}
     replaced |= {"pretrained"} if args.from_scratch else set()
     replaced |= {"skip_bad"} if args.skip_bad else set()
     parts = {"loss": (loss, config.loss), "regularizer": (regularizer, config.regularizer)}
     other = {part for part, (chosen, named) in parts.items() if named not in (None, chosen)}
-    kept = {
+    remaining = {
         path: value
         for path, value in config.settings.items()
         if path not in replaced and path.partition(".")[0] not in other
     }
-    return kept | parse_settings(args.settings)
+    return remaining | parse_settings(args.settings)
 
 
 def check_exists(data: str) -> None:
-    """Raise ValueError for data that is not there; what is wrong inside it is found later."""
+    """Raise ValueError if the data does not exist; its contents are checked later."""
     name, colon, root = data.partition(":")
     path = root if colon and name in BENCHMARKS else data
     if data != "glyphs" and not os.path.exists(os.path.expanduser(path)):
