@@ -194,7 +194,7 @@ SIDE = 32  # pixels of an image's side
 EM = 28.0  # pixels per em: capitals are 20 high, with accents 27
 FIT = 30.0  # a wider or higher glyph is shrunk to this
 ALIKE = 0.05  # squared difference over squared ink below which two images are the same character
-MIN_FACES = 5  # a class needs a character that so many faces draw
+MIN_FACES = 5  # a character becomes a class if at least this many faces draw it
 # Prefixes of Unicode categories: letters, numbers, punctuation, mathematics, currency. Neither lone
 # accents (Sk) nor box drawings and the like (So), which are the same in many faces.
 TEXT = ("L", "N", "P", "Sm", "Sc")

@@ -1,4 +1,4 @@
-"""Image files: decoding to RGB whatever the format, and a cache of shrunken images."""
+"""Image files: decoding to RGB whatever the format, and a cache of downscaled images."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def _what_it_is(source: Source | Image.Image) -> str:
 # The cache
 
 GIGA = 1 << 30
-VERSION = 1  # raised whenever a shrunken image would look different
+VERSION = 1  # raised whenever a downscaled image would look different
 HEADER = struct.Struct("<4sIII")  # magic, height, width, checksum
 MAGIC = b"PSP1"
 
@@ -288,7 +288,7 @@ def write_cache(path: Path, parts: Iterable[bytes | memoryview]) -> bool:
 class ImageCache:
     """Shrunken images by path, in memory and on disk. Threads may share one.
 
-    Every epoch sees the shrunken image, the first one too, so results do not depend on what is
+    Every epoch sees the downscaled image, the first one too, so results do not depend on what is
     cached. A file on disk is keyed by the image's path, modification time and size; the folder may
     be deleted at any time.
 
@@ -320,7 +320,7 @@ class ImageCache:
         self._lock = threading.Lock()
 
     def image(self, path: PathLike) -> NDArray[np.uint8]:
-        """The shrunken image (h, w, 3), read-only."""
+        """The downscaled image (h, w, 3), read-only."""
         name = os.fspath(path)
         held = self._held.get(name)
         if held is not None:
@@ -388,7 +388,7 @@ def _memory_budget() -> int:
 
 
 def _disk_budget(folder: Path, asked: int | None) -> int:
-    """What may still be written: what was asked for less what is there, never all that is free."""
+    """Bytes that may still be written: the limit minus the current size, never all free space."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free

@@ -48,7 +48,7 @@ class Loader:
         transform: crops or augments; gives all of them one size.
         pixels: normalizes them.
         workers: threads; 0 uses the caller's.
-        cache: of shrunken images; None decodes the file every time.
+        cache: of downscaled images; None decodes the file every time.
         pin: put batches into pinned memory, from which a CUDA device copies faster.
     """
 

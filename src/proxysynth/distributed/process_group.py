@@ -213,7 +213,7 @@ def reports_failure(ranks: Ranks) -> bool:
 
 
 def own_device(device: torch.device, ranks: Ranks) -> torch.device:
-    """The device of this rank: each has a GPU of its own."""
+    """The device of this rank: each has its own GPU."""
     if ranks.world == 1 or device.type == "cpu":
         return device
     if device.type != "cuda":
@@ -225,7 +225,7 @@ def own_device(device: torch.device, ranks: Ranks) -> torch.device:
         here, there = int(os.environ.get("LOCAL_RANK", ranks.rank)), torch.cuda.device_count()
         if here >= there:
             raise ValueError(
-                f"each process needs a GPU of its own, but this machine has {there} for process "
+                f"each process needs its own GPU, but this machine has {there} for process "
                 f"{here + 1}: start at most {there} here, or choose --device cpu"
             )
         device = torch.device("cuda", here)

@@ -15,11 +15,11 @@ from torch import Tensor
 from proxysynth.retrieval.similarity import Array, as_embeddings, as_labels, unit
 
 ROUNDS = 256
-"""Draws of first centres. Up to so many clusters this is k-means++; beyond, several are drawn at
-once by the same distances, since one at a time would take longer than the clustering."""
+"""Rounds of drawing initial centers. Up to this many clusters this is k-means++; with more, several
+are drawn per round, since one at a time would take longer than the clustering."""
 
 BLOCK = 2**22
-"""Similarities of pictures and centres held at once."""
+"""Similarities of pictures and centers held at once."""
 
 
 def clustering_nmi(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
@@ -31,7 +31,7 @@ def clustering_nmi(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
 
 
 def mutual_information(a: Tensor, b: Tensor) -> float:
-    """The normalised mutual information of two labellings, numbers from 0 on; in [0, 1]."""
+    """The normalized mutual information of two labelings (integers >= 0); in [0, 1]."""
     n, width = len(a), int(b.max()) + 1
     cells, joint = torch.unique(a * width + b, return_counts=True)
     in_a, in_b = torch.bincount(a).double(), torch.bincount(b).double()
@@ -45,33 +45,33 @@ def mutual_information(a: Tensor, b: Tensor) -> float:
 
 
 def kmeans(x: Tensor, k: int, *, seed: int = 0, steps: int = 30) -> Tensor:
-    """(n,) the cluster, of k, of each row of x: Lloyd's steps from k-means++ centres.
+    """(n,) the cluster, of k, of each row of x: Lloyd's steps from k-means++ centers.
 
     Stops when no row changes its cluster. A cluster that loses all its rows starts again at the
-    row that is farthest from its own centre.
+    row that is farthest from its own center.
     """
     if not 1 <= k <= len(x):
         raise ValueError(f"k must be from 1 to the {len(x)} rows of x, got {k}")
-    centres = _first_centres(x, k, torch.Generator().manual_seed(seed))
-    cluster, distance = _assign(x, centres)
+    centers = _first_centers(x, k, torch.Generator().manual_seed(seed))
+    cluster, distance = _assign(x, centers)
     for _ in range(steps):
         size = torch.bincount(cluster, minlength=k)
-        sums = torch.zeros_like(centres).index_add_(0, cluster, x)
-        centres = sums / size.clamp(min=1)[:, None]
+        sums = torch.zeros_like(centers).index_add_(0, cluster, x)
+        centers = sums / size.clamp(min=1)[:, None]
         empty = (size == 0).nonzero().squeeze(1)
         if len(empty):
-            centres[empty] = x[distance.topk(len(empty)).indices]
+            centers[empty] = x[distance.topk(len(empty)).indices]
         before = cluster
-        cluster, distance = _assign(x, centres)
+        cluster, distance = _assign(x, centers)
         if torch.equal(before, cluster):
             break
     return cluster
 
 
-def _first_centres(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
+def _first_centers(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """k different rows of x, far from each other: drawn by their squared distance to the nearest.
 
-    Of several draws the one stays that leaves the rows nearest to a centre. The draws are made on
+    Of several draws the one stays that leaves the rows nearest to a center. The draws are made on
     the CPU, so that one seed gives one choice on every device.
     """
     chosen = torch.randint(len(x), (1,), generator=generator)
@@ -104,12 +104,12 @@ def _draw(weight: Tensor, want: int, generator: torch.Generator) -> Tensor:
     return (weight.log() + gumbel).topk(want).indices
 
 
-def _assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest centre of each row, and the squared distance to it."""
-    squares = centres.square().sum(1)
+def _assign(x: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest center of each row, and the squared distance to it."""
+    squares = centers.square().sum(1)
     cluster, distance = [], []
-    for part in x.split(max(1, BLOCK // len(centres))):
-        nearest = torch.addmm(squares, part, centres.T, alpha=-2).min(1)
+    for part in x.split(max(1, BLOCK // len(centers))):
+        nearest = torch.addmm(squares, part, centers.T, alpha=-2).min(1)
         cluster.append(nearest.indices)
         distance.append((nearest.values + part.square().sum(1)).clamp(min=0))
     return torch.cat(cluster), torch.cat(distance)

@@ -211,7 +211,7 @@ CELLS = 2**21
 """Similarities held at once, by each thread."""
 
 STRIDE = 16
-"""Every so many columns are sampled to estimate the threshold of a row."""
+"""One in this many columns is sampled to estimate the threshold of a row."""
 
 MARGIN = 2.0
 """Standard deviations of the sample by which the threshold is lowered."""

@@ -435,7 +435,7 @@ def _embed(
     tick: Tick,
     seconds: float,
 ) -> list[Unreadable]:
-    """Embed files into the journal, which is committed every so many seconds."""
+    """Embed files into the journal, which is committed every few seconds."""
     bad: list[Unreadable] = []
     files: list[Found] = []
     rows: list[NDArray[np.float32]] = []
@@ -473,7 +473,7 @@ def embed_files(
 
     def opened(file: Found) -> Picture | Unreadable:
         path = root / file.path
-        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+        if path.exists() and not path.is_file():  # reading a pipe would wait forever
             return Unreadable(file.path, "it is a pipe or a device, not a file")
         try:
             return embedder.opened(path)

@@ -110,7 +110,7 @@ class ImageEmbedder:
         return unit(made.clone())
 
     def opened(self, image: Source) -> Picture:
-        """A file or an image decoded and shrunken; an array as it is.
+        """A file or an image decoded and downscaled; an array as it is.
 
         Raises:
             UnreadableImage: the file is not an image that can be decoded.

@@ -23,7 +23,7 @@ from rich.text import Text
 from proxysynth.formatting import printable
 
 Tick = Callable[[int, str], None]
-"""tick(images, note): so many more are done; the note is shown beside the bar."""
+"""tick(images, note): advances the bar by this many images; the note is shown next to it."""
 
 
 class Progress(Protocol):

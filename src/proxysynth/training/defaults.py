@@ -27,7 +27,7 @@ PHOTOGRAPHS: dict[str, Any] = {
 FINE_TUNING: dict[str, Any] = {"lr": 1e-4, "embedding_lr": 1e-3, "freeze_batch_norm": True}
 ENOUGH_FOR_WARMUP = 5  # with fewer epochs, the backbone is trained in all of them
 
-# Fields that have a place of their own on the command line.
+# Fields that have their own argument on the command line.
 NOT_SET = {
     "data": "give the data as the first argument of the command",
     "regularizer.loss": "name the loss with --loss",
@@ -37,12 +37,12 @@ NOT_SET = {
 def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
     """The run for some data, with changes.
 
-    Glyphs are learnt by the small network from nothing. Anything else is taken for photographs and
-    fine-tunes `efficientnet_lite0` from its ImageNet weights, at its 224 pixels.
+    Glyphs train a small network from scratch. All other data is assumed to be photographs and
+    fine-tunes `efficientnet_lite0` from its ImageNet weights at 224 pixels.
 
     Args:
-        data: see `Run`; a path is made absolute, here and in `changes`, so that the run can go on
-            from anywhere.
+        data: see `Run`; paths are made absolute, here and in `changes`, so that the run can be
+            resumed from any working directory.
         changes: fields of `Run`.
     """
     known = [field.name for field in fields(Run)]

@@ -481,7 +481,7 @@ def _explained(checkpoints: Checkpoints) -> Iterator[None]:
     except CannotWrite as error:
         raise cannot_write(Path(error.filename), error, checkpoints.describe_last()) from error
     except (MemoryError, RuntimeError) as error:
-        # torch has a class of its own for graphics cards, and none for processors.
+        # torch has its own exception for GPUs, and none for CPUs.
         named = isinstance(error, (MemoryError, torch.OutOfMemoryError))
         if not named and "can't allocate memory" not in str(error):
             raise

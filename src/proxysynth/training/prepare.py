@@ -1,4 +1,4 @@
-"""From a Run to what it trains with: the pictures, the network, the loaders between them."""
+"""From a Run to what it trains with: images, network, loaders."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def usable(
 
 
 def open_splits(run: Run) -> Splits:
-    """The run's pictures, without a look into the files."""
+    """The run's images; the files are not opened."""
     split = run.split
     splits = open_data(run.data, **split.options())
     if split.fold is not None:
@@ -162,7 +162,7 @@ def make_network(run: Run, side: int | None, trained: bool = False) -> Embedder:
 
 
 def _require_large_enough(net: Embedder, backbone: str) -> None:
-    """Ask for the features of an empty picture: layers that shrink it may leave nothing."""
+    """Run the network on an empty image: its layers may shrink a small one to nothing."""
     pixels = look_up(net.preprocess, PIXELS, "kind of pixels")
     side, mode = net.image_size, net.training
     try:

@@ -22,7 +22,7 @@ class Resources:
             with the uninterrupted one only up to rounding.
         cache_disk: bytes of reduced images kept on disk for later runs; default: at most 20 GB,
             0 for none.
-        checkpoint_steps: also save a checkpoint every so many steps, for epochs that take hours;
+        checkpoint_steps: also save a checkpoint every N steps, for epochs that take hours;
             default: one per epoch.
         tensorboard: also write the metrics for TensorBoard, into the run's folder.
     """

@@ -28,19 +28,19 @@ OF_THE_RUN = (
 
 @dataclass(frozen=True)
 class Split:
-    """Which classes are seen and which are not. What is left at None is the data set's to say.
+    """Which classes are seen and which are unseen. None stands for the dataset's default.
 
     Args:
         unseen_fraction, seed, order, unseen_classes, seen_classes: the rule for a folder's or a
             table's classes, see `data.ClassSplit`; `seed` also chooses glyphs.
         train, test, query, gallery, validation: sub-folders of a folder instead of a rule.
         root: where the paths of a table start.
-        incomplete: take what is there of a benchmark that is not all there.
+        incomplete: accept a benchmark with missing images.
         train_classes, test_classes, faces_per_class, query_faces, test_faces: which glyphs, see
             `data.glyphs`.
-        train_pictures, test_pictures: at most so many, spread evenly over the classes.
-        fold, folds: one of so many parts of the seen classes is the test, the others are trained
-            on, and the unseen classes are left alone; None for no such thing.
+        train_pictures, test_pictures: at most this many, balanced over the classes.
+        fold, folds: cross-validation: test on this fold of the seen classes, train on the others,
+            and do not use the unseen classes; None for no cross-validation.
         validation_fraction, validation_seed: the seen classes held out of training when the best
             epoch is chosen on them; unused otherwise.
     """
@@ -85,11 +85,11 @@ class Split:
                 raise ValueError(f"Split: {name} must be at least 1, got {value!r}")
 
     def options(self) -> dict[str, Any]:
-        """What was said, as the keyword arguments of `data.open_data`."""
-        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        """The fields that are set, as keyword arguments of `data.open_data`."""
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in OF_THE_RUN:
-            del said[name]
-        return {name: value for name, value in said.items() if value not in (None, ())}
+            del options[name]
+        return {name: value for name, value in options.items() if value not in (None, ())}
 
 
 BEST_BY = ("recall@1", "r_precision", "map@r", "accuracy")
@@ -227,32 +227,32 @@ class Run:
             raise ValueError(f"Run: loss must be a loss such as NormSoftmax(), got {self.loss!r}")
         if not isinstance(self.backbone, str):
             raise ValueError(
-                "Run: backbone must be a name, so that the run can be written down, got a "
-                f"{type(self.backbone).__name__}: for a network of your own, write a function that "
-                "returns it and name it 'package.module:function'"
+                "Run: backbone must be a name, so that the run can be saved, got a "
+                f"{type(self.backbone).__name__}: for your own network, write a function that "
+                "returns it and give 'package.module:function'"
             )
         _check_choices(self)
         _check_shards(self)
         check_positive(self, width=self.width, lr=self.lr, proxy_lr=self.proxy_lr, eps=self.eps)
         check_not_negative(self, weight_decay=self.weight_decay, flip=self.flip, decay=self.decay)
         if self.flip > 1:
-            raise ValueError(f"Run: flip must lie in 0..1, got {self.flip!r}")
+            raise ValueError(f"Run: flip must be in [0, 1], got {self.flip!r}")
         if len(self.crop_scale) != 2 or not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
             raise ValueError(
-                "Run: crop_scale must be two rising fractions of the area, such as (0.08, 1.0), "
-                f"got {self.crop_scale!r}"
+                "Run: crop_scale must be two increasing fractions of the area, such as "
+                f"(0.08, 1.0), got {self.crop_scale!r}"
             )
-        for name, least in _WHOLE.items():
-            _check_whole(self, name, least)
+        for name, least in _INTEGERS.items():
+            _check_integer(self, name, least)
         for name in ("embedding_lr", "clip_norm", "clip_value"):
             if getattr(self, name) is not None:
                 check_positive(self, **{name: getattr(self, name)})
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"Run: momentum must lie in 0..1, 1 left out, got {self.momentum!r}")
+            raise ValueError(f"Run: momentum must be in [0, 1), got {self.momentum!r}")
         for name in ("decay_epochs", "ks"):
             values = getattr(self, name)
             if any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in values):
-                raise ValueError(f"Run: {name} must be whole numbers from 1 on, got {values!r}")
+                raise ValueError(f"Run: {name} must be integers >= 1, got {values!r}")
         if self.schedule == "step" and not self.decay_epochs:
             raise ValueError(
                 "Run: the schedule 'step' needs decay_epochs, the epochs after which the learning "
@@ -260,13 +260,13 @@ class Run:
             )
         if self.best_by == "accuracy" and self.task != "classification":
             raise ValueError(
-                "Run: best_by='accuracy' is measured in classification only: add "
-                "task='classification' or choose another measure"
+                "Run: best_by='accuracy' needs task='classification': add it, or choose another "
+                "metric"
             )
         if self.patience and self.report_epoch == "last":
             raise ValueError(
-                "Run: patience waits for a better epoch and then reports the best, got "
-                "report_epoch='last': choose 'best'"
+                "Run: patience (early stopping) reports the best epoch, got report_epoch='last': "
+                "choose 'best'"
             )
         if self.sampler == "m_per_class" and self.batch_size % self.m:
             raise ValueError(
@@ -281,7 +281,7 @@ class Run:
 
     @property
     def normalized(self) -> bool:
-        """Whether embeddings have unit length: so for all but losses of raw dot products."""
+        """Whether embeddings have unit length: True except for losses of raw dot products."""
         return bool(getattr(self.loss, "normalized", True))
 
 
@@ -290,12 +290,12 @@ KINDS: dict[str, type] = {
     for kind in (*(getattr(losses, name) for name in losses.__all__ if name != "LOSSES"),)
     + (*(kind for kind in REGULARIZERS.values() if kind is not None), Split, Run)
 }
-"""What a `run.json` may hold: the classes that `values.decode` makes, and no other."""
+"""The classes that a `run.json` may contain: `values.decode` constructs no others."""
 
-_MOST = 2**63 - 1  # torch counts no further
+_LARGEST = 2**63 - 1  # torch's int64
 
-# Whole-numbered fields, each with its least value; None is let through where the field allows it.
-_WHOLE = {
+# Integer fields with their minimum; None is accepted where the field allows it.
+_INTEGERS = {
     "epochs": 1,
     "batch_size": 2,
     "m": 1,
@@ -313,7 +313,7 @@ def _check_shards(run: Run) -> None:
     check_fraction(run.negatives)
     if run.negatives < 1 and not run.shard_proxies:
         raise ValueError(
-            f"Run: negatives={run.negatives!r} needs shard_proxies=true, with one process too"
+            f"Run: negatives={run.negatives!r} needs shard_proxies=true, even with one process"
         )
     if run.shard_proxies:
         check_shardable(run.loss)
@@ -325,24 +325,24 @@ def _check_shards(run: Run) -> None:
 
 
 def _check_choices(run: Run) -> None:
-    """Every field that is a choice among words must be one of them."""
+    """Check the fields that take one of several strings."""
     choices: dict[str, tuple[Any, ...]] = {"best_by": BEST_BY}
     for name, hint in typing.get_type_hints(Run).items():
         if typing.get_origin(hint) is Literal:
             choices[name] = typing.get_args(hint)
-    for name, words in choices.items():
-        if getattr(run, name) not in words:
+    for name, allowed in choices.items():
+        if getattr(run, name) not in allowed:
             raise ValueError(
-                f"Run: {name} must be one of {', '.join(map(repr, words))}, "
+                f"Run: {name} must be one of {', '.join(map(repr, allowed))}, "
                 f"got {getattr(run, name)!r}"
             )
 
 
-def _check_whole(run: Run, name: str, least: int) -> None:
+def _check_integer(run: Run, name: str, least: int) -> None:
     value = getattr(run, name)
     if value is None and name in ("dim", "image_size", "cache_side"):
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"Run: {name} must be a whole number from {least} on, got {value!r}")
-    if value > _MOST:
-        raise ValueError(f"Run: {name} must be a whole number up to {_MOST}, got {value!r}")
+        raise ValueError(f"Run: {name} must be an integer >= {least}, got {value!r}")
+    if value > _LARGEST:
+        raise ValueError(f"Run: {name} must be an integer <= {_LARGEST}, got {value!r}")

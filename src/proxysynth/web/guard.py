@@ -181,7 +181,7 @@ class Guard:
 
 
 def check_bytes(count: int, most: int) -> None:
-    """An error if a body of so many bytes is too large."""
+    """Raise an error if a body of this many bytes is too large."""
     if count > most:
         raise Refused(413, f"expected at most {most / 2**20:.3g} MB: send less")
 

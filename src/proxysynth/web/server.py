@@ -85,7 +85,7 @@ def serve(
 
 def _protocol(**options: Any) -> H11Protocol:
     """A connection that is closed if no request arrives: one that sends its headers byte by byte
-    would stay open for ever."""
+    would stay open forever."""
     made = H11Protocol(**options)
     loop = asyncio.get_running_loop()
 

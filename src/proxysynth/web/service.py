@@ -49,7 +49,7 @@ REPLACED = 3  # times a search may start again because the model was replaced
 
 
 class Batcher(Generic[Query, Answer]):
-    """Collects queries and answers many of them in one call, in a thread of its own.
+    """Collects queries and answers many of them in one call, in its own thread.
 
     While a batch is computed the next one collects by itself; only a query that finds the thread
     idle waits a moment for others.
@@ -182,7 +182,7 @@ class Snapshot:
         ]
 
     def sample(self, label: str | None, most: int) -> Sequence[int]:
-        """At most so many items, evenly spaced, of a label or of all."""
+        """At most `most` items, evenly spaced, of one label or of all."""
         if label is None:
             return evenly(len(self.index), most).tolist()
         if label not in self.names:
@@ -191,7 +191,7 @@ class Snapshot:
         return found[evenly(len(found), most)].tolist()
 
     def map(self, most: int) -> dict[str, Any]:
-        """Positions of at most so many items on the map, column by column."""
+        """Positions of at most `most` items on the map, column by column."""
         chosen = evenly(len(self.index), most)
         x = np.nan_to_num(self.index.all_vectors[torch.from_numpy(chosen)].numpy())
         places = layout(x).round(4)

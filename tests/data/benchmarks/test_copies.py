@@ -223,8 +223,8 @@ def test_a_stop_and_another_start(tmp_path, monkeypatch):
         return real(path, side)
 
     with monkeypatch.context() as patch:
-        real = copies._shrunken_file
-        patch.setattr(copies, "_shrunken_file", stop)
+        real = copies._downscaled_file
+        patch.setattr(copies, "_downscaled_file", stop)
         with pytest.raises(KeyboardInterrupt):
             prepare_benchmark("cub200", root, out, side=20)
     there = {path: path.read_bytes() for path in out.rglob("*.jpg")}

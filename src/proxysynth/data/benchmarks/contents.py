@@ -1,4 +1,4 @@
-"""What a copy of a benchmark claims to hold, and how much of that is there."""
+"""The contents of a copy of a benchmark by its label files, and which of its images exist."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from proxysynth.data.listing import Listing
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """A copy as its own label files describe it, whether or not every image is there.
+    """A copy as its label files describe it, whether or not every image exists.
 
     Args:
         base: the folder of the copy; all names below are under it.
         parts: the images of train and test, or of train, query and gallery.
         labels: for each part the file that names its images; "" where folders do.
-        files: label files, which a shrunken copy needs too.
+        files: label files, which a downscaled copy needs too.
         folders: where its images lie, and nothing else should.
         missing: folders, or files of many images each, that are not there.
         damaged: files of many images each that cannot be read, with the reason.
@@ -38,7 +38,7 @@ class Contents:
     damaged: tuple[tuple[str, str], ...] = ()
 
     def present(self) -> dict[str, Listing]:
-        """The listings without the images that are not there."""
+        """The listings without the missing images."""
         found = {}
         for part, listing in self.parts.items():
             there = _exist(listing)
@@ -46,7 +46,7 @@ class Contents:
         return found
 
     def missing_images(self) -> list[tuple[str, str]]:
-        """Each image that is not there, and the file that names it."""
+        """Each missing image, and the file that names it."""
         return [
             (listing.names[i], self.labels.get(part, ""))
             for part, listing in self.parts.items()
@@ -79,7 +79,7 @@ class Counts:
 
     @property
     def too_many(self) -> bool:
-        """Whether there is more than was published: then it is another set."""
+        """Whether there are more images than were published: then it is another dataset."""
         return any(found > published for found, published in self._pairs())
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ def copy_folder(entry: Benchmark, root: str | os.PathLike[str], wanted: Sequence
 
 
 def how_to_get(entry: Benchmark, base: Path) -> str:
-    """The end of a message: what to do about files that are not there."""
+    """The end of a message: what to do about missing files."""
     for archive in entry.archives:
         for folder in (base, base.parent):
             if (folder / archive).is_file():

@@ -1,4 +1,4 @@
-"""Checking a copy of a benchmark, and writing a shrunken one that trains many times faster."""
+"""Checking a copy of a benchmark, and writing a downscaled one that trains many times faster."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CopyCheck:
 
     @property
     def complete(self) -> bool:
-        """Whether every image is there and can be read."""
+        """Whether every image exists and can be read."""
         return self._counts.complete and not self.unreadable
 
     def refusal(self, allow_incomplete: bool = False) -> str:
@@ -151,7 +151,7 @@ def check_benchmark(
 
 @dataclass(frozen=True)
 class PreparedCopy:
-    """A shrunken copy.
+    """A downscaled copy.
 
     Args:
         root: its folder.
@@ -175,7 +175,7 @@ def prepare_benchmark(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> PreparedCopy:
-    """Write a shrunken copy of a benchmark, in the same layout.
+    """Write a downscaled copy of a benchmark, in the same layout.
 
     Label files are copied, and so are images that are small enough already. Files are written
     atomically, so an interrupted call can be repeated and resumes.
@@ -203,10 +203,10 @@ def prepare_benchmark(
     contents = read_contents(name, root)
     splits_of(contents, entry, incomplete)  # raises where the copy is not whole
     if any(part.root is None for part in contents.parts.values()):
-        raise ValueError(f"{entry.title} does not come as image files, which alone can be shrunken")
+        raise ValueError(f"{entry.title} does not come as image files, so it cannot be downscaled")
     target, base = Path(os.path.abspath(os.path.expanduser(out))), contents.base
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(base)):
-        raise ValueError(f"the shrunken copy must lie outside of {base}, got {target}")
+        raise ValueError(f"the downscaled copy must be outside {base}, got {target}")
     fingerprints = [part.fingerprint() for part in contents.parts.values()]
     _begin(target, {"benchmark": name, "side": side, "pictures": fingerprints})
     for file in contents.files:
@@ -217,7 +217,7 @@ def prepare_benchmark(
         if (target / image).exists():
             return False
         try:
-            data = _shrunken_file(base / image, side)
+            data = _downscaled_file(base / image, side)
         except UnreadableImage as error:
             return error
         _write(target / image, data)
@@ -244,7 +244,7 @@ def prepare_benchmark(
     return PreparedCopy(str(target), written, kept, unreadable)
 
 
-def _shrunken_file(path: Path, side: int) -> bytes:
+def _downscaled_file(path: Path, side: int) -> bytes:
     image = open_image(path, at_least=2 * side)
     if min(image.size) <= side:
         return path.read_bytes()

@@ -44,7 +44,7 @@ def open_benchmark(name: str, root: str | os.PathLike[str], incomplete: bool = F
 
 
 def read_contents(name: str, root: str | os.PathLike[str]) -> Contents:
-    """What the copy claims to hold; each image is named once."""
+    """The contents of the copy by its label files; each image is named once."""
     contents: Contents = look_up(name, READERS, "benchmark")(root)
     seen: set[str] = set()
     for part, listing in contents.parts.items():
@@ -59,7 +59,7 @@ def read_contents(name: str, root: str | os.PathLike[str]) -> Contents:
 
 
 def splits_of(contents: Contents, entry: Benchmark, incomplete: bool) -> Splits:
-    """The splits of what is there, or an error where that is not the published set."""
+    """The splits of the images found, or an error if they are not the published set."""
     for _, reason in contents.damaged:
         raise ValueError(reason)
     found = contents.present()

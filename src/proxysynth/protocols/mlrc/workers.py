@@ -64,7 +64,7 @@ def import_optuna() -> Any:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the lock on a folder, after waiting for whoever holds it now."""
+    """Lock a folder, waiting until another process releases it."""
     with contextlib.ExitStack() as stack:
         while True:
             try:

@@ -16,15 +16,15 @@ export class EmbeddingMap {
     this.pen = this.canvas.getContext("2d");
     this.view = { x: 0, y: 0, zoom: 1 };
     this.points = null;
-    this.colours = new Map();
+    this.colors = new Map();
     this.pointed = -1;
     this.fingers = new Map();
     this.listen();
   }
 
-  // Colours by label: hues a golden angle apart, so that labels beside each other differ.
+  // Colors by label: hues a golden angle apart, so that labels beside each other differ.
   know(labels) {
-    labels.forEach(({ label }, i) => this.colours.set(label, (i * 137.508 + 228) % 360));
+    labels.forEach(({ label }, i) => this.colors.set(label, (i * 137.508 + 228) % 360));
   }
 
   async show() {
@@ -123,7 +123,7 @@ export class EmbeddingMap {
     const { pen, points } = this;
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     const wanted = byId("map-label").value.trim();
-    const known = wanted && this.colours.has(wanted);
+    const known = wanted && this.colors.has(wanted);
     const radius = Math.min(7, (points.id.length > 4000 ? 2 : 3.4) * this.view.zoom ** 0.25);
     pen.clearRect(0, 0, this.width, this.height);
     for (const front of known ? [false, true] : [true]) {
@@ -151,8 +151,8 @@ export class EmbeddingMap {
 
   dot(x, y, radius, i, dark) {
     const label = this.points.labels[this.points.label[i]];
-    const hue = this.colours.get(label);
-    const colour = hue === undefined
+    const hue = this.colors.get(label);
+    const color = hue === undefined
       ? (dark ? "#9aa2af" : "#626a76")
       : `hsl(${hue} ${dark ? "72% 68%" : "66% 46%"})`;
     const { pen } = this;
@@ -160,15 +160,15 @@ export class EmbeddingMap {
     pen.arc(x, y, radius, 0, 7);
     if (this.points.seen[i] === false) {
       pen.lineWidth = Math.max(1.4, radius * 0.5);
-      pen.strokeStyle = colour;
+      pen.strokeStyle = color;
       pen.stroke();
     } else {
-      pen.fillStyle = colour;
+      pen.fillStyle = color;
       pen.fill();
     }
   }
 
-  // A few labels are named where most of their pictures lie: the legend of the colours.
+  // A few labels are named where most of their pictures lie: the legend of the colors.
   nameGroups(dark, only) {
     const { pen, points } = this;
     if (!only && points.labels.length > NAMED) return;
@@ -184,7 +184,7 @@ export class EmbeddingMap {
       const most = narrow ? 16 : 28;
       const name = label.length > most ? `${label.slice(0, most - 1)}…` : label;
       pen.strokeText(name, left, top - 9);
-      pen.fillStyle = `hsl(${this.colours.get(label)} ${dark ? "80% 78%" : "70% 32%"})`;
+      pen.fillStyle = `hsl(${this.colors.get(label)} ${dark ? "80% 78%" : "70% 32%"})`;
       pen.fillText(name, left, top - 9);
     }
   }

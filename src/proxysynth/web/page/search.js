@@ -145,7 +145,7 @@ export class Search {
     this.hits = found.hits;
     this.generation = found.generation;
     this.asked = Boolean(this.file || this.item);
-    const of = settings.label ? ` labelled ${settings.label}` : "";
+    const of = settings.label ? ` labeled ${settings.label}` : "";
     byId("found-title").textContent = this.asked ? `Nearest pictures${of}` : `Pictures in the index${of}`;
     if (found.query) {
       const link = document.createElement("a");
@@ -177,7 +177,7 @@ export class Search {
     byId("results").replaceChildren(...hits.map((hit, i) => this.card(hit, i)));
     byId("nothing").hidden = hits.length > 0;
     byId("nothing").textContent = label
-      ? `No picture is labelled ${label}.`
+      ? `No picture is labeled ${label}.`
       : "Drop, paste or choose a picture to see what it resembles.";
   }
 
