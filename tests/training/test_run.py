@@ -130,5 +130,5 @@ def test_a_split_says_only_what_was_said():
 
 
 def test_a_backbone_is_a_name():
-    with pytest.raises(ValueError, match="write a function that returns it and name it"):
+    with pytest.raises(ValueError, match="backbone"):
         Run(backbone=torch.nn.Identity())

@@ -124,7 +124,7 @@ def test_filter_by_label_and_threshold(open_page, shop) -> None:
     assert cards(page).count() == 48
     page.get_by_label("Label", exact=True).fill("hat")
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="Nearest pictures labelled hat").wait_for()
+    page.get_by_role("heading", name="Nearest pictures labeled hat").wait_for()
     assert {name.text_content() for name in page.locator(".name").all()} == {"hat"}
     assert cards(page).count() == EACH
     page.get_by_role("button", name="Any label").click()

@@ -395,8 +395,8 @@ def _write_rows(out: BinaryIO, blocks: Iterable[NDArray[np.float32]], dim: int) 
 
 
 def _header_bytes(about: Mapping[str, Any], header: Mapping[str, Any]) -> bytes:
-    text = json.dumps(about)
-    metadata = {ABOUT: text, HEADER_SUM: _header_sum(text, header)}
+    description = json.dumps(about)
+    metadata = {ABOUT: description, HEADER_SUM: _header_sum(description, header)}
     text = json.dumps({"__metadata__": metadata, **header}).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text

@@ -285,10 +285,10 @@ def test_an_incomplete_copy(tmp_path, monkeypatch):
 def test_what_is_refused(tmp_path, monkeypatch):
     root = cub200(tmp_path / "root", monkeypatch)
     for out in (root, root / "small", tmp_path / "root" / "images"):
-        with pytest.raises(ValueError, match="must lie outside of"):
+        with pytest.raises(ValueError, match="outside"):
             prepare_benchmark("cub200", root, out)
     (tmp_path / "link").symlink_to(root)
-    with pytest.raises(ValueError, match="must lie outside of"):
+    with pytest.raises(ValueError, match="outside"):
         prepare_benchmark("cub200", root, tmp_path / "link" / "small")
     with pytest.raises(ValueError, match="side must be >= 1"):
         prepare_benchmark("cub200", root, tmp_path / "out", side=0)

@@ -34,12 +34,12 @@ def _flat(value: int) -> Bytes:
     return np.full((SIDE, SIDE), value, np.uint8)
 
 
-def two_grey_squares(cutout: Any) -> None:
+def two_gray_squares(cutout: Any) -> None:
     """ "randomly filled by two grayish pixels that are 20% of the image size"."""
     images = _drawn(cutout, _flat(0))
     assert max(int((image != 0).sum()) for image in images) == 2 * round(0.2 * SIDE) ** 2
-    greys = {int(grey) for image in images[:20] for grey in np.unique(image) if grey}
-    assert all(64 <= grey <= 192 for grey in greys)
+    grays = {int(gray) for image in images[:20] for gray in np.unique(image) if gray}
+    assert all(64 <= gray <= 192 for gray in grays)
 
 
 def up_to_a_fifth_of_the_pixels(dropout: Any) -> None:
@@ -98,7 +98,7 @@ def blur_with_sigma_three(blur: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "statement", "wrong"),
     [
-        ("cutout", two_grey_squares, (Cutout(side=0.3), Cutout(squares=1), Cutout(grey=255))),
+        ("cutout", two_gray_squares, (Cutout(side=0.3), Cutout(squares=1), Cutout(gray=255))),
         ("dropout", up_to_a_fifth_of_the_pixels, (Dropout(0.3), Dropout(0.1))),
         ("zoom_in", half_of_each_side, (Zoom(0.6),)),
         ("zoom_out", one_and_a_half_sides, (Zoom(1.5, opposite=True),)),
