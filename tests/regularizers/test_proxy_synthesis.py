@@ -260,5 +260,5 @@ def test_neither_a_class_nor_a_name_is_a_loss(regularizer: str, loss: object, ca
 
 
 def test_it_does_not_hold_itself() -> None:
-    with pytest.raises(ValueError, match="holds a plain loss"):
+    with pytest.raises(ValueError, match="plain loss"):
         ps.ProxySynthesis(ps.ProxySynthesis(ps.NormSoftmax()))

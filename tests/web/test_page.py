@@ -114,7 +114,7 @@ def test_filter_by_label_and_threshold(open_page, shop) -> None:
     upload(page, shop / "pictures" / "cup" / "2.png")
     page.get_by_label("Show", exact=True).select_option("48")
     page.get_by_text("48 found").wait_for()
-    slider = page.get_by_label("Similarity at least")
+    slider = page.get_by_label("Minimum similarity")
     slider.focus()
     page.keyboard.press("End")
     shown = cards(page).count()

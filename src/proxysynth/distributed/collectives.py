@@ -27,7 +27,7 @@ def gather(own: Tensor, n: int, ranks: Ranks) -> Tensor:
 
 
 def gather_with_gradient(own: Tensor) -> Tensor:
-    """The rows of all processes of torch's default group, for a training loop of your own.
+    """The rows of all processes of torch's default group, for your own training loop.
 
     Every process may have another number of rows. Give embeddings and labels to it and compute the
     same loss of the whole batch on every process, with the same random state: the gradients that

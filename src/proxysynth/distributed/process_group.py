@@ -1,4 +1,4 @@
-"""The processes that train one run together: joining them, exchanging values, losing one of them.
+"""The processes that train one run together: joining, exchanging values, failing together.
 
 torchrun puts RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT into the environment; anything else that
 does so will do. Ranks talk by gloo on the CPU and by nccl on GPUs. The first rank writes the files

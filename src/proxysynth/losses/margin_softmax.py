@@ -1,4 +1,4 @@
-"""SphereFace, CosFace, ArcFace: one family of margins on the angle to the own proxy."""
+"""SphereFace, CosFace, ArcFace: one family of margins on the angle to the positive proxy."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class SphereFace(MarginSoftmax):
 
 @dataclass(frozen=True)
 class CosFace(MarginSoftmax):
-    """The margin is taken from the cosine: g(s) = s - m3.                 [supplement Eq. viii]
+    """The margin is subtracted from the cosine: g(s) = s - m3.            [supplement Eq. viii]
 
     Source: Wang et al., 2018; values of section C.2.
     """

@@ -76,7 +76,7 @@ class SoftTriple:
         return F.cross_entropy(logits.scatter_add(1, y[:, None], own), y)
 
     def penalty(self, p: Tensor) -> Tensor:
-        """regularizer x the mean distance of sub-proxies of one class, which draws them together.
+        """regularizer x the mean distance of sub-proxies of one class, which pulls them together.
 
         sum_{c, a < b} sqrt(2 + 1e-5 - 2 s(p_ca, p_cb)) / (c k (k - 1)): it lets the number of
         sub-proxies in use follow the data. One k x k product per class, never (c k) x (c k).

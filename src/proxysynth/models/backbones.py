@@ -263,7 +263,7 @@ def _arguments(function: Callable[..., object]) -> tuple[str, ...]:
 
 
 def _import(module_name: str, spec: str) -> ModuleType:
-    """Import, the current folder included: a user's own file is mostly there."""
+    """Import a module, also from the current folder, where a user's own file usually is."""
     here = [os.getcwd()] if os.getcwd() not in sys.path else []
     sys.path.extend(here)
     try:

@@ -1,4 +1,4 @@
-"""The proxies and their loss as one module, for people with a training loop of their own."""
+"""The proxies and their loss as one module, for your own training loop."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _check(owner: object, loss: Any, alpha: float) -> None:
     check_loss(owner, loss)
     name, held = type(owner).__name__, type(loss).__name__
     if plain_loss(loss) is not loss:
-        raise ValueError(f"{name} holds a plain loss, got {held}: one regularizer at a time")
+        raise ValueError(f"{name} takes a plain loss, got {held}: one regularizer at a time")
     if isinstance(loss, ProxyAnchor):
         raise ValueError(
             f"{name} gives each embedding two labels and needs a loss that is a mean over "

@@ -72,7 +72,7 @@ class ProxySynthesis:
         check_share(self, lam=self.lam)
         check_loss(self, self.loss)
         if isinstance(self.loss, ProxySynthesis):
-            raise ValueError(f"ProxySynthesis holds a plain loss, got {self.loss!r}")
+            raise ValueError(f"ProxySynthesis takes a plain loss, got {self.loss!r}")
         if isinstance(self.loss, nn.Module) and any(p.dim() >= 2 for p in self.loss.parameters()):
             raise ValueError(
                 f"ProxySynthesis holds a function of (x, y, p), but {type(self.loss).__name__} "

@@ -49,13 +49,13 @@ class VirtualSoftmax:
         name = type(self.loss).__name__
         if plain_loss(self.loss) is not self.loss:
             raise ValueError(
-                f"VirtualSoftmax holds a plain loss such as Softmax(), got {name}: "
+                f"VirtualSoftmax takes a plain loss such as Softmax(), got {name}: "
                 "one regularizer at a time"
             )
         if not all(hasattr(self.loss, part) for part in ("similarity", "from_similarity")):
             raise ValueError(
                 "VirtualSoftmax needs a loss of raw dot products such as Softmax(), got "
-                f"{name}: it has no similarities beside which a virtual one could stand"
+                f"{name}, which has no similarities"
             )
         if getattr(self.loss, "normalized", True):
             raise ValueError(

@@ -238,7 +238,7 @@ def _files(place: str, prefix: str, above: frozenset[str]) -> Iterator[Found]:
 
 
 def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index | None:
-    """The index that is already there; an error if it is of another model or folder."""
+    """The existing index; an error if it is of another model or folder."""
     if not out.exists():
         return None
     old = Index.open(out, verify=False)

@@ -312,7 +312,7 @@ def write_index(
     stamps: NDArray[np.int64],
     blocks: Iterable[NDArray[np.float32]],
 ) -> None:
-    """Write an index: under another name first, synced, then renamed, so it is whole or not there.
+    """Write an index: under another name first, synced, then renamed, so it is complete or absent.
 
     Args:
         model: the model that made the rows.

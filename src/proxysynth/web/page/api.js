@@ -6,15 +6,15 @@ export async function ask(path, options = {}) {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The service does not answer: is it still running?");
+    throw new Error("The service is not responding. Is it still running?");
   }
-  const told = await response.json().catch(() => ({}));
+  const content = await response.json().catch(() => ({}));
   if (!response.ok) {
-    const error = new Error(sentence(told.error || `The service answered with ${response.status}`));
+    const error = new Error(sentence(content.error || `The service returned status ${response.status}`));
     error.status = response.status;
     throw error;
   }
-  return told;
+  return content;
 }
 
 export function searchPicture(file, settings, signal) {

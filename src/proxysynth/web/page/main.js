@@ -56,7 +56,7 @@ function showReport() {
   if (shared.facts === null) return;
   none.hidden = shared.facts.report;
   frame.hidden = !shared.facts.report;
-  none.textContent = "This index was made without a run, or its run has left no report.";
+  none.textContent = "This index was built without a run, or its run has no report.";
   if (shared.facts.report && !frame.src) frame.src = "report";
 }
 
@@ -81,11 +81,11 @@ async function begin() {
     byId("facts").textContent = `${facts.items.toLocaleString("en")} pictures${classes}`;
     byId("foot-model").textContent = `${facts.index} · ${facts.model}`;
     document.title = `${facts.index} · Proxysynth search`;
-    const told = await ask("api/labels");
+    const response = await ask("api/labels");
     byId("labels").replaceChildren(
-      ...told.labels.map(({ label, count }) => new Option(`${count}`, label)),
+      ...response.labels.map(({ label, count }) => new Option(`${count}`, label)),
     );
-    map.know(told.labels);
+    map.know(response.labels);
   } catch (error) {
     shared.say(error.message);
   }

@@ -31,7 +31,7 @@ export class EmbeddingMap {
     this.fit();
     if (this.points || this.asking) return this.draw();
     this.asking = true;
-    byId("map-note").textContent = "Laying out the pictures …";
+    byId("map-note").textContent = "Computing the map …";
     try {
       this.take(await ask("api/map"));
     } catch (error) {
@@ -42,23 +42,23 @@ export class EmbeddingMap {
     }
   }
 
-  take(told) {
-    this.points = told;
-    this.middles = middles(told);
+  take(points) {
+    this.points = points;
+    this.middles = middles(points);
     this.pointed = -1;
-    const shown = told.id.length.toLocaleString("en");
-    const all = told.items.toLocaleString("en");
-    byId("map-note").textContent = told.id.length < told.items
-      ? `${shown} of ${all} pictures, an even sample; ${told.method}`
-      : `${shown} pictures; ${told.method}`;
+    const shown = points.id.length.toLocaleString("en");
+    const all = points.items.toLocaleString("en");
+    byId("map-note").textContent = points.id.length < points.items
+      ? `${shown} of ${all} pictures, evenly sampled; ${points.method}`
+      : `${shown} pictures; ${points.method}`;
     const marks = [];
-    if (told.seen.includes(false)) marks.push(["ring", "unseen class"]);
-    if (told.seen.includes(true)) marks.push(["dot", "seen in training"]);
-    byId("legend").replaceChildren(...marks.map(([mark, words]) => {
+    if (points.seen.includes(false)) marks.push(["ring", "unseen class"]);
+    if (points.seen.includes(true)) marks.push(["dot", "seen in training"]);
+    byId("legend").replaceChildren(...marks.map(([mark, text]) => {
       const line = document.createElement("span");
       const sign = document.createElement("span");
       sign.className = mark;
-      line.append(sign, words);
+      line.append(sign, text);
       return line;
     }));
     this.all();
@@ -253,13 +253,13 @@ export class EmbeddingMap {
       const from = thumbnail(id[i], generation);
       if (!image.src.endsWith(from)) image.src = from;
       image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= 72);
-      const words = [label[i] < 0 ? `picture ${id[i]}` : labels[label[i]]];
+      const caption = [label[i] < 0 ? `picture ${id[i]}` : labels[label[i]]];
       if (seen[i] === false) {
         const mark = document.createElement("em");
         mark.textContent = "unseen class";
-        words.push(mark);
+        caption.push(mark);
       }
-      tip.querySelector("figcaption").replaceChildren(...words);
+      tip.querySelector("figcaption").replaceChildren(...caption);
       const left = x + 166 > this.width ? x - 164 : x + 16;
       const top = Math.max(8, Math.min(this.height - 205, y - 90));
       tip.style.transform = `translate(${Math.max(4, left)}px, ${top}px)`;

@@ -68,7 +68,7 @@ export class Search {
 
   fromFile(file) {
     if (file.size > LARGEST) {
-      this.shared.say(`${file.name || "The picture"} is too large: at most 20 MB are taken.`);
+      this.shared.say(`${file.name || "The picture"} is too large: the limit is 20 MB.`);
       return;
     }
     this.lastFile = file;
@@ -122,7 +122,7 @@ export class Search {
     byId("drop").classList.toggle("asked", asked);
     byId("clear").hidden = image.hidden = !asked;
     byId("query-note").hidden = !asked;
-    byId("query-words").hidden = asked;
+    byId("query-hint").hidden = asked;
     if (this.shownUrl) URL.revokeObjectURL(this.shownUrl);
     this.shownUrl = null;
     if (!asked) return image.removeAttribute("src");
@@ -130,13 +130,13 @@ export class Search {
     image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= TINY);
     if (this.file) {
       image.src = this.shownUrl = URL.createObjectURL(this.file);
-      image.alt = "The picture that is searched with";
+      image.alt = "The query picture";
       byId("query-note").textContent = this.file.name || "Pasted picture";
     } else {
       const generation = this.item.generation || this.shared.facts?.generation;
       this.item.generation = generation;
       image.src = thumbnail(this.item.id, generation);
-      image.alt = "The picture of the index that is searched with";
+      image.alt = "The query picture, from the index";
       byId("query-note").textContent = "From the index";
     }
   }
@@ -153,8 +153,8 @@ export class Search {
       link.target = "_blank";
       link.rel = "noopener";
       link.textContent = found.query.path;
-      const words = found.query.label === null ? [] : [`${found.query.label} · `];
-      byId("query-note").replaceChildren(...words, link);
+      const prefix = found.query.label === null ? [] : [`${found.query.label} · `];
+      byId("query-note").replaceChildren(...prefix, link);
     }
     this.fitSlider();
     this.draw(found.hits, settings.label);
@@ -178,7 +178,7 @@ export class Search {
     byId("nothing").hidden = hits.length > 0;
     byId("nothing").textContent = label
       ? `No picture is labeled ${label}.`
-      : "Drop, paste or choose a picture to see what it resembles.";
+      : "Drop, paste or choose a picture to find similar ones.";
   }
 
   card(hit, i) {
@@ -194,12 +194,12 @@ export class Search {
     image.src = thumbnail(hit.id, this.generation);
     shot.append(image);
     if (hit.seen === false) shot.append(element("span", "badge", "unseen"));
-    const words = element("span", "card-words");
+    const text = element("span", "card-text");
     const name = hit.label ?? hit.path.split("/").pop();
     const shown = element("span", "name");
     shown.append(...breakable(name));
-    words.append(shown);
-    let told = `${name}, ${hit.path}`;
+    text.append(shown);
+    let description = `${name}, ${hit.path}`;
     if (hit.similarity !== undefined) {
       const cosine = hit.similarity.toFixed(3);
       const line = element("span", "closeness", cosine);
@@ -208,13 +208,13 @@ export class Search {
       fill.style.width = `${Math.max(0, Math.min(1, hit.similarity)) * 100}%`;
       bar.append(fill);
       line.append(bar);
-      words.append(line);
-      told += `, similarity ${cosine}`;
+      text.append(line);
+      description += `, similarity ${cosine}`;
     }
-    if (hit.seen === false) told += ", of a class unseen in training";
+    if (hit.seen === false) description += ", of a class unseen in training";
     card.title = hit.seen === false ? `${hit.path}: of a class unseen in training` : hit.path;
-    card.setAttribute("aria-label", `${told}. Search from this picture`);
-    card.append(shot, words);
+    card.setAttribute("aria-label", `${description}. Search from this picture`);
+    card.append(shot, text);
     card.addEventListener("click", () => {
       this.shared.go(`#/item/${hit.id}/${this.generation}`);
       scrollTo({ top: 0 });
@@ -232,13 +232,13 @@ export class Search {
     let shown = 0;
     [...byId("results").children].forEach((item, i) => {
       const hit = this.hits[i];
-      const kept = any || !this.asked || hit.similarity >= least;
-      item.hidden = !kept;
-      shown += kept ? 1 : 0;
+      const visible = any || !this.asked || hit.similarity >= least;
+      item.hidden = !visible;
+      shown += visible ? 1 : 0;
     });
     const all = this.hits.length;
     byId("found-note").textContent = !this.asked
-      ? all ? "Choose one to see what is near it" : ""
+      ? all ? "Choose one to find similar pictures" : ""
       : shown === all ? `${all} found` : `${shown} of ${all} are as similar as that`;
   }
 
