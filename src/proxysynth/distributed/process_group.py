@@ -285,5 +285,5 @@ def _reporting_lost_ranks() -> Iterator[None]:
 def _is_lost(error: RuntimeError) -> bool:
     """Whether this is how gloo or nccl report a peer that is gone or too late."""
     text = str(error).lower()
-    words = ("gloo", "nccl", "connection", "peer", "timed out", "broken pipe")
-    return isinstance(error, dist.DistError) or any(word in text for word in words)
+    signs = ("gloo", "nccl", "connection", "peer", "timed out", "broken pipe")
+    return isinstance(error, dist.DistError) or any(sign in text for sign in signs)

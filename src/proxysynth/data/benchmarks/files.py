@@ -44,13 +44,13 @@ def rows(file: Path, columns: tuple[str, ...], header: str | None = None) -> Ite
                 f"{_short(lines[0]) if lines else 'an empty file'}: download it again"
             )
     for number, line in enumerate(lines[start:], start=start + 1):
-        words = line.split(maxsplit=len(columns) - 1)
-        if not words:
+        parts = line.split(maxsplit=len(columns) - 1)
+        if not parts:
             continue
         where = f"line {number} of {file}"
-        if len(words) != len(columns):
+        if len(parts) != len(columns):
             raise ValueError(f"{where} must have {', '.join(columns)}, got {_short(line)}")
-        yield Row([word.strip() for word in words], where)
+        yield Row([part.strip() for part in parts], where)
 
 
 def whole_number(text: str, where: str) -> int:
