@@ -128,11 +128,11 @@ print(json.dumps(ends))
 """
 
 
-def test_signals_leave_a_last_checkpoint(tmp_path) -> None:
+def test_signals_leave_a_last_checkpoint(shop, tmp_path) -> None:
     """The same sentence for all, an exit status that names the signal, and nothing is lost."""
-    words = ["train", "glyphs", "--epochs", "2000", "--set", "batch_size=8", "--json"]
-    words += ["--set", "split.train_classes=20", "--set", "split.test_classes=5"]
-    words += ["--set", "width=0.25", "--set", "dim=8", "--set", "evaluate_every=10"]
+    words = ["train", str(shop / "photos"), "--epochs", "2000", "--backbone", "conv4", "--json"]
+    for setting in ("width=0.25", "dim=8", "image_size=32", "batch_size=4", "pretrained=false"):
+        words += ["--set", setting]
     statuses = {"SIGTERM": 143, "SIGHUP": 129, "SIGINT": 130}
     program = [sys.executable, "-c", SIGNALED, json.dumps(words), str(tmp_path), *statuses]
     done = subprocess.run(program, capture_output=True, text=True, timeout=200)

@@ -27,6 +27,7 @@ from attacks.test_mutations import VALUES, places, time_limit
 from proxysynth.cli import main
 from proxysynth.report import compare, write_report
 from proxysynth.search.index_file import ABOUT, HEADER_SUM
+from proxysynth.training.inference import require_trust
 
 ESCAPE = "\x1b]0;evil\x07\x1b[2J"
 SHOWN = ("name", "device", "machine", "why", "commit")
@@ -158,6 +159,17 @@ def test_hostile_values(name, shop, tmp_path) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_every_hostile_value(name, shop, tmp_path, record_property) -> None:
     record_property("counts", attack(name, copied(shop, tmp_path), count=None))
+
+
+@pytest.mark.parametrize(
+    "backbone", ["os:abort", "timm:hf-hub:a/b", "timm:local-dir:/tmp", ":", "a:"]
+)
+def test_names_of_code_and_addresses_are_refused(backbone) -> None:
+    with pytest.raises(ValueError, match="--trust"):
+        require_trust(backbone, "run.json", False)
+    require_trust(backbone, "run.json", True)
+    require_trust("timm:resnet50.a1_in1k", "run.json", False)
+    require_trust("conv4", "run.json", False)
 
 
 class Bomb:

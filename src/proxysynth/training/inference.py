@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -286,7 +287,8 @@ def require_trust(backbone: str, source: object, trusted: bool) -> None:
     A file from somebody else is data: opening it must not run anything.
     """
     module, colon, function = backbone.partition(":")
-    if colon and module != "timm" and not trusted:
+    # Names of timm's own networks are fine; it would also take addresses, such as hf-hub:...
+    if colon and not (module == "timm" and re.fullmatch(r"[\w.]+", function)) and not trusted:
         raise ValueError(
             f"{source} names the backbone {backbone}, which would import the module {module} and "
             f"call {function}: if you trust that code, add --backbone {backbone} or --trust (in "
