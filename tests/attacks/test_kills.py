@@ -109,6 +109,8 @@ from pathlib import Path
 import proxysynth.training.loop, proxysynth.report, proxysynth.cli.train
 from proxysynth.cli import main
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # may be ignored in the background,
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and this one under nohup
 words, base, ends = json.loads(sys.argv[1]), Path(sys.argv[2]), {}
 for name in sys.argv[3:]:
     pid = os.fork()
