@@ -104,11 +104,11 @@ def test_its_commands_run(document: Path, reader: Path) -> None:
         start_new_session=True,
     )
     try:
-        told, _ = shell.communicate(timeout=840)
+        output, _ = shell.communicate(timeout=840)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)  # and the server that it left
-    assert shell.returncode == 0, told
+    assert shell.returncode == 0, output
 
 
 def _synopses() -> list[str]:

@@ -51,7 +51,8 @@ def test_a_port_in_use(capsys, shop) -> None:
 def test_a_port_that_is_none(capsys, shop) -> None:
     code, err = ended(capsys, "serve", str(shop / "shop.index"), "--port", "99999")
     assert code == 2
-    assert "--port takes a number from 0 (any free one) to 65535, got 99999" in err
+    assert "--port" in err
+    assert "99999" in err
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 300])
