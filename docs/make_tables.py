@@ -21,7 +21,9 @@ ROOT = Path(__file__).parents[1]
 METHODS = {
     "plain": "Norm-softmax, plain",
     "pytorch-metric-learning": "Norm-softmax, pytorch-metric-learning",
+    "plain, compiled": "Norm-softmax, plain, `torch.compile`",
     "authors' formulation": "with Proxy Synthesis, authors' formulation",
+    "mixed similarity, compiled": "with Proxy Synthesis, mixed similarities, `torch.compile`",
     "fused": "**with Proxy Synthesis, fused (ours)**",
 }
 
