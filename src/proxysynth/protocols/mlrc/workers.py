@@ -2,7 +2,7 @@
 
 A study has a fixed number of slots, one for each trial it should have. A slot is a trial of Optuna,
 and another trial if its worker died or was interrupted. Which trial fills which slot follows from
-the numbers that the storage gives to trials, and from nothing else: the first `count` fresh trials
+the numbers that the storage gives to trials, and from no other fact: the first `count` fresh trials
 make the slots, in order; of several trials for one slot, the first that has not failed counts. So
 no lock is needed, and nothing counts twice.
 
