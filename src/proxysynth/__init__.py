@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from proxysynth.training.loop import train as train
     from proxysynth.training.run import Run as Run, Split as Split
 
-__version__ = "0.1.0"
+    __version__: str
 
 _NAMES = {
     "losses": (
@@ -73,6 +73,13 @@ __all__ = ["__version__", *_MODULE_OF]
 def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return importlib.import_module(f"proxysynth.{name}")
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("proxysynth")
+        except PackageNotFoundError:
+            return "unknown"  # sources on PYTHONPATH, not installed
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'proxysynth' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"proxysynth.{_MODULE_OF[name]}"), name)

@@ -246,7 +246,7 @@ def latex_escape(text: str) -> str:
 @cache
 def templates() -> Environment:
     """The templates of this package, which extend those of the report."""
-    made = environment(Path(__file__).parent / "templates")
+    made = environment("proxysynth.paper")
     made.filters |= {"code": code, "cell_text": cell_text, "png": data_uri}
     return made
 

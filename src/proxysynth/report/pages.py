@@ -7,12 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from proxysynth.files import write_bytes
 from proxysynth.formatting import count, metric_name, percent, points
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def tone(change: float) -> str:
@@ -21,13 +19,13 @@ def tone(change: float) -> str:
 
 
 @cache
-def environment(*folders: Path) -> Environment:
-    """Templates of these folders, which may extend `base.html` and import `macros.html`.
+def environment(*packages: str) -> Environment:
+    """The templates of these packages, which may extend `base.html` and import `macros.html`.
 
     Everything is escaped unless it is a `markupsafe.Markup`.
     """
     made = Environment(
-        loader=FileSystemLoader([*folders, TEMPLATES]),
+        loader=ChoiceLoader([PackageLoader(name) for name in (*packages, "proxysynth.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

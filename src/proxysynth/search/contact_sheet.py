@@ -34,7 +34,7 @@ def contact_sheet(
         file = Path(query) if number is None else index.path(number)
         asked.append({**_image(file), "path": os.fspath(query)})
     found = [{**_image(index.path(hit.number)), **vars(hit)} for hit in hits]
-    template = environment(Path(__file__).parent / "templates").get_template("contact_sheet.html")
+    template = environment("proxysynth.search").get_template("contact_sheet.html")
     return template.render(
         queries=asked, hits=found, total=len(index), root=str(index.root), model=index.model.name
     )
