@@ -58,7 +58,9 @@ _NAMES = {
         "synthesize_over",
     ),
     "retrieval": ("evaluate",),
-    "search": ("Index", "build_index", "export"),
+    "search.build": ("build_index",),
+    "search.export": ("export",),
+    "search.index": ("Index",),
     "training": ("Run", "Split", "load", "train"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}

@@ -17,7 +17,6 @@ from rich.table import Table
 from proxysynth.cli.console import Console
 from proxysynth.cli.parser import resources, usage_errors
 from proxysynth.formatting import printable
-from proxysynth.search.contact_sheet import write_contact_sheet
 from proxysynth.search.index import Hit, Index
 
 SHEET = Path("neighbours.html")
@@ -44,6 +43,8 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
     if not args.json:
         _show(index, hits, Console())
     if args.open or args.out is not None:
+        from proxysynth.search.contact_sheet import write_contact_sheet  # matplotlib, slow
+
         sheet = write_contact_sheet(args.out or SHEET, index, args.pictures, hits)
         facts["sheet"] = str(sheet)
         messages.print(f"Contact sheet: {sheet}", markup=False, highlight=False, soft_wrap=True)

@@ -13,19 +13,20 @@ import warnings
 import zipfile
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib
 import numpy as np
-from matplotlib import ft2font
-from matplotlib.ft2font import FT2Font
 from numpy.typing import NDArray
 
 from proxysynth.data.images import cache_folder, write_cache
 from proxysynth.data.listing import Listing, Splits, shuffled_names
 from proxysynth.values import digest
+
+if TYPE_CHECKING:  # slow to import, and not needed once the glyphs are cached
+    from matplotlib.ft2font import FT2Font
 
 RECIPE = 1  # raised whenever the images change
 EXPECTED = "1d1b9a4302d3"  # fingerprint of glyphs() as this version draws it
@@ -77,7 +78,7 @@ def glyphs(
         )
     _check_faces(faces_per_class, query_faces, test_faces)
     seen = train_classes * faces_per_class
-    path = cache_folder() / f"glyphs-{digest((RECIPE, matplotlib.__version__, asked))}.npz"
+    path = cache_folder() / f"glyphs-{digest((RECIPE, version('matplotlib'), asked))}.npz"
     made = _read(path, seen + test_classes * len(FACES))
     if made is None:
         made = _draw(*asked)
@@ -202,6 +203,8 @@ TEXT = ("L", "N", "P", "Sm", "Sc")
 
 @lru_cache(maxsize=len(FACES))
 def font(face: str) -> FT2Font:
+    import matplotlib
+
     path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{face}.ttf"
     if not path.is_file():
         raise ValueError(
@@ -265,26 +268,29 @@ MOVE, LINE, QUADRATIC, CUBIC, CLOSE = 1, 2, 3, 4, 79  # matplotlib's path codes
 Segments = NDArray[np.float64]  # (s, 4): x0, y0, x1, y1, y upwards
 
 
-def open_font(path: str | os.PathLike[str]) -> ft2font.FT2Font:
+def open_font(path: str | os.PathLike[str]) -> FT2Font:
     """A font with its outlines in its own units."""
+    import matplotlib
+    from matplotlib.ft2font import FT2Font
+
     # Before 3.11, matplotlib by default squeezes outlines to an eighth of their width.
     unsqueezed: dict[str, Any] = {}
     if matplotlib.__version_info__ < (3, 11):
         unsqueezed["hinting_factor"] = 1
-    return ft2font.FT2Font(os.fspath(path), **unsqueezed)
+    return FT2Font(os.fspath(path), **unsqueezed)
 
 
-def characters(font: ft2font.FT2Font) -> frozenset[int]:
+def characters(font: FT2Font) -> frozenset[int]:
     return frozenset(font.get_charmap())
 
 
-def has_ink(font: ft2font.FT2Font, code_point: int) -> bool:
+def has_ink(font: FT2Font, code_point: int) -> bool:
     """Whether the glyph has an outline: a blank Braille cell has none."""
     left, bottom, right, top = font.load_char(code_point, flags=_unscaled()).bbox
     return right > left and top > bottom
 
 
-def outline(font: ft2font.FT2Font, code_point: int) -> Segments:
+def outline(font: FT2Font, code_point: int) -> Segments:
     """The closed contours of a character as line segments, in units of the em."""
     font.load_char(code_point, flags=_unscaled())
     vertices, codes = font.get_path()
@@ -318,6 +324,8 @@ def draw(outlines: Sequence[Segments], side: int, em: float, fit: float) -> NDAr
 
 def _unscaled() -> Any:
     """The flag for font units: in an enum since matplotlib 3.10, a constant before."""
+    from matplotlib import ft2font
+
     flags = getattr(ft2font, "LoadFlags", None)
     return flags.NO_SCALE if flags is not None else getattr(ft2font, "LOAD_NO_SCALE")  # noqa: B009
 

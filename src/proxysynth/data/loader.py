@@ -1,7 +1,8 @@
 """Batches of images: which images (samplers), and how they are loaded.
 
 Workers are threads: Pillow releases the GIL while it decodes and resizes, so they run in parallel,
-share one cache and copy nothing between processes. A batch does not depend on their number.
+share one cache and copy nothing between processes. A batch does not depend on their number. torch is
+imported with the first batch, so that `proxysynth data list` does not wait for it.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from proxysynth.data.images import ImageCache, open_image
 from proxysynth.data.listing import Listing
 from proxysynth.data.transforms import Pixels, Transform, uniforms
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CHUNK = 8  # images in a worker's task
 PREFETCH = 2  # batches prepared in advance
@@ -146,10 +148,14 @@ class Loader:
         sides = (size, size) if size is not None or held is None else held.shape[1:3]
         shape = (*sides, self.pixels.channels)
         if self.pin:  # torch reuses pinned memory itself
+            import torch
+
             return lambda n: torch.empty((n, *shape), pin_memory=True)
         return Buffers(shape, most=PREFETCH + 3).take
 
     def _batch(self, images: Tensor, indices: Indices) -> Batch:
+        import torch
+
         # (n, h, w, c) in memory viewed as (n, c, h, w): the channels-last format, without a copy.
         return Batch(
             images.permute(0, 3, 1, 2),
@@ -195,6 +201,8 @@ class Buffers:
 
     def take(self, n: int) -> Tensor:
         """An uninitialized tensor (n, *shape)."""
+        import torch
+
         for i in range(len(self._arrays)):
             if len(self._arrays[i]) == n and self._references(i) == self._unused:
                 return torch.from_numpy(self._arrays[i])

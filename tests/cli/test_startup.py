@@ -1,0 +1,42 @@
+"""Startup: listings and help do not import torch, a search imports nothing slow beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+LEGACY = Path(__file__).parents[1] / "legacy"
+COMMANDS = ("train", "eval", "compare", "mlrc", "paper", "index", "search", "serve", "export",
+            "data", "bench")  # fmt: skip
+SCRIPT = """
+import sys
+from proxysynth.cli import main
+for argv in {argvs!r}:
+    try:
+        main(argv)
+    except SystemExit as end:
+        assert end.code in (0, None), argv
+    found = set({slow!r}) & set(sys.modules)
+    assert not found, (argv, found)
+"""
+
+
+def run(argvs: list[list[str]], slow: tuple[str, ...]) -> None:
+    script = SCRIPT.format(argvs=argvs, slow=slow)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_listings_and_help_do_not_import_torch() -> None:
+    argvs = [["--version"], ["--help"], ["data", "list"], ["data", "list", "--json"]]
+    argvs += [["paper", "--list"], ["paper", "--list", "--json"]]
+    argvs += [[command, "--help"] for command in COMMANDS]
+    run(argvs, ("torch", "matplotlib", "scipy"))
+
+
+def test_a_search_does_not_import_what_only_reports_need() -> None:
+    picture = next((LEGACY / "photos").rglob("*.*"))
+    index, folder = str(LEGACY / "photos.index"), str(LEGACY / "run")
+    argv = ["search", index, str(picture), "--run", folder, "--device", "cpu", "--json"]
+    run([argv], ("matplotlib", "scipy", "jinja2", "sqlite3", "fastapi", "pandas", "sklearn"))
