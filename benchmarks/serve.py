@@ -164,6 +164,8 @@ def serving(file: Path) -> Iterator[int]:
     try:
         assert server.stderr is not None
         line = server.stderr.readline()
+        while "warning:" in line:  # the pictures do not exist
+            line = server.stderr.readline()
         if " at http://" not in line:
             raise RuntimeError(f"the service did not start: {line.strip()}")
         # Read later messages, so that they do not fill the pipe.

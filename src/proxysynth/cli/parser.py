@@ -277,7 +277,7 @@ def _search(commands: Any) -> None:
         metavar="FILE",
         help="where the contact sheet goes (default: neighbours.html with --open)",
     )
-    _add_moved_run(search)
+    _add_moved(search)
     _add_trust(search)
     _add_resources(search)
 
@@ -311,7 +311,7 @@ def _serve(commands: Any) -> None:
         metavar="NAME",
         help="also answer to this host name (default: localhost and IP addresses); repeatable",
     )
-    _add_moved_run(serve)
+    _add_moved(serve)
     _add_trust(serve)
     _add_resources(serve)
 
@@ -450,12 +450,18 @@ def _add_trust(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_moved_run(command: argparse.ArgumentParser) -> None:
+def _add_moved(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--folder",
+        type=_path,
+        metavar="FOLDER",
+        help="the folder of the images, if it was moved without the index (default: as indexed)",
+    )
     command.add_argument(
         "--run",
         type=_path,
         metavar="RUN",
-        help="the run's folder, if it was moved (default: where it was when indexed)",
+        help="the run's folder, if it was moved without the index (default: as indexed)",
     )
 
 

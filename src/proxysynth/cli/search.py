@@ -29,7 +29,7 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
         torch.set_num_threads(args.threads)
     messages = Console(stderr=True)
     with usage_errors():
-        index = Index.open(args.index)
+        index = Index.open(args.index, folder=args.folder)
         if any(index.find(picture) is None for picture in args.pictures):
             index.embedder(args.run, args.device, backbone=args.backbone, trust=args.trust)
         hits, approximate = _hits(args, index, messages)

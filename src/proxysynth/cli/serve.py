@@ -33,7 +33,7 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
     with usage_errors():
-        index = Index.open(args.index)
+        index = Index.open(args.index, folder=args.folder)
     bound = listen(args.host, args.port)
     address = url(bound, args.host)
     try:
@@ -41,6 +41,12 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
     except (ValueError, OSError, RuntimeError) as error:
         # The index itself works: its own images can still be queries.
         _warn(f"uploads cannot be embedded: {error}")
+    lost, checked = index.missing()
+    if lost:
+        _warn(
+            f"{lost:,} of {checked:,} pictures are missing in {index.root}: restore them, or "
+            "give their folder with --folder"
+        )
     if not is_loopback(args.host):
         _warn("anyone who can reach this machine can search and see these images")
     print(f"{len(index):,} pictures at {address} (stop with Ctrl-C)", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
 """Batches of images: which images (samplers), and how they are loaded.
 
 Workers are threads: Pillow releases the GIL while it decodes and resizes, so they run in parallel,
-share one cache and copy nothing between processes. A batch does not depend on their number. torch is
-imported with the first batch, so that `proxysynth data list` does not wait for it.
+share one cache and copy nothing between processes. A batch does not depend on their number.
+torch is imported with the first batch: `proxysynth data list` does not wait for it.
 """
 
 from __future__ import annotations

@@ -174,6 +174,7 @@ def update_index(
             now = {one.path for one in items}
             removed = 0 if old is None or damage else sum(path not in now for path in old.paths)
             written = old is None or kept != len(items) or len(items) != len(old) or bool(damage)
+            written = written or (old is not None and str(old.root) != root)  # it was moved
             if written:
                 _write(out, embedder, root, items, old, known, journal)
             journal.finished = True
@@ -248,7 +249,7 @@ def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index | None:
             f"not by {embedder.identity.name} (weights {embedder.identity.weights}): give that "
             "model, another file, or --rebuild to embed all images again"
         )
-    if str(old.root) != root:
+    if str(old.root) != root and old.root.is_dir():  # otherwise it was moved
         raise ValueError(
             f"{out} is an index of {old.root}, not of {root}: give that folder, another file, or "
             "--rebuild to replace it"

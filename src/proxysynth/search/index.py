@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -34,6 +34,7 @@ from proxysynth.search.index_file import (
     damaged,
     encoded,
     find_damage,
+    locate,
     open_index_file,
 )
 from proxysynth.search.model import ImageEmbedder, ModelIdentity, Source, as_list, open_model
@@ -237,7 +238,8 @@ class Index:
 
     Attributes:
         file: the index file.
-        root: the folder of the images.
+        root: the folder of the images: `folder` if given, else beside the index if it was moved
+            along with it, else where it was when indexed.
         paths: of the items, relative to `root`, sorted; decoded on access.
         labels: of the items, None where none is known.
         label_names: every label once.
@@ -245,13 +247,21 @@ class Index:
         generation: a text that differs for every writing of the file.
     """
 
-    def __init__(self, file: Path, opened: IndexFile, memory: int | None = None) -> None:
+    def __init__(
+        self,
+        file: Path,
+        opened: IndexFile,
+        memory: int | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
         about, parts = opened.about, opened.parts
         try:
-            self.model = ModelIdentity.from_json(about["model"])
-            self.root = Path(about["root"])
+            model = ModelIdentity.from_json(about["model"])
+            run = model.folder and locate(file, about, "run", model.folder)
+            self.model = replace(model, folder=run)
+            self.root = Path(folder or locate(file, about, "root", about["root"]))
             self.generation = str(about["generation"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise NotAnIndex(
                 f"the index {file} does not say which model made it: index the folder again with "
                 "--rebuild"
@@ -268,6 +278,7 @@ class Index:
         self._rounded = None if memory is None else RoundedRows.of(self._rows)
         self._opened = opened
         self._memory = memory
+        self._folder = folder
         self._embedder: ImageEmbedder | None = None
         self._approximate: Approximate | None = None
 
@@ -276,12 +287,14 @@ class Index:
         cls,
         path: str | os.PathLike[str],
         *,
+        folder: str | os.PathLike[str] | None = None,
         verify: bool | None = None,
         memory: int | None = None,
     ) -> Index:
         """Open an index file.
 
         Args:
+            folder: of the images, if it was moved without the index.
             verify: compare the data with its checksums. Default: only if that is cheap, for files
                 of up to 32 MB and for parts that are read into memory.
             memory: read the file into memory instead of mapping it, embeddings only up to this
@@ -289,7 +302,11 @@ class Index:
         """
         file = Path(path).expanduser()
         opened = open_index_file(file, memory)
-        index = cls(file, opened, memory)
+        if folder is not None:
+            folder = os.path.abspath(os.path.expanduser(folder))
+            if not os.path.isdir(folder):
+                raise ValueError(f"there is no folder {folder}: give the folder of the images")
+        index = cls(file, opened, memory, folder)
         loaded = memory is not None and isinstance(index._rows, Tensor)
         if verify is None:
             verify = loaded or opened.stamp[2] <= CHEAP
@@ -306,13 +323,11 @@ class Index:
         found = os.stat(self.file)
         if (found.st_ino, found.st_mtime_ns, found.st_size) == self._opened.stamp:
             return self
-        return self._with_embedder(Index.open(self.file, memory=self._memory))
+        return self.in_memory(self._memory)
 
-    def in_memory(self, most: int) -> Index:
+    def in_memory(self, most: int | None) -> Index:
         """The index read into memory, embeddings only up to `most` bytes: see `open`."""
-        return self._with_embedder(Index.open(self.file, memory=most))
-
-    def _with_embedder(self, newer: Index) -> Index:
+        newer = Index.open(self.file, memory=most, folder=self._folder)
         if self._embedder is not None and newer.model.same_as(self.model):
             newer._embedder = self._embedder
         return newer
@@ -330,6 +345,11 @@ class Index:
     def path(self, number: int) -> Path:
         """The file of an item."""
         return self.root / self.paths[number]
+
+    def missing(self, most: int = 100_000) -> tuple[int, int]:
+        """How many images do not exist any more, and how many were checked: all, or every n-th."""
+        checked = range(0, len(self), -(-len(self) // most))
+        return sum(not os.path.exists(self.path(number)) for number in checked), len(checked)
 
     def hit(self, number: int, similarity: float = 1.0) -> Hit:
         """An item as a hit."""

@@ -261,6 +261,26 @@ def _check_shapes(parts: Mapping[str, Any]) -> None:
         raise ValueError(f"{'embeddings' if n < 1 else wrong[0]} has a wrong shape")
 
 
+def _relative(file: Path, folders: Mapping[str, str | os.PathLike[str] | None]) -> dict[str, str]:
+    """Folders as seen from the folder of the index, so that all of them can be moved together."""
+    made = {}
+    for name, folder in folders.items():
+        if folder is not None:
+            with contextlib.suppress(ValueError):  # on another drive of Windows
+                made[name] = os.path.relpath(folder, os.path.dirname(os.path.abspath(file)))
+    return made
+
+
+def locate(file: Path, about: Mapping[str, Any], name: str, recorded: str) -> str:
+    """The folder "root" or "run": beside the index if it has moved along, else as recorded."""
+    relative = about.get("relative", {}).get(name)
+    if relative is not None:
+        beside = os.path.join(os.path.dirname(os.path.abspath(file)), relative)
+        if os.path.isdir(beside):
+            return os.path.normpath(beside)
+    return recorded
+
+
 class Damage(NamedTuple):
     """Which parts do not match their checksums, and which rows of the embeddings (n,) bool."""
 
@@ -351,6 +371,7 @@ def write_index(
         "format": FORMAT,
         "generation": uuid.uuid4().hex,
         "root": os.path.abspath(root),
+        "relative": _relative(file, {"root": root, "run": model.folder}),
         "model": model.to_json(),
         "checksums": sums,
     }

@@ -1,0 +1,101 @@
+"""An index, its run and its pictures on another machine: moved together, or one by one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from PIL import Image
+
+from proxysynth.cli import main
+from proxysynth.search import Index
+from proxysynth.search.build import update_index
+from proxysynth.search.model import open_model
+from training.tiny_pictures import pictures
+
+
+@pytest.fixture
+def shop(tmp_path, run_folder):
+    """A folder with an index, its run and its pictures; they refer to nothing outside."""
+    place = tmp_path / "here"
+    pictures(place / "data" / "photos", classes=4, each=3)
+    shutil.copytree(run_folder, place / "runs" / "shop")
+    model = open_model(place / "runs" / "shop")
+    (place / "out").mkdir()
+    update_index(model, place / "data" / "photos", place / "out" / "shop.index")
+    return place
+
+
+@pytest.fixture
+def moved(shop, tmp_path):
+    return shop.rename(tmp_path / "there")
+
+
+@pytest.fixture
+def query(tmp_path):
+    Image.new("RGB", (32, 32), (200, 90, 10)).save(tmp_path / "query.png")
+    return tmp_path / "query.png"
+
+
+def test_moved_together_everything_is_found(moved, query):
+    index = Index.open(moved / "out" / "shop.index")
+    assert index.root == moved / "data" / "photos"
+    assert index.model.folder == str(moved / "runs" / "shop")
+    assert index.missing() == (0, 12)
+    assert len(index.search(query, k=3)) == 3  # by the run, which moved along
+    assert index.find(index.path(5)) == 5
+    assert index.in_memory(2**20).root == index.root
+
+
+def test_a_copy_uses_its_own_pictures(shop, tmp_path):
+    copy = shutil.copytree(shop, tmp_path / "copy")
+    assert Index.open(copy / "out" / "shop.index").root == copy / "data" / "photos"
+    assert Index.open(shop / "out" / "shop.index").root == shop / "data" / "photos"
+
+
+def test_moved_alone_it_finds_what_stayed(shop, tmp_path, query):
+    (tmp_path / "elsewhere").mkdir()
+    file = (shop / "out" / "shop.index").rename(tmp_path / "elsewhere" / "shop.index")
+    index = Index.open(file)
+    assert index.root == shop / "data" / "photos"
+    assert len(index.search(query, k=3)) == 3
+
+
+def test_the_folder_can_be_given(shop, tmp_path, query, capsys):
+    photos = (shop / "data" / "photos").rename(tmp_path / "pictures")
+    file = shop / "out" / "shop.index"
+    assert Index.open(file).missing() == (12, 12)
+    assert Index.open(file, folder=photos).missing() == (0, 12)
+    assert Index.open(file, folder=photos).in_memory(2**20).root == photos
+    with pytest.raises(SystemExit) as end:
+        main(["search", str(file), str(query), "-k", "1", "--folder", str(photos), "--json"])
+    assert end.value.code == 0
+    assert json.loads(capsys.readouterr().out)["hits"][0]["file"].startswith(str(photos))
+    with pytest.raises(ValueError, match="nowhere"):
+        Index.open(file, folder=tmp_path / "nowhere")
+
+
+def test_a_sample_of_a_large_index_is_checked(shop):
+    index = Index.open(shop / "out" / "shop.index")
+    index.path(0).unlink()
+    index.path(1).unlink()
+    assert index.missing() == (2, 12)
+    assert index.missing(most=6) == (1, 6)
+
+
+def test_an_update_after_the_move_embeds_nothing_again(moved):
+    model = open_model(moved / "runs" / "shop")
+    made = update_index(model, moved / "data" / "photos", moved / "out" / "shop.index")
+    assert (made.kept, made.embedded, made.written) == (12, 0, False)
+    photos = (moved / "data" / "photos").rename(moved / "pictures")
+    made = update_index(model, photos, moved / "out" / "shop.index")
+    assert (made.kept, made.embedded, made.written) == (12, 0, True)
+    assert Index.open(moved / "out" / "shop.index").root == photos
+
+
+def test_another_folder_is_still_refused_while_the_first_exists(shop):
+    pictures(shop / "others", classes=2, each=2)
+    model = open_model(shop / "runs" / "shop")
+    with pytest.raises(ValueError, match="others"):
+        update_index(model, shop / "others", shop / "out" / "shop.index")
