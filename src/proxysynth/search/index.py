@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
 from proxysynth.retrieval.knn import Neighbors, nearest, top
 from proxysynth.retrieval.similarity import (
     Array,
@@ -38,6 +39,8 @@ from proxysynth.search.index_file import (
     open_index_file,
 )
 from proxysynth.search.model import ImageEmbedder, ModelIdentity, Source, as_list, open_model
+from proxysynth.training.inference import Prediction, read_calibration
+from proxysynth.training.run_folder import find_run
 from proxysynth.values import nearest as suggest
 
 if TYPE_CHECKING:
@@ -407,6 +410,69 @@ class Index:
                 )
             self._embedder = made
         return self._embedder
+
+    def calibration(self, run: str | os.PathLike[str] | None = None) -> Calibration | None:
+        """The thresholds of the run that made the index; None if it is missing or has none.
+
+        Args:
+            run: the run's folder, if it was moved.
+        """
+        folder = run if run is not None else self.model.folder
+        recorded = None if folder is None else find_run(Path(folder))
+        if folder is None or recorded is None or recorded.identity != self.model.run:
+            return None
+        return read_calibration(folder)
+
+    def predict_vectors(
+        self, vectors: Array, k: int = 1, threshold: float | str | None = None
+    ) -> list[Prediction]:
+        """The label of each vector by a vote of its k nearest labeled items.
+
+        Args:
+            threshold: see `Trained.predict`.
+        """
+        numbers = np.flatnonzero(np.asarray(self.labels.codes) >= 0)
+        if not len(numbers):
+            raise ValueError(f"no item of {self.file} has a label: nothing can be predicted")
+        least = self.threshold(threshold)
+        x = as_embeddings(vectors, "vectors").to(torch.float32)
+        self._check(x, k, None, None)
+        found = self._nearest(x, min(k, len(numbers)), numbers, [()] * len(x))
+        made = []
+        for indices, similarities in zip(
+            found.indices.tolist(), found.similarities.tolist(), strict=True
+        ):
+            labels = [self.labels[number] for number in indices]
+            votes: dict[str, float] = {}
+            for label, similarity in zip(labels, similarities, strict=True):
+                votes[label] = votes.get(label, 0.0) + max(0.0, similarity)
+            winner = max(votes, key=lambda label: votes[label])  # of equals, the nearest
+            similarity = similarities[labels.index(winner)]
+            known = least is None or similarity >= least
+            made.append(Prediction(winner if known else None, winner, similarity))
+        return made
+
+    def threshold(
+        self, wanted: float | str | None = None, run: str | os.PathLike[str] | None = None
+    ) -> float | None:
+        """The similarity from which on two images are of the same class.
+
+        Args:
+            wanted: a similarity, which is returned; a target such as "far=0.01" or "f1", fitted by
+                the run; None for the run's default, and then None if the run has none.
+            run: the run's folder, if it was moved.
+        """
+        if wanted is not None and not isinstance(wanted, str):
+            return wanted
+        made = self.calibration(run)
+        if wanted is None:
+            return None if made is None else made.thresholds.get(DEFAULT_TARGET)
+        if made is None:
+            raise ValueError(
+                f"{self.model.name} has no thresholds, or its folder is missing: train it with "
+                "this version, give its folder with --run, or give a similarity"
+            )
+        return made.threshold(wanted)
 
     def approximate(self, say: Callable[[str], None] | None = None) -> Approximate:
         """The FAISS structure of this index, read or built at the first call."""

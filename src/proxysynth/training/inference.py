@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeGuard, cast
+from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from proxysynth.data import PIXELS, CenterCrop, Loader, in_order
+from proxysynth.data import PIXELS, CenterCrop, Loader, Splits, in_order
 from proxysynth.data.images import open_shrunk
 from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.errors import TrainingFailed, WrongFolder
 from proxysynth.losses.functional import plain_loss
 from proxysynth.models.embedder import Embedder
-from proxysynth.retrieval import evaluate
+from proxysynth.retrieval import Calibration, calibrate, evaluate
+from proxysynth.retrieval.calibration import UNKNOWN_TARGET, unknown_thresholds
 from proxysynth.tensor_files import read_tensors
 from proxysynth.training.checkpoint import Checkpoints, Damaged, part
 from proxysynth.training.prepare import make_network
@@ -33,6 +34,7 @@ from proxysynth.training.run import Run
 from proxysynth.training.run_folder import (
     CHECKPOINT,
     MODEL,
+    RESULT,
     RUN,
     Recorded,
     Result,
@@ -42,6 +44,7 @@ from proxysynth.training.run_folder import (
 from proxysynth.values import look_up
 
 BATCH = 128  # images
+UNKNOWN = 4096  # images of unseen classes that the threshold of an unknown image is fitted on
 
 KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 40)}
 """The ks that the literature prints for a data set; (1, 2, 4, 8) for the others."""
@@ -105,6 +108,40 @@ def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
     return predict
 
 
+def nearest_proxy(loss: Any, proxies: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The most likely class of each embedding (n, d), and the cosine to the class's proxy."""
+    label = nearest_class(loss, proxies)(x)
+    p = proxies.detach().float().cpu()[label].view(len(x), -1, proxies.shape[-1])
+    return label, torch.cosine_similarity(x[:, None], p, dim=2).amax(1)
+
+
+def calibrate_run(
+    run: Run, splits: Splits, proxies: Tensor, tested: Tested, held_out: Tested | None
+) -> Calibration | None:
+    """Thresholds from the test images; fitted on classes held out of the seen ones if there are.
+
+    Args:
+        held_out: the embeddings of `splits.validation`.
+    """
+    labels = torch.from_numpy(splits.query.labels.copy())
+    made = calibrate(
+        tested.query,
+        labels,
+        gallery=tested.gallery,
+        gallery_labels=None if splits.gallery is None else torch.from_numpy(splits.gallery.labels),
+        held_out=None
+        if held_out is None or held_out is tested or splits.validation is None
+        else (held_out.query, torch.from_numpy(splits.validation.labels.copy())),
+    )
+    seen = set(splits.train.classes)
+    unseen = torch.tensor([name not in seen for name in splits.query.classes])[labels]
+    others = tested.query[unseen]
+    others = others[:: -(-len(others) // UNKNOWN) or 1]
+    if made is None or not len(others):
+        return made
+    return replace(made, unknown=unknown_thresholds(nearest_proxy(run.loss, proxies, others)[1]))
+
+
 class EmbeddingsNotFinite(ValueError):
     """Finite weights produced non-finite embeddings."""
 
@@ -161,6 +198,28 @@ Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
 """A file, a Pillow image, or a uint8 array (h, w) or (h, w, 3)."""
 
 
+class Prediction(NamedTuple):
+    """The class of an image.
+
+    label: None for unknown: no class is similar enough.    nearest: the most similar class.
+    similarity: the cosine to that class's proxy, or to its nearest image in an index.
+    """
+
+    label: str | None
+    nearest: str
+    similarity: float
+
+
+class LabeledIndex(Protocol):
+    """The part of `search.Index` that a prediction by nearest neighbors uses."""
+
+    @property
+    def model(self) -> Any: ...
+    def predict_vectors(
+        self, vectors: Tensor, k: int = 1, threshold: float | str | None = None
+    ) -> list[Prediction]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A trained model.
@@ -192,6 +251,59 @@ class Trained:
     def transform(self) -> CenterCrop:
         """Resizes and crops an image as when the run was tested."""
         return CenterCrop(self.recorded.short_side, self.recorded.image_size)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The thresholds of the run; None if it is not finished, or made by an earlier version."""
+        return read_calibration(self.folder)
+
+    def predict(
+        self,
+        pictures: Picture | Iterable[Picture],
+        *,
+        index: LabeledIndex | None = None,
+        k: int = 1,
+        threshold: float | str | None = None,
+        workers: int | None = None,
+    ) -> list[Prediction]:
+        """The class of each image: one of the seen classes, or of the labels of an index.
+
+        Args:
+            index: an index made by this model: the classes are its labels, and its nearest images
+                decide. Default: the nearest proxy decides among the seen classes.
+            k: nearest images of the index that vote, each with its similarity.
+            threshold: the similarity below which an image is unknown, or a target such as
+                "far=0.01". Default: "far=0.05" for proxies and "far=0.01" for an index, if the run
+                has these thresholds, else no image is unknown.
+        """
+        if index is not None:
+            if (index.model.run, index.model.epoch) != (self.recorded.identity, self.epoch):
+                raise ValueError(
+                    f"the index was made by {index.model.name}, not by {self.folder}: index the "
+                    "images again with this run"
+                )
+            return index.predict_vectors(self.embed(pictures, workers), k, threshold)
+        if not len(self.proxies):
+            raise ValueError(f"{self.folder} has no proxies: predict with an index")
+        least = self._unknown_below(threshold)
+        label, similarity = nearest_proxy(
+            self.run.loss, self.proxies, self.embed(pictures, workers)
+        )
+        names = [self.classes[number] for number in label.tolist()]
+        return [
+            Prediction(None if least is not None and s < least else name, name, s)
+            for name, s in zip(names, similarity.tolist(), strict=True)
+        ]
+
+    def _unknown_below(self, wanted: float | str | None) -> float | None:
+        if wanted is not None and not isinstance(wanted, str):
+            return wanted
+        made = self.calibration
+        if wanted is None:
+            return None if made is None else made.unknown.get(UNKNOWN_TARGET)
+        if made is None:
+            raise ValueError(f"{self.folder} has no thresholds: give a similarity instead")
+        return made.unknown_below(wanted)
 
     def embed(self, pictures: Picture | Iterable[Picture], workers: int | None = None) -> Tensor:
         """Embeddings (n, d), float32 on the CPU, of files or images; one alone gives (1, d).
@@ -235,6 +347,17 @@ class Trained:
             f"embed takes paths, Pillow images or uint8 arrays (h, w) or (h, w, 3), got {got}: "
             "convert it"
         )
+
+
+def read_calibration(folder: str | os.PathLike[str]) -> Calibration | None:
+    """The thresholds in the folder of a finished run; None if it has none."""
+    result = read_result(Path(folder))
+    if result is None or not result.calibration:
+        return None
+    try:
+        return Calibration.from_json(result.calibration)
+    except ValueError as error:
+        raise TrainingFailed(f"{Path(folder) / RESULT} is damaged: {error}") from error
 
 
 def load(

@@ -23,7 +23,7 @@ from proxysynth.errors import NotFinite, TrainingFailed, cannot_write
 from proxysynth.files import CannotWrite, locked
 from proxysynth.formatting import metric_name, percent
 from proxysynth.provenance import provenance
-from proxysynth.tensor_files import checksum, entry, write_tensors
+from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
 from proxysynth.training.callbacks import Progress, Silent, open_tensorboard
 from proxysynth.training.checkpoint import (
     Checkpoints,
@@ -32,7 +32,13 @@ from proxysynth.training.checkpoint import (
     checkpoint_at,
     newest_checkpoint,
 )
-from proxysynth.training.inference import EmbeddingsNotFinite, Tested, measure, usual_ks
+from proxysynth.training.inference import (
+    EmbeddingsNotFinite,
+    Tested,
+    calibrate_run,
+    measure,
+    usual_ks,
+)
 from proxysynth.training.interrupts import Interrupted, uninterrupted
 from proxysynth.training.learner import Learner, load_weights, make_learner
 from proxysynth.training.prepare import (
@@ -361,6 +367,7 @@ def _finish(
         epoch, tested = state.best_epoch or epoch, None
     if tested is None:
         tested = learner.measure(ready.query, ready.gallery, _ks(run))
+    held_out = None if run.task == "classification" else _validate(ready, run, learner, tested)
     result = None
     if ranks.first:
         about = {"run": state.run, "epoch": epoch}
@@ -372,6 +379,12 @@ def _finish(
             EMBEDDINGS: _write_embeddings(folder / EMBEDDINGS, ready.splits, tested, about),
             METRICS: checksum(folder / METRICS),
         }
+        proxies = (
+            read_tensors(folder / MODEL)[0]["proxies"]
+            if learner.shards is not None
+            else learner.proxies
+        )
+        calibration = calibrate_run(run, ready.splits, proxies, tested, held_out)
         result = Result(
             run=state.run,
             metrics=tested.metrics,
@@ -387,6 +400,7 @@ def _finish(
             provenance=provenance(),
             notes=(*ready.splits.remarks(), *note_on_processes(learner.net, ranks)),
             checksums=checksums,
+            calibration={} if calibration is None else asdict(calibration),
         )
         write_result(folder, result)
         checkpoints.drop(newest=1)  # the one before was in case the last had been lost

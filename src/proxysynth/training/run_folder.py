@@ -242,6 +242,8 @@ class Result:
         provenance: commit, machine, versions, date.
         notes: sentences about the data and the processes.
         checksums: CRC-32 of the run's other files, by name; empty in results of version 0.1.
+        calibration: thresholds for decisions, the fields of a `retrieval.Calibration`; empty where
+            none could be fitted.
     """
 
     run: str
@@ -258,6 +260,7 @@ class Result:
     provenance: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     checksums: dict[str, int] = field(default_factory=dict)
+    calibration: dict[str, Any] = field(default_factory=dict)
 
     @property
     def worse(self) -> tuple[str, ...]:
@@ -335,6 +338,7 @@ def _has_right_types(result: Result) -> bool:
         all(isinstance(text, str) for text in texts)
         and all(type(number) in (int, float) and abs(number) < 1e15 for number in numbers)
         and all(isinstance(table, dict) for table, _ in tables)
+        and isinstance(result.calibration, dict)
         and all(type(value) in kinds for table, kinds in tables for value in table.values())
         and set(result.checksums) <= {MODEL, EMBEDDINGS, METRICS}
         and all(abs(value) < 1e15 for table, _ in tables[:3] for value in table.values())

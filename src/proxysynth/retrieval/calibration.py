@@ -1,0 +1,388 @@
+"""Thresholds: from which similarity on are two images taken to be of the same class?
+
+Over all pairs of images, a threshold t accepts those with a cosine similarity s >= t.
+
+    TAR(t)        accepted pairs of one class / all pairs of one class           (true accepts)
+    FAR(t)        accepted pairs of two classes / all pairs of two classes       (false accepts)
+    precision(t)  accepted pairs of one class / all accepted pairs
+    F1(t)         the harmonic mean of precision and TAR
+    EER           the rate at the t where FAR(t) = 1 - TAR(t)
+
+The pairs are counted in cells of width 2^-15, so memory does not grow with their number, and the
+counts at multiples of 2^-15 are exact. All thresholds here are such multiples.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from proxysynth.retrieval.similarity import (
+    Array,
+    as_embeddings,
+    as_labels,
+    check_dimensions,
+    compute_type,
+    unit,
+)
+
+CELLS_PER_UNIT = 2**15
+CELLS = 2 * CELLS_PER_UNIT + 1
+"""From -1 to 1; the last cell is for similarities of 1."""
+
+BLOCK = 2**21
+"""Similarities held at once."""
+
+TARGETS = ("far=0.1", "far=0.01", "far=0.001", "f1", "eer")
+"""What a threshold can be fitted to: a false accept rate, the best F1, or equal error rates."""
+
+DEFAULT_TARGET, UNKNOWN_TARGET = "far=0.01", "far=0.05"
+"""For pairs of images; for an image and the nearest proxy."""
+
+CURVE = tuple(10 ** (-exponent / 8) for exponent in range(32, -1, -1))
+"""The false accept rates at which a ROC curve is recorded."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairCounts:
+    """How many pairs of each kind have which similarity.
+
+    Attributes:
+        same, different: (CELLS,) pairs of one class and of two; cell i holds the similarities from
+            i / 2^15 - 1 to just below the next.
+    """
+
+    same: NDArray[np.int64]
+    different: NDArray[np.int64]
+
+    def rates(self, threshold: float) -> dict[str, float]:
+        """TAR, FAR, precision and F1 at a threshold; the rate of no pairs is 0."""
+        cell = _cell(threshold)
+        accepted, wrong = int(self.same[cell:].sum()), int(self.different[cell:].sum())
+        same, different = int(self.same.sum()), int(self.different.sum())
+        return {
+            "tar": accepted / max(1, same),
+            "far": wrong / max(1, different),
+            "precision": accepted / max(1, accepted + wrong),
+            "f1": 2 * accepted / max(1, accepted + wrong + same),
+        }
+
+    def fit(self, target: str) -> float | None:
+        """The threshold for a target; None where there are too few pairs to tell.
+
+        For a false accept rate it is the lowest threshold that keeps to it, which accepts the most
+        pairs of one class; for F1 the middle of the best ones.
+        """
+        far = parse_target(target)
+        same, different = _from_above(self.same), _from_above(self.different)
+        if not same[0] or not different[0]:
+            return None
+        if far is not None:
+            if different[0] * far < 1:  # not one pair: the rate cannot be seen
+                return None
+            kept = np.flatnonzero(different <= far * different[0])
+            return _value(kept[0]) if len(kept) else 1.0
+        if target == "f1":
+            f1 = 2 * same / (same + different + same[0])
+            best = np.flatnonzero(f1 == f1.max())
+            best = best[: int(np.argmax(np.diff(best, append=CELLS + 1) > 1)) + 1]  # in one piece
+            return _value(int(best[0] + best[-1] + 1) // 2)
+        return _value(int(np.argmin(np.abs(self._misses() - different / different[0]))))
+
+    @property
+    def eer(self) -> float:
+        """The equal error rate: the mean of both errors where they differ least."""
+        false = _from_above(self.different) / max(1, int(self.different.sum()))
+        misses = self._misses()
+        cell = int(np.argmin(np.abs(misses - false)))
+        return float(misses[cell] + false[cell]) / 2
+
+    @property
+    def auc(self) -> float:
+        """How often a pair of one class is more similar than one of two; ties in a cell: half."""
+        below = np.cumsum(self.different) - self.different
+        won = (self.same * (below + self.different / 2)).sum()
+        return float(won / max(1, self.same.sum()) / max(1, self.different.sum()))
+
+    def curve(self) -> list[list[float]]:
+        """The ROC curve: [FAR, TAR] at the thresholds fitted to the rates of CURVE."""
+        fitted = [self.fit(f"far={rate!r}") for rate in CURVE]
+        rates = [self.rates(threshold) for threshold in fitted if threshold is not None]
+        return [[rate["far"], rate["tar"]] for rate in rates]
+
+    def _misses(self) -> NDArray[np.float64]:
+        same = _from_above(self.same)
+        return 1.0 - same / max(1, int(same[0]))
+
+
+def parse_target(target: str) -> float | None:
+    """The rate of "far=RATE"; None for "f1" and "eer"."""
+    if target in ("f1", "eer"):
+        return None
+    found = re.fullmatch(r"far=([0-9.eE+-]+)", target) if isinstance(target, str) else None
+    try:
+        rate = float(found[1]) if found else math.nan
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate <= 1:
+        raise ValueError(f"target must be f1, eer or far=RATE, such as far=0.01, got {target!r}")
+    return rate
+
+
+def count_pairs(
+    embeddings: Array,
+    labels: Array,
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
+) -> PairCounts:
+    """Count all pairs of two embeddings, or of a query and a gallery item, block by block.
+
+    Args:
+        embeddings: (n, d), need not be normalized.
+        labels: (n,) integers.
+        gallery, gallery_labels: (N, d) and (N,), if pairs are of a query and a gallery item.
+    """
+    x = as_embeddings(embeddings)
+    y = as_labels(labels, len(x)).to(x.device)
+    if gallery is None or gallery_labels is None:
+        if gallery is not gallery_labels:
+            raise ValueError("gallery and gallery_labels must be given together")
+        x, y = _sorted(x, y)
+        g, gy = x, y
+    else:
+        g = as_embeddings(gallery, "gallery")
+        check_dimensions(x, g, "embeddings")
+        x, g = x.to(compute_type(x, g)), g.to(x.device, compute_type(x, g))
+        gy = as_labels(gallery_labels, len(g), "gallery_labels", "gallery").to(x.device)
+        (x, y), (g, gy) = _sorted(x, y), _sorted(g, gy)
+    own = g is x
+    every, same = np.zeros(CELLS, np.int64), np.zeros(CELLS, np.int64)
+    height = max(1, BLOCK // len(g))
+    for low in range(0, len(x), height):
+        rows = slice(low, min(low + height, len(x)))
+        left = rows.start if own else 0  # of own pairs, those above the diagonal
+        cells = (x[rows] @ g[left:].T).add_(1).mul_(CELLS_PER_UNIT).floor_().clamp_(0, CELLS - 1)
+        if own:
+            square = cells[:, : len(cells)]
+            square.masked_fill_(torch.ones_like(square, dtype=torch.bool).tril_(), CELLS)
+        # Both are sorted: pairs of one class lie between these columns.
+        ends = y[[rows.start, rows.stop - 1]]
+        others = gy[left:].contiguous()
+        start = int(torch.searchsorted(others, ends[0]))
+        stop = int(torch.searchsorted(others, ends[1], right=True))
+        alike = y[rows, None] == others[start:stop]
+        every += _counts(cells)
+        same += _counts(cells[:, start:stop][alike])
+    return PairCounts(same, every - same)
+
+
+def _sorted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    y, order = torch.sort(y, stable=True)
+    return unit(x[order]), y
+
+
+def _counts(cells: Tensor) -> NDArray[np.int64]:
+    """How many are in each cell; those marked with CELLS do not count."""
+    numbers = cells.reshape(-1).to("cpu", torch.int64).numpy()
+    return np.bincount(numbers, minlength=CELLS + 1)[:CELLS].astype(np.int64)
+
+
+def _from_above(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many lie in each cell or above it."""
+    return np.cumsum(counts[::-1])[::-1]
+
+
+def _cell(threshold: float) -> int:
+    """The first cell that a threshold accepts."""
+    return min(CELLS, max(0, math.ceil((threshold + 1) * CELLS_PER_UNIT)))
+
+
+def _value(cell: int | np.integer[Any]) -> float:
+    return int(cell) / CELLS_PER_UNIT - 1
+
+
+# ---- A model's thresholds
+
+FITTED_ON = {
+    "held_out": "classes held out of the seen ones; the rates are those on the test classes",
+    "test": "the test classes; the rates are those of thresholds fitted on one half of these "
+    "classes and applied to the other half",
+    "unchecked": "the test classes, which are too few to check the rates on others",
+}
+"""Which images a threshold was fitted on, and which its rates are about."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The thresholds of a model, and how well they decide on its test classes.
+
+    Attributes:
+        thresholds: by target, a key of TARGETS; without those that could not be fitted.
+        rates: by target: `tar`, `far`, `precision` and `f1` of the threshold, see `fitted_on`.
+        fitted_on: a key of FITTED_ON.
+        eer, auc: of all pairs of the test classes, as is `curve`: points [FAR, TAR].
+        same, different: how many pairs of each kind there are.
+        unknown: by false accept rate, the similarity to the nearest proxy below which an image is
+            of no seen class: that share of images of unseen classes is taken for a seen one.
+    """
+
+    thresholds: dict[str, float]
+    rates: dict[str, dict[str, float]]
+    fitted_on: str
+    eer: float
+    auc: float
+    curve: list[list[float]]
+    same: int
+    different: int
+    unknown: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        tables: list[Mapping[str, Any]] = [self.thresholds, self.unknown, *self.rates.values()]
+        numbers = [self.eer, self.auc, self.same, self.different]
+        numbers += [value for table in tables for value in table.values()]
+        numbers += [value for point in self.curve for value in point]
+        if self.fitted_on not in FITTED_ON or not all(
+            type(number) in (int, float) and math.isfinite(number) for number in numbers
+        ):
+            raise ValueError(
+                "a calibration must hold finite numbers and name what it was fitted on"
+            )
+        if not set(self.thresholds) <= set(self.rates):
+            raise ValueError("every threshold of a calibration must have its rates")
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> Calibration:
+        """Raises ValueError unless the values are those of a calibration."""
+        try:
+            return Calibration(**values)
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"these are not the values of a calibration: {error}") from error
+
+    def threshold(self, target: str = DEFAULT_TARGET) -> float:
+        """The similarity from which on two images are of the same class."""
+        return _look_up(target, self.thresholds)
+
+    def unknown_below(self, target: str = UNKNOWN_TARGET) -> float:
+        """The similarity to the nearest proxy below which an image is of no seen class."""
+        return _look_up(target, self.unknown)
+
+    @property
+    def explanation(self) -> str:
+        """Which images the thresholds and rates come from, as a sentence."""
+        return f"Fitted on {FITTED_ON[self.fitted_on]}."
+
+
+def _look_up(target: str, thresholds: Mapping[str, float]) -> float:
+    if target not in thresholds:
+        known = ", ".join(thresholds) or "none: too few images"
+        raise ValueError(f"there is no threshold for {target!r}; fitted were: {known}")
+    return thresholds[target]
+
+
+def calibrate(
+    embeddings: Array,
+    labels: Array,
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
+    held_out: tuple[Array, Array] | None = None,
+    targets: Iterable[str] = TARGETS,
+) -> Calibration | None:
+    """Fit thresholds and check them on a model's test images; None without pairs of both kinds.
+
+    Args:
+        embeddings, labels: of the test images, whose classes the model has not seen.
+        gallery, gallery_labels: if pairs are of a query and a gallery item.
+        held_out: embeddings and labels of other classes that were not trained on: thresholds are
+            fitted on these and checked on all test images. Without them, the test classes are
+            parted in two: the rates are the means of fitting on one half and checking on the other,
+            and the thresholds are fitted on all.
+        targets: what to fit thresholds to, see `TARGETS`.
+    """
+    x, y = as_embeddings(embeddings), as_labels(labels, len(embeddings))
+    g, gy = None, None
+    if gallery is not None and gallery_labels is not None:
+        g = as_embeddings(gallery, "gallery")
+        gy = as_labels(gallery_labels, len(g), "gallery_labels", "gallery")
+    every = count_pairs(x, y, gallery=g, gallery_labels=gy)
+    if not every.same.sum() or not every.different.sum():
+        return None
+    if held_out is not None:
+        fit = count_pairs(*held_out)
+        checks = [(fit, every)]
+        fitted_on = "held_out"
+    else:
+        fit = every
+        halves = _halves(x, y, g, gy)
+        checks = [] if halves is None else [halves, halves[::-1]]
+        fitted_on = "test" if checks else "unchecked"
+    thresholds, rates = {}, {}
+    for target in targets:
+        threshold = fit.fit(target)
+        tried = [(other.fit(target), check) for other, check in checks]
+        found = [check.rates(t) for t, check in tried if t is not None]
+        if threshold is None:
+            continue
+        found = found or [every.rates(threshold)]
+        thresholds[target] = threshold
+        rates[target] = {key: sum(one[key] for one in found) / len(found) for key in found[0]}
+    return Calibration(
+        thresholds,
+        rates,
+        fitted_on,
+        eer=every.eer,
+        auc=every.auc,
+        curve=every.curve(),
+        same=int(every.same.sum()),
+        different=int(every.different.sum()),
+    )
+
+
+def _halves(
+    x: Tensor, y: Tensor, g: Tensor | None, gy: Tensor | None
+) -> tuple[PairCounts, PairCounts] | None:
+    """The pairs within each half of the classes; None unless both have pairs of both kinds."""
+    classes = torch.unique(y if gy is None else torch.cat([y, gy]))
+    chosen = torch.randperm(len(classes), generator=torch.Generator().manual_seed(0))
+    made = []
+    for part in (chosen[::2], chosen[1::2]):
+        mine = torch.isin(y, classes[part])
+        if g is None or gy is None:
+            theirs, gallery, gallery_labels = mine, None, None
+        else:
+            theirs = torch.isin(gy, classes[part])
+            gallery, gallery_labels = g[theirs], gy[theirs]
+        if not mine.any() or not theirs.any():
+            return None
+        counts = count_pairs(x[mine], y[mine], gallery=gallery, gallery_labels=gallery_labels)
+        if not counts.same.sum() or not counts.different.sum():
+            return None
+        made.append(counts)
+    return made[0], made[1]
+
+
+def unknown_thresholds(
+    similarities: Array, rates: Iterable[float] = (0.1, 0.05, 0.01)
+) -> dict[str, float]:
+    """For each rate the threshold that accepts at most this share of unknown images.
+
+    Args:
+        similarities: (n,) of images of no known class to the nearest proxy, say.
+    """
+    s = np.sort(np.asarray(similarities, dtype=np.float64))[::-1]
+    made = {}
+    for rate in rates:
+        accepted = int(rate * len(s))
+        if accepted >= 1:  # with fewer images the rate cannot be seen
+            # Between the last that is accepted and the first that is not.
+            made[f"far={rate:g}"] = float(np.nextafter(s[accepted], 2.0))
+    return made
