@@ -10,7 +10,7 @@ import torch
 
 from proxysynth.losses import LOSSES
 from proxysynth.retrieval.calibration import count_pairs
-from proxysynth.search import build_index
+from proxysynth.search.build import build_index
 from proxysynth.tensor_files import read_tensors
 from proxysynth.training import load, train
 from proxysynth.training.inference import nearest_class, nearest_proxy
