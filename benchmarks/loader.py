@@ -24,6 +24,7 @@ from torch import Tensor
 from proxysynth.data import (
     PIXELS,
     AsIs,
+    Batch,
     ImageCache,
     Listing,
     Loader,
@@ -49,7 +50,7 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
 
         def with_cache(cache: ImageCache | None) -> Callable[[int], Iterable[Any]]:
             loader = Loader(listing, crop, PIXELS["imagenet"], workers, cache)
-            return lambda epoch: loader.batches(plan, epoch=epoch)
+            return lambda epoch: numbers(loader.batches(plan, epoch=epoch))
 
         in_memory = with_cache(ImageCache(disk=0))
         on_disk = with_cache(ImageCache(memory=0, folder=Path(folder) / "cache"))
@@ -81,6 +82,11 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
         for name, rate in median.items()
     ]
     return [*rows, _glyph_row(quick)]
+
+
+def numbers(batches: Iterable[Batch]) -> Iterable[Tensor]:
+    """What a network on the CPU is given."""
+    return (batch.inputs(torch.device("cpu")) for batch in batches)
 
 
 def plain(
@@ -139,7 +145,7 @@ def _glyph_row(quick: bool) -> dict[str, Any]:
     train = glyphs().train
     loader = Loader(train, AsIs(), PIXELS["grey"])
     rates = [
-        _rate(loader.batches(Shuffled()(train.labels, epoch, BATCH)), len(train))
+        _rate(numbers(loader.batches(Shuffled()(train.labels, epoch, BATCH))), len(train))
         for epoch in range(3 if quick else 20)
     ]
     return {

@@ -39,7 +39,7 @@ def test_both_see_the_same_pictures():
     theirs = training.Pictures(listing, Run(), PIXELS["grey"], 32)
     (batch,) = Loader(listing, AsIs(), PIXELS["grey"]).batches(in_order(4, 4))
     for i in range(4):
-        torch.testing.assert_close(theirs[i][0], batch.images[i])
+        torch.testing.assert_close(theirs[i][0], batch.inputs(torch.device("cpu"))[i])
         assert theirs[i][1] == batch.labels[i]
 
 

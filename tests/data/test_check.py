@@ -19,6 +19,11 @@ SIX = {"ants": 3, "bees": 3, "cats": 3, "dogs": 3, "elks": 1, "foxes": 2}
 RULE = ClassSplit(unseen_classes=("cats", "dogs", "elks"))
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def root(make_folder):
     return make_folder(SIX)
@@ -127,3 +132,26 @@ def test_more_bad_ones_than_a_sentence_names_are_told_one_by_one(make_folder):
     assert len(splits.train) + len(splits.query) == 9
     (lines,) = told
     assert sorted(lines.splitlines()) == sorted(f"{path}: the file is empty" for path in bad)
+
+
+def test_pictures_are_read_once_until_one_changes(root):
+    reads = []
+
+    def check():
+        before = len(reads)
+        check_splits(open_folder(root, RULE), progress=lambda *_: reads.append(1))
+        return len(reads) - before
+
+    assert [check(), check()] == [15, 0]
+    spoil(root)
+    with pytest.raises(UnreadableImages):
+        check()
+    with pytest.raises(UnreadableImages):  # what has a fault is not remembered
+        check()
+
+
+def test_a_cache_that_cannot_be_written_is_no_fault(root, tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "file"))
+    splits = open_folder(root, RULE)
+    assert check_splits(splits) is splits

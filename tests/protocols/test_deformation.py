@@ -52,8 +52,8 @@ def by_hand(model, listing, deform, seed=0, stream=0):
     made = []
     for index in range(len(listing)):
         image = Image.fromarray(listing.pixels[index])
-        made.append(PIXELS["grey"].normalize(transform(image, uniforms(0, 0, index, 2))[..., None]))
-    images = torch.from_numpy(np.stack(made)).permute(0, 3, 1, 2)
+        made.append(transform(image, uniforms(0, 0, index, 2))[..., None])
+    images = PIXELS["grey"].normalize(torch.from_numpy(np.stack(made))).permute(0, 3, 1, 2)
     with torch.no_grad():
         return model.embedder(images)
 

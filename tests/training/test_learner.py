@@ -47,7 +47,7 @@ def test_as_a_plain_loop_without_any_of_our_machinery():
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
     expected = []
     for i in range(5):
-        images, labels, _ = batch(i)
+        images, labels, *_ = batch(i)
         logits = 10.0 * net(images.contiguous()) @ F.normalize(proxies, dim=1).T
         loss = F.cross_entropy(logits, labels)
         optimizer.zero_grad()
@@ -65,7 +65,7 @@ def test_proxy_synthesis_draws_by_seed_and_step():
     run = Run(epochs=1)
     made = learner(run)
     made.begin_epoch(0)
-    images, labels, _ = batch(0)
+    images, labels, *_ = batch(0)
     with torch.no_grad():
         generator = torch.Generator().manual_seed(step_seed(run.seed, 7))
         expected = run.loss(made.net(images), labels, made.proxies, generator=generator).item()

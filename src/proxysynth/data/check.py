@@ -1,14 +1,22 @@
-"""Reads every image once before training, so that a bad file is named now and not in epoch 7."""
+"""Reads every image once before training, so that a bad file is named now and not in epoch 7.
+
+Files that were read without a fault are remembered by path, size and time of change, in the cache
+folder: the hundreds of Runs behind a table read them once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from proxysynth.data.images import ImageCache, UnreadableImage, open_image
+from proxysynth.data.images import ImageCache, UnreadableImage, cache_folder, open_image
 from proxysynth.data.listing import Listing, Splits, require_usable
 from proxysynth.formatting import printable
 
@@ -92,9 +100,16 @@ def check_splits(
         for name in ("train", "validation", "query", "gallery")
         if (part := getattr(splits, name)) is not None
     }
+    memo = _memo(parts.values())
+    if memo is not None and memo.exists():
+        return splits
     bad = unreadable_images(parts, cache, workers, progress)
     errors = [error for found in bad.values() for error in found.values()]
     if not errors:
+        if memo is not None:
+            with contextlib.suppress(OSError):  # a cache that cannot be written is no fault
+                memo.parent.mkdir(parents=True, exist_ok=True)
+                memo.touch()
         return splits
     problem = UnreadableImages(errors, sum(len(part) for part in parts.values()))
     if say is not None:
@@ -117,6 +132,20 @@ def check_splits(
             notes=(*splits.notes, note),
         )
     )
+
+
+def _memo(parts: Iterable[Listing]) -> Path | None:
+    """The file that marks these images as readable; None if one of them is not there."""
+    seen = hashlib.sha256()
+    for part in parts:
+        for index in range(len(part) if part.root is not None else 0):
+            path = part.path(index)
+            try:
+                state = os.stat(path)
+            except (OSError, ValueError):
+                return None
+            seen.update(f"{path}\0{state.st_size} {state.st_mtime_ns}\n".encode(errors="replace"))
+    return cache_folder() / "checked" / seen.hexdigest()
 
 
 def without(listing: Listing, bad: Mapping[int, object]) -> Listing:

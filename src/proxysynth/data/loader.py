@@ -3,14 +3,17 @@
 Workers are threads: Pillow releases the GIL while it decodes and resizes, so they run in parallel,
 share one cache and copy nothing between processes. A batch does not depend on their number.
 torch is imported with the first batch: `proxysynth data list` does not wait for it.
+
+A batch leaves the loader as bytes, a quarter of what its float32 numbers take on the way to a GPU,
+and is normalized on the device. Crops, resizing and flips stay with the workers: Pillow's filter
+decides the pixels, which must not depend on the device, and a flip costs nothing in a copy.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -21,9 +24,10 @@ from PIL import Image
 
 from proxysynth.data.images import ImageCache, open_image
 from proxysynth.data.listing import Listing
-from proxysynth.data.transforms import Pixels, Transform, uniforms
+from proxysynth.data.transforms import Bytes, Pixels, Transform, uniforms
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 CHUNK = 8  # images in a worker's task
@@ -33,22 +37,33 @@ Indices = NDArray[np.int64]
 
 
 class Batch(NamedTuple):
-    """images (n, channels, h, w) float32 in channels-last memory format; labels (n,) and indices
-    (n,) into the listing, int64."""
+    """images (n, channels, h, w) in channels-last memory format, uint8 as the loader gives them;
+    labels (n,) and indices (n,) into the listing, int64.
+
+    `pixels` normalizes the images; None if they are normalized already.
+    """
 
     images: Tensor
     labels: Tensor
     indices: Tensor
+    pixels: Pixels | None = None
+
+    def inputs(self, device: torch.device) -> Tensor:
+        """The images on the device as the network takes them, float32 and channels-last."""
+        images = self.images.to(device, non_blocking=True)
+        if self.pixels is None:
+            return images
+        return self.pixels.normalize(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
 class Loader:
-    """The images of a listing, transformed and normalized.
+    """The images of a listing, transformed; `Batch.inputs` normalizes them.
 
     Args:
         listing: the images.
         transform: crops or augments; gives all of them one size.
-        pixels: normalizes them.
+        pixels: the network's convention.
         workers: threads; 0 uses the caller's.
         cache: of downscaled images; None decodes the file every time.
         pin: put batches into pinned memory, from which a CUDA device copies faster.
@@ -75,30 +90,25 @@ class Loader:
         An image's augmentation depends only on `seed`, `epoch` and its index.
         """
         plan = [np.asarray(indices, dtype=np.int64) for indices in plan]
-        allocate = self._allocator()
         if self._is_array():
             for indices in plan:
-                images = allocate(len(indices))
-                self._gather(images.numpy(), indices)
-                yield self._batch(images, indices)
+                yield self._batch(self._gather(indices), indices)
         elif self.workers == 0:
             for indices in plan:
-                images = allocate(len(indices))
+                images = self._allocate(len(indices))
                 self._fill(images.numpy(), indices, seed, epoch)
                 yield self._batch(images, indices)
         else:
-            yield from self._prefetch(plan, allocate, seed, epoch)
+            yield from self._prefetch(plan, seed, epoch)
 
-    def _prefetch(
-        self, plan: Sequence[Indices], allocate: Callable[[int], Tensor], seed: int, epoch: int
-    ) -> Iterator[Batch]:
+    def _prefetch(self, plan: Sequence[Indices], seed: int, epoch: int) -> Iterator[Batch]:
         waiting: deque[tuple[Tensor, Indices, list[Future[None]]]] = deque()
         todo = iter(plan)
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="loader")
         try:
             while True:
                 for indices in todo:
-                    images = allocate(len(indices))
+                    images = self._allocate(len(indices))
                     array = images.numpy()
                     cuts = [slice(at, at + CHUNK) for at in range(0, len(indices), CHUNK)]
                     parts = [
@@ -117,14 +127,14 @@ class Loader:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _fill(self, out: NDArray[np.float32], indices: Indices, seed: int, epoch: int) -> None:
+    def _fill(self, out: Bytes, indices: Indices, seed: int, epoch: int) -> None:
         draws = self.transform.draws
         for place, index in zip(out, indices.tolist(), strict=True):
             image = read_image(self.listing, index, self.cache)
             if image.mode != self.pixels.mode:
                 image = image.convert(self.pixels.mode)
             made = self.transform(image, uniforms(seed, epoch, index, draws) if draws else ())
-            self.pixels.normalize(made.reshape(place.shape), out=place)
+            place[...] = made.reshape(place.shape)
 
     def _is_array(self) -> bool:
         """Whether a batch is a slice of an array: nothing to decode, crop or convert."""
@@ -135,23 +145,24 @@ class Loader:
             and (held.ndim == 3 or self.pixels.channels == 3)
         )
 
-    def _gather(self, out: NDArray[np.float32], indices: Indices) -> None:
+    def _gather(self, indices: Indices) -> Tensor:
         assert self.listing.pixels is not None
         taken = self.listing.pixels[indices]
         if taken.ndim == 3:
             taken = np.repeat(taken[..., None], self.pixels.channels, axis=3)
-        self.pixels.normalize(taken, out=out)
+        import torch
 
-    def _allocator(self) -> Callable[[int], Tensor]:
-        """Gives memory for n images, (n, h, w, channels)."""
+        images = torch.from_numpy(taken)
+        return images.pin_memory() if self.pin else images
+
+    def _allocate(self, n: int) -> Tensor:
+        """Memory for n images, (n, h, w, channels)."""
         size, held = self.transform.size, self.listing.pixels
         sides = (size, size) if size is not None or held is None else held.shape[1:3]
-        shape = (*sides, self.pixels.channels)
-        if self.pin:  # torch reuses pinned memory itself
-            import torch
+        shape = (n, *sides, self.pixels.channels)
+        import torch
 
-            return lambda n: torch.empty((n, *shape), pin_memory=True)
-        return Buffers(shape, most=PREFETCH + 3).take
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin)
 
     def _batch(self, images: Tensor, indices: Indices) -> Batch:
         import torch
@@ -161,6 +172,7 @@ class Loader:
             images.permute(0, 3, 1, 2),
             torch.from_numpy(self.listing.labels[indices]),
             torch.from_numpy(indices.copy()),
+            self.pixels,
         )
 
 
@@ -179,42 +191,6 @@ def default_workers() -> int:
         return min(8, len(os.sched_getaffinity(0)))
     except AttributeError:  # not available on every system
         return min(8, os.cpu_count() or 1)
-
-
-class Buffers:
-    """Memory for batches, reused once nobody holds the batch: fresh pages of tens of megabytes cost
-    as much as a third of loading.
-
-    A tensor made from an array refers to it, as does everything made from the tensor without a
-    copy, such as a network's saved input. The array is free when only this object refers to it.
-
-    Args:
-        shape: (h, w, channels) of an image.
-        most: how many arrays are kept; more are allocated if needed, and not kept.
-    """
-
-    def __init__(self, shape: tuple[int, ...], most: int) -> None:
-        self._shape = shape
-        self._most = most
-        self._arrays: list[NDArray[np.float32]] = []
-        self._unused = 0
-
-    def take(self, n: int) -> Tensor:
-        """An uninitialized tensor (n, *shape)."""
-        import torch
-
-        for i in range(len(self._arrays)):
-            if len(self._arrays[i]) == n and self._references(i) == self._unused:
-                return torch.from_numpy(self._arrays[i])
-        if len(self._arrays) >= self._most:
-            return torch.empty((n, *self._shape))
-        self._arrays.append(np.empty((n, *self._shape), dtype=np.float32))
-        # Measured, since interpreters differ in what they count.
-        self._unused = self._references(-1)
-        return torch.from_numpy(self._arrays[-1])
-
-    def _references(self, i: int) -> int:
-        return sys.getrefcount(self._arrays[i])
 
 
 class Sampler(Protocol):

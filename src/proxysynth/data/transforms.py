@@ -11,11 +11,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 Bytes = NDArray[np.uint8]  # (h, w) for a gray image, (h, w, 3) for RGB
 
@@ -232,35 +236,30 @@ class Pixels:
         """Pillow's mode of the images that `normalize` takes."""
         return "L" if self.order == "L" else "RGB"
 
-    def normalize(
-        self, images: NDArray[np.uint8], out: NDArray[np.float32] | None = None
-    ) -> NDArray[np.float32]:
-        """uint8 (..., h, w, channels), RGB or gray, to float32 of the same shape."""
-        if images.dtype != np.uint8 or images.ndim < 3 or images.shape[-1] != self.channels:
+    def normalize(self, images: Tensor) -> Tensor:
+        """uint8 (..., h, w, channels), RGB or gray, to float32 of the same shape, on its device."""
+        import torch
+
+        if images.dtype != torch.uint8 or images.ndim < 3 or images.shape[-1] != self.channels:
             raise ValueError(
-                f"expected uint8 (..., h, w, {self.channels}), got {images.dtype} {images.shape}"
+                f"expected uint8 (..., h, w, {self.channels}), got {images.dtype} "
+                f"{tuple(images.shape)}"
             )
-        if out is None:
-            out = np.empty(images.shape, dtype=np.float32)
         if self.order == "BGR":
-            images = images[..., ::-1]
+            images = images.flip(-1)
         # By rows of pixels: broadcasting over three channels would be several times slower.
-        scale, shift = _rows(self, images.shape[-2])
-        rows = out.reshape(-1, len(scale))
-        np.multiply(images.reshape(-1, len(scale)), scale, out=rows)
-        np.subtract(rows, shift, out=rows)
-        return out
+        scale, shift = _rows(self, images.shape[-2], images.device)
+        return (images.reshape(-1, len(scale)) * scale).sub_(shift).view(images.shape)
 
 
 @lru_cache(maxsize=64)
-def _rows(pixels: Pixels, width: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _rows(pixels: Pixels, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """1 / (unit std) and mean / std, repeated for a row of pixels."""
-    std = np.array(pixels.std, dtype=np.float64)
-    scale, shift = 1 / (pixels.unit * std), np.array(pixels.mean, dtype=np.float64) / std
-    return (
-        np.tile(scale.astype(np.float32), width),
-        np.tile(shift.astype(np.float32), width),
-    )
+    import torch
+
+    std = torch.tensor(pixels.std, dtype=torch.float64)
+    scale, shift = 1 / (pixels.unit * std), torch.tensor(pixels.mean, dtype=torch.float64) / std
+    return scale.float().repeat(width).to(device), shift.float().repeat(width).to(device)
 
 
 PIXELS = {

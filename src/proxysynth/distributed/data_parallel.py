@@ -50,7 +50,7 @@ def shared_batches(
     labels = loader.listing.labels
     for indices, batch in zip(plan, loader.batches(shares, seed, epoch), strict=True):
         whole = torch.from_numpy(labels[indices]), torch.from_numpy(indices.copy())
-        yield Batch(batch.images, *whole)
+        yield batch._replace(labels=whole[0], indices=whole[1])
 
 
 @dataclass(frozen=True)

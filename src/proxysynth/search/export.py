@@ -141,8 +141,8 @@ def example(model: Trained, n: int) -> Tensor:
     """n images of noise as the network takes them, (n, channels, h, w)."""
     pixels, side = PIXELS[model.embedder.preprocess], model.recorded.image_size
     noise = np.random.default_rng(n).integers(0, 256, (n, side, side, pixels.channels))
-    numbers = pixels.normalize(noise.astype(np.uint8))
-    return torch.from_numpy(numbers).permute(0, 3, 1, 2).contiguous()
+    numbers = pixels.normalize(torch.from_numpy(noise.astype(np.uint8)))
+    return numbers.permute(0, 3, 1, 2).contiguous()
 
 
 def compare(model: Trained, embed: Embed, what: str) -> float:

@@ -45,6 +45,8 @@ from proxysynth.values import look_up
 
 BATCH = 128  # images
 UNKNOWN = 4096  # images of unseen classes that the threshold of an unknown image is fitted on
+COPIES = 4  # of the embeddings, that an evaluation holds at most
+SPARE = 1 << 30  # bytes of a GPU that an evaluation leaves to blocks of similarities and others
 
 KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 40)}
 """The ks that the literature prints for a data set; (1, 2, 4, 8) for the others."""
@@ -82,7 +84,7 @@ def embed(
     try:
         with torch.inference_mode():
             for batch in loader.batches(plan[ranks.part(len(plan))]):
-                x = function(batch.images.to(first.device, first.dtype, non_blocking=True)).float()
+                x = function(batch.inputs(first.device).to(first.dtype)).float()
                 if not len(made):
                     made = torch.empty(counts[ranks.rank], x.shape[1])
                 made[done : done + len(x)] = x.cpu()
@@ -183,11 +185,31 @@ def measure(
         )
     metrics: dict[str, float] = {}
     if ranks.first:
-        metrics = evaluate(x, _labels(query), gallery=g, gallery_labels=gy, ks=ks, nmi=nmi)
+        there = evaluation_device(next(net.parameters(), x).device, x, g)
+        metrics = evaluate(
+            x.to(there),
+            _labels(query),
+            gallery=None if g is None else g.to(there),
+            gallery_labels=gy,
+            ks=ks,
+            nmi=nmi,
+        )
         if predict is not None:
             right = predict(x) == _labels(query)
             metrics = {"accuracy": right.double().mean().item(), **metrics}
     return Tested(x, g, ranks.broadcast(metrics))
+
+
+def evaluation_device(device: torch.device, *embeddings: Tensor | None) -> torch.device:
+    """Where to rank: on the network's GPU if copies of the embeddings fit, else on the CPU.
+
+    Apple's GPUs have no float64, which the ranks are summed in.
+    """
+    if device.type != "cuda":
+        return torch.device("cpu")
+    needed = COPIES * sum(x.numel() * x.element_size() for x in embeddings if x is not None)
+    free, _ = torch.cuda.mem_get_info(device)
+    return device if needed + SPARE < free else torch.device("cpu")
 
 
 def _labels(loader: Loader) -> Tensor:
@@ -313,24 +335,24 @@ class Trained:
         """
         alone = isinstance(pictures, (str, os.PathLike, Image.Image)) or _is_one(pictures)
         several = cast(Iterable[Picture], [pictures] if alone else pictures)
-        device = self.proxies.device
+        device, pixels = self.proxies.device, PIXELS[self.embedder.preprocess]
         made = [torch.empty(0, self.embedder.dim)]
         with ThreadPoolExecutor(max(1, Resources(workers=workers).loader_workers)) as pool:
             for chunk in _chunks(several):
-                numbers = np.stack(list(pool.map(self._numbers, chunk)))
-                images = torch.from_numpy(numbers).permute(0, 3, 1, 2).to(device)
+                images = torch.from_numpy(np.stack(list(pool.map(self._bytes, chunk)))).to(device)
                 with torch.inference_mode():
-                    made.append(self.embedder(images).float().cpu())
+                    numbers = pixels.normalize(images).permute(0, 3, 1, 2)
+                    made.append(self.embedder(numbers).float().cpu())
         return torch.cat(made)
 
-    def _numbers(self, picture: Picture) -> NDArray[np.float32]:
-        """One image as the network takes it, (h, w, channels)."""
+    def _bytes(self, picture: Picture) -> NDArray[np.uint8]:
+        """One image, resized and cropped, (h, w, channels)."""
         pixels = PIXELS[self.embedder.preprocess]
         image = self._opened(picture)
         if image.mode != pixels.mode:
             image = image.convert(pixels.mode)
         made = self.transform(image)
-        return pixels.normalize(made.reshape(*made.shape[:2], pixels.channels))
+        return made.reshape(*made.shape[:2], pixels.channels)
 
     def _opened(self, picture: Picture) -> Image.Image:
         # Reduced as the training's cache does it, so that an image has one embedding.

@@ -79,7 +79,7 @@ class Learner:
         torch.manual_seed(step_seed(run.seed, number, self.ranks.rank))
         draws = torch.Generator().manual_seed(step_seed(run.seed, number))
         set_rates(self.optimizer, rate_factor(run, number, self.steps_per_epoch))
-        images = batch.images.to(self.device, non_blocking=True)
+        images = batch.inputs(self.device)
         if not run.channels_last:
             images = images.contiguous()
         labels = batch.labels.to(self.device, non_blocking=True)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import scipy.io
+import torch
 
 from benchmark_imitations import (
     CIFAR10,
@@ -52,7 +53,8 @@ def test_pictures_reach_a_network_in_colour(tmp_path, monkeypatch):
     (batch,) = loader.batches([np.array([3, 1])])
     mean, std = np.array([125.3, 123.0, 113.9]), np.array([63.0, 62.1, 66.7])
     wanted = (splits.train.pixels[[3, 1]] - mean) / std
-    assert np.allclose(batch.images.permute(0, 2, 3, 1).numpy(), wanted, atol=1e-5)
+    inputs = batch.inputs(torch.device("cpu")).permute(0, 2, 3, 1)
+    assert np.allclose(inputs.numpy(), wanted, atol=1e-5)
 
 
 def test_the_folder_above_and_the_archive(tmp_path, monkeypatch):

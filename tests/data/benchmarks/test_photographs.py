@@ -3,6 +3,7 @@ import os
 import numpy as np
 import pytest
 import scipy.io
+import torch
 
 from benchmark_imitations import (
     CARS,
@@ -320,7 +321,8 @@ def test_pictures_reach_a_network(tmp_path, monkeypatch):
     for listing, transform in ((splits.train, pair.train), (splits.test, pair.test)):
         (batch,) = Loader(listing, transform, PIXELS[pair.pixels]).batches([np.arange(4)])
         assert batch.images.shape == (4, 3, 64, 64)
-        assert -1 <= batch.images.min() < batch.images.max() <= 1
+        inputs = batch.inputs(torch.device("cpu"))
+        assert -1 <= inputs.min() < inputs.max() <= 1
 
 
 def test_a_missing_class(tmp_path, monkeypatch):
