@@ -103,7 +103,7 @@ def untrained(folder: Path, size: Size) -> ModelIdentity:
     run = Run(data="none", backbone=size.backbone, dim=size.dimensions, pretrained=False)
     net = make_network(run, 32 if size.backbone == "conv4" else None)
     folder.mkdir()
-    side = resized_side(run, net.image_size)
+    side = resized_side(run, net)
     write_run(folder, Recorded(run, run.identity, {}, ("a", "b"), net.image_size, side))
     weights = {f"net.{name}": tensor for name, tensor in net.state_dict().items()}
     proxies = torch.zeros(2, size.dimensions)

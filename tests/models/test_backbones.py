@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -169,45 +168,6 @@ def test_nothing_foreign_is_imported_unasked() -> None:
     )
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert made.stdout.strip() == "[]"
-
-
-class _Timm(types.ModuleType):
-    """Stands for timm, which is called as `timm.create_model(name, ...)`."""
-
-    def __init__(self) -> None:
-        super().__init__("timm")
-        self.calls: list[tuple[str, dict[str, object]]] = []
-
-    def create_model(self, name: str, **options: object) -> nn.Module:
-        self.calls.append((name, options))
-        if name == "unknown":
-            raise RuntimeError("Unknown model (unknown)")
-        network = nn.Sequential(nn.Conv2d(3, 5, 3))
-        if name == "tokens":
-            network.append(nn.Flatten(2))
-            if "global_pool" not in options:
-                network.append(nn.Flatten(1))
-        network.pretrained_cfg = {"input_size": (3, 12, 12), "mean": (0.485, 0.456, 0.406)}
-        if name == "half":
-            network.pretrained_cfg["mean"] = (0.5, 0.5, 0.5)
-        return network
-
-
-def test_timm_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    timm = _Timm()
-    monkeypatch.setitem(sys.modules, "timm", timm)
-    net = make_embedder("timm:resnet18", dim=None)
-    assert (net.channels, net.image_size, net.preprocess) == (5, 12, "imagenet")
-    assert timm.calls == [
-        ("resnet18", {"global_pool": "", "pretrained": True, "num_classes": 0}),
-    ]
-    make_embedder("timm:resnet18", pretrained=False)
-    assert timm.calls[-1][1]["pretrained"] is False
-    assert make_embedder("timm:tokens", dim=None).channels == 500
-    with pytest.raises(ValueError, match=r"timm could not make 'unknown': Unknown model"):
-        make_embedder("timm:unknown")
-    with pytest.raises(ValueError, match=r"timm:half is normalized with mean \(0\.5, 0\.5, 0\.5\)"):
-        make_embedder("timm:half")
 
 
 def test_timm_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,3 +202,12 @@ def test_a_compiled_network_learns_the_same():
     plain, expected = trained(Run(epochs=1))
     assert losses == pytest.approx(expected, rel=1e-3)
     assert compiled.tensors().keys() == plain.tensors().keys()
+
+
+def test_frozen_parts_stay_as_they_are():
+    run = Run(loss=ps.NormSoftmax(), freeze=("block1", "block2.0"), weight_decay=0.1)
+    made, _ = trained(run)
+    start = learner(run).net.state_dict()
+    moved = {name for name, value in made.net.state_dict().items() if not value.equal(start[name])}
+    assert not any(name.startswith(("backbone.block1", "backbone.block2.0")) for name in moved)
+    assert any(name.startswith("backbone.block3") for name in moved)

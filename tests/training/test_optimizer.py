@@ -4,6 +4,7 @@ import torch
 from proxysynth.models.backbones import make_embedder
 from proxysynth.training import Run
 from proxysynth.training.optim import (
+    backbone_layers,
     load_optimizer,
     make_optimizer,
     optimizer_tensors,
@@ -71,3 +72,26 @@ def test_every_parameter_is_in_one_group():
     net, proxies, optimizer = parts(Run())
     held = [id(p) for group in optimizer.param_groups for p in group["params"]]
     assert sorted(held) == sorted(id(p) for p in [*net.parameters(), proxies])
+
+
+def test_layers_nearer_to_the_input_learn_more_slowly():
+    net, _, optimizer = parts(Run(lr=1e-3, layer_decay=0.5))
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    depth = {name: net.stages.index(name) for name in net.stages}
+    for name, parameter in net.backbone.named_parameters():
+        below = len(depth) - 1 - depth[name.split(".")[0]]
+        assert rates[id(parameter)] == pytest.approx(1e-3 * 0.5**below)
+    assert len(rates) == len(list(net.parameters())) + 1
+    with pytest.raises(ValueError, match="layer_decay"):
+        Run(layer_decay=0.0)
+
+
+def test_layers_of_a_list_of_blocks():
+    """What stands before the list of blocks is the first layer, what follows is the last."""
+    blocks = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(3))
+    net = torch.nn.ModuleDict({"patches": torch.nn.Linear(2, 2), "blocks": blocks})
+    net["norm"] = torch.nn.LayerNorm(2)
+    layers = backbone_layers(net)
+    assert [len(layer) for layer in layers] == [2, 2, 2, 2, 2]
+    assert layers[0][0] is net["patches"].weight
+    assert layers[-1][0] is net["norm"].weight

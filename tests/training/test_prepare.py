@@ -30,7 +30,7 @@ HELD = Listing(("a",), np.array([0]), ("a",), pixels=np.zeros((1, 32, 32), np.ui
 def test_photographs_are_tested_as_the_paper_does():
     net = make_network(Run(image_size=224), None)
     assert evaluation_transform(Run(), net, FILES) == CenterCrop(256, 224)
-    assert resized_side(Run(), 96) == 110
+    assert resized_side(Run(), make_network(Run(image_size=96), None)) == 110
 
 
 def test_pictures_in_memory_stay_as_they_are():

@@ -75,8 +75,8 @@ def _train(commands: Any) -> None:
     train.add_argument(
         "--backbone",
         metavar="NAME",
-        help="a built-in network, timm:NAME or MODULE:FUNCTION (default: conv4 for glyphs, "
-        "efficientnet_lite0 for photographs)",
+        help="a built-in network, hf:NAME_OR_FOLDER, timm:NAME or MODULE:FUNCTION (default: conv4 "
+        "for glyphs, efficientnet_lite0 for photographs)",
     )
     train.add_argument(
         "--from-scratch", action="store_true", help="start from random, not published, weights"

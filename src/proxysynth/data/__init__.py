@@ -40,6 +40,7 @@ from proxysynth.data.transforms import (
     Pixels,
     RandomResizedCrop,
     Transform,
+    pixels_named,
 )
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "open_folder",
     "open_image",
     "open_table",
+    "pixels_named",
     "prepare_benchmark",
     "read_image",
     "stratified_subset",

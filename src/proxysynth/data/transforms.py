@@ -11,11 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from proxysynth.values import look_up
 
 if TYPE_CHECKING:
     import torch
@@ -273,3 +275,16 @@ PIXELS = {
     "centred": Pixels("RGB", 1.0, (127.5, 127.5, 127.5), (127.5, 127.5, 127.5)),
     "grey": Pixels("L", 255.0, (0.88,), (0.3,)),  # the glyphs' own
 }
+
+
+def pixels_named(name: str) -> Pixels:
+    """The convention of that name: a key of `PIXELS`, or "mean 0.5 0.5 0.5 std 0.5 0.5 0.5" for
+    RGB in [0, 1]."""
+    words = name.split() if isinstance(name, str) else []
+    if len(words) == 8 and (words[0], words[4]) == ("mean", "std"):
+        try:
+            mean, std = (tuple(map(float, part)) for part in (words[1:4], words[5:]))
+            return Pixels("RGB", 255.0, mean, std)
+        except ValueError as error:
+            raise ValueError(f"pixels: expected 'mean R G B std R G B', got {name!r}") from error
+    return cast(Pixels, look_up(name, PIXELS, "kind of pixels"))

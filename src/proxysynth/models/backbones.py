@@ -1,6 +1,6 @@
 """Every backbone by name, and `make_embedder`, which turns a name into a network ready to train.
 
-A foreign backbone is any `nn.Module` from images to feature maps (n, channels, h, w) or vectors
+Your own backbone is any `nn.Module` from images to feature maps (n, channels, h, w) or vectors
 (n, channels). Optional attributes: `in_channels`, `preprocess`, `image_size` and `stages` (names of
 its parts that, run in order, are the whole). ImageNet's conventions are the default.
 """
@@ -11,21 +11,21 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from proxysynth.models import bn_inception, efficientnet_lite, resnet
 from proxysynth.models.conv4 import Conv4
-from proxysynth.models.embedder import Embedder, freeze_batch_norm
+from proxysynth.models.embedder import RESIZE, Embedder, freeze_batch_norm
+from proxysynth.models.libraries import first_line, is_library, make_library_backbone
 from proxysynth.models.weights import Published, load_initial_weights, load_weights
 from proxysynth.values import look_up, nearest
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Backbone:
         image_size: default side of the images.
         scalable: whether its width can be changed.
         published: the weights it can start from.
+        resize: see `Embedder`.
     """
 
     make: Callable[[float, int], nn.Module]
@@ -45,6 +46,7 @@ class Backbone:
     image_size: int
     scalable: bool = False
     published: Published = field(default_factory=Published)
+    resize: float = RESIZE
 
 
 def _lite(name: str) -> Backbone:
@@ -95,14 +97,17 @@ def make_embedder(
     image_size: int | None = None,
     preprocess: str | None = None,
     frozen_batch_norm: bool = False,
+    architecture: Mapping[str, Any] | None = None,
 ) -> Embedder:
     """A network from images to embeddings.
 
     Args:
-        backbone: a name in `BACKBONES`; `package.module:function`, your own function that returns
-            an `nn.Module`; `timm:name`; or an `nn.Module`.
+        backbone: a name in `BACKBONES`; `timm:name`; `hf:name_or_folder` of transformers;
+            `package.module:function`, your own function that returns an `nn.Module`; or an
+            `nn.Module`.
         dim: of the embeddings; None keeps the backbone's features.
-        pooling: "average", "max" or "both" (their sum).
+        pooling: "average", "max" or "both" (their sum); for `timm:` and `hf:` also "class" (the
+            class token) and "own" (the network's own pooling).
         normalize: embeddings of unit length.
         pretrained: True for published weights, False for random ones. None takes published weights
             that come in a package, and otherwise random ones, with a warning if a file of
@@ -113,6 +118,7 @@ def make_embedder(
         image_size: side of the images; default: the network's own.
         preprocess: pixel convention; default: the network's own.
         frozen_batch_norm: see `freeze_batch_norm`.
+        architecture: builds an `hf:` network without its folder, see `models.libraries`.
     """
     if image_size is not None and image_size < 1:
         raise ValueError(f"image_size must be >= 1, got {image_size}")
@@ -130,13 +136,19 @@ def make_embedder(
             network = known.make(width, image_size or known.image_size)
             load_initial_weights(network, str(backbone), known.published, pretrained, weights)
         else:
-            network = _foreign(backbone, pretrained if weights is None else False)
+            published = pretrained if weights is None else False
+            if is_library(backbone):
+                network = make_library_backbone(
+                    str(backbone), published, pooling, image_size, architecture
+                )
+            else:
+                network = _foreign(backbone, published)
             known = _describe(network)
             if weights is not None:
                 load_weights(network, weights, known.published)
         pixels, side = preprocess or known.preprocess, image_size or known.image_size
         channels = network.channels if ours else measure_channels(network, pixels, side)
-        net = Embedder(network, channels, dim, pooling, normalize, pixels, side)
+        net = Embedder(network, channels, dim, pooling, normalize, pixels, side, known.resize)
     return freeze_batch_norm(net) if frozen_batch_norm else net
 
 
@@ -147,19 +159,18 @@ def _foreign(backbone: str | nn.Module, pretrained: bool | None) -> nn.Module:
         raise ValueError(
             f"backbone must be a name, package.module:function or an nn.Module, got {backbone!r}"
         )
-    if backbone.startswith("timm:"):
-        return call_timm(backbone.removeprefix("timm:"), pretrained)
     return call_by_name(backbone, pretrained)
 
 
 def _describe(network: nn.Module) -> Backbone:
     """What a foreign network declares; ImageNet's conventions by default."""
     preprocess = getattr(network, "preprocess", None)
-    size = getattr(network, "image_size", None)
+    size, resize = getattr(network, "image_size", None), getattr(network, "resize", None)
     return Backbone(
         lambda width, size: network,
         preprocess=preprocess if isinstance(preprocess, str) else "imagenet",
         image_size=size if isinstance(size, int) else 224,
+        resize=resize if isinstance(resize, float) else RESIZE,
     )
 
 
@@ -194,33 +205,6 @@ def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
         ) from error
     if not isinstance(network, nn.Module):
         raise ValueError(f"{spec} must return an nn.Module, got {type(network).__name__}")
-    return network
-
-
-def call_timm(name: str, pretrained: bool | None) -> nn.Module:
-    """timm's network of that name, without its classifier."""
-    try:
-        timm = importlib.import_module("timm")
-    except Exception as error:  # timm imports torchvision, which can fail in many ways
-        raise ValueError(
-            f"timm:{name} needs the package timm, which cannot be imported here "
-            f"({_line(error)}): pip install timm, or use another backbone"
-        ) from error
-    wanted = {"pretrained": pretrained is not False, "num_classes": 0}
-    try:
-        network = timm.create_model(name, global_pool="", **wanted)
-        # Feature maps are pooled here; anything else (tokens) by the model.
-        if _probe(network, 3, _timm_size(network)).ndim != 4:
-            network = timm.create_model(name, **wanted)
-    except Exception as error:  # an unknown name, no network, a missing file: timm's own classes
-        raise ValueError(f"timm could not make {name!r}: {_line(error)}") from error
-    mean = tuple(getattr(network, "pretrained_cfg", {}).get("mean", IMAGENET_MEAN))
-    if mean != IMAGENET_MEAN:
-        raise ValueError(
-            f"timm:{name} is normalized with mean {mean}; only ImageNet's {IMAGENET_MEAN} is "
-            "supported: use another network"
-        )
-    network.image_size = _timm_size(network)
     return network
 
 
@@ -271,21 +255,12 @@ def _import(module_name: str, spec: str) -> ModuleType:
     except Exception as error:  # whatever the user's own module raises
         raise ValueError(
             f"backbone {spec!r} needs the module {module_name!r}, which cannot be imported: "
-            f"{_line(error)}"
+            f"{first_line(error)}"
         ) from error
     finally:
         for folder in here:
             sys.path.remove(folder)
 
 
-def _timm_size(network: nn.Module) -> int:
-    return int(getattr(network, "pretrained_cfg", {}).get("input_size", (3, 224, 224))[-1])
-
-
-def _line(error: BaseException) -> str:
-    """The first line of an error's message, or its class."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
 def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {_line(error)}"
+    return f"{type(error).__name__}: {first_line(error)}"

@@ -14,8 +14,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from proxysynth.values import look_up
 
-Pooling = Literal["average", "max", "both"]
+Pooling = Literal["average", "max", "both", "class", "own"]
 Mix = Callable[[Tensor], Tensor]
+
+RESIZE = 256 / 224
+"""The side to which a photograph is resized, relative to that of its central crop."""
 
 
 def _average(maps: Tensor) -> Tensor:
@@ -30,10 +33,20 @@ def _both(maps: Tensor) -> Tensor:
     return _average(maps) + _maximum(maps)
 
 
+def _only_tokens(maps: Tensor) -> Tensor:
+    raise ValueError(
+        "pooling=class and pooling=own are for timm: and hf: backbones that return vectors, got "
+        f"feature maps {tuple(maps.shape[1:])}: use average, max or both"
+    )
+
+
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "average": _average,
     "max": _maximum,
     "both": _both,
+    # For networks that pool their tokens themselves, see `models.libraries`.
+    "class": _only_tokens,
+    "own": _only_tokens,
 }
 
 
@@ -47,8 +60,9 @@ class Embedder(nn.Module):
         pooling: of feature maps over their pixels; "both" adds average and maximum. Vectors are
             not pooled.
         normalize: embeddings of unit length. A loss of raw dot products (Softmax) needs False.
-        preprocess: the backbone's pixel convention, a key of `data.PIXELS`.
+        preprocess: the backbone's pixel convention, see `data.pixels_named`.
         image_size: default side of its images.
+        resize: a photograph's short side is resized to this times `image_size`, then cropped.
     """
 
     def __init__(
@@ -60,6 +74,7 @@ class Embedder(nn.Module):
         normalize: bool = True,
         preprocess: str = "imagenet",
         image_size: int = 224,
+        resize: float = RESIZE,
     ) -> None:
         super().__init__()
         if dim is not None and dim < 1:
@@ -71,6 +86,7 @@ class Embedder(nn.Module):
         self.normalize = normalize
         self.preprocess = preprocess
         self.image_size = image_size
+        self.resize = resize
         self.batch_norm_frozen = False
         self._pool = look_up(pooling, POOLINGS, "pooling")
         self.embedding: nn.Module = nn.Identity()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from proxysynth.data import PIXELS, Listing, Loader, Splits, Transform
+from proxysynth.data import Listing, Loader, Splits, Transform, pixels_named
 from proxysynth.data.deformations import Deform, Deformed
 from proxysynth.training.callbacks import Progress, Silent
 from proxysynth.training.inference import Tested, Trained, embed, measure, nearest_class, usual_ks
@@ -99,7 +99,7 @@ def make_loader(
     return Loader(
         listing,
         transform or make_transform(model, listing),
-        PIXELS[model.embedder.preprocess],
+        pixels_named(model.embedder.preprocess),
         resources.loader_workers,
         cache,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data import PIXELS, Listing, Loader, Transform, read_image
+from proxysynth.data import Listing, Loader, Transform, pixels_named, read_image
 from proxysynth.data.deformations import DEFORMATIONS, Deform, Zoom
 from proxysynth.data.transforms import Bytes, uniforms
 from proxysynth.protocols.conventional import Tick, make_loader, make_transform
@@ -139,7 +139,7 @@ def versions(
 ) -> dict[str, list[Bytes]]:
     """The first images of some classes, by the name of the version."""
     cache = None if query.root is None else make_cache(model.run, model.embedder, resources)
-    mode = PIXELS[model.embedder.preprocess].mode
+    mode = pixels_named(model.embedder.preprocess).mode
     made: dict[str, list[Bytes]] = {}
     for name, transform in protocol.transforms(model, query).items():
         made[name] = []

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from proxysynth.data import PIXELS
+from proxysynth.data import pixels_named
 from proxysynth.data.transforms import MAX_ASPECT
 from proxysynth.errors import cannot_write
 from proxysynth.files import UNFINISHED, CannotWrite, sync_folder
@@ -101,7 +101,7 @@ def _export_model(model: Trained, to: str, path: Path) -> tuple[dict[str, Any], 
 
 def describe(model: Trained) -> dict[str, Any]:
     """How to prepare an image for the network, and what comes out of it."""
-    pixels, embedder = PIXELS[model.embedder.preprocess], model.embedder
+    pixels, embedder = pixels_named(model.embedder.preprocess), model.embedder
     side = model.run.cache_side
     return {
         "input": ["n", pixels.channels, model.recorded.image_size, model.recorded.image_size],
@@ -139,7 +139,7 @@ def describe(model: Trained) -> dict[str, Any]:
 
 def example(model: Trained, n: int) -> Tensor:
     """n images of noise as the network takes them, (n, channels, h, w)."""
-    pixels, side = PIXELS[model.embedder.preprocess], model.recorded.image_size
+    pixels, side = pixels_named(model.embedder.preprocess), model.recorded.image_size
     noise = np.random.default_rng(n).integers(0, 256, (n, side, side, pixels.channels))
     numbers = pixels.normalize(torch.from_numpy(noise.astype(np.uint8)))
     return numbers.permute(0, 3, 1, 2).contiguous()

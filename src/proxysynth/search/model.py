@@ -16,7 +16,8 @@ from torch import Tensor
 
 from proxysynth.data.images import open_shrunk
 from proxysynth.models.backbones import BACKBONES, make_embedder
-from proxysynth.models.embedder import Embedder
+from proxysynth.models.embedder import Embedder, Pooling
+from proxysynth.models.libraries import is_library, is_plain_name
 from proxysynth.retrieval.similarity import unit
 from proxysynth.training.inference import Picture, Trained, load
 from proxysynth.training.resources import Resources
@@ -38,7 +39,7 @@ class ModelIdentity:
         epoch: of the weights.
         backbone: its name.
         dim: of the embeddings.
-        preprocess: the pixel convention, a key of `data.PIXELS`.
+        preprocess: the pixel convention, see `data.pixels_named`.
         resize, crop: the short side is resized to the first, then a square of the second is cropped
             from the center.
         shrink: the short side to which large files are decoded; 0 decodes them at full size.
@@ -133,7 +134,7 @@ def open_model(
     backbone: str | None = None,
     trust: bool = False,
 ) -> ImageEmbedder:
-    """The model of a run's folder, or a backbone with the ImageNet weights of its package.
+    """The model of a run's folder, or a backbone with published weights.
 
     Args:
         backbone, trust: for a run with a backbone of one's own, see `ps.load`.
@@ -143,22 +144,23 @@ def open_model(
         model = load(place, device, backbone=backbone, trust=trust)
         return ImageEmbedder(model, _identity(model, os.path.abspath(place)))
     packaged = [key for key, item in BACKBONES.items() if item.published.package]
-    if str(name) in packaged:
+    if str(name) in packaged or is_plain_name(str(name)):
         model = _untrained(str(name), device)
         return ImageEmbedder(model, _identity(model, None))
     raise ValueError(
-        f"expected the folder of a trained run or a backbone with ImageNet weights, got {name}: "
-        f"{nearest(str(name), packaged)}, or train a run first"
+        f"expected the folder of a trained run or a backbone with published weights, got {name}: "
+        f"{nearest(str(name), packaged)}, timm:NAME, hf:NAME, or train a run first"
     )
 
 
 def _untrained(name: str, device: str | None) -> Trained:
     """The pooled features of a backbone, as a run without training."""
-    net = make_embedder(name, dim=None, pretrained=True).eval()
+    pooling: Pooling = "own" if is_library(name) else "average"
+    net = make_embedder(name, dim=None, pretrained=True, pooling=pooling).eval()
     net = net.to(Resources(device=device).torch_device(), memory_format=torch.channels_last)  # type: ignore[call-overload]
-    run = Run(backbone=name, dim=None, pretrained=True)
+    run = Run(backbone=name, dim=None, pretrained=True, pooling=pooling)
     size = net.image_size
-    recorded = Recorded(run, run.identity, {}, (), size, round(size * 256 / 224))
+    recorded = Recorded(run, run.identity, {}, (), size, round(size * net.resize))
     return Trained(Path(name), recorded, net, torch.empty(0, net.dim), epoch=0)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from proxysynth.losses import LOSSES
 from proxysynth.models.backbones import BACKBONES
+from proxysynth.models.libraries import is_library
 from proxysynth.regularizers import REGULARIZERS, VirtualSoftmax
 from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import look_up, nearest, parse_field, parse_settings
@@ -56,6 +57,8 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
         chosen["weights"] = _absolute_path(chosen["weights"])
     if chosen.get("split", Run.split).root:
         chosen["split"] = replace(chosen["split"], root=_absolute_path(chosen["split"].root))
+    if is_library(chosen.get("backbone")):
+        chosen.setdefault("pooling", "own")
     if "pretrained" not in chosen:
         chosen["pretrained"] = _has_published_weights(chosen.get("backbone", Run.backbone))
     if chosen["pretrained"] is not False or chosen.get("weights"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +17,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from proxysynth.data import PIXELS, CenterCrop, Loader, Splits, in_order
+from proxysynth.data import CenterCrop, Loader, Splits, in_order, pixels_named
 from proxysynth.data.images import open_shrunk
 from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.errors import TrainingFailed, WrongFolder
 from proxysynth.losses.functional import plain_loss
 from proxysynth.models.embedder import Embedder
+from proxysynth.models.libraries import is_plain_name
 from proxysynth.retrieval import Calibration, calibrate, evaluate
 from proxysynth.retrieval.calibration import UNKNOWN_TARGET, unknown_thresholds
 from proxysynth.tensor_files import read_tensors
@@ -41,7 +41,6 @@ from proxysynth.training.run_folder import (
     read_result,
     read_run,
 )
-from proxysynth.values import look_up
 
 BATCH = 128  # images
 UNKNOWN = 4096  # images of unseen classes that the threshold of an unknown image is fitted on
@@ -335,7 +334,7 @@ class Trained:
         """
         alone = isinstance(pictures, (str, os.PathLike, Image.Image)) or _is_one(pictures)
         several = cast(Iterable[Picture], [pictures] if alone else pictures)
-        device, pixels = self.proxies.device, PIXELS[self.embedder.preprocess]
+        device, pixels = self.proxies.device, pixels_named(self.embedder.preprocess)
         made = [torch.empty(0, self.embedder.dim)]
         with ThreadPoolExecutor(max(1, Resources(workers=workers).loader_workers)) as pool:
             for chunk in _chunks(several):
@@ -347,7 +346,7 @@ class Trained:
 
     def _bytes(self, picture: Picture) -> NDArray[np.uint8]:
         """One image, resized and cropped, (h, w, channels)."""
-        pixels = PIXELS[self.embedder.preprocess]
+        pixels = pixels_named(self.embedder.preprocess)
         image = self._opened(picture)
         if image.mode != pixels.mode:
             image = image.convert(pixels.mode)
@@ -407,14 +406,14 @@ def load(
         proxies = tensors["proxies"]
         if run.dim not in (None, proxies.shape[-1]):  # before memory is taken for it
             raise KeyError("dim")
-        net = make_network(run, recorded.image_size, trained=True)
+        net = make_network(run, recorded.image_size, True, recorded.architecture)
         net.load_state_dict(part(tensors, "net."))
     except (RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
         raise TrainingFailed(
             f"the weights in {place} do not fit the backbone {recorded.run.backbone}: it is not "
             "the network that was trained"
         ) from error
-    look_up(net.preprocess, PIXELS, "kind of pixels")
+    pixels_named(net.preprocess)
     if net.image_size != recorded.image_size:
         raise WrongFolder(
             f"{place / RUN} is damaged: image_size is {recorded.image_size}, but the network takes "
@@ -432,8 +431,7 @@ def require_trust(backbone: str, source: object, trusted: bool) -> None:
     A file from somebody else is data: opening it must not run anything.
     """
     module, colon, function = backbone.partition(":")
-    # Names of timm's own networks are fine; it would also take addresses, such as hf-hub:...
-    if colon and not (module == "timm" and re.fullmatch(r"[\w.]+", function)) and not trusted:
+    if colon and not is_plain_name(backbone) and not trusted:
         raise ValueError(
             f"{source} names the backbone {backbone}, which would import the module {module} and "
             f"call {function}: if you trust that code, add --backbone {backbone} or --trust (in "

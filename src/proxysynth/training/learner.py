@@ -123,12 +123,14 @@ class Learner:
         """Switch to training mode; in warm-up epochs the backbone stays as it is."""
         self.net.train()
         warm = epoch >= self.run.warmup_epochs
-        for parameter in self.net.backbone.parameters():
-            parameter.requires_grad_(warm)
-            if not warm:
+        for name, parameter in self.net.backbone.named_parameters():
+            trained = warm and not name.startswith(self.run.freeze)
+            parameter.requires_grad_(trained)
+            if not trained:
                 parameter.grad = None
-        if not warm:
-            self.net.backbone.eval()
+        for name, module in self.net.backbone.named_modules():
+            if not warm or (name and f"{name}.".startswith(self.run.freeze)):
+                module.eval()
 
     def measure(self, query: Loader, gallery: Loader | None, ks: tuple[int, ...]) -> Tested:
         """Measure retrieval and, in classification, accuracy."""

@@ -162,10 +162,17 @@ AnyOptimizer = torch.optim.Optimizer | TwoOptimizers
 def make_optimizer(run: Run, net: Embedder, proxies: nn.Parameter) -> AnyOptimizer:
     """One group each for the backbone, the embedding layer and the proxies.
 
-    A group keeps its own learning rate as "base_lr", which the schedule multiplies.
+    With `layer_decay` below 1 there is a group for each layer of the backbone. A group keeps its
+    own learning rate as "base_lr", which the schedule multiplies.
     """
-    parts = {
-        "backbone": (list(net.backbone.parameters()), run.lr),
+    parts = {"backbone": (list(net.backbone.parameters()), run.lr)}
+    if run.layer_decay < 1:
+        layers = backbone_layers(net.backbone)
+        parts = {
+            f"backbone_{i}": (layer, run.lr * run.layer_decay ** (len(layers) - 1 - i))
+            for i, layer in enumerate(layers)
+        }
+    parts |= {
         "embedding": (list(net.embedding.parameters()), run.embedding_lr or run.lr),
         "proxies": ([proxies], run.proxy_lr),
     }
@@ -177,6 +184,34 @@ def make_optimizer(run: Run, net: Embedder, proxies: nn.Parameter) -> AnyOptimiz
         own = RowwiseAdam([groups.pop()], eps=run.eps, weight_decay=run.weight_decay)
         return TwoOptimizers(_optimizer(run, groups, proxies.device), own)
     return _optimizer(run, groups, proxies.device)
+
+
+def backbone_layers(backbone: nn.Module) -> list[list[nn.Parameter]]:
+    """The backbone's parameters by layer, from the input to the output.
+
+    Layers are the items of the longest list of modules (the blocks of a transformer, the stages
+    of a network that names them); what is defined before it is the first layer, what is defined
+    after it the last one.
+    """
+    stages = getattr(backbone, "stages", None)
+    if isinstance(stages, tuple) and stages:
+        starts = [f"{name}." for name in stages]
+    else:
+        lists = [
+            (len(module), name)
+            for name, module in backbone.named_modules()
+            if isinstance(module, nn.ModuleList | nn.Sequential)
+        ]
+        count, name = max(lists, key=lambda found: found[0], default=(0, ""))
+        starts = [f"{name}.{i}." if name else f"{i}." for i in range(count)]
+    before: list[nn.Parameter] = []
+    after: list[nn.Parameter] = []
+    inside: list[list[nn.Parameter]] = [[] for _ in starts]
+    for name, parameter in backbone.named_parameters():
+        held = [part for start, part in zip(starts, inside, strict=True) if name.startswith(start)]
+        part = held[0] if held else after if any(inside) else before
+        part.append(parameter)
+    return [part for part in (before, *inside, after) if part]
 
 
 def _optimizer(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from proxysynth.data import (
-    PIXELS,
     AsIs,
     CenterCrop,
     ImageCache,
@@ -22,6 +23,7 @@ from proxysynth.data import (
     Transform,
     check_splits,
     open_data,
+    pixels_named,
     stratified_subset,
     with_fold,
     with_validation,
@@ -32,7 +34,6 @@ from proxysynth.models.embedder import Embedder
 from proxysynth.training.callbacks import Progress
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
-from proxysynth.values import look_up
 
 SMALL = 64  # sides up to this may be too small for a backbone
 
@@ -66,7 +67,7 @@ def prepare(
     pin = resources.torch_device().type == "cuda"
 
     def loader(listing: Listing, transform: Transform) -> Loader:
-        pixels = look_up(net.preprocess, PIXELS, "kind of pixels")
+        pixels = pixels_named(net.preprocess)
         held = None if listing.root is None else cache
         return Loader(listing, transform, pixels, resources.loader_workers, held, pin)
 
@@ -136,12 +137,18 @@ def _fewer(listing: Listing, count: int) -> Listing:
     return listing if count >= len(listing) else listing.take(stratified_subset(listing, count))
 
 
-def make_network(run: Run, side: int | None, trained: bool = False) -> Embedder:
+def make_network(
+    run: Run,
+    side: int | None,
+    trained: bool = False,
+    architecture: Mapping[str, Any] | None = None,
+) -> Embedder:
     """The run's network with its first weights.
 
     Args:
         side: of pictures in memory, which keep their size unless the run says otherwise.
         trained: weights will be put into it, so that random ones do for now.
+        architecture: of a trained `hf:` network, as `run.json` holds it.
     """
     net = make_embedder(
         run.backbone,
@@ -155,7 +162,9 @@ def make_network(run: Run, side: int | None, trained: bool = False) -> Embedder:
         image_size=run.image_size or side,
         preprocess=run.pixels,
         frozen_batch_norm=run.freeze_batch_norm,
+        architecture=architecture,
     )
+    check_frozen(run, net)
     if not trained and net.image_size <= SMALL:
         _require_large_enough(net, run.backbone)
     return net
@@ -163,7 +172,7 @@ def make_network(run: Run, side: int | None, trained: bool = False) -> Embedder:
 
 def _require_large_enough(net: Embedder, backbone: str) -> None:
     """Run the network on an empty image: its layers may shrink a small one to nothing."""
-    pixels = look_up(net.preprocess, PIXELS, "kind of pixels")
+    pixels = pixels_named(net.preprocess)
     side, mode = net.image_size, net.training
     try:
         with torch.inference_mode():
@@ -177,8 +186,20 @@ def _require_large_enough(net: Embedder, backbone: str) -> None:
         net.train(mode)
 
 
+def check_frozen(run: Run, net: Embedder) -> None:
+    """Each prefix of `run.freeze` must begin the name of a parameter of the backbone."""
+    names = [name for name, _ in net.backbone.named_parameters()]
+    for prefix in run.freeze:
+        if not any(name.startswith(prefix) for name in names):
+            parts = sorted({".".join(name.split(".")[:2]) for name in names})
+            raise ValueError(
+                f"Run: freeze={prefix!r} begins no parameter of {run.backbone}: its parts are "
+                f"{', '.join(parts[:12])}{', ...' if len(parts) > 12 else ''}"
+            )
+
+
 def make_cache(run: Run, net: Embedder, resources: Resources) -> ImageCache | None:
-    side = resized_side(run, net.image_size) if run.cache_side is None else run.cache_side
+    side = resized_side(run, net) if run.cache_side is None else run.cache_side
     return ImageCache(side, disk=resources.cache_disk) if side else None
 
 
@@ -188,7 +209,7 @@ def training_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
     size = net.image_size
     if run.transforms == "pad_crop":
         return PadCrop(size, pad=size // 16, flip=run.flip)
-    first = resized_side(run, size) if run.transforms == "mlrc" else None
+    first = resized_side(run, net) if run.transforms == "mlrc" else None
     return RandomResizedCrop(size, run.crop_scale, flip=run.flip, resize=first)
 
 
@@ -197,19 +218,19 @@ def evaluation_transform(run: Run, net: Embedder, listing: Listing) -> Transform
     size, held = net.image_size, listing.pixels
     if held is not None and held.shape[1:3] == (size, size):
         return AsIs()
-    return CenterCrop(resized_side(run, size, held is not None), size)
+    return CenterCrop(resized_side(run, net, held is not None), size)
 
 
 def make_sampler(run: Run) -> Sampler:
     return MPerClass(run.m, run.seed) if run.sampler == "m_per_class" else Shuffled(run.seed)
 
 
-def resized_side(run: Run, size: int, in_memory: bool = False) -> int:
-    """What testing resizes to before it crops: 256 for photographs at 224, or at 227 in MLRC;
-    pictures that were made for the task are not cropped."""
+def resized_side(run: Run, net: Embedder, in_memory: bool = False) -> int:
+    """What testing resizes to before it crops: as the backbone says, 256 for photographs at 224;
+    256 at 227 in MLRC. Images that were made for the task are not cropped."""
     if in_memory or run.transforms == "pad_crop":
-        return size
-    return round(size * 256 / (227 if run.transforms == "mlrc" else 224))
+        return net.image_size
+    return round(net.image_size * (256 / 227 if run.transforms == "mlrc" else net.resize))
 
 
 def side_in_memory(splits: Splits) -> int | None:

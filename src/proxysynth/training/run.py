@@ -111,16 +111,20 @@ class Run:
         task: "retrieval" of unseen classes, or "classification" of the seen ones, which also
             reports accuracy.
 
-        backbone: a name in `models.BACKBONES`, "package.module:function" or "timm:name".
+        backbone: a name in `models.BACKBONES`, "timm:name", "hf:name_or_folder" (transformers), or
+            "package.module:function".
         width: factor on the number of channels, for backbones that support it.
         dim: dimension of the embeddings; None keeps the backbone's features.
-        pooling: "average", "max" or "both".
+        pooling: "average", "max" or "both"; of "timm:" and "hf:" backbones also "class", the class
+            token, and "own", the network's own pooling.
         pretrained: start from published weights; None leaves the choice to the backbone.
         weights: a file of weights to start from instead.
-        pixels: how pixels are normalized, a key of `data.PIXELS`; None uses the backbone's own.
+        pixels: how pixels are normalized, a key of `data.PIXELS` or "mean R G B std R G B"; None
+            uses the backbone's own.
         image_size: side of the input images in pixels; None uses the size of in-memory images,
             otherwise the backbone's.
         freeze_batch_norm: keep the statistics of batch norm fixed.
+        freeze: prefixes of the backbone's parameter names that are not trained.
 
         transforms: "conventional" crops a random area and tests on the center of the resized
             image; "mlrc" does the same after resizing; "pad_crop" crops a padded image.
@@ -141,6 +145,8 @@ class Run:
         optimizer: "adam", "adamw", "rmsprop" or "sgd".
         proxy_optimizer: "same" as the network's, or "rowwise", which stores one number per proxy.
         lr: learning rate of the backbone.
+        layer_decay: factor on the learning rate from each layer of the backbone to the one below
+            it; 1 trains all layers at `lr`.
         embedding_lr: learning rate of the embedding layer; None uses `lr`.
         proxy_lr: learning rate of the proxies.
         weight_decay: weight decay of the optimizer.
@@ -176,12 +182,13 @@ class Run:
     backbone: str = "conv4"
     width: float = 1.0
     dim: int | None = 128
-    pooling: Literal["average", "max", "both"] = "average"
+    pooling: Literal["average", "max", "both", "class", "own"] = "average"
     pretrained: bool | None = False
     weights: str | None = None
     pixels: str | None = None
     image_size: int | None = None
     freeze_batch_norm: bool = False
+    freeze: tuple[str, ...] = ()
 
     transforms: Literal["conventional", "mlrc", "pad_crop"] = "conventional"
     augment: bool = False
@@ -199,6 +206,7 @@ class Run:
     optimizer: Literal["adam", "adamw", "rmsprop", "sgd"] = "adam"
     proxy_optimizer: Literal["same", "rowwise"] = "same"
     lr: float = 1e-3
+    layer_decay: float = 1.0
     embedding_lr: float | None = None
     proxy_lr: float = 1e-2
     weight_decay: float = 0.0
@@ -235,6 +243,8 @@ class Run:
         _check_shards(self)
         check_positive(self, width=self.width, lr=self.lr, proxy_lr=self.proxy_lr, eps=self.eps)
         check_not_negative(self, weight_decay=self.weight_decay, flip=self.flip, decay=self.decay)
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError(f"Run: layer_decay must be in (0, 1], got {self.layer_decay!r}")
         if self.flip > 1:
             raise ValueError(f"Run: flip must be in [0, 1], got {self.flip!r}")
         if len(self.crop_scale) != 2 or not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:

@@ -56,6 +56,7 @@ class Recorded:
         classes: names of the seen classes, in the order of the proxies.
         image_size, short_side: an image's short side is resized to `short_side`, then the central
             square of `image_size` is cropped.
+        architecture: of an `hf:` backbone, so that it can be built without its folder; else None.
     """
 
     run: Run
@@ -64,6 +65,7 @@ class Recorded:
     classes: tuple[str, ...]
     image_size: int
     short_side: int
+    architecture: dict[str, Any] | None = None
 
 
 def read_run(folder: str | os.PathLike[str]) -> Recorded:
@@ -93,6 +95,7 @@ def find_run(folder: Path) -> Recorded | None:
     try:
         run = decode(fields["run"], KINDS)
         rest = {name: fields[name] for name in ("identity", "data", "image_size", "short_side")}
+        rest["architecture"] = fields.get("architecture")
         recorded = Recorded(run=run, classes=tuple(fields["classes"]), **rest)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise WrongFolder(f"{path} is not a run of this version: {error}") from error
@@ -101,6 +104,7 @@ def find_run(folder: Path) -> Recorded | None:
         not all(isinstance(name, str) for name in (recorded.identity, *recorded.classes))
         or not all(type(size) is int and 0 < size <= MOST_PIXELS for size in sizes)
         or not isinstance(recorded.data, dict)
+        or not isinstance(recorded.architecture, dict | None)
     ):
         raise WrongFolder(f"{path} is damaged: its identity, classes, sizes or data are invalid")
     return recorded
@@ -117,6 +121,8 @@ def write_run(folder: Path, recorded: Recorded) -> None:
         "provenance": provenance(),
         "classes": list(recorded.classes),
     }
+    if recorded.architecture is not None:
+        fields["architecture"] = recorded.architecture
     write_sealed(folder / RUN, fields)
 
 
@@ -125,8 +131,9 @@ def record_run(folder: Path, recorded: Recorded | None, run: Run, ready: Prepare
     data = describe(ready.splits)
     if recorded is None:
         size, train = ready.net.image_size, ready.splits.train
-        side = resized_side(run, size, in_memory=train.root is None)
-        recorded = Recorded(run, run.identity, data, train.classes, size, side)
+        side = resized_side(run, ready.net, in_memory=train.root is None)
+        architecture = getattr(ready.net.backbone, "architecture", None)
+        recorded = Recorded(run, run.identity, data, train.classes, size, side, architecture)
         write_run(folder, recorded)
     elif recorded.data["fingerprint"] != data["fingerprint"]:
         raise WrongFolder(

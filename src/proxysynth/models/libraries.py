@@ -1,0 +1,327 @@
+"""Backbones of other libraries: `timm:NAME`, and `hf:NAME_OR_FOLDER` for transformers.
+
+Image size, mean and standard deviation, and how far an image is resized before its center is
+cropped, come from the model's own configuration. Resizing is bilinear with antialiasing for all
+backbones. A name is data: neither library is ever asked to run code that comes with a model.
+
+Both kinds of network know more poolings than feature maps do:
+
+    own              the network's own: its trained pooler or head, or its class token
+    class            the class token
+    average, max, both    over the patch tokens or the pixels of the feature maps
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+LIBRARIES = ("timm", "hf")
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+# Keys of a configuration that could name code to be fetched.
+NOT_DATA = ("auto_map", "attn_implementation", "quantization_config", "custom_pipelines")
+
+
+def is_library(backbone: object) -> bool:
+    """Whether the name is one of timm's or transformers' networks."""
+    return isinstance(backbone, str) and backbone.partition(":")[0] in LIBRARIES
+
+
+def is_plain_name(backbone: str) -> bool:
+    """Whether a name from somebody else's file is safe to look up: it names no code or address."""
+    library, _, name = backbone.partition(":")
+    return library == "hf" or (library == "timm" and re.fullmatch(r"[\w.]+", name) is not None)
+
+
+def make_library_backbone(
+    backbone: str,
+    pretrained: bool | None,
+    pooling: str,
+    image_size: int | None,
+    architecture: Mapping[str, Any] | None,
+) -> nn.Module:
+    """The network, with attributes `preprocess`, `image_size`, `resize` and `architecture`.
+
+    Args:
+        backbone: "timm:name" or "hf:name_or_folder".
+        pretrained: None and True load the published weights.
+        pooling: one of the module's docstring.
+        image_size: side of the images; None: the network's own.
+        architecture: what an earlier call left in the attribute of that name. A network of
+            transformers is built from it, without its folder and without the network.
+    """
+    library, _, name = backbone.partition(":")
+    if library == "timm":
+        return _timm(name, pretrained is not False, pooling, image_size)
+    if architecture is not None:
+        return _from_architecture(name, architecture, pooling)
+    return _transformers(name, pretrained is not False, pooling)
+
+
+# Tokens
+
+
+class TokenPooling(nn.Module):
+    """A network whose output is tokens (n, t, d), pooled to vectors (n, d).
+
+    Args:
+        model: the network, called by `tokens`.
+        tokens: from the model and images to tokens; the class token, if any, comes first.
+        prefix: from the number of tokens and the images' side to how many are not patches.
+        pooling: "class", "average", "max" or "both".
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokens: Callable[[nn.Module, Tensor], Tensor],
+        prefix: Callable[[int, int], int],
+        pooling: str,
+        name: str,
+    ) -> None:
+        super().__init__()
+        self.model, self.tokens, self.prefix = model, tokens, prefix
+        self.pooling, self.name = pooling, name
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Vectors (n, d); feature maps (n, d, h, w) are returned as they are."""
+        tokens = self.tokens(self.model, images)
+        if tokens.ndim != 3:
+            return tokens
+        first = self.prefix(tokens.shape[1], images.shape[-1])
+        if self.pooling == "class":
+            if first == 0:
+                raise ValueError(f"{self.name} has no class token: use pooling=average or own")
+            return tokens[:, 0]
+        patches = tokens[:, first:]
+        if self.pooling == "average":
+            return patches.mean(dim=1)
+        largest = patches.amax(dim=1)
+        return largest if self.pooling == "max" else largest + patches.mean(dim=1)
+
+
+# timm
+
+
+def _timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> nn.Module:
+    timm = _import_library("timm", f"timm:{name}", "timm")
+    options: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
+    if pooling != "own":
+        options["global_pool"] = ""  # feature maps or tokens, which are pooled here
+    try:
+        network: nn.Module = timm.create_model(name, **options)
+        if image_size is not None and "img_size" in inspect.signature(type(network)).parameters:
+            # Position embeddings are made for one size, and resampled for another.
+            network = timm.create_model(name, **options, img_size=image_size)
+    except Exception as error:  # an unknown name, no connection, a missing file: timm's own classes
+        raise ValueError(f"timm could not make {name!r}: {first_line(error)}") from error
+    cfg = {**getattr(network, "default_cfg", {}), **getattr(network, "pretrained_cfg", {})}
+    made: Any = network
+    if pooling != "own":
+        prefix = int(getattr(network, "num_prefix_tokens", 0))
+        made = TokenPooling(network, _call, lambda *_: prefix, pooling, f"timm:{name}")
+    made.preprocess = pixel_convention(cfg.get("mean"), cfg.get("std"))
+    made.image_size = image_size or int(cfg.get("input_size", (3, 224, 224))[-1])
+    made.resize = 1 / float(cfg.get("crop_pct") or 224 / 256)
+    return made
+
+
+def _call(model: nn.Module, images: Tensor) -> Tensor:
+    return model(images)
+
+
+# transformers
+
+
+class TransformersBackbone(nn.Module):
+    """The pooled output of a vision model of transformers, its "own" pooling."""
+
+    def __init__(self, model: nn.Module, output: Callable[[nn.Module, Tensor], Any]) -> None:
+        super().__init__()
+        self.model, self.output = model, output
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.output(self.model, images).pooler_output.flatten(1)
+
+
+def _transformers(name: str, pretrained: bool, pooling: str) -> nn.Module:
+    library = _import_library("transformers", f"hf:{name}", "transformers")
+    place = os.path.expanduser(name)
+    source = place if os.path.isdir(place) else name
+    try:
+        with _quiet(library):
+            config = library.AutoConfig.from_pretrained(source, trust_remote_code=False)
+            config = getattr(config, "vision_config", config)  # of CLIP and SigLIP: the image tower
+            _fit_pooling(config, pooling)
+            if pretrained:
+                model, loaded = library.AutoModel.from_pretrained(
+                    source, config=config, trust_remote_code=False, output_loading_info=True
+                )
+            else:
+                model, loaded = library.AutoModel.from_config(config), {}
+            processor = _processor(library, source)
+    except Exception as error:  # no such name, no connection, a damaged file: many classes
+        raise ValueError(
+            f"transformers could not make {name!r}: {first_line(error)}; give the name of a "
+            "vision model on the hub, or a folder that save_pretrained wrote"
+        ) from error
+    missing = [key for key in loaded.get("missing_keys", ()) if "pooler" not in key]
+    if missing:
+        raise ValueError(
+            f"the weights of {name} lack {missing[0]} and {len(missing) - 1} more: it is not a "
+            "vision model, or its files are damaged"
+        )
+    architecture = {
+        "config": _plain(config.to_dict()),
+        "processor": {key: processor[key] for key in PROCESSOR if key in processor},
+    }
+    return _wrapped(name, model.float(), architecture, pooling)
+
+
+PROCESSOR = ("image_mean", "image_std", "size", "crop_size", "do_center_crop")
+
+
+def _from_architecture(name: str, architecture: Mapping[str, Any], pooling: str) -> nn.Module:
+    """The network with random weights, from what `run.json` holds; nothing else is read."""
+    library = _import_library("transformers", f"hf:{name}", "transformers")
+    try:
+        fields = _plain(architecture["config"])
+        with _quiet(library):
+            config = library.AutoConfig.for_model(fields.pop("model_type"), **fields)
+            model = library.AutoModel.from_config(config)
+    except Exception as error:
+        raise ValueError(
+            f"the recorded architecture of {name} cannot be built: {first_line(error)}"
+        ) from error
+    return _wrapped(name, model.float(), dict(architecture), pooling)
+
+
+def _wrapped(name: str, model: Any, architecture: dict[str, Any], pooling: str) -> nn.Module:
+    config = model.config
+    patch, side = getattr(config, "patch_size", None), _side(getattr(config, "image_size", 224))
+    takes = inspect.signature(type(model).forward).parameters
+
+    def output(model: nn.Module, images: Tensor) -> Any:
+        options = {}
+        if "interpolate_pos_encoding" in takes and images.shape[-1] != side:
+            options["interpolate_pos_encoding"] = True
+        return model(pixel_values=images, **options)
+
+    def tokens(model: nn.Module, images: Tensor) -> Tensor:
+        hidden: Tensor = output(model, images).last_hidden_state
+        # CLIP normalizes only the token that it pools.
+        norm = getattr(getattr(model, "vision_model", model), "post_layernorm", None)
+        return norm(hidden) if config.model_type == "clip_vision_model" and norm else hidden
+
+    def prefix(count: int, side: int) -> int:
+        return count - (side // _side(patch)) ** 2 if patch else 0
+
+    # A dense layer with tanh that was made for another task: the class token itself is better.
+    if hasattr(getattr(model, "pooler", None), "dense"):
+        model.pooler = None
+        pooling = "class" if pooling == "own" else pooling
+    if pooling == "own":
+        network: Any = TransformersBackbone(model, output)
+    else:
+        network = TokenPooling(model, tokens, prefix, pooling, f"hf:{name}")
+    processor = architecture["processor"]
+    network.preprocess = pixel_convention(processor.get("image_mean"), processor.get("image_std"))
+    network.image_size = _side(processor.get("crop_size") or processor.get("size") or side)
+    resized = _side(processor.get("size") or side)
+    cropped = processor.get("do_center_crop", "crop_size" in processor)
+    network.resize = max(1.0, resized / network.image_size) if cropped else 1.0
+    network.architecture = architecture
+    return network
+
+
+def _fit_pooling(config: Any, pooling: str) -> None:
+    """Leave out a pooling head that is not used: its weights would be saved and never trained."""
+    if pooling != "own" and hasattr(config, "vision_use_head"):  # SigLIP
+        config.vision_use_head = False
+
+
+def _processor(library: Any, source: str) -> dict[str, Any]:
+    """The preprocessing that is published with a model; empty if there is none."""
+    for file in ("preprocessor_config.json", "processor_config.json"):
+        path = os.path.join(source, file)
+        if not os.path.isdir(source):
+            path = library.utils.cached_file(
+                source, file, _raise_exceptions_for_missing_entries=False
+            )
+        if path and os.path.isfile(path):
+            fields = json.loads(Path(path).read_text(encoding="utf-8"))
+            return dict(fields.get("image_processor", fields))
+    return {}
+
+
+def _plain(fields: Any) -> Any:
+    """A configuration without private keys and without those that could name code."""
+    if isinstance(fields, Mapping):
+        return {
+            str(key): _plain(value)
+            for key, value in fields.items()
+            if not str(key).startswith("_") and key not in NOT_DATA
+        }
+    if isinstance(fields, (list, tuple)):
+        return [_plain(item) for item in fields]
+    return fields if fields is None or isinstance(fields, (bool, int, float, str)) else str(fields)
+
+
+def _side(size: Any) -> int:
+    """224 from 224, (224, 224), {"height": 224, "width": 224} or {"shortest_edge": 224}."""
+    if isinstance(size, Mapping):
+        size = size.get("shortest_edge") or size.get("height") or next(iter(size.values()))
+    elif isinstance(size, (list, tuple)):
+        size = size[-1]
+    return int(size)
+
+
+@contextlib.contextmanager
+def _quiet(library: Any) -> Iterator[None]:
+    """Without transformers' report of the text tower's weights and without its progress bar."""
+    logging = library.utils.logging
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
+
+
+# Both
+
+
+def pixel_convention(mean: Any, std: Any) -> str:
+    """The name of the pixel convention with that mean and standard deviation, in [0, 1]."""
+    mean, std = tuple(mean or IMAGENET["mean"]), tuple(std or IMAGENET["std"])
+    if (mean, std) == (IMAGENET["mean"], IMAGENET["std"]):
+        return "imagenet"
+    return f"mean {' '.join(map(repr, mean))} std {' '.join(map(repr, std))}"
+
+
+def _import_library(module: str, backbone: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # both import torchvision, which can fail in many ways
+        raise ValueError(
+            f"{backbone} needs the package {package}, which cannot be imported here "
+            f"({first_line(error)}): pip install {package}, with a torchvision of the same build "
+            "as torch if there is one, or use another backbone"
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
