@@ -25,6 +25,7 @@ BENCHES = {
     "training": "pictures per second of training against a plain loop",
     "scale": "a training step from a thousand classes to a million, on one to four processes",
     "serve": "requests per second of the search service, eight clients",
+    "growth": "exact search up to a million items, and LanceDB",
 }
 
 

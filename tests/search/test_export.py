@@ -190,22 +190,3 @@ def test_every_backbone(backbone, to, tmp_path):
     recorded = Recorded(run, run.identity, {}, (), 64, 73)
     model = Trained(tmp_path, recorded, net, torch.empty(0, 32), 1)
     assert export(model, to, tmp_path / "model").difference < 1e-5
-
-
-def test_indexes(index_file, tmp_path):
-    index = ps.Index.open(index_file)
-    x = index.vectors().numpy()
-    assert ps.export(index, "npy", tmp_path / "x.npy").about["shape"] == list(x.shape)
-    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), x)
-    parquet = pytest.importorskip("pyarrow.parquet")
-    ps.export(index, "parquet", tmp_path / "x.parquet")
-    table = parquet.read_table(tmp_path / "x.parquet").to_pydict()
-    assert table["path"] == list(index.paths)
-    assert table["label"] == index.labels[:]
-    np.testing.assert_array_equal(np.array(table["embedding"], dtype=np.float32), x)
-    faiss = pytest.importorskip("faiss")
-    ps.export(index, "faiss", tmp_path / "x.faiss")
-    _, found = faiss.read_index(str(tmp_path / "x.faiss")).search(x, 1)
-    assert found[:, 0].tolist() == list(range(len(x)))
-    with pytest.raises(ValueError, match="parquet or npy or faiss, got 'onnx'"):
-        ps.export(index, "onnx", tmp_path / "x")

@@ -370,7 +370,7 @@ def _bench(commands: Any) -> None:
         nargs="*",
         default=["all"],
         metavar="NAME",
-        help="step, memory, neighbours, loader, training, scale, serve or all (default: all)",
+        help="step, memory, neighbours, loader, training, scale, serve, growth or all (default: all)",
     )
     bench.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
     bench.add_argument(

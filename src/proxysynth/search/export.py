@@ -1,7 +1,8 @@
 """Models and indexes for other programs.
 
 A model becomes an ONNX file or a `torch.export` program whose metadata says how to prepare images;
-an index becomes a Parquet table, a NumPy array or a FAISS index.
+an index becomes a Parquet table, a NumPy array with JSON lines, or a FAISS index, in which the id of
+an item is its number in the index.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch import Tensor
 from proxysynth.data import pixels_named
 from proxysynth.data.transforms import MAX_ASPECT
 from proxysynth.errors import cannot_write
-from proxysynth.files import UNFINISHED, CannotWrite, sync_folder
+from proxysynth.files import UNFINISHED, CannotWrite, sync_folder, write_bytes
 from proxysynth.search.index import Index
 from proxysynth.training.inference import Trained
 
@@ -77,6 +78,10 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
         if isinstance(source, Index):
             about, difference = {"items": len(source), "dim": source.dim}, 0.0
             about |= _INDEX[to](source, unfinished)
+            if to == "npy":
+                items = out.with_name(f"{out.name}.jsonl")
+                write_bytes(items, "".join(_lines(source)).encode())
+                about["items_file"] = str(items)
         else:
             about, difference = _export_model(source, to, unfinished)
         with open(unfinished, "rb+") as handle:
@@ -245,17 +250,17 @@ def open_torch(path: Path) -> Embed:
 
 
 def write_parquet(index: Index, path: Path) -> dict[str, Any]:
-    """A table with the columns path, label and embedding (a list of float32)."""
+    """A table with the columns id, path, label and vector (a list of d float32)."""
     arrow = _needed("pyarrow", "exporting to Parquet", "export", "--to npy")
     parquet = _needed("pyarrow.parquet", "exporting to Parquet", "export", "--to npy")
     vector = arrow.list_(arrow.float32(), index.dim)
-    schema = arrow.schema(
-        [("path", arrow.string()), ("label", arrow.string()), ("embedding", vector)]
-    )
+    kinds = {"id": arrow.int64(), "path": arrow.string(), "label": arrow.string()}
+    schema = arrow.schema(kinds | {"vector": vector})
     with parquet.ParquetWriter(path, schema) as writer:
         for at in range(0, len(index), BLOCK):
             rows = index.vectors(at, at + BLOCK).numpy()
             columns = [
+                arrow.array(np.arange(at, at + len(rows))),
                 arrow.array([_utf8(text) for text in index.paths[at : at + BLOCK]]),
                 arrow.array([_utf8(text) for text in index.labels[at : at + BLOCK]], "string"),
                 arrow.FixedSizeListArray.from_arrays(arrow.array(rows.reshape(-1)), index.dim),
@@ -265,7 +270,7 @@ def write_parquet(index: Index, path: Path) -> dict[str, Any]:
 
 
 def write_npy(index: Index, path: Path) -> dict[str, Any]:
-    """The embeddings (n, d) float32, in the order of `Index.paths`."""
+    """The embeddings (n, d) float32 in the order of the ids."""
     with open(path, "wb") as file:
         header = {"descr": "<f4", "fortran_order": False, "shape": (len(index), index.dim)}
         np.lib.format.write_array_header_1_0(file, header)
@@ -275,8 +280,14 @@ def write_npy(index: Index, path: Path) -> dict[str, Any]:
     return {"shape": [len(index), index.dim]}
 
 
+def _lines(index: Index) -> Iterator[str]:
+    """A JSON object with id, path and label for each item."""
+    for i, (path, label) in enumerate(zip(index.paths, index.labels, strict=True)):
+        yield json.dumps({"id": i, "path": _utf8(path), "label": _utf8(label)}) + "\n"
+
+
 def write_faiss(index: Index, path: Path) -> dict[str, Any]:
-    """An exact FAISS index by inner product, which is the cosine; ids are item numbers."""
+    """An exact FAISS index by inner product, which is the cosine of unit vectors."""
     faiss = _needed("faiss", "exporting to FAISS", "faiss", "--to npy")
     made = faiss.IndexFlatIP(index.dim)
     for at in range(0, len(index), BLOCK):
