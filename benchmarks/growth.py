@@ -104,17 +104,20 @@ def prepare(folder: Path, size: Size) -> None:
 def _build_lancedb(folder: Path, n: int) -> None:
     import lancedb
     import pyarrow.parquet as parquet
+    from lancedb.index import IvfPq
 
     source = parquet.ParquetFile(folder / "items.parquet")
     table = lancedb.connect(folder / "lance").create_table("items", schema=source.schema_arrow)
     for batch in source.iter_batches(batch_size=50_000):
         table.add(batch)
+    dim = source.schema_arrow.field("vector").type.list_size
     table.create_index(
-        metric="cosine",
-        vector_column_name="vector",
-        index_type="IVF_PQ",
-        num_partitions=max(1, round(n**0.5)),
-        num_sub_vectors=max(1, source.schema_arrow.field("vector").type.list_size // 8),
+        "vector",
+        config=IvfPq(
+            distance_type="cosine",
+            num_partitions=max(1, round(n**0.5)),
+            num_sub_vectors=max(1, dim // 8),
+        ),
     )
 
 

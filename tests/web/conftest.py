@@ -6,6 +6,7 @@ import shutil
 import socket
 import threading
 import time
+import warnings
 
 import pytest
 
@@ -63,3 +64,31 @@ def address(shop):
     server.should_exit = True
     thread.join(10)
     assert isinstance(bound, socket.socket)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, or a skip that says why there is none."""
+    why = ""
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        why = "the package playwright is not installed: pip install playwright"
+    names = ("chromium", "chromium-browser", "google-chrome")
+    place = next((found for found in map(shutil.which, names) if found), None)
+    if not why and place is None:
+        why = "there is no Chromium: install the package chromium of your system"
+    if why:
+        warnings.warn(f"browser tests are skipped: {why}", stacklevel=1)
+        pytest.skip(why)
+    with sync_playwright() as playwright:
+        try:
+            made = playwright.chromium.launch(
+                executable_path=place, args=["--no-sandbox", "--disable-gpu"]
+            )
+        except Error as error:
+            why = f"Chromium does not start: {str(error).splitlines()[0]}"
+            warnings.warn(f"browser tests are skipped: {why}", stacklevel=1)
+            pytest.skip(why)
+        yield made
+        made.close()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import re
-import shutil
-import warnings
 from importlib.resources import files
 
 import pytest
@@ -15,34 +13,6 @@ from web.shop import CLASSES, EACH
 
 PHONE = {"viewport": {"width": 393, "height": 727}, "has_touch": True, "is_mobile": True,
          "device_scale_factor": 2}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Chromium, or a skip that says why there is none."""
-    why = ""
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ImportError:
-        why = "the package playwright is not installed: pip install playwright"
-    names = ("chromium", "chromium-browser", "google-chrome")
-    place = next((found for found in map(shutil.which, names) if found), None)
-    if not why and place is None:
-        why = "there is no Chromium: install the package chromium of your system"
-    if why:
-        warnings.warn(f"browser tests are skipped: {why}", stacklevel=1)
-        pytest.skip(why)
-    with sync_playwright() as playwright:
-        try:
-            made = playwright.chromium.launch(
-                executable_path=place, args=["--no-sandbox", "--disable-gpu"]
-            )
-        except Error as error:
-            why = f"Chromium does not start: {str(error).splitlines()[0]}"
-            warnings.warn(f"browser tests are skipped: {why}", stacklevel=1)
-            pytest.skip(why)
-        yield made
-        made.close()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -118,18 +119,67 @@ def test_a_connection_that_brings_no_request_is_closed(shop, monkeypatch) -> Non
     thread.join(20)
 
 
-def test_the_command_serves_until_it_is_interrupted(shop) -> None:
-    command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0"]
-    served = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+def test_the_command_reloads_when_asked_and_serves_until_it_is_interrupted(shop, tmp_path) -> None:
+    pictures = shutil.copytree(shop / "pictures", tmp_path / "pictures")
+    next(pictures.rglob("*.png")).unlink()
+    command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0",
+               "--folder", str(pictures), "--access-log", "-"]  # fmt: skip
+    pipe = subprocess.PIPE
+    served = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=dict(os.environ))
     try:
-        line = served.stderr.readline()
+        warning, line = served.stderr.readline(), served.stderr.readline()
+        assert "1 of 48 pictures are missing" in warning
+        assert "--folder" in warning
         assert "48 pictures at http://127.0.0.1:" in line
         address = line.split(" at ")[1].split()[0]
         with urllib.request.urlopen(f"{address}/api/health", timeout=30) as answer:
             assert answer.status == 200
+        logged = json.loads(served.stdout.readline())
+        assert (logged["path"], logged["status"]) == ("/api/health", 200)
+        served.send_signal(signal.SIGHUP)
+        assert "loaded again" in served.stderr.readline()
+        with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
+            assert b"proxysynth_index_loads 2.0" in answer.read()
         served.send_signal(signal.SIGINT)
         _, err = served.communicate(timeout=30)
     finally:
         served.kill()
     assert "Traceback" not in err
     assert served.returncode == 0
+
+
+def test_a_stop_lets_requests_finish(shop) -> None:
+    """SIGTERM, as systemd and Docker send it, while an upload is on its way."""
+    command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0"]
+    served = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    try:
+        port = int(served.stderr.readline().split(" at http://127.0.0.1:")[1].split()[0])
+        body = json.dumps({"vector": [1.0] * 16, "k": 3}).encode()
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=30).close()
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            head = "POST /api/search/vector HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+            head += f"{len(body)}\r\nContent-Type: application/json\r\n\r\n"
+            client.sendall(head.encode() + body[:10])
+            time.sleep(0.3)
+            served.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            client.sendall(body[10:])
+            assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        served.communicate(timeout=30)
+    finally:
+        served.kill()
+
+
+def test_json_and_the_access_log_do_not_share_standard_output(capsys, shop) -> None:
+    code, err = ended(capsys, "serve", str(shop / "shop.index"), "--access-log", "-", "--json")
+    assert code == 2
+    assert "--access-log" in err
+
+
+@pytest.mark.parametrize("prefix", ["shop", "/a b", "/a//b", "/<x>"])
+def test_a_prefix_that_is_none(capsys, shop, prefix) -> None:
+    argv = ("serve", str(shop / "shop.index"), "--port", "0", "--root-path", prefix)
+    with pytest.raises(SystemExit) as end:
+        main(argv)
+    assert end.value.code == 2
+    assert "root_path" in capsys.readouterr().err

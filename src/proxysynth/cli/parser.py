@@ -311,6 +311,11 @@ def _serve(commands: Any) -> None:
         metavar="NAME",
         help="also answer to this host name (default: localhost and IP addresses); repeatable",
     )
+    serve.add_argument(
+        "--access-log",
+        metavar="FILE",
+        help="write a JSON line for each request, - for standard output (default: none)",
+    )
     _add_moved(serve)
     _add_trust(serve)
     _add_resources(serve)
@@ -370,7 +375,7 @@ def _bench(commands: Any) -> None:
         nargs="*",
         default=["all"],
         metavar="NAME",
-        help="step, memory, neighbours, loader, training, scale, serve, growth or all (default: all)",
+        help="step, memory, neighbours, loader, training, scale, serve, growth, or all (default)",
     )
     bench.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
     bench.add_argument(

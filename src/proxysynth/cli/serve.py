@@ -13,7 +13,7 @@ import torch
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.formatting import printable
 
-NEEDED = ("fastapi", "uvicorn", "python_multipart")
+NEEDED = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
 
 
 def run_serve(args: argparse.Namespace) -> dict[str, Any]:
@@ -29,6 +29,8 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
 
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port must be 0 (any free port) to 65535, got {args.port}")
+    if args.json and args.access_log == "-":
+        raise UsageError("--json and --access-log - both write to standard output: give a file")
     machine = resources(args)
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
@@ -50,7 +52,7 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
     if not is_loopback(args.host):
         _warn("anyone who can reach this machine can search and see these images")
     print(f"{len(index):,} pictures at {address} (stop with Ctrl-C)", file=sys.stderr, flush=True)
-    with contextlib.suppress(KeyboardInterrupt):  # the usual way to stop it
+    with contextlib.suppress(KeyboardInterrupt), usage_errors():  # the usual way to stop it
         serve(
             index,
             bound,
@@ -58,6 +60,7 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
             run=args.run,
             allow_hosts=args.allow_host,
             root_path=args.root_path,
+            access_log=args.access_log,
         )
     return {"index": str(args.index), "pictures": len(index), "address": address}
 

@@ -1,8 +1,8 @@
 """Models and indexes for other programs.
 
 A model becomes an ONNX file or a `torch.export` program whose metadata says how to prepare images;
-an index becomes a Parquet table, a NumPy array with JSON lines, or a FAISS index, in which the id of
-an item is its number in the index.
+an index becomes a Parquet table, a NumPy array with JSON lines, or a FAISS index. The ids in these
+are the item numbers of the index.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
     unfinished = out.with_name(f"{UNFINISHED}{out.name}")
     try:
         if isinstance(source, Index):
-            about, difference = {"items": len(source), "dim": source.dim}, 0.0
+            difference = 0.0
+            about: dict[str, Any] = {"items": len(source), "dim": source.dim}
             about |= _INDEX[to](source, unfinished)
             if to == "npy":
                 items = out.with_name(f"{out.name}.jsonl")

@@ -321,10 +321,11 @@ class Index:
         """What does not match its checksum; None where the file has no checksums."""
         return find_damage(self._opened, embeddings)
 
-    def reload(self) -> Index:
-        """The index that has replaced this one in the file; itself if none has."""
+    def reload(self, force: bool = False) -> Index:
+        """The index that has replaced this one in the file; itself if none has, unless forced."""
         found = os.stat(self.file)
-        if (found.st_ino, found.st_mtime_ns, found.st_size) == self._opened.stamp:
+        stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if stamp == self._opened.stamp and not force:
             return self
         return self.in_memory(self._memory)
 

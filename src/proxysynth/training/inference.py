@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from proxysynth.data import CenterCrop, Loader, Splits, in_order, pixels_named
+from proxysynth.data import CenterCrop, Loader, Splits, default_workers, in_order, pixels_named
 from proxysynth.data.images import open_shrunk
 from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.errors import TrainingFailed, WrongFolder
@@ -336,7 +336,8 @@ class Trained:
         several = cast(Iterable[Picture], [pictures] if alone else pictures)
         device, pixels = self.proxies.device, pixels_named(self.embedder.preprocess)
         made = [torch.empty(0, self.embedder.dim)]
-        with ThreadPoolExecutor(max(1, Resources(workers=workers).loader_workers)) as pool:
+        threads = default_workers() if workers is None else max(1, workers)
+        with ThreadPoolExecutor(threads) as pool:
             for chunk in _chunks(several):
                 images = torch.from_numpy(np.stack(list(pool.map(self._bytes, chunk)))).to(device)
                 with torch.inference_mode():

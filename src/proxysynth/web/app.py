@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -18,6 +19,7 @@ from proxysynth.search.index import Index
 
 from .api import api
 from .guard import REPORT_POLICY, Guard, Limits, Refused, error_response
+from .monitor import Monitor
 from .schemas import errors
 from .service import Service
 
@@ -40,6 +42,7 @@ def create_app(
     run: str | os.PathLike[str] | None = None,
     allow_hosts: Iterable[str] = (),
     root_path: str = "",
+    access_log: str | None = None,
 ) -> Guard:
     """The search service over an index.
 
@@ -49,8 +52,13 @@ def create_app(
         run: the folder of the run that made the index, if it was moved.
         allow_hosts: further host names by which the service may be addressed.
         root_path: the prefix under which a reverse proxy serves it, such as "/shop".
+        access_log: a file for one JSON line per request, or "-" for standard output.
     """
+    prefix = root_path.rstrip("/")
+    if prefix and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", prefix):
+        raise ValueError(f"root_path must be a path such as /shop, got {root_path!r}")
     service = Service(index, limits, run)
+    monitor = Monitor(service, access_log)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -65,15 +73,14 @@ def create_app(
         docs_url=None,  # FastAPI's pages load scripts from another host; there is /openapi.json
         redoc_url=None,
         redirect_slashes=False,
-        root_path=root_path.rstrip("/"),
     )
     app.include_router(api(service))
-    _add_pages(app, service)
+    _add_pages(app, service, monitor)
     _explain_errors(app)
-    return Guard(app, service.limits, local, allow_hosts, root_path.rstrip("/"))
+    return Guard(app, service.limits, local, allow_hosts, prefix, monitor)
 
 
-def _add_pages(app: FastAPI, service: Service) -> None:
+def _add_pages(app: FastAPI, service: Service, monitor: Monitor) -> None:
     """Everything that is not JSON."""
     package = files(__package__).joinpath("page")
     contents = {name: package.joinpath(name).read_bytes() for name in PAGE}
@@ -91,6 +98,10 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         if name not in PAGE:
             raise Refused(404, f"the page has no part {name}")
         return part_response(name)
+
+    @app.get("/metrics", include_in_schema=False)
+    async def metrics() -> Response:
+        return Response(monitor.text(), media_type="text/plain; version=0.0.4")
 
     @app.get("/report", response_class=Response, responses=errors(404, 421))
     async def report() -> Response:

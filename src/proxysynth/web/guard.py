@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+
+if TYPE_CHECKING:
+    from .monitor import Monitor
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -103,6 +107,7 @@ class Guard:
         local: whether the service is bound to loopback: see `check_host`.
         allow_hosts: further names by which the service may be addressed.
         root_path: the prefix of a reverse proxy.
+        monitor: records every request.
     """
 
     def __init__(
@@ -112,8 +117,10 @@ class Guard:
         local: bool,
         allow_hosts: Iterable[str] = (),
         root_path: str = "",
+        monitor: Monitor | None = None,
     ) -> None:
         self.app = app
+        self.monitor = monitor
         self.limits = limits
         self.local = local
         self.allow_hosts = frozenset(name.lower().rstrip(".") for name in allow_hosts)
@@ -124,22 +131,31 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
-        started = False
+        begun, method, status, sent = time.perf_counter(), scope["method"], 0, 0
+        scope = {**scope, "root_path": self.root_path}
+        if method == "HEAD":
+            scope["method"] = "GET"  # the server drops the body
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal started
+            nonlocal status, sent
             if message["type"] == "http.response.start":
-                started = True
-                sent = MutableHeaders(scope=message)
+                status = message["status"]
+                response_headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    sent.setdefault(name, value)
+                    response_headers.setdefault(name, value)
+            elif message["type"] == "http.response.body":
+                sent += len(message.get("body", b""))
             await send(message)
 
+        headers = Headers(scope=scope)
         try:
-            headers = Headers(scope=scope)
             check_host(headers.get("host", ""), self.local, self.allow_hosts)
-            if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+            if method not in ("GET", "HEAD", "OPTIONS"):
                 check_origin(headers)
+            if self.root_path and scope["path"] == self.root_path:  # URLs in the page are relative
+                slash = RedirectResponse(f"{self.root_path}/", 308)
+                await slash(scope, receive, send_with_headers)
+                return
             upload = scope["path"].removeprefix(self.root_path) == UPLOADS
             most = self.limits.upload_bytes if upload else self.limits.body_bytes
             announced = headers.get("content-length", "")
@@ -147,10 +163,15 @@ class Guard:
                 check_bytes(int(announced), most)
             await self.app(scope, self._counted(receive, most), send_with_headers)
         except Refused as refused:
-            if started:  # a part of the response is out already
+            if status:  # a part of the response is out already
                 raise
             response = error_response(refused.status, refused.sentence)
             await response(scope, receive, send_with_headers)
+        finally:
+            if self.monitor is not None:
+                seconds = time.perf_counter() - begun
+                forwarded_for = headers.get("x-forwarded-for")
+                self.monitor.record(scope, method, status or 500, sent, seconds, forwarded_for)
 
     def _counted(self, receive: Receive, most: int) -> Receive:
         """`receive`, until too much has arrived or it takes too long."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -61,15 +63,22 @@ def serve(
     run: str | os.PathLike[str] | None = None,
     allow_hosts: Iterable[str] = (),
     root_path: str = "",
+    access_log: str | None = None,
 ) -> None:
-    """Answer requests until interrupted: see `create_app`.
+    """Answer requests until interrupted: see `create_app`. SIGHUP loads the index again.
 
     If other machines are served, the service also answers to `host` and to this machine's name.
     """
     local = is_loopback(host) or is_loopback(str(bound.getsockname()[0]))
     names = [*allow_hosts, *([] if local else [host, socket.gethostname()])]
+    app = create_app(index, limits, local, run, names, root_path, access_log)
+
+    monitor = app.monitor
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if monitor is not None and in_main_thread and hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: monitor.reload_index())
     config = uvicorn.Config(
-        create_app(index, limits, local, run, names, root_path),
+        app,
         log_level="warning",
         access_log=False,
         proxy_headers=False,

@@ -77,6 +77,11 @@ class Batcher(Generic[Query, Answer]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
         self.calls = 0
 
+    @property
+    def waiting(self) -> int:
+        """Queries that are not yet being answered."""
+        return len(self._waiting)
+
     async def ask(self, query: Query) -> Answer:
         """The answer to one query."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -215,18 +220,24 @@ class LiveIndex:
 
     `current` is replaced in a single step: a request that has taken it finishes with it. A file
     that is not an index leaves the old one in place.
+
+    Attributes:
+        loads: how often an index was loaded.
+        reload: set to load the index and the facts of its run again, even if the file is the same.
     """
 
     def __init__(self, index: Index, run: str | os.PathLike[str] | None = None) -> None:
         self._run = run
         self.current = Snapshot.of(index, run)
         self._complaint = ""
+        self.loads = 1
+        self.reload = False
 
     def check(self) -> None:
         """Open the new index if the file has been replaced."""
-        old = self.current.index
+        old, forced, self.reload = self.current.index, self.reload, False
         try:
-            new = old.reload()
+            new = old.reload(forced)
             if new is old:
                 self._complaint = ""
                 return
@@ -237,7 +248,8 @@ class LiveIndex:
                 self._complaint = str(error)
             return
         self.current = made
-        log.warning("the index was replaced: %s images now", f"{len(new):,}")
+        self.loads += 1
+        log.warning("the index was loaded again: %s images now", f"{len(new):,}")
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
