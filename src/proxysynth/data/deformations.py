@@ -213,17 +213,25 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class GaussianBlur:
-    """Convolution with a Gaussian of `sigma` pixels; the image is mirrored at its border."""
+    """Convolution with a Gaussian; the image is mirrored at its border.
+
+    Args:
+        sigma: standard deviation in pixels of an image of `side` pixels: it grows and shrinks with
+            the image, so that a small one keeps what a large one would show.
+        side: of the paper's images.
+    """
 
     sigma: float = 3.0
+    side: int = 224
 
     def __post_init__(self) -> None:
-        if not 0 < self.sigma < math.inf:
-            raise ValueError(f"sigma must be above 0, got {self.sigma}")
+        if not 0 < self.sigma < math.inf or self.side < 1:
+            raise ValueError(f"sigma must be above 0 and side at least 1, got {self}")
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         h, w = image.shape[:2]
-        rows, columns = _weights(h, self.sigma), _weights(w, self.sigma)
+        sigma = self.sigma * min(h, w) / self.side
+        rows, columns = _weights(h, sigma), _weights(w, sigma)
         down = rows @ image.reshape(h, -1).astype(np.float32)
         across = columns @ down.reshape(h, w, -1)  # a product per row
         return _bytes(across.reshape(image.shape))

@@ -1,7 +1,7 @@
 """The embedded default: glyphs from the fonts that matplotlib ships. Nothing to download.
 
 One class per character, one image per face, 32 x 32 gray, black on white. Training and test use
-different characters.
+different characters. With `distortion`, any number of images per character.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import unicodedata
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from proxysynth.data.distortion import Distortion
 from proxysynth.data.images import cache_folder, write_cache
 from proxysynth.data.listing import Listing, Splits, shuffled_names
 from proxysynth.values import digest
@@ -29,6 +31,7 @@ if TYPE_CHECKING:  # slow to import, and not needed once the glyphs are cached
     from matplotlib.ft2font import FT2Font
 
 RECIPE = 1  # raised whenever the images change
+DISTORTION = Distortion()
 EXPECTED = "1d1b9a4302d3"  # fingerprint of glyphs() as this version draws it
 
 
@@ -50,6 +53,8 @@ def glyphs(
     faces_per_class: int = 16,
     query_faces: int = 0,
     test_faces: int = 0,
+    distortion: float = 0.0,
+    pictures_per_class: int = 0,
 ) -> Splits:
     """Characters to train on and other characters to test on, the same on every call.
 
@@ -65,8 +70,11 @@ def glyphs(
             the gallery. 0: every image is searched among all others.
         test_faces: classification instead: number of faces of the seen characters that are tested;
             the others are trained on.
+        distortion: strength of the seeded distortion of every image, see `Distortion`; 0: none.
+        pictures_per_class: with distortion, the images of every character, seen and unseen, whose
+            faces take turns. 0: one per face.
     """
-    asked = (train_classes, test_classes, seed, faces_per_class)
+    asked: tuple[float, ...] = (train_classes, test_classes, seed, faces_per_class)
     if not MIN_FACES <= faces_per_class <= len(FACES):
         raise ValueError(
             f"faces_per_class must be {MIN_FACES} to {len(FACES)}, got {faces_per_class}"
@@ -77,11 +85,22 @@ def glyphs(
             f"got train_classes={train_classes} and test_classes={test_classes}"
         )
     _check_faces(faces_per_class, query_faces, test_faces)
-    seen = train_classes * faces_per_class
+    _check_distortion(distortion, pictures_per_class)
+    seen = train_classes * (pictures_per_class or faces_per_class)
+    total = seen + test_classes * (pictures_per_class or len(FACES))
+    if distortion:
+        asked += (distortion, pictures_per_class)
     path = cache_folder() / f"glyphs-{digest((RECIPE, version('matplotlib'), asked))}.npz"
-    made = _read(path, seen + test_classes * len(FACES))
+    made = _read(path, total)
     if made is None:
-        made = _draw(*asked)
+        pairs = _choose(train_classes, test_classes, seed, faces_per_class, pictures_per_class)
+        made = Drawn(
+            codes=np.array([code for code, _ in pairs], dtype=np.int64),
+            faces=np.array([FACES.index(face) for _, face in pairs], dtype=np.int64),
+            pixels=_distorted(pairs, distortion, seed)
+            if distortion
+            else 255 - draw_characters(pairs),
+        )
         _write(path, made)
     train, test = made.part(slice(0, seen)), made.part(slice(seen, None))
     if test_faces:
@@ -101,7 +120,10 @@ def glyphs(
     return splits
 
 
-def _draw(train_classes: int, test_classes: int, seed: int, faces: int) -> Drawn:
+def _choose(
+    train_classes: int, test_classes: int, seed: int, faces: int, pictures: int
+) -> list[tuple[int, str]]:
+    """The character and the face of every image."""
     have = {str(code): drawn for code, drawn in alphabet(faces)}
     complete = [name for name, drawn in have.items() if len(drawn) == len(FACES)]
     test = shuffled_names(complete, seed)[:test_classes]
@@ -115,13 +137,28 @@ def _draw(train_classes: int, test_classes: int, seed: int, faces: int) -> Drawn
     pairs = []
     for names, count in ((rest[:train_classes], faces), (test, len(FACES))):
         for name in sorted(names, key=int):
-            own = shuffled_names([f"{name}:{face}" for face in have[name]], seed)[:count]
-            pairs += [(int(name), face) for face in have[name] if f"{name}:{face}" in own]
-    return Drawn(
-        codes=np.array([code for code, _ in pairs], dtype=np.int64),
-        faces=np.array([FACES.index(face) for _, face in pairs], dtype=np.int64),
-        pixels=255 - draw_characters(pairs),
-    )
+            drawn = have[name]
+            own = shuffled_names([f"{name}:{face}" for face in drawn], seed)[:count]
+            own = [key.partition(":")[2] for key in own]
+            if not pictures:
+                own.sort(key=drawn.index)
+            pairs += [(int(name), own[i % count]) for i in range(pictures or count)]
+    return pairs
+
+
+def _distorted(pairs: list[tuple[int, str]], strength: float, seed: int) -> NDArray[np.uint8]:
+    """Images of (code point, face) pairs, each with draws of its own."""
+    made, counts = [], Counter[int]()
+    for start in range(0, len(pairs), CHUNK):
+        placed, draws = [], []
+        for code, face in pairs[start : start + CHUNK]:
+            draws.append(np.random.default_rng([seed, code, counts[code]]))
+            counts[code] += 1
+            flat = _placed(outline(font(face), code), SIDE, EM, FIT)
+            placed.append(DISTORTION.place(flat, SIDE, strength, draws[-1]))
+        for ink, rng in zip(_fill(placed, SIDE), draws, strict=True):
+            made.append(DISTORTION.expose(ink, strength, rng))
+    return np.stack(made)
 
 
 def _by_face(made: Drawn, count: int, seed: int) -> tuple[Listing, Listing]:
@@ -148,12 +185,26 @@ def _check_faces(faces_per_class: int, query_faces: int, test_faces: int) -> Non
         )
 
 
+def _check_distortion(distortion: float, pictures_per_class: int) -> None:
+    if not 0 <= distortion <= 4:
+        raise ValueError(f"distortion must be a number in 0..4, got {distortion}")
+    if pictures_per_class < 0 or pictures_per_class and not distortion:
+        raise ValueError(
+            "pictures_per_class must be an integer >= 1 and needs distortion above 0, got "
+            f"pictures_per_class={pictures_per_class} and distortion={distortion}: without "
+            "distortion, a character has one image per face"
+        )
+
+
 def _listing(made: Drawn) -> Listing:
     codes, labels = np.unique(made.codes, return_inverse=True)
+    names, counts = [], Counter[str]()
+    for code, face in zip(made.codes, made.faces, strict=True):
+        name = f"U+{code:04X}/{FACES[face]}"
+        counts[name] += 1
+        names.append(name if counts[name] == 1 else f"{name}-{counts[name]}")
     return Listing(
-        names=tuple(
-            f"U+{code:04X}/{FACES[face]}" for code, face in zip(made.codes, made.faces, strict=True)
-        ),
+        names=tuple(names),
         labels=labels,
         classes=tuple(f"U+{code:04X} {unicodedata.name(chr(code), '')}".strip() for code in codes),
         pixels=made.pixels,
