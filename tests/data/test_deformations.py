@@ -217,8 +217,15 @@ def test_blur_is_scipys(shape) -> None:
     picture = noise(shape)
     sigma = (3, 3, 0)[: len(shape)]
     expected = ndimage.gaussian_filter(picture.astype(float), sigma, mode="mirror", truncate=4.0)
-    made = GaussianBlur()(picture, rng()).astype(float)
+    made = GaussianBlur(side=min(shape[:2]))(picture, rng()).astype(float)
     assert np.abs(made - expected).max() <= 0.51
+
+
+def test_blur_grows_with_the_image() -> None:
+    edge = np.repeat(np.arange(64)[:, None] >= 32, 64, axis=1).astype(np.uint8) * 255
+    large = edge.repeat(4, axis=0).repeat(4, axis=1)
+    small, big = (GaussianBlur(side=32)(image, rng()).astype(float) for image in (edge, large))
+    assert np.abs(small - big.reshape(64, 4, 64, 4).mean((1, 3))).max() < 4
 
 
 @pytest.mark.parametrize(

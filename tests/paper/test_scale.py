@@ -21,10 +21,10 @@ def test_four_different_sets_of_glyphs_stand_in() -> None:
 
 def test_the_small_sets_have_the_sizes_that_are_told() -> None:
     told = {
-        "cub200": (100, 1600),
-        "cars196": (100, 1600),
+        "cub200": (100, 3000),
+        "cars196": (98, 7840),
         "sop": (800, 4000),
-        "inshop": (100, 1600),
+        "inshop": (400, 3200),
     }
     seen = {}
     for name, (classes, pictures) in told.items():
@@ -55,7 +55,9 @@ def test_classification_trains_on_twelve_faces_and_tests_on_four() -> None:
     assert run.task == "classification"
     splits = open_splits(run)
     assert (len(splits.train), len(splits.query)) == (1200, 400)
-    assert all(SMALL.classification(name, Softmax()) is None for name in CLASSIFICATION[1:])
+    splits_of = {SMALL.classification(name, Softmax()).split for name in CLASSIFICATION}
+    assert len(splits_of) == 4
+    assert all(SMOKE.classification(name, Softmax()) is None for name in CLASSIFICATION[1:])
 
 
 def test_photographs_come_in_where_their_folder_is_given() -> None:

@@ -188,7 +188,7 @@ def _check_faces(faces_per_class: int, query_faces: int, test_faces: int) -> Non
 def _check_distortion(distortion: float, pictures_per_class: int) -> None:
     if not 0 <= distortion <= 4:
         raise ValueError(f"distortion must be a number in 0..4, got {distortion}")
-    if pictures_per_class < 0 or pictures_per_class and not distortion:
+    if pictures_per_class < 0 or (pictures_per_class and not distortion):
         raise ValueError(
             "pictures_per_class must be an integer >= 1 and needs distortion above 0, got "
             f"pictures_per_class={pictures_per_class} and distortion={distortion}: without "

@@ -194,8 +194,9 @@ def training_images(run: Run) -> int:
     """The number of training images of a Run, without opening its data."""
     split = run.split
     if run.data == "glyphs":
-        faces = 16 - split.test_faces if split.test_faces else split.faces_per_class or 16
-        count = (split.train_classes or 100) * faces
+        faces = 16 if split.test_faces else split.faces_per_class or 16
+        each = split.pictures_per_class or faces
+        count = (split.train_classes or 100) * each * (16 - (split.test_faces or 0)) // 16
     else:
         name = run.data.partition(":")[0]
         count = CATALOG[name].pictures["train"] if name in CATALOG else 10_000
@@ -298,7 +299,11 @@ def label(run: Run) -> str:
     extra = f" ({', '.join(unusual)})" if unusual else ""
     data = run.data.partition(":")[0]
     if data == "glyphs":
-        data = "glyph faces" if run.split.test_faces else f"glyphs {(run.split.seed or 0) + 1}"
+        data = (
+            f"faces of {run.split.train_classes} glyphs"
+            if run.split.test_faces
+            else f"glyphs {(run.split.seed or 0) + 1}"
+        )
     held_out = ", validation held out" if run.report_epoch == "best" else ""
     epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"
     return f"{method(settings)}{extra} on {data}{held_out}, {epochs}, seed {run.seed}"

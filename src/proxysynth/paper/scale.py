@@ -1,8 +1,8 @@
 """Scale: how much of the paper's work is done. It maps what the paper trained to Runs.
 
 paper   section C.2 as printed; needs a GPU and the downloads
-small   glyphs stand in for the benchmarks, minutes on two cores; photographs where a folder is
-        given: CUB at 96 pixels, 2,000 images of CIFAR-10
+small   distorted glyphs stand in for the benchmarks, two hours on one core; photographs where a
+        folder is given: CUB at 96 pixels, 2,000 images of CIFAR-10
 smoke   a few training steps on a few glyphs: checks the machinery, the numbers mean nothing
 """
 
@@ -24,9 +24,10 @@ from proxysynth.paper.stand_ins import (
     NAMES,
     RETRIEVAL,
     SMALL,
+    SMALL_CLASSES,
     SMOKE,
+    SMOKE_CLASSES,
     StandIn,
-    glyph_classification,
     small_classification,
 )
 from proxysynth.training.run import KINDS, Run
@@ -158,11 +159,7 @@ class Scale:
         if root:
             found = small_classification(name)
             return found._replace(fields={**found.fields, "data": f"{name}:{root}"})
-        if name != "cifar10":
-            return None
-        return glyph_classification(8, 1, 0.125, 32) if self.name == "smoke" else (
-            glyph_classification(100, 15, 0.25, 100)
-        )  # fmt: skip
+        return (SMOKE_CLASSES if self.name == "smoke" else SMALL_CLASSES).get(name)
 
 
 # Tables ask for the same Runs many times, and creating one checks every field: cache them.
@@ -216,8 +213,13 @@ SCALES = {
         "small",
         seeds=(0, 1, 2),
         search_seeds=(0,),
+        mixup_alphas=(0.4, 1.0, 2.0),
+        class_alphas=(0.4, 1.0, 2.0),
+        class_mus=(0.25, 0.5, 1.0),
         search_alphas=(0.2, 0.4, 1.0),
         search_mus=(0.5, 1.0),
+        figure_alphas=(0.2, 0.4, 1.0, 2.0),
+        figure_mus=(0.5, 1.0, 2.0),
     ),
     "paper": Scale("paper", seeds=(0, 1, 2, 3, 4), search_seeds=(0,)),
 }

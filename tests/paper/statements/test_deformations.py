@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import atan, degrees
 from typing import Any
 
@@ -88,7 +89,8 @@ def blur_with_sigma_three(blur: Any) -> None:
     """ "a Gaussian kernel with a sigma of 3.0": the slope of a blurred edge is the kernel."""
     image = _flat(0)
     image[:, SIDE // 2 :] = 255
-    (made,) = _drawn(blur, image, 1)
+    (made,) = _drawn(replace(blur, side=SIDE), image, 1)
+    assert blur.side == 224  # the paper's images
     slope = np.diff(made[SIDE // 2].astype(float))
     at = np.arange(len(slope))
     center = float((slope * at).sum() / slope.sum())

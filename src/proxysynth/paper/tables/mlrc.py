@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table
 from proxysynth.paper.printed import notes_of, number
 from proxysynth.paper.scale import Scale
-from proxysynth.paper.stand_ins import NAMES
+from proxysynth.paper.stand_ins import NAMES, NETWORK, STUDIES, STUDY_EPOCHS
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import PAIR, method_name, paper_notes, scale_notes
 from proxysynth.protocols.mlrc import Study, make_study
+from proxysynth.training.run import Run, Split
+from proxysynth.values import encode
 
 LOSSES = ("norm_softmax", "cosface", "arcface", "soft_triple", "proxy_nca", "proxy_anchor")
 METRICS = {"precision@1": "P@1", "r_precision": "RP", "map@r": "MAP@R"}
@@ -36,12 +39,26 @@ def studies_of(benchmarks: Iterable[str], scale: Scale) -> dict[str, Study]:
             run = scale.run(benchmark, loss)
             for reg in PAIR if run is not None else ():
                 assert run is not None
-                changes = {k: v for k, v in scale.settings if k != "proxy_lr"}  # it is searched
-                if scale.name != "paper":
-                    changes["split"] = run.split
-                study = make_study(run.data, loss, reg, scale.name, **changes)
+                study = make_study(
+                    run.data, loss, reg, scale.name, **_changes(scale, benchmark, run)
+                )
                 made[f"{benchmark}-{loss}-{reg}"] = study
     return made
+
+
+def _changes(scale: Scale, benchmark: str, run: Run) -> dict[str, Any]:
+    """What sets a study apart from those of `proxysynth mlrc` at the same scale."""
+    changes: dict[str, Any] = {} if scale.name == "paper" else {"split": run.split}
+    if scale.name == "small" and run.data == "glyphs":
+        trials, fewer = STUDIES[benchmark]
+        changes = {
+            **{name: value for name, value in NETWORK.items() if name != "proxy_lr"},
+            "epochs": STUDY_EPOCHS,
+            "evaluate_every": STUDY_EPOCHS // 2,
+            "split": replace(run.split, **fewer),  # type: ignore[arg-type]
+            "trials": trials,
+        }
+    return changes | {k: v for k, v in scale.settings if k != "proxy_lr"}  # it is searched
 
 
 def result_of(
@@ -163,12 +180,17 @@ def command(scale: Scale, benchmark: str, loss: str, regularizer: str) -> str:
     """The command that runs a study for these tables, in their folder. The data set's folder is
     shown as ROOT: the table may be read on another machine."""
     data, settings = f"{benchmark}:ROOT", ""
-    if scale.name != "paper":
-        run = scale.run(benchmark, loss)
-        assert run is not None
-        data = run.data if run.data == "glyphs" else data
-        settings = "".join(f" --set split.{k}={v}" for k, v in run.split.options().items())
-    settings += "".join(f" --set {k}={v}" for k, v in scale.settings if k != "proxy_lr")
+    run = scale.run(benchmark, loss)
+    changes = dict(scale.settings) if run is None else _changes(scale, benchmark, run)
+    if run is not None and run.data == "glyphs":
+        data = run.data
+    if "trials" in changes:
+        settings = f" --trials {changes.pop('trials')}"
+    if "split" in changes:
+        split = encode(changes.pop("split"))
+        parts = {k: v for k, v in split.items() if v != encode(Split())[k]}
+        settings += "".join(f" --set split.{k}={v}" for k, v in parts.items())
+    settings += "".join(f" --set {k}={v}" for k, v in changes.items() if k != "proxy_lr")
     return (
         f"proxysynth mlrc {data}{settings} --loss {loss} --regularizer {regularizer} "
         f"--scale {scale.name} --out mlrc/{benchmark}-{loss}-{regularizer}"

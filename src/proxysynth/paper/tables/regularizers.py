@@ -9,7 +9,7 @@ from typing import Any
 from proxysynth.losses import Softmax
 from proxysynth.paper.artifact import Artifact, Cell, Choice, Option, Pick, Row, Table
 from proxysynth.paper.printed import notes_of, number
-from proxysynth.paper.scale import Scale, trained_loss
+from proxysynth.paper.scale import CLASS_ALPHAS, CLASS_MUS, MIXUP_ALPHAS, Scale, trained_loss
 from proxysynth.paper.settings import INPUT_MIXUP_ALPHA, MANIFOLD_MIXUP_ALPHA
 from proxysynth.paper.stand_ins import CLASSIFICATION, NAMES
 from proxysynth.paper.store import Store
@@ -165,7 +165,7 @@ def _table5(scale: Scale, store: Store) -> Table:
 def _tableE(scale: Scale, store: Store) -> Table:
     rows = []
     for loss in WITH:
-        for alpha in scale.mixup_alphas:
+        for alpha in MIXUP_ALPHAS:
             cells = [
                 _option_cell(
                     mixup_search(scale, benchmark, loss, reg),
@@ -278,8 +278,8 @@ def _valuesD(scale: Scale, store: Store, name: str) -> Values:
 def _tableC(scale: Scale, store: Store) -> Table:
     searches = {name: grid_search(scale, name) for name in CLASSIFICATION}
     rows = []
-    for alpha in scale.class_alphas:
-        for mu in scale.class_mus:
+    for alpha in CLASS_ALPHAS:
+        for mu in CLASS_MUS:
             cells = [
                 _option_cell(
                     searches[name],
