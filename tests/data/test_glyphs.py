@@ -193,6 +193,46 @@ def test_faces_that_cannot_be_split(options, told):
         glyphs(6, 5, **options)
 
 
+def test_distorted_glyphs_are_the_same_characters_in_any_number():
+    plain, made = glyphs(6, 5), glyphs(6, 5, distortion=1.0, pictures_per_class=20)
+    for one, other in ((plain.train, made.train), (plain.query, made.query)):
+        assert other.classes == one.classes
+        assert (other.counts() == 20).all()
+        assert len(set(other.names)) == len(other)
+        assert len({image.tobytes() for image in other.pixels}) == len(other)
+    again = glyphs(6, 5, distortion=1.0, pictures_per_class=20)
+    assert again.fingerprint() == made.fingerprint()
+    # An image depends on the seed, the character and its number, not on how many there are.
+    fewer = glyphs(6, 5, distortion=1.0, pictures_per_class=3).query
+    assert fewer.pixels[:3].tobytes() == made.query.pixels[:3].tobytes()
+
+
+def test_distortion_grows_with_its_strength():
+    plain = glyphs(6, 5).query
+    apart = [
+        np.abs(glyphs(6, 5, distortion=s).query.pixels.astype(float) - plain.pixels).mean()
+        for s in (0.01, 0.3, 1.0, 2.0)
+    ]
+    assert apart[0] < 2
+    assert sorted(apart) == apart
+
+
+def test_distorted_queries_and_classification():
+    asked = {"distortion": 0.5, "pictures_per_class": 32}
+    shop, classes = glyphs(6, 5, query_faces=4, **asked), glyphs(6, 5, test_faces=4, **asked)
+    assert (len(shop.query), len(shop.gallery)) == (5 * 8, 5 * 24)
+    assert (len(classes.train), len(classes.query)) == (6 * 24, 6 * 8)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"distortion": -1.0}, {"pictures_per_class": 5}, {"distortion": 1, "pictures_per_class": -1}],
+)
+def test_distortions_out_of_range(options):
+    with pytest.raises(ValueError, match=next(reversed(options))):
+        glyphs(6, 5, **options)
+
+
 @pytest.fixture(scope="module")
 def complete():
     return alphabet(16)
