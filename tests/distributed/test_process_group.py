@@ -74,7 +74,7 @@ def exchange(argument, folder):
             "world": [ranks.rank, ranks.world],
             "tell": ranks.broadcast({"of": ranks.rank, "nan": None, "third": 1 / 3}),
             "ask": ranks.all_gather({"name": "é" * ranks.rank}),
-            "all": [ranks.all(True), ranks.all(ranks.rank == 0)],
+            "max": ranks.max(-ranks.rank),
             "tensors": {
                 name: [str(t.dtype), t.tolist()]
                 for name, t in ranks.broadcast_tensors(
@@ -144,7 +144,7 @@ def test_what_ranks_exchange(ended):
         assert told["world"] == [rank, 3]
         assert told["tell"] == {"of": 0, "nan": None, "third": 1 / 3}
         assert told["ask"] == [{"name": ""}, {"name": "é"}, {"name": "éé"}]
-        assert told["all"] == [True, False]
+        assert told["max"] == 0
         assert told["tensors"] == {"a": ["torch.float32", [1.5, 0]], "b": ["torch.int64", 0]}
         assert told["mean"] == 1.0
         assert "ranks 0 and 2 do not (hash hash 0 and hash 1)" in told["pictures"]

@@ -64,6 +64,30 @@ def killed(argument, folder):
     command(argument, folder)
 
 
+def signaled(argument, folder):
+    """The same, but ranks get SIGTERM in a step or the evaluation of the second epoch."""
+    number, step, measure = 0, Learner.step, Learner.measure
+
+    def asked(self):
+        if self.ranks.rank in argument["who"]:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def stepped(self, batch, at):
+        nonlocal number
+        number = at
+        if at == 5 and argument["at"] == "step":
+            asked(self)
+        return step(self, batch, at)
+
+    def measured(self, *given):
+        if number >= 7 and argument["at"] == "evaluation":
+            asked(self)
+        return measure(self, *given)
+
+    Learner.step, Learner.measure = stepped, measured
+    command(argument, folder)
+
+
 def broken(argument, folder):
     """The same, but in the third step a picture of the second rank is not a number."""
     step = Learner.step
@@ -102,6 +126,13 @@ def trained(tmp_path_factory):
         "killed": (killed, 2, {"words": WORDS, "out": "killed", "who": 1}),
         "resumed": (command, 3, {"words": resume, "out": "killed"}),
         "shards killed": (killed, 2, {"words": SHARDED, "out": "shards", "who": 0}),
+        "signaled": (signaled, 2, {"words": SHARDED, "out": "signal", "who": [1], "at": "step"}),
+        "signal resumed": (command, 3, {"words": resume, "out": "signal"}),
+        "in evaluation": (
+            signaled,
+            2,
+            {"words": WORDS, "out": "evaluation", "who": [0, 1], "at": "evaluation"},
+        ),
         "lost": (lose, 1, {"of": "shards", "out": "lost"}),
         "shard missing": (command, 2, {"words": resume, "out": "lost"}),
         "shards resumed": (command, 3, {"words": resume, "out": "shards"}),
@@ -143,15 +174,17 @@ def assert_same_curve(one: Path, other: Path) -> None:
         torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["two", "sharded", "resumed", "shards resumed"])
+@pytest.mark.parametrize("name", ["two", "sharded", "resumed", "shards resumed", "signal resumed"])
 def test_the_curve_is_that_of_one_process(name, trained, alone):
     """Replicated and sharded, unbroken and gone on with by another number of processes."""
     ended, folder = trained
     group = ended[name]
     assert set(group.codes) == {0}, group.said
-    out = {"resumed": "killed", "shards resumed": "shards"}.get(name, name)
+    resumed = {"resumed": "killed", "shards resumed": "shards", "signal resumed": "signal"}
+    out = resumed.get(name, name)
     assert_same_curve(folder / out, alone)
-    assert read_run(folder / out).run == replace(RUN, shard_proxies="shard" in name)
+    sharded = name not in ("two", "resumed")
+    assert read_run(folder / out).run == replace(RUN, shard_proxies=sharded)
 
 
 def test_one_rank_prints_the_result_and_keeps_the_folder_clean(trained):
@@ -189,6 +222,22 @@ def test_a_rank_that_dies_ends_the_run_with_a_sentence(trained):
         assert len(said) == 1
         assert "another process of this run ended" in said[0]
         assert "Traceback" not in group.said
+
+
+def test_a_signal_to_one_rank_ends_all_with_a_last_checkpoint(trained):
+    ended, folder = trained
+    assert ended["signaled"].codes == [143, 143], ended["signaled"].said
+    assert "Resuming after epoch 1, step 6" in ended["signal resumed"].said
+    group = ended["in evaluation"]
+    assert group.codes == [143, 143], group.said
+    checkpoints = Checkpoints(folder / "evaluation" / CHECKPOINT)
+    state = checkpoints.load(read_run(folder / "evaluation").identity).state
+    assert (state.epoch, state.batch, state.step) == (1, 4, 8)
+    for name in ("signaled", "in evaluation"):
+        said = [line for line in ended[name].said.splitlines() if line.startswith("proxysynth:")]
+        assert len(said) == 1
+        assert "run the same command to resume" in said[0]
+        assert "Traceback" not in ended[name].said
 
 
 def test_shards_lie_in_files_of_their_own_and_are_merged_in_the_end(trained):

@@ -98,9 +98,13 @@ class Ranks:
             dist.all_reduce(values)
             values /= self.world
 
-    def all(self, flag: bool) -> bool:
-        """Whether the flag is set on every rank."""
-        return all(self.all_gather(flag)) if self.world > 1 else flag
+    def max(self, number: int) -> int:
+        """The largest of the ranks' numbers."""
+        if self.world == 1:
+            return number
+        held = torch.tensor(number)
+        dist.all_reduce(held, dist.ReduceOp.MAX)
+        return int(held)
 
     def broadcast(self, value: Any) -> Any:
         """The first rank's value, which must be JSON, on every rank."""

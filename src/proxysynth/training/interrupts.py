@@ -1,4 +1,8 @@
-"""SIGINT, SIGTERM and SIGHUP end a training alike: between two steps, with a last checkpoint."""
+"""SIGINT, SIGTERM and SIGHUP end a training alike: between two steps, with a last checkpoint.
+
+With several processes, the ranks agree after each step whether one of them was asked to end, so
+that all end after the same one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from proxysynth.distributed.process_group import ALONE, Ranks
 
 
 class Interrupted(KeyboardInterrupt):
@@ -16,13 +22,15 @@ class Interrupted(KeyboardInterrupt):
         self.status = 128 + number
 
 
-_in_step = False
-_pending: int | None = None
+_held_back = False
+_pending = 0
 
 
 @contextmanager
 def handle_signals() -> Iterator[None]:
     """Raise `Interrupted` for these signals, unless they are ignored, as under nohup."""
+    global _pending
+    _pending = 0
     names = ("SIGINT", "SIGTERM", "SIGHUP")
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     before = {}
@@ -40,20 +48,25 @@ def handle_signals() -> Iterator[None]:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold a signal back until the end of the block: half a step could not be resumed."""
-    global _in_step, _pending
-    _in_step, _pending = True, None
+def uninterrupted(ranks: Ranks = ALONE) -> Iterator[None]:
+    """Hold signals back until the end of the block, where all ranks raise one that any has got.
+
+    Half a step could not be resumed, and a rank that leaves alone would leave the others waiting.
+    """
+    global _held_back, _pending
+    outer, _held_back = _held_back, True
     try:
         yield
+        number = ranks.max(_pending)
     finally:
-        _in_step = False
-    if _pending is not None:
-        raise Interrupted(_pending)
+        _held_back = outer
+    if number:
+        _pending = 0
+        raise Interrupted(number)
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
     global _pending
-    if not _in_step:
+    if not _held_back:
         raise Interrupted(number)
     _pending = number

@@ -147,7 +147,7 @@ class Learner:
         merge_statistics(self.net, self.ranks)
         tensors = [*self.net.state_dict().values(), self.proxies]
         fine = all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())
-        return self.ranks.all(fine)
+        return self.ranks.max(not fine) == 0
 
     @property
     def rows(self) -> range | None:

@@ -149,25 +149,31 @@ def _train(
                 raise failed(state.step)
 
         def save(state: State) -> None:
+            nonlocal saved
             seconds = earlier + time.perf_counter() - start
             scaler = learner.scaler.state_dict()
-            checkpoints.save(replace(state, seconds=seconds, scaler=scaler), learner.tensors())
+            with uninterrupted(ranks):
+                checkpoints.save(replace(state, seconds=seconds, scaler=scaler), learner.tensors())
+                saved = state.step
 
         @contextmanager
-        def saved_if_interrupted(before: int) -> Iterator[None]:
+        def saved_if_interrupted() -> Iterator[None]:
             try:
                 yield
             except Interrupted:
-                # Alone only: the other ranks may have ended already, and some saves need them.
-                if ranks.world == 1 and resumable.step > before and learner.finite():
-                    save(resumable)
+                # All ranks are here: where one can be interrupted alone, everything is saved.
+                if resumable.step > saved:
+                    with uninterrupted(ranks):  # the same signal may come twice
+                        if learner.finite():
+                            save(resumable)
                 raise
 
         per_epoch = sum(map(len, first))
         done = state.epoch * per_epoch + sum(map(len, first[: state.batch]))
         resumable = state  # what the weights are; in an evaluation, its epoch is not over yet
+        saved, several_ranks = state.step, ranks.world > 1
         task = progress.task("training", run.epochs * per_epoch, done)
-        with saved_if_interrupted(state.step), task as tick:
+        with saved_if_interrupted(), task as tick:
             for epoch in range(state.epoch, run.epochs):
                 if _patience_is_over(state, run):
                     progress.say(f"No improvement in {run.patience} evaluations: stopping early.")
@@ -175,27 +181,33 @@ def _train(
                 learner.begin_epoch(epoch)
                 plan = sampler(images.labels, epoch, run.batch_size)
                 left = plan[state.batch :]
-                for batch in shared_batches(ready.train, left, run.seed, epoch, ranks):
-                    with uninterrupted():
-                        loss = learner.step(batch, state.step)
-                        if not math.isfinite(loss):
-                            raise failed(state.step + 1)
-                        n = len(batch.labels)
-                        resumable = state = replace(
-                            state,
-                            batch=state.batch + 1,
-                            step=state.step + 1,
-                            loss_sum=state.loss_sum + n * loss,
-                            loss_count=state.loss_count + n,
-                        )
-                    tick(n, f"epoch {epoch + 1}/{run.epochs}  loss {loss:.3f}")
-                    every = resources.checkpoint_steps
-                    if every and state.step % every == 0 and state.batch < len(plan):
-                        check(state)
+                with uninterrupted(ranks) if several_ranks else nullcontext():
+                    for batch in shared_batches(ready.train, left, run.seed, epoch, ranks):
+                        with uninterrupted(ranks):
+                            loss = learner.step(batch, state.step)
+                            if not math.isfinite(loss):
+                                raise failed(state.step + 1)
+                            n = len(batch.labels)
+                            resumable = state = replace(
+                                state,
+                                batch=state.batch + 1,
+                                step=state.step + 1,
+                                loss_sum=state.loss_sum + n * loss,
+                                loss_count=state.loss_count + n,
+                            )
+                        tick(n, f"epoch {epoch + 1}/{run.epochs}  loss {loss:.3f}")
+                        every = resources.checkpoint_steps
+                        if every and state.step % every == 0 and state.batch < len(plan):
+                            check(state)
+                            save(state)
+                    check(state)
+                    evaluates = (epoch + 1) % run.evaluate_every == 0 or epoch + 1 == run.epochs
+                    if evaluates and several_ranks:
+                        save(state)  # a rank that is interrupted in the evaluation leaves alone
+                    state = replace(state, epoch=epoch + 1, batch=0)
+                    if not evaluates:
                         save(state)
-                state = replace(state, epoch=epoch + 1, batch=0)
-                check(state)
-                if state.epoch % run.evaluate_every == 0 or state.epoch == run.epochs:
+                if evaluates:
                     tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
                     try:
                         tested = learner.measure(ready.query, ready.gallery, _ks(run))
@@ -207,7 +219,7 @@ def _train(
                         append_metrics(folder, state.history[-1])
                     tensorboard(state.history[-1])
                     progress.say(_epoch_line(state.history[-1], run))
-                save(state)
+                    save(state)
                 resumable = state
         seconds = earlier + time.perf_counter() - start
         return _finish(run, folder, ready, learner, replace(state, seconds=seconds), tested)
