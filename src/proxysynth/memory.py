@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 from contextlib import suppress
@@ -39,6 +40,12 @@ def resident_memory() -> int:
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def return_freed_memory() -> None:
+    """Give memory that was freed back to the system, which glibc would keep for later."""
+    with suppress(OSError, AttributeError, TypeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
 
 
 def _container(name: str) -> int:

@@ -5,12 +5,21 @@ Requests after the service's own description are fuzzed in `web/test_fuzz.py`.
 
 from __future__ import annotations
 
+import io
 import random
+import re
 import socket
+import subprocess
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from PIL import Image
+
+from web.test_uploads import corpus
 
 pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
@@ -99,13 +108,19 @@ def port(shop):
     thread.join(10)
 
 
-def send(port: int, data: bytes) -> bytes:
-    """What the service answers; the connection is closed after this one request."""
+def send(port: int, data: bytes, complete: bool = False) -> bytes:
+    """What the service answers; the connection is closed after this one request.
+
+    Args:
+        complete: whether the service can tell where the request ends. If not, the sender closes
+            its side, and the service need not answer any more.
+    """
     answer = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         try:
             connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
+            if not complete:
+                connection.shutdown(socket.SHUT_WR)
             while part := connection.recv(65536):
                 answer += part
         except ConnectionError:  # closed by the service, which need not read all of it
@@ -163,3 +178,47 @@ def test_no_request_breaks_the_service_or_leads_out(port) -> None:
 @pytest.mark.slow
 def test_many_requests(port, record_property) -> None:
     record_property("statuses", attack(port, range(10_000, 20_000)))
+
+
+def upload(port: int, picture: bytes) -> int:
+    """Search with a picture; returns the status."""
+    body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
+    body += picture + b"\r\n--b--\r\n"
+    head = "POST /api/search HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    head += f"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {len(body)}\r\n\r\n"
+    return int(send(port, head.encode() + body, complete=True).split(b" ", 2)[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads memory from /proc")
+def test_memory_after_an_attack(shop, record_property) -> None:
+    """Requests, broken uploads and the largest that are decoded, eight at a time."""
+    command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def resident() -> float:
+        return int(Path(f"/proc/{server.pid}/statm").read_text().split()[1]) * 4096 / 2**20
+
+    try:
+        assert server.stderr is not None
+        found = None
+        while found is None:
+            found = re.search(r"http://[^:]+:(\d+)", server.stderr.readline())
+        port = int(found[1])
+        out = io.BytesIO()
+        Image.new("RGBA", (7_000, 7_000)).save(out, "PNG", compress_level=1)
+        pictures = [*corpus().values(), *[out.getvalue()] * 8]
+        assert upload(port, pictures[-1]) == 200
+        before = resident()
+        attack(port, range(20_000, 22_000))
+        with ThreadPoolExecutor(8) as pool:
+            statuses = list(pool.map(lambda picture: upload(port, picture), pictures))
+        assert set(statuses) <= {200, 413, 415, 503}  # 503: too many at once
+        assert upload(port, pictures[-1]) == 200
+        time.sleep(2)
+        after = resident()
+        record_property("megabytes", (before, after))
+        assert after < before + 128
+    finally:
+        server.kill()
+        server.wait()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import io
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,13 @@ from proxysynth.search import Index
 from proxysynth.search.build import update_index
 from proxysynth.search.model import open_model
 from web.test_uploads import corpus, saved
+
+# Runs a command and prints the largest memory that it had, in megabytes.
+PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+"""
 
 KINDS = [kind for kind in FORMATS if kind != "MPO"]
 
@@ -93,3 +102,27 @@ def test_a_folder_of_broken_images_is_indexed_without_them(shop, tmp_path) -> No
     assert not indexed & refused
     assert len(refused) > len(names) // 2
     assert not list(Path(tmp_path).glob(".unfinished*"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux does")
+def test_memory_of_indexing_the_largest_images_is_bounded(shop, tmp_path, record_property) -> None:
+    """Eight bytes per pixel of one image and what Python and torch need, for several images."""
+    photos, turned = tmp_path / "photos" / "class", Image.Exif()
+    photos.mkdir(parents=True)
+    turned[0x0112] = 6  # a quarter turn
+    largest = Image.new("RGBA", (13_000, 13_000))
+    for number in range(3):
+        largest.save(photos / f"{number}.png", compress_level=1, exif=turned)
+    Image.new("RGB", (40, 30), "red").save(photos / "good.jpg")
+    command = [sys.executable, "-m", "proxysynth", "index", shop / "run", photos.parent]
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, *map(str, command), "-o", str(tmp_path / "a.index")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(Index.open(tmp_path / "a.index")) == 4
+    peak = float(done.stdout.splitlines()[-1])
+    record_property("megabytes", peak)
+    assert peak < 8 * 169 + 600

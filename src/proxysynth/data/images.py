@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import shutil
 import stat
@@ -24,6 +25,7 @@ from PIL import Image, UnidentifiedImageError
 
 from proxysynth.data.transforms import resized
 from proxysynth.formatting import printable
+from proxysynth.memory import return_freed_memory, total_memory
 
 # Anything else is refused before a decoder sees it: some of Pillow's formats start other programs.
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF")
@@ -103,7 +105,7 @@ def _open(
 ) -> Image.Image:
     try:
         if isinstance(source, Image.Image):
-            return _decoded(source, finish)
+            return _decoded(source, finish, owned=False)
         if isinstance(source, (str, os.PathLike)) and not stat.S_ISREG(os.stat(source).st_mode):
             # Reading a pipe could block forever.
             raise UnreadableImage(source, "it is a folder or a device, not a file")
@@ -112,7 +114,7 @@ def _open(
                 raise UnreadableImage(source, _too_large(image.size))
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
-            return _decoded(image, finish)
+            return _decoded(image, finish, owned=True)
     except UnreadableImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -129,17 +131,30 @@ def _open(
         raise UnreadableImage(source, f"it cannot be decoded ({error})") from error
 
 
-def _decoded(image: Image.Image, finish: Callable[[Image.Image], Image.Image]) -> Image.Image:
+def _decoded(
+    image: Image.Image, finish: Callable[[Image.Image], Image.Image], owned: bool
+) -> Image.Image:
+    """`owned`: whether the image may be closed as soon as it is no longer needed."""
     # Threads that each decode a large image would need that many times its memory.
     large = image.width * image.height > LARGE
     with _large if large else contextlib.nullcontext():
         image.load()
-        turn = _UPRIGHT.get(_orientation(image))
-        made = to_rgb(image)
-        if turn is not None:
-            made = made.transpose(turn)
-            made.info = {}  # the orientation is applied: it must not be applied again
-        return finish(made)
+        turn, made = _UPRIGHT.get(_orientation(image)), image
+        for step in (to_rgb, lambda upright: _turned(upright, turn), finish):
+            before, made = made, step(made)
+            if large and made is not before and (owned or before is not image):
+                before.close()
+        if large:
+            return_freed_memory()
+        return made
+
+
+def _turned(image: Image.Image, turn: Image.Transpose | None) -> Image.Image:
+    if turn is None:
+        return image
+    made = image.transpose(turn)
+    made.info = {}  # the orientation is applied: it must not be applied again
+    return made
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -313,7 +328,9 @@ class ImageCache:
             raise ValueError(f"the side of a cached image must be >= 1, got {side}")
         self.side = side
         self.folder = Path(folder) if folder is not None else cache_folder() / "pictures"
-        self._memory_left = _memory_budget() if memory is None else memory
+        total = total_memory()
+        usual = min(total / 4, 8 * GIGA) if total < math.inf else GIGA
+        self._memory_left = usual if memory is None else memory
         self._disk_asked = disk
         self._disk_left: int | None = 0 if disk == 0 else None  # None: not measured yet
         self._held: dict[str, NDArray[np.uint8]] = {}
@@ -375,16 +392,6 @@ class ImageCache:
         if not write_cache(path, [header, body]):
             with self._lock:
                 self._disk_left = 0  # full or read-only: do not try again for every image
-
-
-def _memory_budget() -> int:
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not available on every system
-        total = 4 * GIGA
-    with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit ("max")
-        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return min(total // 4, 8 * GIGA)
 
 
 def _disk_budget(folder: Path, asked: int | None) -> int:

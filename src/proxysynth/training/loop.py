@@ -139,6 +139,7 @@ def _train(
             rewrite_metrics(folder, state.history)
         tensorboard = open_tensorboard(folder, resources.tensorboard and ranks.first, state.step)
         earlier, tested = state.seconds, None
+        saved, several_ranks = state.step, ranks.world > 1
 
         def failed(step: int) -> NotFinite:
             files = [ready.file(i) for i in batch.indices.tolist()]
@@ -171,7 +172,6 @@ def _train(
         per_epoch = sum(map(len, first))
         done = state.epoch * per_epoch + sum(map(len, first[: state.batch]))
         resumable = state  # what the weights are; in an evaluation, its epoch is not over yet
-        saved, several_ranks = state.step, ranks.world > 1
         task = progress.task("training", run.epochs * per_epoch, done)
         with saved_if_interrupted(), task as tick:
             for epoch in range(state.epoch, run.epochs):

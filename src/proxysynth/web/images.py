@@ -7,11 +7,9 @@ place where it was taken, an HTML page under the name of an image) is not sent.
 
 from __future__ import annotations
 
-import ctypes
 import io
 import os
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
@@ -19,6 +17,7 @@ from typing import BinaryIO
 from PIL import Image
 
 from proxysynth.data.images import FORMATS, UnreadableImage, open_image
+from proxysynth.memory import return_freed_memory
 from proxysynth.search.model import ImageEmbedder
 from proxysynth.training.inference import Picture
 
@@ -30,12 +29,6 @@ THUMBNAIL, LARGE = 320, 1600
 TINY = 128  # pixels; every one of them is seen, so the quality is higher
 CACHED = 64 * 2**20  # bytes of thumbnails
 BIG = 4_000_000  # pixels of an image whose memory is returned to the system at once
-
-_trim: Callable[[int], int] | None
-try:
-    _trim = ctypes.CDLL(None).malloc_trim
-except (OSError, AttributeError, TypeError):  # not glibc
-    _trim = None
 
 
 def decode_upload(file: BinaryIO, limits: Limits, embedder: ImageEmbedder) -> Picture:
@@ -54,9 +47,9 @@ def decode_upload(file: BinaryIO, limits: Limits, embedder: ImageEmbedder) -> Pi
 
 
 def release_memory(pixels: int) -> None:
-    """Return freed memory to the system after a large image, which glibc would keep for later."""
-    if pixels >= BIG and _trim is not None:
-        _trim(0)
+    """Return freed memory to the system after a large image."""
+    if pixels >= BIG:
+        return_freed_memory()
 
 
 def check_pixels(file: BinaryIO, limits: Limits) -> int:
