@@ -191,23 +191,22 @@ def upload(port: int, picture: bytes) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads memory from /proc")
-def test_memory_after_an_attack(shop, record_property) -> None:
+def test_memory_after_an_attack(shop, tmp_path, record_property) -> None:
     """Requests, broken uploads and the largest that are decoded, eight at a time."""
     command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0"]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        server = subprocess.Popen(command, stderr=out)
 
     def resident() -> float:
         return int(Path(f"/proc/{server.pid}/statm").read_text().split()[1]) * 4096 / 2**20
 
     try:
-        assert server.stderr is not None
-        found = None
-        while found is None:
-            found = re.search(r"http://[^:]+:(\d+)", server.stderr.readline())
-        port = int(found[1])
-        out = io.BytesIO()
-        Image.new("RGBA", (7_000, 7_000)).save(out, "PNG", compress_level=1)
-        pictures = [*corpus().values(), *[out.getvalue()] * 8]
+        while not (found := re.search(r"http://[^:]+:(\d+)", log.read_text())):
+            time.sleep(0.1)
+        port, largest = int(found[1]), io.BytesIO()
+        Image.new("RGBA", (7_000, 7_000)).save(largest, "PNG", compress_level=1)
+        pictures = [*corpus().values(), *[largest.getvalue()] * 8]
         assert upload(port, pictures[-1]) == 200
         before = resident()
         attack(port, range(20_000, 22_000))

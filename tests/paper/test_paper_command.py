@@ -28,6 +28,12 @@ def _args(*words: str) -> Any:
     return parser().parse_args(["paper", *words])
 
 
+@pytest.fixture
+def _estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans without timed steps."""
+    monkeypatch.setattr("proxysynth.paper.plan.time_steps", lambda *_: 100.0)
+
+
 def test_the_list_has_all_27(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(TITLES) == ALL
     assert len(ALL) == 27
@@ -54,6 +60,7 @@ def test_what_is_asked_wrongly_is_told_in_one_sentence(words: tuple[str, ...], s
         run_paper(_args(*words, "--plan"))
 
 
+@pytest.mark.usefixtures("_estimated")
 def test_a_plan_ends_with_what_is_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def last(*words: str) -> str:
         run_paper(_args(*words, "--plan", "--out", str(tmp_path / "out")))
@@ -66,6 +73,7 @@ def test_a_plan_ends_with_what_is_left(capsys: pytest.CaptureFixture[str], tmp_p
     assert "453 Runs and 36 studies missing" in last("all")
 
 
+@pytest.mark.usefixtures("_estimated")
 def test_a_plan_has_a_line_per_artifact_and_with_runs_one_per_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -122,6 +130,7 @@ def test_a_full_disk_is_told_in_one_sentence(
         run_paper(_args("figure1", "--scale", "smoke", "--out", str(tmp_path)))
 
 
+@pytest.mark.usefixtures("_estimated")
 def test_seeds_and_folders_reach_the_runs(tmp_path: Path) -> None:
     args = _args("table6", "--plan", "--json", "--scale", "paper", "--seeds", "2", "--out",
                  str(tmp_path / "out"), "--data", f"cars196:{tmp_path}")  # fmt: skip
@@ -132,6 +141,7 @@ def test_seeds_and_folders_reach_the_runs(tmp_path: Path) -> None:
     assert {run["what"].split(" on ")[1].split(",")[0] for run in told["runs"]} == {"cars196"}
 
 
+@pytest.mark.usefixtures("_estimated")
 def test_settings_reach_every_run_and_every_note(tmp_path: Path) -> None:
     words = ("--scale", "smoke", "--set", "epochs=2", "--set", "precision=auto")
     plain, other = (

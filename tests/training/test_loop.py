@@ -156,12 +156,12 @@ def test_with_workers_and_augmentation_too(photo_run, tmp_path, sampler):
 
 def test_with_a_network_of_other_layers_and_two_threads(photo_run, tmp_path):
     run = replace(
-        photo_run, backbone="efficientnet_lite0", width=1.0, epochs=2, freeze_batch_norm=True,
+        photo_run, backbone="efficientnet_lite0", width=1.0, epochs=1, freeze_batch_norm=True,
         weight_decay=1e-4, clip_norm=1.0, schedule="one_cycle",
     )  # fmt: skip
-    resources = Resources(workers=2, threads=2, checkpoint_steps=1)
+    resources = Resources(workers=2, threads=2, checkpoint_steps=2)
     train(run, tmp_path / "unbroken", resources=resources)
-    stopped_and_resumed(run, tmp_path / "broken", 6, resources)
+    stopped_and_resumed(run, tmp_path / "broken", 3, resources)
     assert_same_outcome(tmp_path / "broken", tmp_path / "unbroken")
 
 
