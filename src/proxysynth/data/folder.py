@@ -15,10 +15,7 @@ import csv
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from proxysynth.data.images import SUFFIXES
 from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_files, require_usable
@@ -57,15 +54,9 @@ def open_parts(root: PathLike, parts: Mapping[str, PathLike]) -> Splits:
     """The splits from a folder for each part, wherever under the root: train and test, or train,
     query and gallery, and optionally validation; each has one sub-folder per class."""
     base = _folder(root)
-    if set(parts) - {"validation"} not in LAYOUTS:
-        raise ValueError(
-            "give folders for train and test, or for train, query and gallery (and optionally "
-            f"validation), got {', '.join(sorted(parts)) or 'none'}"
-        )
+    _require_layout(parts, f"the parts of {printable(base)}")
     listings, notes = _listings(base, parts)
-    query, gallery = _query_and_gallery(listings)
-    train, validation = listings["train"], listings.get("validation")
-    return require_usable(Splits(train, query, gallery, validation, str(root), notes))
+    return _splits(listings, str(root), notes)
 
 
 def open_test_folder(root: PathLike) -> tuple[Listing, Listing | None]:
@@ -95,19 +86,27 @@ def _listings(
     return listings, tuple(notes)
 
 
+def _require_layout(parts: Collection[str], what: str) -> None:
+    if set(parts) - {"validation"} not in LAYOUTS:
+        raise ValueError(
+            f"{what} must be train and test, or train, query and gallery (and optionally "
+            f"validation), got {', '.join(sorted(parts)) or 'none'}"
+        )
+
+
+def _splits(parts: Mapping[str, Listing], name: str, notes: tuple[str, ...] = ()) -> Splits:
+    query, gallery = _query_and_gallery(parts)
+    made = Splits(parts["train"], query, gallery, parts.get("validation"), name, notes)
+    return require_usable(made)
+
+
 def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing | None]:
     """Query and gallery with one table of classes; or the test part, which is its own gallery."""
     if "test" in parts:
         return parts["test"], None
     query, gallery = parts["query"], parts["gallery"]
     classes = tuple(sorted({*query.classes, *gallery.classes}))
-    return _relabeled(query, classes), _relabeled(gallery, classes)
-
-
-def _relabeled(listing: Listing, classes: tuple[str, ...]) -> Listing:
-    number = {name: i for i, name in enumerate(classes)}
-    new = np.array([number[name] for name in listing.classes], dtype=np.int64)
-    return replace(listing, labels=new[listing.labels], classes=classes)
+    return query.relabeled(classes), gallery.relabeled(classes)
 
 
 def _own_parts(
@@ -253,14 +252,8 @@ def open_table(
         return (rule or ClassSplit())(parts[""], str(path))
     if rule is not None:
         raise ValueError(f"{file.name} has a column split, so a rule for classes cannot be used")
-    if set(parts) - {"validation"} not in LAYOUTS:
-        raise ValueError(
-            f"the column split of {file.name} must name train and test, or train, query and "
-            f"gallery (and optionally validation), got {', '.join(sorted(parts))}"
-        )
-    query, gallery = _query_and_gallery(parts)
-    splits = Splits(parts["train"], query, gallery, parts.get("validation"), str(path))
-    return require_usable(splits)
+    _require_layout(parts, f"the column split of {file.name}")
+    return _splits(parts, str(path))
 
 
 def open_test_table(path: PathLike) -> tuple[Listing, Listing | None]:

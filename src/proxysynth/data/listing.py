@@ -82,13 +82,17 @@ class Listing:
 
     def of_classes(self, classes: Sequence[str]) -> Listing:
         """The images of these classes, labeled 0, 1, ... in this order."""
+        known = set(self.classes)
         for name in classes:
-            if name not in self.classes:
+            if name not in known:
                 raise ValueError(f"there is no class {name!r}: {nearest(name, self.classes)}")
-        number = np.full(len(self.classes), -1, dtype=np.int64)
-        number[[self.classes.index(name) for name in classes]] = np.arange(len(classes))
-        chosen = np.flatnonzero(number[self.labels] >= 0)
-        taken = self.take(chosen)
+        return self.relabeled(classes)
+
+    def relabeled(self, classes: Sequence[str]) -> Listing:
+        """The same with another table of classes; images of classes that it lacks are left out."""
+        place = {name: i for i, name in enumerate(classes)}
+        number = np.array([place.get(name, -1) for name in self.classes], dtype=np.int64)
+        taken = self.take(np.flatnonzero(number[self.labels] >= 0))
         return replace(taken, labels=number[taken.labels], classes=tuple(classes))
 
     def without_empty_classes(self) -> Listing:
@@ -110,17 +114,18 @@ class Listing:
         return seen.hexdigest()[:12]
 
 
-def listing_of_files(root: Path, files: Iterable[tuple[str, str]]) -> Listing:
-    """A listing of (name, class) pairs, sorted by class and name; classes in that order."""
-    pairs = sorted((label, name) for name, label in files)
-    classes = sorted({label for label, _ in pairs})
-    number = {label: i for i, label in enumerate(classes)}
-    return Listing(
-        names=tuple(name for _, name in pairs),
-        labels=np.array([number[label] for label, _ in pairs], dtype=np.int64),
-        classes=tuple(classes),
-        root=root,
-    )
+def listing_of_files(
+    root: Path, files: Iterable[tuple[str, str]], classes: Iterable[str] | None = None
+) -> Listing:
+    """A listing of (name, class) pairs, in their order if the classes are given in theirs; else
+    sorted by class and name."""
+    if classes is None:
+        files = sorted(files, key=lambda pair: pair[::-1])
+        classes = sorted({label for _, label in files})
+    pairs, table = tuple(files), tuple(classes)
+    number = {label: i for i, label in enumerate(table)}
+    labels = np.array([number[label] for _, label in pairs], dtype=np.int64)
+    return Listing(tuple(name for name, _ in pairs), labels, table, root)
 
 
 def shuffled_names(names: Collection[str], seed: int) -> list[str]:

@@ -158,18 +158,6 @@ def class_folders(base: Path) -> list[tuple[str, list[str]]]:
     return [(name, images) for name, images in found if images]
 
 
-def labeled(base: Path, files: Sequence[tuple[str, str]], classes: Iterable[str]) -> Listing:
-    """A listing of (name, class) pairs in their order, labeled by the position of each class."""
-    names = tuple(classes)
-    number = {name: i for i, name in enumerate(names)}
-    return Listing(
-        names=tuple(name for name, _ in files),
-        labels=np.array([number[label] for _, label in files], dtype=np.int64),
-        classes=names,
-        root=base,
-    )
-
-
 def _exist(listing: Listing) -> NDArray[np.bool_]:
     """Which images are there, (n,). Listing each folder once is many times faster than a stat of
     each file."""

@@ -15,10 +15,9 @@ from proxysynth.data.benchmarks.contents import (
     copy_folder,
     first_there,
     image_files,
-    labeled,
 )
 from proxysynth.data.benchmarks.files import read_mat, relative_name, rows, whole_number
-from proxysynth.data.listing import Listing
+from proxysynth.data.listing import Listing, listing_of_files
 
 Root = str | os.PathLike[str]
 
@@ -70,7 +69,9 @@ def read_cub200(root: Root) -> Contents:
     parts = {}
     for part, pairs in files.items():
         classes = [folder_of[label] for label in sorted({label for label, _ in pairs})]
-        parts[part] = labeled(base, [(name, folder_of[label]) for label, name in pairs], classes)
+        parts[part] = listing_of_files(
+            base, [(name, folder_of[label]) for label, name in pairs], classes
+        )
     kept = ["images.txt", "image_class_labels.txt"]
     if (base / "classes.txt").exists():
         kept.append("classes.txt")
@@ -148,7 +149,9 @@ def _cars_parts(
         chosen = [(name, c) for name, c in files if (c <= last_seen) == (part == "train")]
         numbers = sorted({c for _, c in chosen})
         called = {c: names[c - 1] if 0 < c <= len(names) else str(c) for c in numbers}
-        parts[part] = labeled(base, [(name, called[c]) for name, c in chosen], called.values())
+        parts[part] = listing_of_files(
+            base, [(name, called[c]) for name, c in chosen], called.values()
+        )
     return parts
 
 
@@ -164,7 +167,9 @@ def _cars_by_folder(root: Path) -> Contents | None:
                 images.setdefault(label, []).extend(named)
         if images:
             parts = {
-                part: labeled(base, [(name, c) for c in classes for name in images[c]], classes)
+                part: listing_of_files(
+                    base, [(name, c) for c in classes for name in images[c]], classes
+                )
                 for part, classes in zip(("train", "test"), _cars_split(list(images)), strict=True)
             }
             folders = sorted(images) if above == [""] else above
@@ -203,7 +208,7 @@ def read_sop(root: Root) -> Contents:
             label = str(whole_number(row.columns[1], row.where))
             named.append((relative_name(row.columns[3], row.where), label))
         folders |= {name.partition("/")[0] for name, _ in named if "/" in name}
-        parts[part] = labeled(base, named, sorted({label for _, label in named}, key=int))
+        parts[part] = listing_of_files(base, named, sorted({label for _, label in named}, key=int))
     return Contents(base, parts, SOP_FILES, tuple(SOP_FILES.values()), tuple(sorted(folders)))
 
 
@@ -228,7 +233,7 @@ def read_inshop(root: Root) -> Contents:
     seen = sorted({item for _, item in files["train"]})
     unseen = sorted({item for part in ("query", "gallery") for _, item in files[part]})
     parts = {
-        part: labeled(base, named, seen if part == "train" else unseen)
+        part: listing_of_files(base, named, seen if part == "train" else unseen)
         for part, named in files.items()
     }
     return Contents(base, parts, dict.fromkeys(parts, file), (file,), (f"{above}img",))
@@ -259,7 +264,10 @@ def read_tiny_imagenet(root: Root) -> Contents:
             raise ValueError(f"{row.where} has class {row.columns[1]!r}, not one of wnids.txt")
         name = relative_name(row.columns[0], row.where)
         test.append((f"val/images/{name}", row.columns[1]))
-    parts = {"train": labeled(base, train, classes), "test": labeled(base, test, classes)}
+    parts = {
+        "train": listing_of_files(base, train, classes),
+        "test": listing_of_files(base, test, classes),
+    }
     kept = ["wnids.txt", TINY_LABELS]
     if (base / "words.txt").exists():
         kept.append("words.txt")
