@@ -14,16 +14,6 @@ from proxysynth.training import Resources, Run, train
 from training.tiny_pictures import pictures
 
 
-@pytest.fixture(scope="session")
-def cache_root(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(cache_root, monkeypatch):
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(cache_root))
-
-
 class Interrupt:
     """A progress that interrupts training at the end of its second epoch."""
 
@@ -37,18 +27,16 @@ class Interrupt:
 
 
 @pytest.fixture(scope="session")
-def shop(tmp_path_factory, cache_root):
+def shop(tmp_path_factory):
     """A folder with photos/, the runs run/ and other/, the same run half/ with two checkpoints and
     no result, and shop.index; tests may read it, not write."""
     base = tmp_path_factory.mktemp("attacked")
     photos = pictures(base / "photos", classes=4, each=4)
     run = Run(data=str(photos), epochs=2, dim=8, width=0.25, batch_size=4, image_size=32)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(cache_root))
-        train(run, base / "run")
-        train(replace(run, seed=1), base / "other")
-        often = Resources(checkpoint_steps=1)
-        with pytest.raises(KeyboardInterrupt):
-            train(run, base / "half", resources=often, progress=Interrupt())
-        update_index(open_model(base / "run", "cpu"), photos, base / "shop.index")
+    train(run, base / "run")
+    train(replace(run, seed=1), base / "other")
+    often = Resources(checkpoint_steps=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, base / "half", resources=often, progress=Interrupt())
+    update_index(open_model(base / "run", "cpu"), photos, base / "shop.index")
     return base

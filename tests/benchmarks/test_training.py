@@ -12,11 +12,6 @@ from proxysynth.training import Run
 from proxysynth.training.prepare import make_network
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "cache"))
-
-
 def test_both_losses_are_one():
     draw = torch.Generator().manual_seed(0)
     x, p = torch.randn(8, 5, generator=draw), torch.randn(6, 5, generator=draw)

@@ -11,16 +11,10 @@ from pathlib import Path
 import pytest
 
 import proxysynth
+from cli.running import run
 from proxysynth.cli import main
 from proxysynth.cli.bench import find_benchmarks
 from proxysynth.cli.parser import parser
-
-
-def run(capsys, *argv: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(argv)
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 def test_version_and_module() -> None:

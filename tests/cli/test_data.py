@@ -1,16 +1,7 @@
 import json
 
-import pytest
-
 from benchmark_imitations import cub200
-from proxysynth.cli import main
-
-
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    said = capsys.readouterr()
-    return ended.value.code, said.out, said.err
+from cli.running import run
 
 
 def test_every_address_stands_whole_in_a_narrow_terminal(capsys, monkeypatch):

@@ -7,33 +7,24 @@ import json
 import pytest
 from PIL import Image
 
-from proxysynth.cli import main
+from cli.running import run
 from proxysynth.protocols import Deformation, EmbeddingDeformation, embeddings_of, own_splits
 from proxysynth.training import Run, Split, load, train
 from training.tiny_pictures import pictures
-
-
-def run(capsys, *argv) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in argv])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
     """A run on a few glyphs, one on a few photographs, and other photographs, one of them bad."""
     folder = tmp_path_factory.mktemp("eval")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(folder / "cache"))
-        split = Split(train_classes=6, test_classes=5, faces_per_class=8)
-        train(Run(split=split, epochs=1, dim=16, width=0.25, batch_size=16), folder / "glyphs")
-        root = pictures(folder / "set", classes=6, each=4)
-        photos = Run(data=str(root), epochs=1, dim=8, width=0.25, batch_size=4, image_size=32)
-        train(photos, folder / "photos")
-        other = pictures(folder / "other", classes=4, each=5)
-        (other / "class1" / "broken.png").write_bytes(b"no picture")
-        yield folder
+    split = Split(train_classes=6, test_classes=5, faces_per_class=8)
+    train(Run(split=split, epochs=1, dim=16, width=0.25, batch_size=16), folder / "glyphs")
+    root = pictures(folder / "set", classes=6, each=4)
+    photos = Run(data=str(root), epochs=1, dim=8, width=0.25, batch_size=4, image_size=32)
+    train(photos, folder / "photos")
+    other = pictures(folder / "other", classes=4, each=5)
+    (other / "class1" / "broken.png").write_bytes(b"no picture")
+    return folder
 
 
 def test_deformation_as_json_and_sheet(places, capsys, tmp_path) -> None:

@@ -8,16 +8,9 @@ import shutil
 import pytest
 from PIL import Image
 
-from proxysynth.cli import main
+from cli.running import run
 from proxysynth.training import Run, train
 from training.tiny_pictures import pictures
-
-
-def run(capsys, *argv) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in argv])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +18,9 @@ def trained(tmp_path_factory):
     """A run, and another of other weights."""
     base = tmp_path_factory.mktemp("trained")
     photos = pictures(base / "photos")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(base / "cache"))
-        for seed in (0, 1):
-            settings = {"epochs": 1, "dim": 8, "width": 0.25, "batch_size": 4, "image_size": 32}
-            train(Run(data=str(photos), seed=seed, **settings), base / f"run{seed}")
+    for seed in (0, 1):
+        settings = {"epochs": 1, "dim": 8, "width": 0.25, "batch_size": 4, "image_size": 32}
+        train(Run(data=str(photos), seed=seed, **settings), base / f"run{seed}")
     return base
 
 

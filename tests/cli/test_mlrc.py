@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cli.running import run
 from proxysynth.cli import main
 from training.tiny_pictures import pictures
 
@@ -16,34 +17,16 @@ TINY = [
 ]  # fmt: skip
 
 
-def run(capsys, *argv: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(argv)
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
-
-
 @pytest.fixture(scope="module")
-def cache_root(tmp_path_factory):
-    return tmp_path_factory.getbasetemp() / "mlrc-cache"
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(cache_root, monkeypatch):
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(cache_root))
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory, cache_root):
+def study(tmp_path_factory):
     """The folder of a finished study, and what its command printed as JSON."""
     folder = tmp_path_factory.mktemp("mlrc") / "study"
+    printed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(cache_root))
-        printed: list[str] = []
         patch.setattr("builtins.print", lambda *words, **_: printed.append(str(words[0])))
         with pytest.raises(SystemExit) as ended:
             main([*TINY, "--trials", "3", "--runs", "2", "--out", str(folder), "--json"])
-        assert ended.value.code == 0
+    assert ended.value.code == 0
     return folder, json.loads(printed[-1])
 
 

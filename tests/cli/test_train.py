@@ -7,20 +7,12 @@ import shutil
 
 import pytest
 
-from proxysynth.cli import main
+from cli.running import run
 from training.tiny_pictures import pictures
-
-
-def run(capsys, *argv) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in argv])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 @pytest.fixture
 def words(tmp_path, monkeypatch):
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "cache"))
     root = pictures(tmp_path / "set", classes=6, each=4)
     sets = ["image_size=32", "width=0.25", "dim=8", "batch_size=4"]
     return ["train", root, "--from-scratch", "--backbone", "conv4", "--epochs", 1,

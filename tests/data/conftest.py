@@ -5,16 +5,6 @@ import pytest
 from PIL import Image
 
 
-@pytest.fixture(scope="session")
-def cache_root(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(cache_root, monkeypatch):
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(cache_root))
-
-
 @pytest.fixture
 def make_folder(tmp_path):
     """make_folder({"cats": 3, "dogs": 2}, size=(40, 30)) -> a folder of seeded noise images."""

@@ -143,9 +143,7 @@ def trained(tmp_path_factory):
         "few classes": (command, 4, {"words": [*live, *SHARD], "out": "no3"}),
         "few pictures": (command, 3, {"words": [*WORDS, "--set", "batch_size=2"], "out": "no4"}),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(folder / "cache"))
-        ended = groups(list(jobs.values()), folder)
+    ended = groups(list(jobs.values()), folder)
     return dict(zip(jobs, ended, strict=True)), folder
 
 
@@ -153,9 +151,7 @@ def trained(tmp_path_factory):
 def alone(trained):
     """The same run by one process."""
     folder = trained[1] / "alone"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(trained[1] / "cache"))
-        train(RUN, folder)
+    train(RUN, folder)
     return folder
 
 
@@ -207,7 +203,6 @@ def test_a_finished_run_is_not_trained_again(trained):
 
 def test_a_divided_evaluation_gives_exactly_the_same_metrics(trained, monkeypatch):
     folder = trained[1] / "two"
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(trained[1] / "cache"))
     monkeypatch.setattr("proxysynth.training.inference.BATCH", 128)
     ready = prepare(RUN, open_splits(RUN), load(folder).embedder, Resources(), Silent())
     assert measure(ready.net, ready.query).metrics == read_result(folder).metrics
@@ -287,13 +282,11 @@ def test_what_cannot_be_is_said_once_and_all_ranks_end(name, code, sentence, tra
 def test_torchrun_starts_and_ends_it(trained, alone, tmp_path):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     words = [*launch, "--nproc-per-node", "2", "-m", "proxysynth", *WORDS]
-    environment = {**os.environ, "PROXYSYNTH_CACHE": str(trained[1] / "cache")}
     done = subprocess.run(
         [*words, "--out", str(tmp_path / "run")],
         capture_output=True,
         text=True,
         check=False,
-        env=environment,
         timeout=200,
     )
     assert done.returncode == 0, done.stderr
@@ -302,8 +295,7 @@ def test_torchrun_starts_and_ends_it(trained, alone, tmp_path):
 
 
 @pytest.mark.slow
-def test_live_batch_norm_ends_within_the_spread_of_the_seeds(tmp_path, monkeypatch):
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "cache"))
+def test_live_batch_norm_ends_within_the_spread_of_the_seeds(tmp_path):
     split = Split(train_classes=30, test_classes=30, faces_per_class=16)
     run = Run(split=split, epochs=10, dim=32, width=0.5, evaluate_every=10)
     alone = [train(replace(run, seed=s), tmp_path / f"alone{s}").metrics for s in range(5)]

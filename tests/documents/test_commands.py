@@ -63,8 +63,6 @@ def reader(tmp_path: Path, trained: Path, fork_server: str, monkeypatch) -> Path
         pictures(tmp_path / name, classes=8)
     shutil.copy(tmp_path / "photos/class0/0.png", tmp_path / "photo.jpg")
     shutil.copytree(trained, tmp_path / "runs" / "shop")
-    # One for all: glyphs are made once.
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(trained.parent / "cache"))
     monkeypatch.setenv("FORK_SERVER", fork_server)
     (tmp_path / "bin").mkdir()
     for name in PROGRAMS:

@@ -11,12 +11,10 @@ from training.tiny_pictures import pictures
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("protocol")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(folder / "cache"))
-        split = Split(train_classes=6, test_classes=5, faces_per_class=8)
-        run = Run(split=split, epochs=1, dim=16, width=0.25, batch_size=16)
-        train(run, folder / "run")
-        yield folder / "run", glyphs(6, 5, faces_per_class=8)
+    split = Split(train_classes=6, test_classes=5, faces_per_class=8)
+    run = Run(split=split, epochs=1, dim=16, width=0.25, batch_size=16)
+    train(run, folder / "run")
+    return folder / "run", glyphs(6, 5, faces_per_class=8)
 
 
 def test_it_repeats_the_result_of_the_run(trained):
@@ -30,7 +28,6 @@ def test_a_run_finds_its_own_pictures(trained):
 
 
 def test_pictures_that_were_skipped_are_skipped_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "cache"))
     root = pictures(tmp_path / "set", classes=6, each=3)
     for c in range(6):
         (root / f"class{c}" / "00.png").write_bytes(b"no picture")

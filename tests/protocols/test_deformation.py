@@ -26,24 +26,20 @@ TABLE_3 = ["cutout", "dropout", "zoom_in", "zoom_out", "rotation", "shearing", "
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("deformation")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(folder / "cache"))
-        split = Split(train_classes=6, test_classes=10, faces_per_class=8)
-        run = Run(split=split, epochs=2, dim=16, width=0.25, batch_size=16)
-        train(run, folder / "run")
-        yield load(folder / "run"), glyphs(6, 10, faces_per_class=8).query
+    split = Split(train_classes=6, test_classes=10, faces_per_class=8)
+    run = Run(split=split, epochs=2, dim=16, width=0.25, batch_size=16)
+    train(run, folder / "run")
+    return load(folder / "run"), glyphs(6, 10, faces_per_class=8).query
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     folder = tmp_path_factory.mktemp("photos")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(folder / "cache"))
-        root = pictures(folder / "set", classes=6, each=4)
-        run = Run(data=str(root), epochs=1, dim=8, width=0.25, batch_size=4, image_size=32,
-                  backbone="preact_resnet18")  # fmt: skip
-        train(run, folder / "run")
-        yield load(folder / "run"), open_data(str(root)).query
+    root = pictures(folder / "set", classes=6, each=4)
+    run = Run(data=str(root), epochs=1, dim=8, width=0.25, batch_size=4, image_size=32,
+              backbone="preact_resnet18")  # fmt: skip
+    train(run, folder / "run")
+    return load(folder / "run"), open_data(str(root)).query
 
 
 def by_hand(model, listing, deform, seed=0, stream=0):

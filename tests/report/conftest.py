@@ -8,8 +8,3 @@ from report.made_up_runs import make_pictures
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory):
     return make_pictures(tmp_path_factory.mktemp("data") / "pets & <birds>")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(tmp_path / "cache"))

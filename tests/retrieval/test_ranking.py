@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from proxysynth.retrieval import Ranking, counting, metrics, rank, ranking as ranking_module
 from proxysynth.retrieval.ranking import ranges
 from proxysynth.retrieval.similarity import TYPES
+from retrieval.clouds import CLOUDS
 from retrieval.oracle import ranked, similarities
 
 
@@ -327,32 +328,6 @@ def test_either_way_gives_the_same_ranks(
 # ---- The type of the products changes nothing
 
 WAYS = [TYPES, TYPES[1:], TYPES[2:], (torch.int8, torch.float32)]
-
-
-def gaussian(n: int, d: int) -> torch.Tensor:
-    return torch.randn(n, d)
-
-
-def heavy_tailed(n: int, d: int) -> torch.Tensor:
-    return torch.randn(n, d) ** 5
-
-
-def sparse(n: int, d: int) -> torch.Tensor:
-    return torch.relu(torch.randn(n, d) - 1.5) + torch.eye(n, d)
-
-
-def concentrated(n: int, d: int) -> torch.Tensor:
-    return torch.ones(n, d) + 1e-3 * torch.randn(n, d)
-
-
-def with_an_outlier(n: int, d: int) -> torch.Tensor:
-    x = torch.randn(n, d)
-    x[n // 2] = torch.eye(d)[0]
-    x[n // 3] = 0
-    return x
-
-
-CLOUDS = [gaussian, heavy_tailed, sparse, concentrated, with_an_outlier]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -16,6 +16,7 @@ from proxysynth.retrieval.similarity import (
     nonzero,
     rounded,
 )
+from retrieval.clouds import CLOUDS
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -52,34 +53,8 @@ def test_nonzero_is_in_memory_order(size, share: float) -> None:
     assert torch.equal(column, expected[1])
 
 
-def gaussian(n: int, d: int) -> torch.Tensor:
-    return torch.randn(n, d)
-
-
-def heavy_tailed(n: int, d: int) -> torch.Tensor:
-    return torch.randn(n, d) ** 5
-
-
-def sparse(n: int, d: int) -> torch.Tensor:
-    return torch.relu(torch.randn(n, d) - 1.5) + torch.eye(n, d)
-
-
-def concentrated(n: int, d: int) -> torch.Tensor:
-    return torch.ones(n, d) + 1e-3 * torch.randn(n, d)
-
-
-def with_an_outlier(n: int, d: int) -> torch.Tensor:
-    x = torch.randn(n, d)
-    x[n // 2] = torch.eye(d)[0]
-    x[n // 3] = 0
-    return x
-
-
-KINDS = [gaussian, heavy_tailed, sparse, concentrated, with_an_outlier]
-
-
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CLOUDS)
 @pytest.mark.parametrize("d", [3, 64, 700])
 def test_no_product_is_off_by_more_than_its_bound(kind, dtype, d: int) -> None:
     x = torch.nn.functional.normalize(kind(96, d), dim=1)
@@ -94,7 +69,7 @@ def test_no_product_is_off_by_more_than_its_bound(kind, dtype, d: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CLOUDS)
 def test_thresholds_of_a_block_are_safe(kind, dtype) -> None:
     x = torch.nn.functional.normalize(kind(96, 64), dim=1)
     a, b = rounded(x[:48], dtype), rounded(x[48:], dtype)

@@ -11,17 +11,7 @@ from training.tiny_pictures import pictures
 
 
 @pytest.fixture(scope="session")
-def cache_root(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(cache_root, monkeypatch):
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(cache_root))
-
-
-@pytest.fixture(scope="session")
-def run_folder(tmp_path_factory, cache_root):
+def run_folder(tmp_path_factory):
     """A finished run; tests may read it, not write."""
     base = tmp_path_factory.mktemp("trained")
     run = Run(
@@ -32,9 +22,7 @@ def run_folder(tmp_path_factory, cache_root):
         batch_size=4,
         image_size=32,
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(cache_root))
-        train(run, base / "run")
+    train(run, base / "run")
     return base / "run"
 
 

@@ -9,16 +9,6 @@ from training.tiny_pictures import pictures
 
 
 @pytest.fixture(scope="session")
-def cache_root(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(cache_root, monkeypatch):
-    monkeypatch.setenv("PROXYSYNTH_CACHE", str(cache_root))
-
-
-@pytest.fixture(scope="session")
 def photos(tmp_path_factory):
     return pictures(tmp_path_factory.mktemp("photos") / "set")
 
@@ -39,10 +29,8 @@ def photo_run(photos):
 
 
 @pytest.fixture(scope="session")
-def finished(glyph_run, tmp_path_factory, cache_root):
+def finished(glyph_run, tmp_path_factory):
     """A folder of a finished run; tests may read it, not write."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(cache_root))
-        train(glyph_run, folder)
+    train(glyph_run, folder)
     return folder

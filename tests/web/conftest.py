@@ -17,9 +17,7 @@ from web.shop import make_shop
 def shop(tmp_path_factory):
     """Tests may read it, not write."""
     place = tmp_path_factory.mktemp("shop")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(place / "cache"))
-        return make_shop(place)
+    return make_shop(place)
 
 
 @pytest.fixture
