@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from make_tables import LOSS_NAMES, Values, difference, fill, rows, spread, table
+from make_tables import LOSS_NAMES, Values, difference, fill, rows, spread, table, tuned
 
 PAGE = Path(__file__).parent / "results.md"
 MEASURES = {
@@ -211,6 +211,7 @@ def _pair(base: list[Row], here: list[Row]) -> list[str]:
 TABLES = {
     "photographs": photographs,
     "losses": losses,
+    "tuned": tuned,
     "classes": classes,
     "regularizers": regularizers,
     "ablation": ablation,

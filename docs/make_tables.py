@@ -126,12 +126,12 @@ def results() -> str:
             "–: not run.",
             _compared(photographs, "study_cub200"),
             _compared(glyphs, "study_glyph_losses"),
-            _fair(),
+            tuned(),
         ]
     )
 
 
-def _fair() -> str:
+def tuned() -> str:
     """Each loss with and without, after a search of its settings: `proxysynth mlrc`, small."""
     body = []
     for loss, name in LOSS_NAMES.items():

@@ -13,6 +13,7 @@ from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.benchmarks.opening import READERS
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "proxysynth"
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 NAMED = sorted(set(re.findall(r"`((?:src|tests|docs|results)/[\w/.]*)`", TEXT)))
 
@@ -22,10 +23,54 @@ def test_a_file_that_is_named_exists(path: str) -> None:
     assert (ROOT / path).exists()
 
 
+def _recipes() -> dict[str, set[str]]:
+    """The files that each recipe names."""
+    text = TEXT.partition("## How to add")[2].partition("\n## ")[0]
+    parts = re.split(r"^\*\*an? (\w+)\*\*$", text, flags=re.M)
+    named = (set(re.findall(r"`((?:src|tests|docs)/[\w/.]*)`", part)) for part in parts[2::2])
+    return dict(zip(parts[1::2], named, strict=True))
+
+
 def test_every_recipe_names_files() -> None:
-    recipes = re.split(r"^\*\*an? (\w+)\*\*$", TEXT.partition("## How to add")[2], flags=re.M)
-    assert recipes[1::2] == ["loss", "regularizer", "backbone", "dataset", "metric"]
-    assert all("`src/" in recipe for recipe in recipes[2::2])
+    assert list(_recipes()) == ["loss", "regularizer", "backbone", "dataset", "metric"]
+    assert all(any(file.startswith("src/") for file in files) for files in _recipes().values())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kinds"), [("loss", ps.LOSSES), ("regularizer", ps.REGULARIZERS)]
+)
+def test_a_recipe_names_every_file_with_a_list(recipe: str, kinds: dict[str, type]) -> None:
+    """A file that has all the keys, or all the classes, has to be changed for a new one."""
+    keys = [f'"{name}"' for name in kinds if name != "none"]
+    classes = [kind.__name__ for kind in kinds.values() if kind is not None]
+    lists = {
+        path.relative_to(ROOT).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if PACKAGE / "paper" not in path.parents  # only what the paper has
+        and any(all(word in path.read_text() for word in words) for words in (keys, classes))
+    }
+    named = {file for file in _recipes()[recipe] if file.endswith(".py") and file.startswith("src")}
+    optional = {"src/proxysynth/losses/functional.py"}
+    assert lists == named - optional
+
+
+def test_the_named_tests_run_over_all_backbones() -> None:
+    tests = [file for file in _recipes()["backbone"] if file.startswith("tests/")]
+    assert tests
+    assert all("BACKBONES" in (ROOT / file).read_text() for file in tests)
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_every_file_of_the_recipe_has_every_dataset(name: str) -> None:
+    lists = ("data/benchmarks/catalog.py", "data/benchmarks/opening.py")
+    assert all(f'"{name}"' in (PACKAGE / file).read_text() for file in lists)
+    assert name in (ROOT / "tests/benchmark_imitations.py").read_text()
+
+
+@pytest.mark.parametrize("key", ["r_precision", "map@r"])
+def test_every_file_of_the_recipe_has_every_metric(key: str) -> None:
+    sources = [file for file in _recipes()["metric"] if file.startswith("src/")]
+    assert all(key in (ROOT / file).read_text() for file in sources)
 
 
 def test_the_command_line_knows_every_loss_and_regularizer() -> None:
