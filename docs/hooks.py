@@ -105,7 +105,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if full.startswith("docs/"):
             there = full.removeprefix("docs/")
         else:
-            there = PAGES.get(full) or STAND_INS.get(full) or full
+            there = PAGES.get(full) or STAND_INS.get(full) or full.replace(".ipynb", ".md")
         return posixpath.relpath(there, posixpath.dirname(here) or ".") + anchor
 
     return LINK.sub(lead, markdown)

@@ -36,8 +36,9 @@ class Split:
         train, test, query, gallery, validation: sub-folders of a folder instead of a rule.
         root: where the paths of a table start.
         incomplete: accept a benchmark with missing images.
-        train_classes, test_classes, faces_per_class, query_faces, test_faces, distortion,
-            pictures_per_class: which glyphs, see `data.glyphs`.
+        train_classes, test_classes, faces_per_class, query_faces, test_faces: which glyphs, see
+            `data.glyphs`.
+        distortion, pictures_per_class: distorted glyphs, see `data.glyphs`.
         train_pictures, test_pictures: at most this many, balanced over the classes.
         fold, folds: cross-validation: test on this fold of the seen classes, train on the others,
             and do not use the unseen classes; None for no cross-validation.
