@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from variants import HarderPartners, ParentsApart
+from variants import HarderPartners, KParents, MuRamp, ParentsApart, SoftPairs
 
 import proxysynth as ps
 from proxysynth.data import open_data
-from proxysynth.losses import LOSSES, NormSoftmax, Softmax
+from proxysynth.losses import LOSSES, NormSoftmax, ProxyAnchor, Softmax
 from proxysynth.paper.scale import SCALES, trained_loss
 from proxysynth.regularizers import (
     InputMixup,
@@ -141,9 +141,29 @@ def glyph_variants(**_: Any) -> Plan:
                 "per_pair": ProxySynthesis(loss, per_pair=True),
                 "twice_as_many": ProxySynthesis(loss, mu=2.0),
             }
+            if scale == 23.0:  # at 6, Proxy Synthesis itself changes nothing
+                kinds["three_parents"] = KParents(loss, parents=3)
+                kinds["four_parents"] = KParents(loss, parents=4)
+                kinds["mu_ramp"] = MuRamp(loss)
             for kind, changed in kinds.items():
                 run = replace(GLYPHS, loss=changed, seed=seed, split=split)
                 yield Planned(run, {"scale": scale, "regularizer": kind, "seed": seed})
+
+
+def glyph_anchor(**_: Any) -> Plan:
+    """Proxy-anchor whose synthetics repel their parents less: on a fold of the seen classes."""
+    for seed in range(4):
+        split = replace(GLYPHS.split, fold=seed % 4)
+        loss = ProxyAnchor()
+        kinds = {
+            **dict(_with_and_without(loss)),
+            "soft_weight": SoftPairs(loss, how="weight"),
+            "soft_margin": SoftPairs(loss, how="margin"),
+            "soft_apart": SoftPairs(loss, how="apart"),
+        }
+        for kind, changed in kinds.items():
+            run = replace(GLYPHS, loss=changed, seed=seed, split=split)
+            yield Planned(run, {"regularizer": kind, "seed": seed})
 
 
 def glyph_more(**_: Any) -> Plan:
@@ -277,6 +297,7 @@ STUDIES: dict[str, Callable[..., Plan]] = {
         glyph_settings,
         glyph_scales,
         glyph_variants,
+        glyph_anchor,
         glyph_more,
         glyph_preset,
     )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from proxysynth.losses import NormSoftmax
+from batches import gradients
+from losses import oracle
+from proxysynth.losses import NormSoftmax, ProxyAnchor
 from proxysynth.paper.store import Store
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.regularizers.mixing import synthesize
@@ -33,7 +37,8 @@ def studies(monkeypatch):
 def test_every_run_is_planned_once(studies, tmp_path) -> None:
     counts = {"cub200": 48, "cub200_scale": 6, "cub200_few": 24, "grocery": 18,
               "glyph_losses": 160, "glyph_regularizers": 45, "glyph_classes": 72,
-              "glyph_settings": 52, "glyph_scales": 56, "glyph_variants": 56, "glyph_more": 16,
+              "glyph_settings": 52, "glyph_scales": 56, "glyph_variants": 68, "glyph_anchor": 20,
+              "glyph_more": 16,
               "glyph_preset": 30, "cub200_preset": 9}  # fmt: skip
     for number in range(200):
         (tmp_path / "images" / f"{number:03d}").mkdir(parents=True)
@@ -58,7 +63,7 @@ def test_a_committed_row_is_not_trained_again(studies, tmp_path) -> None:
 
 
 def test_settings_are_chosen_without_the_unseen_classes(studies) -> None:
-    for name in ("glyph_settings", "glyph_scales", "glyph_variants"):
+    for name in ("glyph_settings", "glyph_scales", "glyph_variants", "glyph_anchor"):
         assert all(item.run.split.fold is not None for item in studies.STUDIES[name]())
 
 
@@ -139,3 +144,99 @@ def test_parents_apart_are_left_out_of_the_sums(studies, batch) -> None:
         own = scale * torch.cosine_similarity(row, columns[labels[r]], dim=0)
         losses.append(torch.logsumexp(torch.stack(others), dim=0) - own)
     assert value.item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-10)
+
+
+def mixed(vectors, shares):
+    """The unit vector in the direction of a sum of unit vectors times shares, as a loop."""
+    made = sum(
+        share * vector / vector.norm() for vector, share in zip(vectors, shares, strict=True)
+    )
+    return made / made.norm()
+
+
+def test_k_parents_are_mixed_with_their_own_shares(studies, batch) -> None:
+    from variants import KParents, draw_parents
+
+    x, y, p = batch
+    chosen = draw_parents(y.numpy(), 3, np.random.default_rng(0))
+    assert [row[0] for row in chosen] == list(range(12))
+    assert all(len({int(y[k]) for k in row}) == 3 for row in chosen)
+    assert draw_parents(np.array([0, 1, 1, 0]), 3, np.random.default_rng(0)) is None
+
+    lam = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    loss = KParents(NormSoftmax(), parents=3)
+    found = gradients(loss.on(torch.from_numpy(chosen), lam, x, y, p), x, p)
+    all_x = [*x, *(mixed([x[k] for k in row], lam) for row in chosen)]
+    all_p = [*p, *(mixed([p[y[k]] for k in row], lam) for row in chosen)]
+    labels = [*y.tolist(), *range(6, 18)]
+    expected = gradients(oracle.value(NormSoftmax(), all_x, labels, all_p), x, p)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    assert loss(x, y, p, torch.Generator().manual_seed(0)).isfinite()
+
+
+def test_two_of_k_parents_are_proxy_synthesis(studies, batch) -> None:
+    from variants import KParents
+
+    x, y, p = batch
+    draw = ProxySynthesis(NormSoftmax(), lam=0.3).draw(y, torch.Generator().manual_seed(1))
+    lam = torch.tensor([0.3, 0.7], dtype=torch.float64)
+    chosen = torch.stack((draw.i, draw.j), dim=1)
+    found = gradients(KParents(parents=2).on(chosen, lam, x, y, p), x, p)
+    expected = gradients(ProxySynthesis(NormSoftmax()).on(draw, x, y, p), x, p)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_the_mu_ramp_ends_at_proxy_synthesis(studies, batch) -> None:
+    from variants import MuRamp
+
+    x, y, p = batch
+    ramp = MuRamp(NormSoftmax(), mu=2.0, steps=4)
+    for step, mu in enumerate((0.0, 0.5, 1.0, 1.5, 2.0, 2.0)):
+        draws = (torch.Generator().manual_seed(step) for _ in range(2))
+        found = gradients(ramp(x, y, p, next(draws)), x, p)
+        expected = gradients(ProxySynthesis(NormSoftmax(), mu=mu)(x, y, p, next(draws)), x, p)
+        for a, b in zip(found, expected, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("how", ["weight", "margin", "apart"])
+def test_soft_pairs_repel_by_what_they_do_not_share(studies, batch, how) -> None:
+    from variants import SoftPairs
+
+    x, y, p = batch
+    plain = ProxyAnchor(scale=4.0)
+    draw = ProxySynthesis(plain, lam=0.3).draw(y, torch.Generator().manual_seed(1))
+    found = gradients(SoftPairs(plain, how=how).on(draw, x, y, p), x, p)
+
+    pairs = list(zip(draw.i.tolist(), draw.j.tolist(), strict=True))
+    all_x = [*x, *(mixed([x[i], x[j]], (0.3, 0.7)) for i, j in pairs)]
+    all_p = [*p, *(mixed([p[y[i]], p[y[j]]], (0.3, 0.7)) for i, j in pairs)]
+    made_of = [{int(y[i]): 0.3, int(y[j]): 0.7} for i, j in pairs]
+    of_x = [*({int(t): 1.0} for t in y), *made_of]
+    of_p = [*({t: 1.0} for t in range(6)), *made_of]
+    labels = [*y.tolist(), *range(6, 18)]
+    pull, push, present = 0.0, 0.0, 0
+    for k, q in enumerate(all_p):
+        own, others = torch.ones((), dtype=torch.float64), torch.ones((), dtype=torch.float64)
+        for v, label, shares in zip(all_x, labels, of_x, strict=True):
+            s = oracle.s(v, q)
+            if label == k:
+                own = own + torch.exp(-4.0 * (s - plain.margin))
+                continue
+            overlap = sum(min(share, of_p[k].get(t, 0.0)) for t, share in shares.items())
+            term = torch.exp(4.0 * (s + plain.margin))
+            if how == "weight":
+                term = term * (1 - overlap)
+            elif how == "margin":
+                term = term * math.exp(-4.0 * overlap)
+            elif overlap > 0:
+                term = 0.0
+            others = others + term
+        present += k in labels
+        pull, push = pull + own.log(), push + others.log()
+    expected = gradients(pull / present + push / len(all_p), x, p)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+    assert SoftPairs(plain, how=how)(x, y, p, torch.Generator().manual_seed(0)).isfinite()
