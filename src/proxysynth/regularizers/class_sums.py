@@ -1,13 +1,14 @@
 """The fast path: a loss from sums over blocks of classes, as one autograd function.
 
 One n x c product forward, two backward, and no copy of the proxies. Only the logits are kept for
-the backward pass; where even they are too many, their product is computed again. All of them are in
+the backward pass; where even they are too many, their product is computed twice. All logits are in
 base 2, log2(e) scale similarity, because torch computes exp2 faster than exp on a CPU.
 
-    L  (n, b)   embeddings x a block of b classes; the columns are divided by |p|
-    K  (n, n)   the batch's own classes x embeddings: columns y of L, transposed
-    G  (n, u)   embeddings x synthetic classes: rows of K, mixed
-    Z  (r, b)   the rows that take part, of L or of G: originals, then synthetics (rows, mixed)
+    L  (n, b)      embeddings x a block of b classes
+    K  (n, n)      own classes x embeddings: columns y of L, transposed
+    G  (n, u)      embeddings x synthetic classes: rows of K, mixed
+    W  (n, b + u)  L, and G beside that of the last block
+    Z  (r, b + u)  the rows that take part: those of W (originals), then mixes of them (synthetics)
 
 Mixing is linear, so every logit of a synthetic is a mix of two that exist already, divided by the
 length of the mixed vector.
@@ -24,16 +25,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.losses.functional import EPS, ClassSums, at_least_float32
+from proxysynth.regularizers.mixing import Mix, PairMatrix
 from proxysynth.regularizers.pairs import Draw
 
 LOG2E, LN2 = math.log2(math.e), math.log(2.0)
@@ -48,12 +50,9 @@ LAUNCH = 2**24
 """Logits per block on an accelerator, where starting a kernel costs more than memory does."""
 
 LARGE = 2**27
-"""Logits kept for the backward pass, half a gigabyte of float32; more are computed again."""
+"""Logits kept for the backward pass, half a gigabyte of float32; more are computed twice."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-Again = Callable[[Tensor, Tensor], Tensor]
-"""The same loss as a function of x and p in torch's own operations."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,8 @@ class Plan:
         distributed: whether there are other processes.
         block: classes per block; None chooses.
         keep: whether the logits are kept for the backward pass; None: unless they are too many.
-        again: computes the loss when its gradient is to be differentiated; None refuses that.
+        differentiable: the same loss of (x, p) in torch's own operations, used when the gradient
+            itself is to be differentiated; None refuses that.
     """
 
     draw: Draw | None = None
@@ -81,7 +81,7 @@ class Plan:
     distributed: bool = False
     block: int | None = None
     keep: bool | None = None
-    again: Again | None = None
+    differentiable: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
         block = self.block
@@ -104,8 +104,6 @@ class Plan:
 
     def sum(self, *tensors: Tensor) -> list[Tensor]:
         """The tensors, each summed over all processes."""
-        if not self.distributed:
-            return list(tensors)
         flat = torch.cat([tensor.flatten() for tensor in tensors])
         dist.all_reduce(flat, group=self.group)
         parts = flat.split([tensor.numel() for tensor in tensors])
@@ -121,15 +119,18 @@ def loss_from_sums(
     Half precision (that of x and p, or autocast's) is used for the three products only.
     """
     if not plan.original_classes:  # only the batch's own proxies are of use
-        held = y[y >= 0].unique()
-        p, y = p.index_select(0, held), torch.where(y >= 0, torch.searchsorted(held, y), -1)
+        present = y[y >= 0].unique()
+        p, y = p.index_select(0, present), torch.where(y >= 0, torch.searchsorted(present, y), -1)
     apply: Callable[..., Tensor] = outside_graphs(_LossFromSums.apply)
     kind = x.device.type
-    if not torch.is_autocast_enabled(kind):
-        return apply(x, p, y, sums, normalized, plan, x.dtype)
-    low = torch.get_autocast_dtype(kind)
-    with torch.autocast(kind, enabled=False):
-        return apply(x, p, y, sums, normalized, plan, low)
+    low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    with _without_autocast(kind):
+        return apply(x, p, _Evaluation(sums, normalized, plan, y, low))
+
+
+def _without_autocast(kind: str) -> AbstractContextManager[Any]:
+    enabled = torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if enabled else nullcontext()
 
 
 def outside_graphs(function: Function) -> Function:
@@ -143,364 +144,361 @@ def outside_graphs(function: Function) -> Function:
 
 class _LossFromSums(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        p: Tensor,
-        y: Tensor,
-        sums: ClassSums,
-        normalized: bool,
-        plan: Plan,
-        low: torch.dtype,
-    ) -> Tensor:
-        n, c, draw = len(x), len(p), plan.draw
-        X, inverse_x = at_least_float32(x), None
-        if normalized:
-            inverse_x = torch.linalg.vector_norm(X, dim=1).clamp_min_(EPS).reciprocal_()
-            X = X * inverse_x[:, None]
-        rows = None
-        if draw is not None and plan.synthetic_rows:
-            rows = Mix(draw.i, draw.j, draw.lam, n, plan.original_rows, X, normalized, low)
-        logits = _Logits(X, c, sums.scale * LOG2E, normalized, low, plan)
-        kept = logits.space(c) if any(ctx.needs_input_grad) else None
-        blocks = _blocks(y, logits.size, c, plan.distributed)
-        total = (_RowSums if sums.along == "rows" else _ColumnSums)(sums, normalized, plan, X)
-
-        K = X.new_zeros(n, n)
-        for block in blocks:
-            L = logits.compute(block, p, kept)
-            K[block.batch] = L.index_select(1, block.columns).t()
-            if plan.original_classes:
-                Z = L.clone() if rows is None else rows(L)
-                total.add(Z, block.own if plan.original_rows else None)
-        Q = None  # the batch's own proxies as unit vectors
-        if draw is not None and logits.inverse is not None:
-            Q = _own_proxies(p, logits.inverse, y, plan.distributed, X)
-        if plan.distributed:
-            K, *rest = plan.sum(K, *([] if Q is None else [Q]))
-            Q = rest[0] if rest else None
-            total.reduce()
-
-        labels, own = y if plan.labels is None else plan.labels, [K.diagonal()]
-        classes = (c if plan.classes is None else plan.classes) if plan.original_classes else 0
-        columns = G = made_own = None
-        if draw is not None:
-            a, b, lam = draw.i, draw.j, draw.lam
-            if len(draw.first) < len(a):  # some pairs share a class
-                a, b = a[draw.first], b[draw.first]
-                lam = lam[draw.first] if lam.dim() else lam
-            columns = Mix(a, b, lam, n, False, X if Q is None else Q, normalized, low)
-            G = columns(K).t().contiguous()
-            Z = G.clone() if rows is None else rows(G)
-            if plan.synthetic_rows:
-                first = n if plan.original_rows else 0
-                made_own = torch.arange(first * len(b), Z.numel(), len(b), device=x.device)
-                made_own += draw.target
-                own = [*own[: int(plan.original_rows)], Z.view(-1).index_select(0, made_own)]
-                if sums.along == "columns":  # along rows nobody asks for labels
-                    made = labels.max() + 1 + draw.target
-                    labels = torch.cat((labels, made)) if plan.original_rows else made
-            total.add(Z, made_own)
-            classes += len(b)
-
-        similarity = torch.cat(own).mul_(LN2 / sums.scale)
-        value, own_slope, slope = sums.value(similarity, total.result(), labels, classes)
+    def forward(ctx: Any, x: Tensor, p: Tensor, evaluation: _Evaluation) -> Tensor:
+        value, kept = evaluation.forward(x, p, any(ctx.needs_input_grad))
         ctx.save_for_backward(x, p, kept)  # which frees them after the backward pass
-        ctx.y, ctx.sums, ctx.plan, ctx.low = y, sums, plan, low
-        ctx.held = X, inverse_x, Q, G, rows, columns, logits, blocks, total
-        ctx.slopes = made_own, own_slope / sums.scale, slope
+        ctx.evaluation = evaluation
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, p, _ = ctx.saved_tensors
+        x, p, kept = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient needs a graph of its own
-            return _gradient_with_graph(ctx, x, p, grads[0])
-        if not torch.is_autocast_enabled(x.device.type):
-            return *_gradients(ctx, x, p, grads[0]), None, None, None, None, None
-        with torch.autocast(x.device.type, enabled=False):
-            return *_gradients(ctx, x, p, grads[0]), None, None, None, None, None
+            return _differentiable_gradients(ctx, x, p, grads[0])
+        with _without_autocast(x.device.type):
+            return *ctx.evaluation.gradients(x, p, kept, grads[0]), None
 
 
-def _gradients(ctx: Any, x: Tensor, p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    kept = ctx.saved_tensors[2]
-    X, inverse_x, Q, G, rows, columns, logits, blocks, total = ctx.held
-    y, plan, sums, low = ctx.y, ctx.plan, ctx.sums, ctx.low
-    made_own, own_slope, slope = ctx.slopes
-    n, normalized = len(X), inverse_x is not None
-    first = n if plan.original_rows else 0  # of the synthetic rows
-    total.prepare(slope)
-
-    # The synthetic classes first: what their logits ask of the columns they are mixed of.
-    d_K = d_Q = None
-    shrink = made_shrink = X.new_zeros(0)
-    if plan.draw is not None:
-        Z = G if rows is None else rows(G)
-        D = total.slopes(Z, len(blocks))
-        if rows is not None:
-            D.view(-1).scatter_(0, made_own, own_slope[first:])
-            shrink, made_shrink = X.new_zeros(len(Z) - first), _dots(D[first:], Z[first:])
-        d_G = D if rows is None else rows.back(D)
-        d_K = columns.back(d_G.t().contiguous())
-        if normalized:
-            d_Q = columns.lengths_back((d_G * G).sum(dim=0).mul_(LN2 * grad))
-
-    d_X, d_p = torch.empty_like(X), torch.empty_like(p)
-    right = X if normalized else X * grad
-    for number, block in enumerate(blocks):
-        L, p_b, d_p_b = logits.again(block, p, kept), p[block.part], d_p[block.part]
-        if plan.original_classes:
-            Z = L if rows is None else rows(L)
-            D = total.slopes(Z, number)
-            if plan.original_rows:
-                D.view(-1).scatter_(0, block.own, own_slope[block.batch])
-            if rows is not None and normalized:
-                shrink += _dots(D[first:], Z[first:])
-            d_L = D if rows is None else rows.back(D)
-        else:
-            d_L = torch.zeros_like(L)
-        if d_K is not None:
-            d_L.scatter_add_(1, block.columns.expand(n, -1), d_K[block.batch].t())
-        if normalized:
-            inverse = logits.inverse[block.part]
-            turn = (d_L * L).sum(dim=0).mul_(inverse).mul_(inverse).mul_(-LN2 * grad)
-            d_L *= inverse * (sums.scale * grad)
-            torch.mul(p_b, turn.to(p.dtype)[:, None], out=d_p_b)
-        _product(d_p_b, d_L.t(), right, low, add=normalized)
-        _product(d_X, d_L, p_b, low, add=number > 0)
-
-    if plan.distributed:
-        d_X, shrink = plan.sum(d_X, shrink)
-    if not normalized:
-        return d_X.mul_(grad).to(x.dtype), d_p
-    if rows is not None:
-        d_X += rows.lengths_back((shrink + made_shrink).mul_(LN2 * grad))
-    if d_Q is not None:
-        if plan.distributed:
-            held = (y >= 0).nonzero()[:, 0]
-            y, Q, d_Q = y[held], Q[held], d_Q[held]
-        d_p.index_add_(0, y, _turned(d_Q, Q, logits.inverse.index_select(0, y)).to(p.dtype))
-    return _turned(d_X, X, inverse_x).to(x.dtype), d_p
-
-
-def _gradient_with_graph(ctx: Any, x: Tensor, p: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
-    if ctx.plan.again is None:
+def _differentiable_gradients(
+    ctx: Any, x: Tensor, p: Tensor, grad: Tensor
+) -> tuple[Tensor | None, ...]:
+    loss = ctx.evaluation.plan.differentiable
+    if loss is None:
         raise RuntimeError(
             "the gradient of a loss over blocks or shards of the classes cannot be differentiated "
             "again: leave out create_graph=True, or use the loss itself with all proxies"
         )
-    inputs = zip((x, p), ctx.needs_input_grad, strict=False)
-    wanted = [tensor for tensor, needed in inputs if needed]
-    value = ctx.plan.again(x, p)
-    found = iter(torch.autograd.grad(value, wanted, grad, create_graph=True))
-    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
+    needed = ctx.needs_input_grad
+    wanted = [tensor for tensor, need in zip((x, p), needed, strict=False) if need]
+    found = iter(torch.autograd.grad(loss(x, p), wanted, grad, create_graph=True))
+    return tuple(next(found) if need else None for need in needed)
 
 
-class Mix:
-    """Rows a and b of an (n, .) matrix, mixed: a sparse matrix with two entries a row.
+class _Evaluation:
+    """One evaluation of a loss: the forward pass, and what it leaves for the backward pass.
 
-    Its weights are lam and 1 - lam; those of unit vectors V are divided by the length of the mix.
-    With `originals` the n rows themselves come first, one entry each.
+    low: the precision of the products.
     """
 
     def __init__(
-        self, a: Tensor, b: Tensor, lam: Tensor, n: int, originals: bool, V: Tensor,
-        normalized: bool, low: torch.dtype,
-    ) -> None:  # fmt: skip
-        # numpy starts such small operations in a fraction of torch's time.
-        self.n, self.ones, self.device = n, n if originals else 0, a.device
-        ones, share = np.arange(self.ones), lam.cpu().numpy()
-        self.index = np.empty(self.ones + 2 * len(a), np.int64)
-        weights = np.ones(len(self.index))
-        self.index[: self.ones] = ones
-        self.index[self.ones :: 2] = a.cpu().numpy()
-        self.index[self.ones + 1 :: 2] = b.cpu().numpy()
-        weights[self.ones :: 2], weights[self.ones + 1 :: 2] = share, 1 - share
-        offsets = np.concatenate((ones, np.arange(self.ones, len(self.index), 2)))
-        self.entries = self._tensor(self.index), self._tensor(offsets)
-        self.weights = self._tensor(weights).to(V.dtype)
+        self, sums: ClassSums, normalized: bool, plan: Plan, y: Tensor, low: torch.dtype
+    ) -> None:
+        self.sums, self.normalized, self.plan, self.y, self.low = sums, normalized, plan, y, low
+
+    def forward(self, x: Tensor, p: Tensor, keep: bool) -> tuple[Tensor, Tensor | None]:
+        """The loss, and the logits if they are kept."""
+        sums, plan, y, normalized = self.sums, self.plan, self.y, self.normalized
+        X, n, c, draw = at_least_float32(x), len(x), len(p), plan.draw
         if normalized:
-            self.vectors = self(V)
-            lengths = torch.linalg.vector_norm(self.vectors[self.ones :], dim=1)
-            # Opposite parents may cancel to nothing but rounding: then there is no direction, and
-            # nothing is learned from it.
-            gone = lengths <= math.sqrt(torch.finfo(low).eps)
-            self.one_over = lengths.reciprocal_().masked_fill_(gone, 0.0)
-            self.weights[self.ones :].view(-1, 2).mul_(self.one_over[:, None])
+            self.inverse_x = _inverse_norms(X)
+            X = X * self.inverse_x[:, None]
+            self.inverse_p = X.new_empty(c)
+        self.X, self.first = X, n if plan.original_rows else 0  # first: of the synthetic rows
+        kept = None
+        if keep and (n * c <= LARGE if plan.keep is None else plan.keep):
+            kept = X.new_empty(n * c)
+        self.rows = self.columns = None
+        if draw is not None:
+            pairs = class_pairs = PairMatrix(draw.i, draw.j, draw.lam, X)
+            if plan.synthetic_rows:
+                self.rows = Mix(pairs, X if normalized else None, self.low)
+        on_cpu = X.device.type == "cpu"
+        size = plan.block or max(256, (CACHE if on_cpu else LAUNCH) // n)
+        self.blocks = _blocks(y, c, size, plan)
+        self.total = total = (_RowSums if sums.along == "rows" else _ColumnSums)(self)
 
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        made = torch.from_numpy(array)
-        return made if self.device.type == "cpu" else made.to(self.device, non_blocking=True)
+        count = self.first + (0 if self.rows is None else len(draw.i))  # type: ignore[union-attr]
+        own = X.new_zeros(count)  # logits of the own classes
+        K = X.new_zeros(n, n)
+        for number, block in enumerate(self.blocks):
+            L = self._product(block, p, kept, first_time=True)
+            if draw is not None:
+                rows_of_K = L.t().index_select(0, block.columns)
+                K = rows_of_K if block.batch is None else K.index_copy_(0, block.batch, rows_of_K)
+            if block.synthetic:
+                assert draw is not None
+                Q = self.Q = self._own_proxies(p) if normalized else None
+                if plan.distributed:
+                    own, K, *rest = plan.sum(own, K, *([] if Q is None else [Q]))
+                    Q = rest[0] if rest else None
+                    total.reduce()
+                if len(draw.first) < len(draw.i):  # some pairs share a class
+                    at = draw.first
+                    lam = draw.lam[at] if draw.lam.dim() else draw.lam
+                    class_pairs = PairMatrix(draw.i[at], draw.j[at], lam, X)
+                self.columns = Mix(class_pairs, Q, self.low)
+                self.G = self.columns(K).t()
+            W = self._with_synthetic(L, block)
+            if W is None:
+                continue
+            Z = self._with_mixed_rows(W)
+            found = total.add(number, Z.clone() if Z is L else Z, block.own)
+            own = found if block.rows is None else own.index_copy_(0, block.rows, found)
+        if plan.distributed and draw is None:
+            (own,) = plan.sum(own)
+            total.reduce()
 
-    def __call__(self, M: Tensor) -> Tensor:
-        return _weighted_rows(M, *self.entries, self.weights)
+        labels = y if plan.labels is None else plan.labels
+        classes = (c if plan.classes is None else plan.classes) if plan.original_classes else 0
+        if draw is not None:
+            classes += len(draw.first)
+            if self.rows is not None and sums.along == "columns":  # along rows none are needed
+                made = labels.max() + 1 + draw.target
+                labels = torch.cat((labels, made)) if plan.original_rows else made
+        similarity = own.mul_(LN2 / sums.scale)
+        value, own_slope, slope = sums.value(similarity, total.result(), labels, classes)
+        self.own_slope, self.slope = own_slope / sums.scale, slope
+        return value, kept
 
-    def back(self, d_made: Tensor) -> Tensor:
-        """The gradient of M, from that of the mixed rows."""
-        if not hasattr(self, "transposed"):
-            order = self.index.argsort(kind="stable")
-            starts = np.searchsorted(self.index[order], np.arange(self.n))
-            # Entry e is in row e, or, behind `ones` single entries, in one of two.
-            row = np.where(order < self.ones, order, (order + self.ones) // 2)
-            weights = self.weights.index_select(0, self._tensor(order))
-            self.transposed = self._tensor(row), self._tensor(starts), weights
-        return _weighted_rows(d_made, *self.transposed)
+    def gradients(
+        self, x: Tensor, p: Tensor, kept: Tensor | None, grad: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The gradients of x and p."""
+        X, plan, scale, normalized = self.X, self.plan, self.sums.scale, self.normalized
+        self.total.prepare(self.slope)
+        d_K = d_Q = None
+        # By the logarithm of the length of every mixed row: its logits fall as 1 / length.
+        d_length = X.new_zeros(0 if self.rows is None else len(self.rows.weights))
+        d_X, d_p = torch.empty_like(X), torch.empty_like(p)
+        right, down = X if normalized else X * grad, grad * -LN2
+        last = len(self.blocks) - 1
+        for number in range(last, -1, -1):  # the synthetic classes first: they ask for d_K
+            block = self.blocks[number]
+            L, p_b, d_p_b = self._product(block, p, kept), p[block.part], d_p[block.part]
+            W = self._with_synthetic(L, block)
+            if W is None:
+                d_L = torch.zeros_like(L)
+            else:
+                Z = self._with_mixed_rows(W)
+                D = self.total.slopes(number, Z)
+                slope = self.own_slope
+                slope = slope if block.rows is None else slope.index_select(0, block.rows)
+                D.view(-1).scatter_(0, block.own, slope)
+                if self.rows is not None and normalized:
+                    here = (D[self.first :] * Z[self.first :]).sum(dim=1)
+                    once = plan.distributed and block.synthetic  # the same in every process
+                    d_length += here / dist.get_world_size(plan.group) if once else here
+                d_L = self._from_mixed_rows(D)
+                if block.synthetic:
+                    assert self.columns is not None
+                    b = W.shape[1] - self.G.shape[1]
+                    d_L, d_G = d_L[:, :b], d_L[:, b:]
+                    d_K = self.columns.back(d_G.t().contiguous())
+                    if normalized:
+                        d_Q = self.columns.length_gradient((d_G * self.G).sum(dim=0).mul_(down))
+                    if not plan.original_classes:
+                        d_L = torch.zeros_like(L)
+            if d_K is not None:
+                some = d_K if block.batch is None else d_K.index_select(0, block.batch)
+                d_L.index_add_(1, block.columns, some.t())
+            if normalized:
+                inverse = self.inverse_p[block.part]
+                step = inverse * grad
+                radial = (d_L * L).sum(dim=0).mul_(inverse).mul_(step)
+                d_L *= step
+                torch.mul(p_b, radial.to(p.dtype)[:, None], out=d_p_b)
+            self._multiply(d_L.t(), right, d_p_b, scale, -LN2 if normalized else 0.0)
+            self._multiply(d_L, p_b, d_X, scale, 0.0 if number == last else 1.0)
 
-    def lengths_back(self, shrink: Tensor) -> Tensor:
-        """The gradient of V through the lengths of its mixes.
+        if plan.distributed:
+            d_X, d_length = plan.sum(d_X, d_length)
+        if not normalized:
+            return d_X.mul_(grad).to(x.dtype), d_p
+        if self.rows is not None:
+            d_X += self.rows.length_gradient(d_length.mul_(down))
+        if d_Q is not None:
+            y, Q = self.y, self.Q
+            if plan.distributed:
+                here = (y >= 0).nonzero()[:, 0]
+                y, Q, d_Q = y[here], Q[here], d_Q[here]
+            d_own = _through_norm(d_Q, Q, self.inverse_p.index_select(0, y))
+            d_p.index_add_(0, y, d_own.to(p.dtype))
+        return _through_norm(d_X, X, self.inverse_x).to(x.dtype), d_p
 
-        shrink: the sum of logit x gradient over each mix, whose logits fall as 1 / length.
-        """
-        factor = torch.mul(shrink, self.one_over).neg_()
-        if self.ones:
-            factor = torch.cat((factor.new_zeros(self.ones), factor))
-        return self.back(self.vectors * factor[:, None])
+    def _product(
+        self, block: _Block, p: Tensor, kept: Tensor | None, first_time: bool = False
+    ) -> Tensor:
+        """L, from memory if it is there."""
+        n, start, stop = len(self.X), block.part.start, block.part.stop
+        if kept is None:
+            L = self.X.new_empty(n, stop - start)
+        else:
+            L = kept[n * start : n * stop].view(n, stop - start)
+            if not first_time:
+                return L
+        p_b = p[block.part]
+        self._multiply(self.X, p_b.t(), L, self.sums.scale * LOG2E, 0.0)
+        if not self.normalized:
+            return L
+        inverse = self.inverse_p[block.part]
+        if first_time:
+            _inverse_norms(p_b, inverse)
+        return L.mul_(inverse)
 
+    def _multiply(self, a: Tensor, b: Tensor, out: Tensor, scale: float, beta: float) -> None:
+        """out = beta out + scale a b."""
+        if out.dtype == a.dtype == b.dtype == self.low:
+            torch.addmm(out, a, b, beta=beta, alpha=scale, out=out)
+            return
+        made = (a.to(self.low) @ b.to(self.low)).to(out.dtype).mul_(scale)
+        out.copy_(made) if beta == 0 else out.mul_(beta).add_(made)
 
-def _weighted_rows(M: Tensor, index: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-    """Sums of rows of M times weights, one for each run of entries."""
-    made: Tensor = torch.embedding_bag(M, index, offsets, False, 0, False, weights)[0]
-    return made
+    def _own_proxies(self, p: Tensor) -> Tensor:
+        """Q, the batch's own proxies as unit vectors; 0 where another process holds them."""
+        y = self.y
+        if not self.plan.distributed:
+            return p.index_select(0, y).to(self.X.dtype).mul_(self.inverse_p[y][:, None])
+        found, here = torch.zeros_like(self.X), (y >= 0).nonzero()[:, 0]
+        found[here] = p[y[here]].to(found.dtype) * self.inverse_p[y[here]][:, None]
+        return found
+
+    def _with_synthetic(self, L: Tensor, block: _Block) -> Tensor | None:
+        """W; None if no class of the block takes part."""
+        if not block.synthetic:
+            return L if self.plan.original_classes else None
+        return torch.cat((L, self.G), dim=1) if self.plan.original_classes else self.G.contiguous()
+
+    def _with_mixed_rows(self, W: Tensor) -> Tensor:
+        """Z."""
+        if self.rows is None:
+            return W
+        return self.rows.below(W) if self.first else self.rows(W)
+
+    def _from_mixed_rows(self, D: Tensor) -> Tensor:
+        """The gradient of W, from that of Z."""
+        if self.rows is None:
+            return D
+        d_W = self.rows.back(D[self.first :])
+        return d_W.add_(D[: self.first]) if self.first else d_W
 
 
 class _Block(NamedTuple):
-    """A range of classes; which embeddings have theirs in it, in which column, and at which places
-    of the block's logits, read row by row."""
+    """A range of classes, and where the logits of own classes are.
+
+    part: the rows of p.   batch: the embeddings with their class among them; None: all, in order.
+    columns: the column of that class in L.   synthetic: whether G is beside L.
+    rows: the rows of Z with their own class in this block; None: all, in order.
+    own: the position of that logit in Z, read row by row.
+    """
 
     part: slice
-    batch: Tensor | slice
+    batch: Tensor | None
     columns: Tensor
+    synthetic: bool
+    rows: Tensor | None
     own: Tensor
 
 
-def _blocks(y: Tensor, size: int, c: int, distributed: bool) -> list[_Block]:
-    count = max(1, round(c / size))
-    if count == 1 and not distributed:
-        own = torch.arange(0, c * len(y), c, device=y.device).add_(y)
-        return [_Block(slice(0, c), slice(None), y, own)]
+def _blocks(y: Tensor, c: int, size: int, plan: Plan) -> list[_Block]:
+    n, draw, count = len(y), plan.draw, max(1, round(c / size))
     starts = [c * number // count for number in range(count + 1)]
-    ordered, order = y.sort()
-    edges = torch.searchsorted(ordered, torch.tensor(starts, device=y.device)).tolist()
+    if plan.distributed and draw is not None:
+        starts.append(c)  # G needs sums over all processes: it is a block of its own
+    single = count == 1 and not plan.distributed
+    if not single:
+        ordered, order = y.sort()
+        edges = torch.searchsorted(ordered, torch.tensor(starts, device=y.device)).tolist()
     blocks = []
-    for start, stop, low, high in zip(starts, starts[1:], edges, edges[1:], strict=False):
-        batch, columns = order[low:high], ordered[low:high] - start
-        blocks.append(_Block(slice(start, stop), batch, columns, batch * (stop - start) + columns))
+    for number, (start, stop) in enumerate(pairwise(starts)):
+        batch, columns = None, y
+        if not single:
+            low, high = edges[number : number + 2]
+            batch, columns = order[low:high], ordered[low:high] - start
+        width = stop - start if plan.original_classes else 0
+        rows, places = [batch], [columns]
+        if not (plan.original_rows and plan.original_classes):
+            rows, places = [y[:0]], [y[:0]]
+        synthetic = draw is not None and stop == c and number == len(starts) - 2
+        if synthetic and draw is not None:
+            if plan.synthetic_rows:
+                first = n if plan.original_rows else 0
+                rows.append(torch.arange(first, first + len(draw.i), device=y.device))
+                places.append(draw.target + width)
+            width += len(draw.first)
+        own = torch.cat(places)
+        at = torch.arange(len(own), device=y.device) if single else torch.cat(rows)  # type: ignore[arg-type]
+        own.add_(at, alpha=width)
+        part = slice(start, stop)
+        blocks.append(_Block(part, batch, columns, synthetic, None if single else at, own))
     return blocks
-
-
-class _Logits:
-    """L of one block after the other: kept in one piece of memory, or computed twice."""
-
-    def __init__(
-        self, X: Tensor, c: int, scale: float, normalized: bool, low: torch.dtype, plan: Plan
-    ) -> None:
-        n, on_cpu = len(X), X.device.type == "cpu"
-        self.X, self.scale, self.low = X, scale, low
-        self.size = plan.block or max(256, (CACHE if on_cpu else LAUNCH) // n)
-        self.keep = n * c <= LARGE if plan.keep is None else plan.keep
-        self.inverse = X.new_empty(c) if normalized else None  # 1 / |p|
-
-    def space(self, c: int) -> Tensor | None:
-        """Memory for all logits, if they are to be kept."""
-        return self.X.new_empty(len(self.X) * c) if self.keep else None
-
-    def compute(self, block: _Block, p: Tensor, kept: Tensor | None) -> Tensor:
-        """L (n, b)."""
-        p_b = p[block.part]
-        if self.inverse is not None:
-            inverse = self.inverse[block.part]
-            torch.linalg.vector_norm(p_b, dim=1, dtype=inverse.dtype, out=inverse)
-            inverse.clamp_min_(EPS).reciprocal_()
-        return self._product(block, p_b, kept)
-
-    def again(self, block: _Block, p: Tensor, kept: Tensor | None) -> Tensor:
-        """The same, in the backward pass."""
-        if kept is None:
-            return self._product(block, p[block.part], kept)
-        return self._part(block, kept)
-
-    def _product(self, block: _Block, p_b: Tensor, kept: Tensor | None) -> Tensor:
-        L = self.X.new_empty(len(self.X), len(p_b)) if kept is None else self._part(block, kept)
-        _product(L, self.X, p_b.t(), self.low)
-        return L.mul_(self.scale if self.inverse is None else self.inverse[block.part] * self.scale)
-
-    def _part(self, block: _Block, kept: Tensor) -> Tensor:
-        n, start, stop = len(self.X), block.part.start, block.part.stop
-        return kept[n * start : n * stop].view(n, stop - start)
 
 
 class _RowSums:
     """log sum exp over the negatives of every row, block by block."""
 
-    def __init__(self, sums: ClassSums, normalized: bool, plan: Plan, like: Tensor) -> None:
-        self.plan, draw = plan, plan.draw
-        count = len(like) * plan.original_rows
-        if draw is not None and plan.synthetic_rows:
-            count += len(draw.i)
+    def __init__(self, of: _Evaluation) -> None:
         # A running maximum costs a pass over the logits; cosines at usual scales need none.
-        self.bounded = normalized and sums.scale <= BOUND
-        self.least = torch.finfo(like.dtype).min
-        self.sum = like.new_zeros(count)
-        self.top = self.sum if self.bounded else like.new_full((count,), self.least / 8)
+        self.bounded = of.normalized and of.sums.scale <= BOUND
+        self.group, self.least = of.plan.group, torch.finfo(of.X.dtype).min
+        self.sum: Tensor | None = None
+        self.top: Tensor | None = None
 
-    def add(self, Z: Tensor, own: Tensor | None) -> None:
-        """Add a block, but for the logits at the places `own`; Z is overwritten."""
-        if own is not None:
-            Z.view(-1).scatter_(0, own, self.least / 4)
+    def add(self, number: int, Z: Tensor, own: Tensor) -> Tensor:
+        """Add a block, but for the logits of own classes, which are returned; Z is overwritten."""
+        found = _mask(Z, own, self.least / 4)
         if not self.bounded:
-            top = torch.maximum(self.top, Z.amax(dim=1))
-            self.sum *= (self.top - top).exp2_()
-            self.top = top
+            top = Z.amax(dim=1).clamp_min_(self.least / 8)
+            if self.top is not None:
+                top = torch.maximum(self.top, top)
+            self._shift_to(top)
             Z -= top[:, None]
-        self.sum += Z.exp2_().sum(dim=1)
+        here = Z.exp2_().sum(dim=1)
+        self.sum = here if self.sum is None else self.sum.add_(here)
+        return found
+
+    def _shift_to(self, top: Tensor) -> None:
+        if self.sum is not None and self.top is not None:
+            self.sum *= (self.top - top).exp2_()
+        self.top = top
 
     def reduce(self) -> None:
         """Sum over processes."""
-        if not self.bounded:
+        if self.sum is None:  # M2: no original class takes part
+            return
+        if self.top is not None:
             top = self.top.clone()
-            dist.all_reduce(top, dist.ReduceOp.MAX, group=self.plan.group)
-            self.sum *= (self.top - top).exp2_()
-            self.top = top
-        dist.all_reduce(self.sum, group=self.plan.group)
+            dist.all_reduce(top, dist.ReduceOp.MAX, group=self.group)
+            self._shift_to(top)
+        dist.all_reduce(self.sum, group=self.group)
 
     def result(self) -> Tensor:
+        assert self.sum is not None
         logs = self.sum.log()
-        return logs if self.bounded else logs.add_(self.top, alpha=LN2)
+        return logs if self.top is None else logs.add_(self.top, alpha=LN2)
 
     def prepare(self, slope: Tensor) -> None:
-        """For `slopes`: exp2(z - shift) is a logit's slope; without negatives it is 0."""
-        logs = self.sum.log2()
-        shift = (logs if self.bounded else logs + self.top) - slope.log2()
-        self.shift = shift.nan_to_num_(nan=math.inf, posinf=math.inf, neginf=math.inf)[:, None]
+        """For `slopes`: exp2(z + shift) is a logit's slope; without negatives it is 0."""
+        shift = (slope / self.sum).nan_to_num_(nan=0.0).log2_()
+        self.shift = (shift if self.top is None else shift.sub_(self.top))[:, None]
 
-    def slopes(self, Z: Tensor, number: int) -> Tensor:
-        return torch.sub(Z, self.shift).exp2_()
+    def slopes(self, number: int, Z: Tensor) -> Tensor:
+        return torch.add(Z, self.shift).exp2_()
 
 
 class _ColumnSums:
     """The sum over classes of log(1 + sum of exp(logit + offset) over a column's negatives)."""
 
-    def __init__(self, sums: ClassSums, normalized: bool, plan: Plan, like: Tensor) -> None:
-        self.plan, self.offset = plan, sums.offset
-        self.bounded = normalized and sums.scale + sums.offset <= BOUND
-        self.least = torch.finfo(like.dtype).min
-        self.sum = like.new_zeros(())
-        self.columns: list[Tensor] = []
+    def __init__(self, of: _Evaluation) -> None:
+        self.offset, self.group = of.sums.offset, of.plan.group
+        self.bounded = of.normalized and of.sums.scale + self.offset <= BOUND
+        self.least = torch.finfo(of.X.dtype).min
+        self.sum = of.X.new_zeros(())
+        self.logs: dict[int, Tensor] = {}
 
-    def add(self, Z: Tensor, own: Tensor | None) -> None:
-        if own is not None:
-            Z.view(-1).scatter_(0, own, self.least / 4)
+    def add(self, number: int, Z: Tensor, own: Tensor) -> Tensor:
+        found = _mask(Z, own, self.least / 4)
         one = -self.offset * LOG2E
         if self.bounded:
             logs = Z.exp2_().sum(dim=0).add_(2.0**one).log2_()
         else:
             top = Z.amax(dim=0).clamp_min_(one)
             logs = Z.sub_(top).exp2_().sum(dim=0).add_((one - top).exp2_()).log2_().add_(top)
-        self.columns.append(logs)
+        self.logs[number] = logs
         self.sum += logs.sum().mul_(LN2).add_(self.offset * len(logs))
+        return found
 
     def reduce(self) -> None:
-        dist.all_reduce(self.sum, group=self.plan.group)
+        dist.all_reduce(self.sum, group=self.group)
 
     def result(self) -> Tensor:
         return self.sum.clone()
@@ -508,36 +506,24 @@ class _ColumnSums:
     def prepare(self, slope: Tensor) -> None:
         self.shift = slope.log2()
 
-    def slopes(self, Z: Tensor, number: int) -> Tensor:
-        number = number if self.plan.original_classes else 0
-        return torch.sub(Z, self.columns[number] - self.shift).exp2_()
+    def slopes(self, number: int, Z: Tensor) -> Tensor:
+        return torch.sub(Z, self.logs[number] - self.shift).exp2_()
 
 
-def _own_proxies(p: Tensor, inverse: Tensor, y: Tensor, some: bool, like: Tensor) -> Tensor:
-    """Rows y of p as unit vectors; 0 where y is -1, if `some` are."""
-    if not some:
-        return p.index_select(0, y) * inverse.index_select(0, y)[:, None]
-    found, held = torch.zeros_like(like), (y >= 0).nonzero()[:, 0]
-    found[held] = (p[y[held]] * inverse[y[held]][:, None]).to(like.dtype)
+def _mask(Z: Tensor, places: Tensor, value: float) -> Tensor:
+    """What is at these places, which are given another value."""
+    flat = Z.view(-1)
+    found = flat.index_select(0, places)
+    flat.index_fill_(0, places, value)
     return found
 
 
-def _turned(d_unit: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
-    """The gradient of vectors from that of their directions: only what is at right angles turns."""
-    d_unit.addcmul_(unit, _dots(d_unit, unit)[:, None], value=-1)
-    return d_unit.mul_(inverse[:, None])
+def _inverse_norms(V: Tensor, out: Tensor | None = None) -> Tensor:
+    dtype = None if out is None else out.dtype
+    return torch.linalg.vector_norm(V, dim=1, dtype=dtype, out=out).clamp_min_(EPS).reciprocal_()
 
 
-def _dots(A: Tensor, B: Tensor) -> Tensor:
-    return (A * B).sum(dim=1)
-
-
-def _product(out: Tensor, a: Tensor, b: Tensor, low: torch.dtype, add: bool = False) -> None:
-    """out = a b, or out += a b."""
-    if not out.dtype == a.dtype == b.dtype == low:
-        made = a.to(low) @ b.to(low)
-        out.add_(made) if add else out.copy_(made)
-    elif add:
-        torch.addmm(out, a, b, out=out)
-    else:
-        torch.mm(a, b, out=out)
+def _through_norm(d_unit: Tensor, unit: Tensor, inverse_norm: Tensor) -> Tensor:
+    """The gradient of v from that of v / |v|: the part at right angles to v, divided by |v|."""
+    d_unit.addcmul_(unit, (d_unit * unit).sum(dim=1)[:, None], value=-1)
+    return d_unit.mul_(inverse_norm[:, None])

@@ -128,8 +128,10 @@ class ProxySynthesis:
                 f"{type(self.loss).__name__} declares no class_sums: use a softmax (with or "
                 "without a margin) or Proxy-anchor, or another path"
             )
-        again = lambda x, p: self.by_similarity(draw, x, y, p)  # noqa: E731
-        plan = Plan(draw, self.embeddings, self.proxies, block=block, keep=keep, again=again)
+        plan = Plan(
+            draw, self.embeddings, self.proxies, block=block, keep=keep,
+            differentiable=lambda x, p: self.by_similarity(draw, x, y, p),
+        )  # fmt: skip
         return loss_from_sums(sums, self.normalized, x, y, p, plan)
 
     def by_reference(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
