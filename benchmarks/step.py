@@ -2,8 +2,8 @@
 
 All methods run alternately on the same data, each in its own process. For every number of classes
 and threads, the processes are started three times. Medians are reported; only their ratios carry
-over to other machines. `torch.compile` needs a C++ compiler; its rows are measured with one thread,
-without the time of compilation.
+over to other machines. Peers, slower paths and `torch.compile` (which needs a C++ compiler, and is
+measured without the time of compilation) run with one thread only.
 """
 
 from __future__ import annotations
@@ -42,14 +42,12 @@ Row = dict[str, Any]
 
 
 def run(quick: bool = False) -> list[Row]:
-    """Rows of four tables: the step, with memory kept, the other fused losses, Table A."""
+    """Rows of three tables: the step, the other fused losses, Table A."""
     counts = sorted({1, torch.get_num_threads()})
     cases = [(threads, c) for threads in counts for c in ((98,) if quick else CLASSES)]
     rows: list[Row] = []
     for threads, c in cases:
-        rows += step_rows("step", c, threads, quick)
-    for threads, c in cases:
-        rows += step_rows("memory kept", c, threads, quick)
+        rows += step_rows(c, threads, quick)
     for threads, c in cases:
         with Turns(make_step, ("fused", *OTHERS)) as turns:
             rows += other_rows(turns, c, threads, quick)
@@ -59,32 +57,27 @@ def run(quick: bool = False) -> list[Row]:
     return rows
 
 
-def step_rows(table: str, c: int, threads: int, quick: bool) -> list[Row]:
-    """Rows of every method at one number of classes.
-
-    With freed memory kept, results do not vary between processes: one start is enough.
-    """
-    kept = table == "memory kept"
-    lives = 1 if kept or quick else LIVES
+def step_rows(c: int, threads: int, quick: bool) -> list[Row]:
+    """Rows of every method at one number of classes."""
+    lives = 1 if quick else LIVES
     rounds, steps = _rounds(c, quick)
-    compiled = COMPILED if threads == 1 and not quick and shutil.which("g++") else ()
-    names = (*IN_SHORT, *compiled[:1]) if kept else (*methods(), *compiled)
+    names = IN_SHORT
+    if threads == 1:
+        names = methods() + (COMPILED if not quick and shutil.which("g++") else ())
     seconds = seconds_over_lives(
-        lambda: Turns(make_step, names, names if kept else ()),
-        lives, c, threads, -(-rounds // lives), steps,
-    )  # fmt: skip
+        lambda: Turns(make_step, names), lives, c, threads, -(-rounds // lives), steps
+    )
     base, theirs = seconds["plain"], seconds["authors' formulation"]
     limit = 2.0 if c < 3_997 else 0.70 if c < 11_318 else 0.60
     rows: list[Row] = []
     for name, taken in seconds.items():
-        row = {"table": table, "threads": threads, "classes": c, "method": name}
+        row = {"table": "step", "threads": threads, "classes": c, "method": name}
         row |= {"ms": 1e3 * taken, "of_plain": taken / base, "of_authors": taken / theirs}
-        if table == "step":
-            row |= {"target": None, "reached": None}
-            if name == "fused":
-                reached = taken / base <= limit and (c < 11_318 or taken / theirs <= 0.35)
-                also = ", 0.35 of authors'" if c >= 11_318 else ""
-                row |= {"target": f"{limit} of plain{also}", "reached": reached}
+        row |= {"target": None, "reached": None}
+        if name == "fused":
+            reached = taken / base <= limit and (c < 11_318 or taken / theirs <= 0.35)
+            also = ", 0.35 of authors'" if c >= 11_318 else ""
+            row |= {"target": f"{limit} of plain{also}", "reached": reached}
         rows.append(row)
     return rows
 

@@ -72,18 +72,6 @@ def speed() -> str:
     )
     made = f"{caption}(`proxysynth bench step memory`):\n\n{table(head, body)}\n\n{source(found)}"
     made += f" Memory: commit {memory[0]['commit']}." if memory else ""
-    kept = {
-        int(row["classes"]): row["of_plain"]
-        for row in rows("bench_step_memory_kept")
-        if row["threads"] == "1" and row["method"] == "fused"
-    }
-    if kept:
-        ratios = ", ".join(cell(kept.get(c)) for c in classes)
-        made += (
-            " Each method ran in its own process. With freed memory kept from step to step, as "
-            "`proxysynth train` does, the plain loss gains more than ours, which then takes "
-            f"{ratios} of its time."
-        )
     return made
 
 

@@ -35,7 +35,8 @@ class Loss(Protocol):
 class ProxyLoss(Loss, Protocol):
     """A plain proxy-based loss: `loss(x, y, p) = from_similarity(similarity(x, p), y)`.
 
-    A loss with a term of the proxies alone (SoftTriple's) adds `penalty(p)`, once.
+    Optional parts: `k`, the number of sub-proxies per class; `penalty(p)`, a term of the proxies
+    alone, added once (SoftTriple has both); `class_sums()`, which makes it fast and shardable.
     """
 
     normalized: ClassVar[bool]

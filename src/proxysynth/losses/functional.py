@@ -64,6 +64,11 @@ def plain_loss(loss: Any) -> Any:
     return loss
 
 
+def has_similarity(loss: object) -> bool:
+    """Whether the loss is `from_similarity(similarity(x, p), y)`, not an arbitrary function."""
+    return hasattr(loss, "similarity") and hasattr(loss, "from_similarity")
+
+
 def has_subproxies(loss: object) -> bool:
     """Whether the loss keeps k proxies per class, of shape (c, k, d)."""
     return hasattr(loss, "k")

@@ -20,6 +20,7 @@ from proxysynth.losses.functional import (
     check_batch,
     check_loss,
     check_positive,
+    has_similarity,
     has_subproxies,
     penalty,
     plain_loss,
@@ -49,7 +50,7 @@ class Mixing:
     def score(self, loss: Any, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """lam L(x, y) + (1 - lam) L(x, y'), from one matrix of similarities where there is one."""
         partner = self.partner.to(y.device)
-        if not (hasattr(loss, "similarity") and hasattr(loss, "from_similarity")):
+        if not has_similarity(loss):
             return self.lam * loss(x, y, p) + (1 - self.lam) * loss(x, y[partner], p)
         y = check_batch(x, y, p, subproxies=has_subproxies(loss))
         S = loss.similarity(x, p)

@@ -16,6 +16,7 @@ from proxysynth.losses.functional import (
     check_positive,
     check_share,
     class_sums_of,
+    has_similarity,
     has_subproxies,
     penalty,
     unit,
@@ -104,7 +105,7 @@ class ProxySynthesis:
         in_transform = torch._C._are_functorch_transforms_active()  # torch.func needs torch's own
         if class_sums_of(self.loss) is not None and not in_transform:
             return self.by_class_sums(draw, x, y, p)
-        if hasattr(self.loss, "similarity") and hasattr(self.loss, "from_similarity"):
+        if has_similarity(self.loss):
             return self.by_similarity(draw, x, y, p)
         return self.by_reference(draw, x, y, p)
 
@@ -141,7 +142,7 @@ class ProxySynthesis:
         rows, columns, labels = self._kept(y, made.y, p.shape[0])
         all_x = torch.cat((before(x), made.x))[rows]
         all_p = torch.cat((before(p), made.p))[columns]
-        if hasattr(self.loss, "similarity") and hasattr(self.loss, "from_similarity"):
+        if has_similarity(self.loss):
             value = self.loss.from_similarity(self.loss.similarity(all_x, all_p), labels)
             return value + penalty(self.loss, p)
         return self.loss(all_x, labels, all_p)

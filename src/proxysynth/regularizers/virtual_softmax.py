@@ -13,6 +13,7 @@ from proxysynth.losses.functional import (
     check_batch,
     check_loss,
     check_positive,
+    has_similarity,
     has_subproxies,
     penalty,
     plain_loss,
@@ -52,7 +53,7 @@ class VirtualSoftmax:
                 f"VirtualSoftmax takes a plain loss such as Softmax(), got {name}: "
                 "one regularizer at a time"
             )
-        if not all(hasattr(self.loss, part) for part in ("similarity", "from_similarity")):
+        if not has_similarity(self.loss):
             raise ValueError(
                 "VirtualSoftmax needs a loss of raw dot products such as Softmax(), got "
                 f"{name}, which has no similarities"
