@@ -308,6 +308,7 @@ class _Evaluation:
             d_X += self.rows.length_gradient(d_length.mul_(down))
         if d_Q is not None:
             y, Q = self.y, self.Q
+            assert Q is not None
             if plan.distributed:
                 here = (y >= 0).nonzero()[:, 0]
                 y, Q, d_Q = y[here], Q[here], d_Q[here]
@@ -468,6 +469,7 @@ class _RowSums:
 
     def prepare(self, slope: Tensor) -> None:
         """For `slopes`: exp2(z + shift) is a logit's slope; without negatives it is 0."""
+        assert self.sum is not None
         shift = (slope / self.sum).nan_to_num_(nan=0.0).log2_()
         self.shift = (shift if self.top is None else shift.sub_(self.top))[:, None]
 

@@ -174,7 +174,7 @@ class Mix:
         if V is not None:
             self.vectors = self(V)
             lengths = torch.linalg.vector_norm(self.vectors, dim=1)
-            self.inverse = F.threshold_(lengths, floor(dtype), math.inf).reciprocal_()
+            self.inverse = F.threshold(lengths, floor(dtype), math.inf).reciprocal_()
             self.weights = pairs.shares * self.inverse[:, None]
 
     def __call__(self, M: Tensor) -> Tensor:
