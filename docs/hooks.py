@@ -76,7 +76,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         return list(matching)
 
     nav = [each for entry in config.nav or [] for each in expand(entry)]
-    config.nav = nav + [page for page in pages if page not in listed]
+    others = [page for page in pages if page not in listed]
+    config.nav = [*nav, {"More": others}] if others else nav
     return config
 
 
