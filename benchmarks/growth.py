@@ -54,7 +54,7 @@ class Size:
     dimensions: int = 512
     latent: int = 64
     queries: int = 200
-    probes: tuple[int, ...] = (10, 20, 50)
+    probes: tuple[int, ...] = (20, 100, 300)
     refine: int = 20
 
 

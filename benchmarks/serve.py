@@ -33,8 +33,8 @@ from proxysynth.training import Run
 from proxysynth.training.prepare import make_network, resized_side
 from proxysynth.training.run_folder import MODEL, Recorded, write_run
 
-LEAST_PER_SECOND = 200
-WORST_OVER_MEDIAN = 5
+LEAST_PER_SECOND = 300
+WORST_OVER_MEDIAN = 3
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,9 @@ def test_a_block_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert code.co_names, "a block with nothing in it"
 
 
-@pytest.mark.parametrize("script", ["make_tables", "make_results", "make_scale_tables"])
+@pytest.mark.parametrize(
+    "script", ["make_tables", "make_results", "make_scale_tables", "make_growth_tables"]
+)
 def test_the_tables_are_those_of_the_results(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [script, "--check"])
     monkeypatch.syspath_prepend(str(ROOT / "docs"))

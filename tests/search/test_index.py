@@ -7,7 +7,7 @@ from PIL import Image
 import proxysynth as ps
 from proxysynth.retrieval.knn import nearest
 from proxysynth.retrieval.similarity import rounded
-from proxysynth.search import Hit, Index
+from proxysynth.search import Hit, Index, index as index_module
 from proxysynth.search.build import update_index
 from proxysynth.search.index import Labels, RoundedRows, Texts
 from proxysynth.search.index_file import encoded, pack
@@ -221,6 +221,18 @@ def test_rounded_rows_find_exactly_the_nearest(dtype, n, d, k):
         exact = nearest(x, rows, k, among=among, exclude=exclude)
         assert torch.equal(found.indices, exact.indices)
         assert torch.equal(found.similarities, exact.similarities)
+
+
+def test_rounding_in_blocks_and_groups_of_queries_change_nothing(monkeypatch):
+    rows, x = clustered(70_000, 16), clustered(9, 16, seed=1)
+    short = RoundedRows.of(rows)
+    if short is None:
+        pytest.skip("float32 is the fastest type of this machine")
+    monkeypatch.setattr(index_module, "SIMILARITIES", 140_000)
+    exclude = [[i] for i in range(9)]
+    found, exact = short.nearest(x, 5, None, exclude), nearest(x, rows, 5, exclude=exclude)
+    assert torch.equal(found.indices, exact.indices)
+    assert torch.equal(found.similarities, exact.similarities)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16])

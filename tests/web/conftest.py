@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import threading
-import time
 import warnings
 
 import pytest
 
+from web.serving import serving
 from web.shop import make_shop
 
 
@@ -43,25 +41,13 @@ def client(shop):
 
 @pytest.fixture(scope="session")
 def address(shop):
-    """The service on a port of its own, in a thread."""
+    """Where the service answers, on a port of its own."""
     pytest.importorskip("uvicorn")
-    import uvicorn
-
     from proxysynth.search import Index
     from proxysynth.web import create_app
-    from proxysynth.web.server import listen
 
-    bound = listen("127.0.0.1", 0)
-    config = uvicorn.Config(create_app(Index.open(shop / "shop.index")), log_level="error")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(10)
-    assert isinstance(bound, socket.socket)
+    with serving(create_app(Index.open(shop / "shop.index"))) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,12 @@ import itertools
 import re
 from importlib.resources import files
 
+import numpy as np
 import pytest
 
+from proxysynth.formatting import distinct_captions
+from web.made_index import write_vectors
+from web.serving import serving
 from web.shop import CLASSES, EACH
 
 PHONE = {"viewport": {"width": 393, "height": 727}, "has_touch": True, "is_mobile": True,
@@ -205,6 +209,91 @@ def test_the_report_is_shown_in_a_frame_that_runs_nothing(open_page) -> None:
     frame = page.frame_locator("#report-frame")
     frame.get_by_text("Recall@1").first.wait_for()
     assert page.locator("#report-frame").get_attribute("sandbox") == ""
+
+
+LABELS = [f"{maker} {kind} {size}" for maker in ("Garant Ecological", "Bravo", "Arla of Sweden")
+          for kind in ("Medium Fat Milk", "Orange Juice with Pulp", "Natural Yoghurt")
+          for size in ("in a large carton of 1.5 liters", "in a large carton of 1.0 liters",
+                       "small")]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def long_labels(tmp_path_factory):
+    """The address of a service with 27 long labels, some of which differ at the end only."""
+    from proxysynth.search import Index
+    from proxysynth.web import create_app
+
+    file = tmp_path_factory.mktemp("labels") / "long.index"
+    centers = np.random.default_rng(0).normal(size=(len(LABELS), 16))
+    counts = [2 + c % 5 for c in range(len(LABELS))]
+    labels = np.repeat(LABELS, counts).tolist()
+    x = np.repeat(centers, counts, axis=0)
+    write_vectors(file, x + 0.3 * np.random.default_rng(1).normal(size=x.shape), labels=labels)
+    with serving(create_app(Index.open(file))) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+def test_captions_of_different_labels_differ(long_labels, browser) -> None:
+    page = browser.new_page()
+    page.goto(long_labels)
+    page.locator("#results .name").first.wait_for()
+    page.evaluate(
+        "import('/page/captions.js').then(module => { window.captions = module.captions })"
+    )
+    script = "([labels, width]) => [...captions(labels, width)]"
+    for width in (12, 20, 28, 40):
+        made = dict(page.evaluate(script, [LABELS, width]))
+        assert made == distinct_captions(LABELS, width)
+        assert len(set(made.values())) == len(LABELS)
+    for name in page.locator("#results .name").all():  # nothing is hidden by the style either
+        assert name.evaluate("e => e.scrollHeight <= e.clientHeight + 1")
+    page.close()
+
+
+RECORD = """
+const draw = CanvasRenderingContext2D.prototype.fillText;
+const clear = CanvasRenderingContext2D.prototype.clearRect;
+window.drawn = [];
+CanvasRenderingContext2D.prototype.clearRect = function (...box) {
+  window.drawn = [];
+  clear.apply(this, box);
+};
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+  const m = this.measureText(text);
+  window.drawn.push([text, x - m.width / 2, y - m.actualBoundingBoxAscent, x + m.width / 2,
+                     y + m.actualBoundingBoxDescent]);
+  draw.call(this, text, x, y);
+};
+"""
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_labels_of_the_map_do_not_overlap(long_labels, browser, width) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 700})
+    page.add_init_script(RECORD)
+    page.goto(f"{long_labels}/#/map")
+    page.get_by_text("pictures; ").wait_for()
+    seen = set()
+    for _ in range(8):
+        page.wait_for_timeout(60)
+        drawn = page.evaluate("window.drawn")
+        canvas = page.locator("#canvas").bounding_box()
+        for (_, left, top, right, bottom), other in itertools.combinations(drawn, 2):
+            _, left2, top2, right2, bottom2 = other
+            assert right <= left2 or right2 <= left or bottom <= top2 or bottom2 <= top
+        for _, left, top, right, _ in drawn:
+            assert left >= 0
+            assert right <= canvas["width"]
+            assert top >= 0
+        seen.add(len(drawn))
+        page.locator("#zoom-in").click()
+    assert 0 < max(seen) < len(LABELS)
+    page.locator("#zoom-all").click()
+    page.locator("#map-label").fill(LABELS[4])
+    page.wait_for_timeout(60)
+    (only,) = page.evaluate("window.drawn")
+    assert only[0] == distinct_captions(LABELS, 28)[LABELS[4]]
+    page.close()
 
 
 def test_a_phone_has_no_sideways_scrolling(open_page, shop) -> None:

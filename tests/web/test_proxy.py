@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from web.serving import serving
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "deploy.md"
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 NAME = "shop.localhost"  # resolves to loopback in browsers, and is not a name we answer to
@@ -30,23 +32,13 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def service(shop):
     """The port of a service under /shop that answers to NAME."""
-    uvicorn = pytest.importorskip("uvicorn")
-    import threading
-
+    pytest.importorskip("uvicorn")
     from proxysynth.search import Index
     from proxysynth.web import create_app
-    from proxysynth.web.server import listen
 
-    bound = listen("127.0.0.1", 0)
-    app = create_app(Index.open(shop / "shop.index"), root_path="/shop", allow_hosts=[NAME])
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield bound.getsockname()[1]
-    server.should_exit = True
-    thread.join(10)
+    index = Index.open(shop / "shop.index")
+    with serving(create_app(index, root_path="/shop", allow_hosts=[NAME])) as port:
+        yield port
 
 
 @pytest.fixture(scope="module", params=["prefix passed on", "prefix removed"])

@@ -20,6 +20,7 @@ from proxysynth.retrieval.similarity import (
     Rounded,
     as_embeddings,
     as_matrix,
+    best_unit,
     error_bound,
     fast_types,
     is_integer,
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 CHEAP = 32 * 2**20
 """Bytes of an index file whose checksums are verified whenever it is opened (about 25 ms)."""
 
-ROUNDED = 2**28
-"""Numbers of an index in memory that is also kept in few bits, at most."""
+SIMILARITIES = 2**27
+"""Held at once; more queries are answered one group after the other."""
 
 OPEN = 1 / 16
 """The share of the rows that may remain as candidates; with more, float32 is as fast."""
@@ -193,13 +194,21 @@ class RoundedRows:
 
     @staticmethod
     def of(rows: Tensor | FileRows) -> RoundedRows | None:
-        """The rows in the fastest type of this machine; None if that is float32, or too many."""
-        if not isinstance(rows, Tensor) or rows.numel() > ROUNDED:
+        """Rows in memory, in the fastest type of this machine; None if that is float32."""
+        if not isinstance(rows, Tensor):
             return None
         dtype = fast_types(rows.device, rows.shape[1])[0]
         if dtype == torch.float32:
             return None
-        short = rounded(unit(rows.clone()), dtype)
+        step = best_unit(unit(rows[:: -(-len(rows) // 1024)].clone()))
+        # In blocks: a copy of all rows in float32 would double the memory.
+        parts = [rounded(unit(part.clone()), dtype, step) for part in rows.split(2**16)]
+        short = Rounded(
+            torch.cat([part.x for part in parts]),
+            parts[0].unit,
+            torch.cat([part.error for part in parts]),
+            parts[0].grain,
+        )
         # The error of a row with NaN, from a damaged file, has no bound.
         return RoundedRows(rows, short) if bool(short.error.isfinite().all()) else None
 
@@ -207,6 +216,12 @@ class RoundedRows:
         self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded
     ) -> Neighbors:
         """The k nearest rows of each of the queries x (q, d)."""
+        together = max(1, SIMILARITIES // len(self._rows))
+        if len(x) > together:
+            starts = range(0, len(x), together)
+            parts = [slice(at, at + together) for at in starts]
+            found = [self.nearest(x[part], k, among, exclude[part]) for part in parts]
+            return Neighbors(*(torch.cat(some) for some in zip(*found, strict=True)))
         short = rounded(unit(x.clone()), self._short.x.dtype)
         if short.x.dtype == torch.int8:
             S = torch._int_mm(short.x, self._short.x.T).float()

@@ -27,6 +27,7 @@ PAGE = {
     "index.html": "text/html",
     "style.css": "text/css",
     "api.js": "text/javascript",
+    "captions.js": "text/javascript",
     "main.js": "text/javascript",
     "search.js": "text/javascript",
     "map.js": "text/javascript",

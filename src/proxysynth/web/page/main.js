@@ -86,6 +86,7 @@ async function begin() {
       ...response.labels.map(({ label, count }) => new Option(`${count}`, label)),
     );
     map.know(response.labels);
+    search.know(response.labels);
   } catch (error) {
     shared.say(error.message);
   }

@@ -2,12 +2,14 @@
 // thousands stay smooth.
 
 import { ask, thumbnail } from "./api.js";
+import { captions } from "./captions.js";
 
 const byId = (id) => document.getElementById(id);
 const REACH = 14; // pixels from a dot within which it is meant
 const NEAREST = 0.6;
 const FARTHEST = 200;
-const NAMED = 30; // labels that are named on the map, at most
+const NAMED = 28; // characters of a label
+const GAP = 3; // pixels around a label
 
 export class EmbeddingMap {
   constructor(shared) {
@@ -17,6 +19,7 @@ export class EmbeddingMap {
     this.view = { x: 0, y: 0, zoom: 1 };
     this.points = null;
     this.colors = new Map();
+    this.captions = new Map();
     this.pointed = -1;
     this.fingers = new Map();
     this.listen();
@@ -24,6 +27,7 @@ export class EmbeddingMap {
 
   // Colors by label: hues a golden angle apart, so that labels beside each other differ.
   know(labels) {
+    this.captions = captions(labels.map(({ label }) => label), NAMED);
     labels.forEach(({ label }, i) => this.colors.set(label, (i * 137.508 + 228) % 360));
   }
 
@@ -44,7 +48,7 @@ export class EmbeddingMap {
 
   take(points) {
     this.points = points;
-    this.middles = middles(points);
+    this.groups = grouped(points);
     this.pointed = -1;
     const shown = points.id.length.toLocaleString("en");
     const all = points.items.toLocaleString("en");
@@ -168,24 +172,31 @@ export class EmbeddingMap {
     }
   }
 
-  // A few labels are named where most of their pictures lie: the legend of the colors.
+  // Labels stand where most of their pictures lie. Where two would overlap, the one with fewer
+  // pictures is left out until there is room: zooming in shows it.
   nameGroups(dark, only) {
-    const { pen, points } = this;
-    if (!only && points.labels.length > NAMED) return;
-    const narrow = this.width < 500;
-    pen.font = `600 ${narrow ? 10.5 : 12}px system-ui, sans-serif`;
+    const { pen } = this;
+    const size = this.width < 500 ? 10.5 : 12;
+    pen.font = `600 ${size}px system-ui, sans-serif`;
     pen.textAlign = "center";
     pen.lineJoin = "round";
     pen.lineWidth = 4;
-    for (const [label, [x, y]] of this.middles) {
+    const taken = [];
+    for (const { label, x, y } of this.groups) {
       if (only && label !== only) continue;
-      const [left, top] = this.spot(x, y);
+      const [middle, bottom] = this.spot(x, y);
+      if (middle < 0 || bottom < 0 || middle > this.width || bottom > this.height) continue;
+      const name = this.captions.get(label) ?? label;
+      const half = pen.measureText(name).width / 2 + GAP;
+      const at = Math.max(half, Math.min(this.width - half, middle));
+      const base = Math.max(size + GAP, bottom - 9);
+      const box = [at - half, base - size - GAP, at + half, base + GAP];
+      if (taken.some((other) => overlap(box, other))) continue;
+      taken.push(box);
       pen.strokeStyle = dark ? "rgb(20 22 26 / 85%)" : "rgb(255 255 255 / 88%)";
-      const most = narrow ? 16 : 28;
-      const name = label.length > most ? `${label.slice(0, most - 1)}…` : label;
-      pen.strokeText(name, left, top - 9);
+      pen.strokeText(name, at, base);
       pen.fillStyle = `hsl(${this.colors.get(label)} ${dark ? "80% 78%" : "70% 32%"})`;
-      pen.fillText(name, left, top - 9);
+      pen.fillText(name, at, base);
     }
   }
 
@@ -330,12 +341,19 @@ export class EmbeddingMap {
   }
 }
 
-// For each label the place of the picture in the middle of its own, by each axis.
-function middles({ label, labels, x, y }) {
-  const groups = labels.map(() => []);
-  label.forEach((code, i) => { if (code >= 0) groups[code].push(i); });
+// For each label the place in the middle of its pictures, by each axis; the most frequent first.
+function grouped({ label, labels, x, y }) {
+  const groups = labels.map((name) => ({ name, members: [] }));
+  label.forEach((code, i) => { if (code >= 0) groups[code].members.push(i); });
   const median = (values) => values.sort((a, b) => a - b)[values.length >> 1];
-  return groups.flatMap((group, code) => group.length
-    ? [[labels[code], [median(group.map((i) => x[i])), median(group.map((i) => y[i]))]]]
-    : []);
+  return groups
+    .filter(({ members }) => members.length)
+    .sort((a, b) => b.members.length - a.members.length)
+    .map(({ name, members }) => ({
+      label: name, x: median(members.map((i) => x[i])), y: median(members.map((i) => y[i])),
+    }));
+}
+
+function overlap([left, top, right, bottom], [otherLeft, otherTop, otherRight, otherBottom]) {
+  return left < otherRight && otherLeft < right && top < otherBottom && otherTop < bottom;
 }

@@ -1,9 +1,11 @@
 // The search view: a picture in, its neighbours out.
 
+import { captions } from "./captions.js";
 import { browse, picture, searchItem, searchPicture, thumbnail } from "./api.js";
 
 const byId = (id) => document.getElementById(id);
 const LARGEST = 20 * 2 ** 20;
+const WIDTH = 40; // characters of a name on a card
 const TINY = 72; // pictures smaller than this are shown pixel by pixel
 
 export class Search {
@@ -14,7 +16,12 @@ export class Search {
     this.lastFile = null;
     this.hits = [];
     this.running = null;
+    this.captions = new Map();
     this.listen();
+  }
+
+  know(labels) {
+    this.captions = captions(labels.map(({ label }) => label), WIDTH);
   }
 
   listen() {
@@ -197,7 +204,7 @@ export class Search {
     const text = element("span", "card-text");
     const name = hit.label ?? hit.path.split("/").pop();
     const shown = element("span", "name");
-    shown.append(...breakable(name));
+    shown.append(...breakable(this.captions.get(hit.label) ?? name));
     text.append(shown);
     let description = `${name}, ${hit.path}`;
     if (hit.similarity !== undefined) {
