@@ -224,7 +224,7 @@ def test_rounded_rows_find_exactly_the_nearest(dtype, n, d, k):
 
 
 def test_rounding_in_blocks_and_groups_of_queries_change_nothing(monkeypatch):
-    rows, x = clustered(70_000, 16), clustered(9, 16, seed=1)
+    rows, x = clustered(70_000, 64), clustered(9, 64, seed=1)
     short = RoundedRows.of(rows)
     if short is None:
         pytest.skip("float32 is the fastest type of this machine")
