@@ -188,6 +188,7 @@ export class EmbeddingMap {
       if (middle < 0 || bottom < 0 || middle > this.width || bottom > this.height) continue;
       const name = this.captions.get(label) ?? label;
       const half = pen.measureText(name).width / 2 + GAP;
+      if (!only && 2 * half > this.width) continue;
       const at = Math.max(half, Math.min(this.width - half, middle));
       const base = Math.max(size + GAP, bottom - 9);
       const box = [at - half, base - size - GAP, at + half, base + GAP];
