@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from variants import HarderPartners, KParents, MuRamp, ParentsApart, SoftPairs
 
 import proxysynth as ps
@@ -21,7 +23,11 @@ from proxysynth.regularizers import (
     ProxySynthesis,
     VirtualSoftmax,
 )
+from proxysynth.training.callbacks import Silent
 from proxysynth.training.defaults import default_run
+from proxysynth.training.inference import embed
+from proxysynth.training.prepare import make_network, open_splits, prepare
+from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run, Split
 
 GLYPHS = SCALES["small"].run("cub200", NormSoftmax())
@@ -229,6 +235,68 @@ def cub200_few(cub: str | None = None, **_: Any) -> Plan:
                 yield Planned(run, {"classes": classes, "regularizer": kind, "seed": seed})
 
 
+def cub200_interpolate(cub: str | None = None, **_: Any) -> Plan:
+    """The fine-tuned backbone interpolated with the pretrained one: 5, 12, 25 and 50 seen classes
+    of CUB-200-2011, 30 pictures each, three seeds."""
+    images = Path(_needed(cub, "CUB-200-2011", "--cub")).resolve() / "images"
+    return _few_to_interpolate(images, 160, (5, 12, 25, 50))
+
+
+def grocery_interpolate(grocery: str | None = None, **_: Any) -> Plan:
+    """The same with 12 and 40 seen products of GroceryStore."""
+    photos = Path(_needed(grocery, "GroceryStore", "--grocery")).resolve() / "photos"
+    return _few_to_interpolate(photos, 112, (12, 40))
+
+
+def _few_to_interpolate(folder: Path, image_size: int, class_counts: tuple[int, ...]) -> Plan:
+    """Each with all seen classes trained on, with some held out, and without embedding layer."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    half = len(names) // 2
+    for classes, seed in itertools.product(class_counts, range(3)):
+        chosen = tuple(sorted(random.Random(seed).sample(names[:half], classes)))
+        split = Split(seen_classes=chosen, unseen_classes=tuple(names[half:]),
+                      train_pictures=30 * classes, test_pictures=1500)  # fmt: skip
+        base = default_run(str(folder), image_size=image_size, epochs=12, evaluate_every=12)
+        run = replace(base, split=split, loss=ProxySynthesis(NormSoftmax()), seed=seed)
+        trained = {
+            "all": run,
+            "held_out": replace(run, report_epoch="best"),  # of one evaluation: the last epoch
+            "no_layer": replace(run, dim=None),
+        }
+        for kind, planned in trained.items():
+            columns = {"classes": classes, "trained": kind, "seed": seed}
+            yield Planned(planned, columns, partial(_interpolated, planned))
+
+
+def _interpolated(run: Run, model: Any) -> dict[str, float]:
+    """Metrics of the backbone's features (and of the embeddings) at several a, on unseen classes
+    and, where there are any, on the held-out ones: w = (1 - a) pretrained + a trained."""
+    net = model.embedder
+    ready = prepare(run, open_splits(run), net, Resources(threads=1), Silent())
+    pretrained = make_network(run, None).backbone.state_dict()
+    trained = {key: value.clone() for key, value in net.backbone.state_dict().items()}
+    found: dict[str, float] = {}
+    for a in (0.0, 0.25, 0.5, 0.75, 1.0):
+        net.backbone.load_state_dict(
+            {
+                key: torch.lerp(start, trained[key], a) if start.is_floating_point() else start
+                for key, start in pretrained.items()
+            }
+        )
+        for part, loader in (("unseen", ready.query), ("held_out", ready.validation)):
+            if loader is None:
+                continue
+            x, y = embed(net, loader, features=True), loader.listing.labels
+            with torch.no_grad():
+                kinds = {"features": x, "embeddings": net.embedding(x)}
+            for kind, made in kinds.items():
+                metrics = ps.evaluate(made, y, ks=(1,))
+                for key in ("recall@1", "map@r"):
+                    found[f"{part}_{kind}_{a:g}_{key}"] = metrics[key]
+    net.backbone.load_state_dict(trained)
+    return found
+
+
 def grocery(grocery: str | None = None, **_: Any) -> Plan:
     """GroceryStore at 96 pixels: 40 products seen, 41 unseen; Norm-softmax at two scales, and
     Proxy-anchor."""
@@ -290,6 +358,8 @@ STUDIES: dict[str, Callable[..., Plan]] = {
         cub200_preset,
         cub200_scale,
         cub200_few,
+        cub200_interpolate,
+        grocery_interpolate,
         grocery,
         glyph_losses,
         glyph_regularizers,
