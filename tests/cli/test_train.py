@@ -62,3 +62,91 @@ def test_an_empty_word_is_not_the_default(capsys) -> None:
     code, out, err = run(capsys, "train", "")
     assert (code, out) == (2, "")
     assert "there is no folder or CSV ''" in err
+
+
+def test_all_classes_in_one_folder(words, capsys, tmp_path) -> None:
+    place = tmp_path / "shop"
+    code, out, _ = run(capsys, *words, "--all-classes", "--out", place, "--json")
+    assert code == 0
+    told = json.loads(out)
+    evaluated = json.loads((place / "evaluated" / "result.json").read_text())
+    assert told["metrics"] == evaluated["metrics"]
+    page = (place / "report.html").read_text()
+    assert "trained on all classes (6, 24 pictures)" in page
+    assert "--all-classes" in page
+    assert (place / "evaluated" / "report.html").is_file()
+    # A kill between the two trainings, or before the report.
+    for name in ("run.json", "result.json", "model.safetensors", "report.html", "metrics.jsonl"):
+        (place / name).unlink()
+    shutil.rmtree(place / "checkpoint")
+    code, out, _ = run(capsys, "train", "--resume", "--out", place, "--json")
+    assert code == 0
+    again = json.loads(out)
+    assert again["checksums"]["model.safetensors"] == told["checksums"]["model.safetensors"]
+    assert (place / "report.html").read_text().count("trained on all classes") == 1
+    # More epochs, of both.
+    code, out, _ = run(capsys, "train", "--resume", "--out", place, "--epochs", 2, "--json")
+    assert code == 0
+    assert json.loads(out)["epoch"] == 2
+    assert json.loads((place / "evaluated" / "result.json").read_text())["epoch"] == 2
+    assert run(capsys, "train", "--resume", "--out", place, "--epochs", 1)[0] == 0
+    # Nothing is left to evaluate it on.
+    code, _, err = run(capsys, "eval", place)
+    assert code == 2
+    assert "evaluated" in err
+
+
+def test_next_month_starts_from_this_one(words, capsys, tmp_path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert run(capsys, *words, "--loss", "cosface", "--out", first)[0] == 0
+    pictures(tmp_path / "new", classes=8, each=4)
+    argv = ["train", tmp_path / "new", "--init", first, "--out", second, "--json"]
+    assert run(capsys, *argv)[0] == 0
+    made = json.loads((second / "run.json").read_text())["run"]
+    assert made["init"] == str(first)
+    assert made["loss"]["loss"]["kind"] == "CosFace"
+    assert (made["dim"], made["width"], made["epochs"]) == (8, 0.25, 1)
+    # The model without an embedding layer is continued without one.
+    third, fourth = tmp_path / "third", tmp_path / "fourth"
+    assert run(capsys, *words, "--set", "interpolate=0.5", "--out", third)[0] == 0
+    page = (third / "report.html").read_text()
+    assert "Interpolation" in page
+    assert "a = 0.5" in page
+    assert run(capsys, "train", "--init", third, "--out", fourth)[0] == 0
+    assert json.loads((fourth / "run.json").read_text())["run"]["dim"] is None
+    code, _, err = run(capsys, "train", "--init", tmp_path / "nowhere")
+    assert code == 2
+    assert "nowhere" in err
+
+
+def test_an_earlier_run_runs_no_code(words, capsys, tmp_path) -> None:
+    place = tmp_path / "run"
+    assert run(capsys, *words, "--out", place)[0] == 0
+    config = json.loads((place / "run.json").read_text())
+    config["run"]["backbone"] = "antigravity:make"
+    config.pop("crc32", None)
+    (place / "run.json").write_text(json.dumps(config))
+    code, _, err = run(capsys, "train", "--init", place, "--out", tmp_path / "next")
+    assert code == 2
+    assert "antigravity" in err
+    assert not (tmp_path / "next").exists()
+
+
+def test_two_classes_train_without_an_evaluation(words, capsys, tmp_path) -> None:
+    for name in ("class2", "class3", "class4", "class5"):
+        shutil.rmtree(tmp_path / "set" / name)
+    code, out, _ = run(capsys, *words, "--out", tmp_path / "run")
+    assert code == 0
+    assert "could be evaluated" in out
+    assert "could be evaluated" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_more_epochs_than_the_recorded_run(words, capsys, tmp_path) -> None:
+    place = tmp_path / "run"
+    assert run(capsys, *words, "--out", place)[0] == 0
+    longer = [*words, "--epochs", 2, "--out", place]
+    assert run(capsys, *longer)[0] == 2  # only when it is asked for
+    assert run(capsys, *longer, "--resume")[0] == 0
+    made = json.loads((place / "run.json").read_text())["run"]
+    assert (made["epochs"], made["extended"]) == (2, [1])
+    assert run(capsys, *longer, "--resume")[0] == 0

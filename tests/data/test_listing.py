@@ -216,13 +216,49 @@ def test_fingerprint_tells_the_parts_apart():
     ("splits", "words"),
     [
         (Splits(listing([4]), listing([2, 2])), "at least 2 seen classes, got 1"),
-        (Splits(listing([2, 2]), listing([4])), "at least 2 unseen classes, got 1"),
         (Splits(listing([2, 2]), listing([1, 1, 1])), "none of the 3 test images"),
     ],
 )
 def test_hopeless_splits_are_refused(splits, words):
     with pytest.raises(ValueError, match=words):
         require_usable(splits)
+
+
+def test_training_is_possible_without_a_test():
+    splits = require_usable(Splits(listing([2, 2]), listing([4])))
+    assert not splits.testable
+    with pytest.raises(ValueError, match="unseen"):
+        require_usable(splits, tested=True)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_rule_leaves_two_classes_to_train_on(count):
+    splits = ClassSplit()(class_split_listing(NAMES[:count]))
+    assert len(splits.train.classes) == 2
+    assert len(splits.query.classes) == count - 2
+    assert not splits.testable
+
+
+def test_all_classes_are_those_of_every_part_each_image_once():
+    base = class_split_listing(NAMES[:8])
+    splits = ClassSplit()(base)
+    twice = replace(splits, gallery=splits.query)
+    made = twice.with_all_seen()
+    assert sorted(made.train.names) == sorted(base.names)
+    assert made.train.classes == base.classes
+    for name, label in zip(made.train.names, made.train.labels, strict=True):
+        assert label == base.labels[base.names.index(name)]
+    assert len(made.query) == 0
+    assert not made.testable
+    images = np.zeros((3, 4, 4), np.uint8)
+    one, two = (
+        Listing(tuple("abc"), np.array([0, 0, 1]), classes, pixels=images + i)
+        for i, classes in enumerate((("x", "z"), ("y", "x")))
+    )
+    made = Splits(one, two).with_all_seen()
+    assert made.train.classes == ("x", "y", "z")
+    assert made.train.labels.tolist() == [0, 0, 2, 1, 1, 0]
+    assert made.train.pixels.max() == 1
 
 
 def grid(classes: int, each: int) -> Listing:
@@ -308,7 +344,7 @@ def test_explicit_lists():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"unseen_fraction": 0.0}, "fraction must be"),
+        ({"unseen_fraction": -0.1}, "fraction must be"),
         ({"unseen_fraction": 1.0}, "fraction must be"),
         ({"order": "random"}, "'shuffled' or 'sorted'"),
         ({"seen_classes": ("a",), "unseen_classes": ("a",)}, "either seen or unseen"),
@@ -322,7 +358,7 @@ def test_faults_of_the_rule(fields, words):
 def test_faults_of_the_data():
     with pytest.raises(ValueError, match="no class 'class 1' in the data: did you mean"):
         ClassSplit(unseen_classes=("class 1",)).classes(NAMES)
-    with pytest.raises(ValueError, match="1 would be seen and 2"):
-        ClassSplit()(class_split_listing(NAMES[:3]))
+    with pytest.raises(ValueError, match="2 seen classes"):
+        ClassSplit()(class_split_listing(NAMES[:1]))
     with pytest.raises(ValueError, match="none of the 5 test images"):
         ClassSplit()(class_split_listing(each=1))

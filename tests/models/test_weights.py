@@ -147,6 +147,19 @@ def test_the_packaged_weights_have_the_known_hash(recwarn: pytest.WarningsRecord
     assert not recwarn
 
 
+def test_the_backbone_of_a_trained_model_loads(tmp_path: Path, recwarn) -> None:
+    net = make_embedder("conv4", dim=8, seed=1)
+    state = {f"net.{key}": value.clone() for key, value in net.state_dict().items()}
+    file = tmp_path / "model.safetensors"
+    safetensors.torch.save_file({**state, "proxies": torch.zeros(3, 8)}, file)
+    other = make_embedder("conv4", dim=16, seed=2, weights=file)
+    for key, value in net.backbone.state_dict().items():
+        assert torch.equal(other.backbone.state_dict()[key], value)
+    with pytest.raises(ValueError, match="another network"):
+        make_embedder("conv4", width=0.5, weights=file)
+    assert not recwarn.list
+
+
 def test_weights_saved_under_our_own_names_load_as_well(tmp_path: Path) -> None:
     ours = make_embedder("efficientnet_lite0", dim=None, pretrained=False, seed=3)
     safetensors.torch.save_file(ours.backbone.state_dict(), tmp_path / "w.safetensors")

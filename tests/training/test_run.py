@@ -53,6 +53,9 @@ def test_identity_depends_on_every_field():
         "batch_size": 64,
         "negatives": 0.5,
         "proxy_optimizer": "rowwise",
+        "init": "runs/earlier",
+        "extended": (3,),
+        "interpolate": 0.5,
     }
     needs = {"negatives": {"shard_proxies": True}}
     base = Run(report_epoch="best")  # patience needs it
@@ -115,7 +118,7 @@ def test_a_wrong_field_is_named_in_one_sentence(wrong, named):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5])
+@pytest.mark.parametrize("fraction", [1.0, -0.5])
 def test_a_split_checks_its_fractions(fraction):
     with pytest.raises(ValueError, match="unseen_fraction"):
         Split(unseen_fraction=fraction)

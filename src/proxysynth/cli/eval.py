@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from proxysynth.cli.console import Console
-from proxysynth.cli.parser import resources, usage_errors
+from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import Listing, UnreadableImages
 from proxysynth.data.check import unreadable_images, without
 from proxysynth.data.open_data import open_test_data
@@ -31,8 +31,9 @@ from proxysynth.protocols.conventional import own_splits
 from proxysynth.training import load
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.inference import Trained
-from proxysynth.training.prepare import make_cache
+from proxysynth.training.prepare import make_cache, open_splits
 from proxysynth.training.resources import Resources
+from proxysynth.training.run_folder import EVALUATED, find_run
 
 COUNTS = ("queries", "queries_without_positive")
 ONLY_FOR = {
@@ -219,6 +220,13 @@ def pictures_to_test(args: argparse.Namespace, model: Trained, machine: Resource
         if args.skip_bad:
             run = replace(model.run, skip_bad=True)
             model = replace(model, recorded=replace(model.recorded, run=run))
+        if not open_splits(model.run).testable:
+            evaluated = args.run / EVALUATED
+            other = f", or evaluate {evaluated}" if find_run(evaluated) else ""
+            raise UsageError(
+                f"{args.run} was trained on all classes of its data, or all but one, which leaves "
+                f"nothing to evaluate it on: name other data{other}"
+            )
         splits = own_splits(model, machine, Bars())
         for note in splits.notes:
             Bars().say(note)

@@ -102,7 +102,21 @@ def _train(commands: Any) -> None:
     train.add_argument(
         "--out", type=_path, metavar="DIR", help="the run's folder (default: runs/DATA-LOSS-...)"
     )
-    train.add_argument("--resume", action="store_true", help="resume the run in --out")
+    train.add_argument(
+        "--resume", action="store_true", help="resume the run in --out; more --epochs extend it"
+    )
+    train.add_argument(
+        "--init",
+        type=_path,
+        metavar="RUN",
+        help="start from the weights and proxies of an earlier run; settings not given are those "
+        "of that run (default: none)",
+    )
+    train.add_argument(
+        "--all-classes",
+        action="store_true",
+        help="after the evaluation on unseen classes, train on all classes",
+    )
     train.add_argument(
         "--trust",
         action="store_true",

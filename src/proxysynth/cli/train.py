@@ -22,9 +22,9 @@ from proxysynth.report.run_report import REPORT
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.defaults import run_from_options
-from proxysynth.training.inference import require_trust
+from proxysynth.training.inference import has_embedding_layer, require_trust
 from proxysynth.training.interrupts import handle_signals
-from proxysynth.training.run_folder import RESULT, RUN, find_run
+from proxysynth.training.run_folder import EVALUATED, RESULT, RUN, find_run
 from proxysynth.values import parse_settings
 
 RUNS = Path("runs")
@@ -53,47 +53,68 @@ def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
 def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     machine = resources(args)
     run, folder = _run_and_folder(args)
-    report = folder.expanduser() / REPORT
+    place = folder.expanduser()
+    both = args.all_classes or find_run(place / EVALUATED) is not None
     # A finished run keeps its report: its images may have moved since.
-    finished = report.is_file() and (report.parent / RESULT).is_file()
+    before = _reported(place)
     try:
-        result = train(run, folder, resources=machine, progress=Bars())
+        result = train(run, folder, all_classes=both, resources=machine, progress=Bars())
     except WrongFolder as error:
         raise UsageError(str(error)) from error
     if not ranks.first:
         return None
-    if not finished:
+    report = place / REPORT
+    if before is None or before != _reported(place):
+        if result.evaluated:
+            write_report(place / EVALUATED)
         report = write_report(folder)
     if not args.json:
         console = Console()
-        show_metrics(
-            {"trained": result.metrics, "untrained backbone": result.untrained},
-            f"{result.tested.capitalize()} of {result.data['name']}, percent ({result.why})",
-            console,
-        )
+        if result.metrics:
+            start = "untrained backbone" if run.init is None else f"before ({run.init})"
+            show_metrics(
+                {"trained": result.metrics, start: result.untrained},
+                f"{result.tested.capitalize()} of {result.data['name']}, percent ({result.why})",
+                console,
+            )
         console.print(result.verdict, markup=False)
+        if result.evaluated:
+            console.print(result.notes[0], markup=False)
         console.print(f"Report: {report}", markup=False, soft_wrap=True)
     return {"folder": str(folder), "report": str(report), **result.to_json()}
 
 
+def _reported(folder: Path) -> bytes | None:
+    """The result that the report in a folder shows, if there are both."""
+    result = folder / RESULT
+    return result.read_bytes() if result.is_file() and (folder / REPORT).is_file() else None
+
+
 def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     """The run that the options and the configuration file describe, and its folder."""
-    given = (args.data, args.loss, args.regularizer, args.backbone, args.epochs, args.seed)
-    recorded_only = all(value is None for value in (*given, args.config)) and not (
+    given = (args.data, args.loss, args.regularizer, args.backbone, args.seed)
+    recorded_only = all(value is None for value in (*given, args.config, args.init)) and not (
         args.settings or args.from_scratch
     )
+    found = None
     with usage_errors():
         if args.resume:
             if args.out is None:
                 raise ValueError("--resume needs the folder of the run to resume: add --out DIR")
-            if recorded_only and not (Path(args.out).expanduser() / LOCK).exists():
+            place = Path(args.out).expanduser()
+            # The run that is evaluated describes both trainings of a folder on all classes.
+            found = find_run(place / EVALUATED) or find_run(place)
+            if recorded_only and found is None and not (place / LOCK).exists():
                 read_run(args.out)  # an error: neither a run nor settings to start one
-            found = find_run(args.out)  # None if a kill came first, so that the run starts now
+            # Without a run, a kill came first: it starts now.
             if recorded_only and found is not None:
                 run = found.run
                 require_trust(run.backbone, args.out / RUN, args.trust)
-                return replace(run, skip_bad=args.skip_bad or run.skip_bad), args.out
+                run = replace(run, skip_bad=args.skip_bad or run.skip_bad)
+                return _extended(run, args.epochs), args.out
         config = Config() if args.config is None else read_config(args.config)
+        if args.init is not None:
+            config = _init_config(args.init, config)
         loss = args.loss or config.loss or "norm_softmax"
         regularizer = args.regularizer or config.regularizer or "proxy_synthesis"
         data = config.data if args.data is None else args.data
@@ -105,16 +126,52 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
             backbone=args.backbone,
             epochs=args.epochs,
             seed=args.seed,
+            init=None if args.init is None else os.path.abspath(args.init.expanduser()),
             pretrained=False if args.from_scratch else None,
             skip_bad=True if args.skip_bad else None,
         )
         if args.backbone is None and "backbone" not in parse_settings(args.settings):
-            require_trust(run.backbone, args.config, args.trust)
+            require_trust(run.backbone, args.config or args.init, args.trust)
         check_exists(run.data)
+        if found is not None:
+            # The recorded run may have more epochs than its settings say: it was extended.
+            same = {"epochs": found.run.epochs, "extended": found.run.extended}
+            same["warmup_epochs"] = found.run.warmup_epochs  # its default depends on the epochs
+            if found.run == replace(run, **same):
+                run = _extended(found.run, args.epochs)
     if args.out is not None:
         return run, args.out
     name = os.path.splitext(os.path.basename(run.data.rstrip("/")))[0] or "data"
-    return run, RUNS / f"{name}-{loss}-{regularizer}-seed{run.seed}-{run.identity[:6]}"
+    suffix = "-all" if args.all_classes else ""
+    return run, RUNS / f"{name}-{loss}-{regularizer}-seed{run.seed}-{run.identity[:6]}{suffix}"
+
+
+def _extended(run: Run, epochs: int | None) -> Run:
+    """The recorded run, with more epochs if that is asked for."""
+    if epochs is not None and epochs < run.epochs and epochs not in run.extended:
+        raise ValueError(
+            f"--resume --epochs {epochs}: the run has {run.epochs} epochs, and can only be "
+            "extended: give more"
+        )
+    return run if epochs is None or epochs <= run.epochs else run.extend(epochs)
+
+
+def _init_config(folder: Path, config: Config) -> Config:
+    """The settings of an earlier run, unless the configuration file has others."""
+    earlier = read_config(folder.expanduser() / RUN)
+    own = {"weights", "pretrained", "init", "extended", "split.unseen_fraction"}
+    kept = {path: value for path, value in earlier.settings.items() if path not in own}
+    if not has_embedding_layer(folder.expanduser()):
+        kept["dim"] = None
+    for part in ("loss", "regularizer"):
+        if getattr(config, part) not in (None, getattr(earlier, part)):
+            kept = {path: value for path, value in kept.items() if path.partition(".")[0] != part}
+    return Config(
+        config.data or earlier.data,
+        config.loss or earlier.loss,
+        config.regularizer or earlier.regularizer,
+        kept | {"pretrained": False} | config.settings,
+    )
 
 
 def _settings(

@@ -13,6 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from proxysynth.values import nearest
 
+NOTHING_TESTED = (
+    "Nothing could be evaluated: that takes pictures of at least 2 classes that are not trained on."
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Listing:
@@ -192,9 +196,22 @@ class Splits:
         there = (self.gallery or self.query).counts()
         return int(self.query.counts()[there < needed].sum())
 
+    @property
+    def testable(self) -> bool:
+        """Whether there are images of two classes to tell apart."""
+        return len((self.gallery or self.query).without_empty_classes().classes) > 1
+
+    def with_all_seen(self) -> Splits:
+        """All images of all classes to train on, and none to test."""
+        parts = (self.train, self.validation, self.query, self.gallery)
+        train = joined([part for part in parts if part is not None])
+        return replace(self, train=train, query=train.of_classes(()), gallery=None, validation=None)
+
     def remarks(self) -> tuple[str, ...]:
         """The notes, and warnings about what the metrics do not show."""
         remarks = list(self.notes)
+        if not self.testable:
+            return (*remarks, NOTHING_TESTED)
         lost, asked = self.without_positive(), len(self.query)
         if lost:
             remarks.append(
@@ -225,7 +242,7 @@ class Splits:
         lines = [
             f"{name}: {len(part)} images of {len(part.classes)} classes"
             for name, part in parts.items()
-            if part is not None
+            if part
         ]
         return "\n".join([*lines, *self.remarks()])
 
@@ -299,21 +316,41 @@ def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np
     return np.sort(np.array(chosen, dtype=np.int64))
 
 
-def require_usable(splits: Splits) -> Splits:
-    """The splits, or an error if there is nothing to learn or to measure."""
+def joined(listings: Sequence[Listing]) -> Listing:
+    """The images of all listings, each once; classes of the same name are one."""
+    first = listings[0]
+    if first.root is not None:
+        if any(part.root != first.root for part in listings):
+            raise ValueError("listings of different folders cannot be joined: use one root")
+        files = {
+            (name, part.classes[label])
+            for part in listings
+            for name, label in zip(part.names, part.labels, strict=True)
+        }
+        return listing_of_files(first.root, files)
+    classes = sorted({name for part in listings for name in part.classes})
+    number = {name: i for i, name in enumerate(classes)}
+    labels = [number[part.classes[y]] for part in listings for y in part.labels]
+    pixels = np.concatenate([part.pixels for part in listings if part.pixels is not None])
+    names = tuple(name for part in listings for name in part.names)
+    return Listing(names, np.array(labels, dtype=np.int64), tuple(classes), pixels=pixels)
+
+
+def require_usable(splits: Splits, tested: bool = False) -> Splits:
+    """The splits, or an error if there is nothing to learn, or if no test image can be found.
+
+    Args:
+        tested: there must be something to test; training alone is possible without it.
+    """
     seen = len(splits.train.classes)
     if seen < 2:
         raise ValueError(
             f"training needs at least 2 seen classes, got {seen}: "
             "add classes or leave fewer of them unseen"
         )
-    gallery = (splits.gallery or splits.query).without_empty_classes()
-    if len(gallery.classes) < 2:
-        raise ValueError(
-            f"testing needs images of at least 2 unseen classes, got {len(gallery.classes)}: "
-            "with one, every result is right"
-        )
-    if splits.without_positive() == len(splits.query):
+    if tested and not splits.testable:
+        raise ValueError("testing needs images of at least 2 unseen classes: add classes")
+    if splits.testable and splits.without_positive() == len(splits.query):
         raise ValueError(
             f"none of the {len(splits.query)} test images has another image of its class to find: "
             "add images, or leave other classes unseen"
@@ -326,7 +363,8 @@ class ClassSplit:
     """The rule that splits classes into seen ones, to train on, and unseen ones, to test on.
 
     Args:
-        unseen_fraction: fraction of the classes that is unseen, rounded to a number of classes.
+        unseen_fraction: fraction of the classes that is unseen, rounded to a number of classes that
+            leaves at least two seen.
         seed: draws them by their names, the same on every machine; adding a class keeps the order
             of the others.
         order: "shuffled" draws; "sorted" takes the last in alphabetical order, as the benchmarks
@@ -342,8 +380,8 @@ class ClassSplit:
     seen_classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 < self.unseen_fraction < 1:
-            raise ValueError(f"unseen_fraction must be in (0, 1), got {self.unseen_fraction}")
+        if not 0 <= self.unseen_fraction < 1:
+            raise ValueError(f"unseen_fraction must be in [0, 1), got {self.unseen_fraction}")
         if self.order not in ("shuffled", "sorted"):
             raise ValueError(f"order must be 'shuffled' or 'sorted', got {self.order!r}")
         both = sorted(set(self.unseen_classes) & set(self.seen_classes))
@@ -363,18 +401,14 @@ class ClassSplit:
             ordered = shuffled_names(names, self.seed)
             if self.order == "sorted":
                 ordered = sorted(names, reverse=True)
-            unseen = set(ordered[: round(self.unseen_fraction * len(names))])
+            most = max(0, len(names) - 2)
+            unseen = set(ordered[: min(most, round(self.unseen_fraction * len(names)))])
         seen = set(self.seen_classes) or set(names) - unseen
         return sorted(seen), sorted(unseen)
 
     def __call__(self, listing: Listing, name: str = "", notes: tuple[str, ...] = ()) -> Splits:
-        """The splits of a listing; an error if either side has fewer than two classes."""
+        """The splits of a listing; an error if fewer than two classes are seen."""
         seen, unseen = self.classes(listing.classes)
-        if min(len(seen), len(unseen)) < 2:
-            raise ValueError(
-                f"of {len(listing.classes)} classes, {len(seen)} would be seen and {len(unseen)} "
-                "unseen, each needs at least 2: add classes, or name the unseen ones"
-            )
         return require_usable(
             Splits(
                 train=listing.of_classes(seen),

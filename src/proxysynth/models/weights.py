@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 # Keys under which training scripts nest the state dict in their checkpoints.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
+OURS = "net.backbone."  # how a run's own file names the weights of the backbone
 COUNTER = "num_batches_tracked"  # absent from files before torch 0.4.1, and unused
 
 
@@ -50,12 +51,17 @@ class Published:
 
 
 def load_weights(network: nn.Module, path: str | Path, published: Published) -> None:
-    """Load a file into the network; a missing, extra or misshapen key is an error."""
+    """Load a file into the network; a missing, extra or misshapen key is an error.
+
+    Of a run's `model.safetensors`, the backbone is taken.
+    """
     path = Path(path)
     state = read_weights(path)
+    backbone = {k.removeprefix(OURS): v for k, v in state.items() if k.startswith(OURS)}
+    state = backbone or state
     fitted = fit(network.state_dict(), state, published, str(path))
     network.load_state_dict(fitted, strict=False)
-    if published.files and not published.knows(_sha256(path)):
+    if published.files and not backbone and not published.knows(_sha256(path)):
         warnings.warn(
             f"{path} is not a published file ({' or '.join(published.files)}): its weights fit and "
             "are used, but their origin is unknown",

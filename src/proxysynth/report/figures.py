@@ -77,8 +77,10 @@ class Curve:
     faint: bool = False
 
 
-def curves(lines: Sequence[Curve], y_label: str, mark: float | None = None) -> Figure:
-    """Lines over epochs, labeled at their ends. `mark` is the epoch that is reported."""
+def curves(
+    lines: Sequence[Curve], y_label: str, mark: float | None = None, x_label: str = "epoch"
+) -> Figure:
+    """Lines over epochs or another x, labeled at their ends. `mark` is the x that is reported."""
     figure, axes = _empty(y_label)
     for line in lines:
         marker = "o" if len(line.x) == 1 else None  # one point makes no line
@@ -89,8 +91,8 @@ def curves(lines: Sequence[Curve], y_label: str, mark: float | None = None) -> F
             axes.axhline(line.level, color=line.color, linewidth=1, linestyle=(0, (2, 3)))
     if mark is not None:
         axes.axvline(mark, color=INK, linewidth=0.8, linestyle=(0, (1, 3)))
-    axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.set_xlabel(x_label)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=x_label == "epoch"))
     axes.margins(x=0.02, y=0.07)
     _label_ends(axes, [line for line in lines if line.x and not line.faint])
     return figure

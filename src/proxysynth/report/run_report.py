@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from proxysynth.training.defaults import default_run
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import (
     EMBEDDINGS,
+    EVALUATED,
     METRICS,
     Result,
     read_metrics,
@@ -90,6 +91,8 @@ class FinishedRun:
         data: facts about the data.
         classes: names of the labels of the test pictures.
         query_names, gallery_names: names of the test pictures.
+        tested_in: the folder of the run whose metrics and embeddings these are, another one if this
+            run was trained on all classes.
     """
 
     path: Path
@@ -101,6 +104,7 @@ class FinishedRun:
     classes: tuple[str, ...]
     query_names: tuple[str, ...]
     gallery_names: tuple[str, ...] | None
+    tested_in: Path
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -109,6 +113,11 @@ class FinishedRun:
     @property
     def defaults(self) -> dict[str, Any]:
         return encode(default_run(self.run.data))
+
+    @property
+    def tested_run(self) -> Run:
+        """The run whose metrics these are."""
+        return self.run if self.tested_in == self.path else read_run(self.tested_in).run
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -134,12 +143,15 @@ class FinishedRun:
     def command(self) -> str:
         """A command that trains the run again in another folder, or Python if there is none."""
         out = f"{self.name}-again"
-        return repeat_command(self.run, out) or PYTHON.format(str(self.path), out)
+        command = repeat_command(self.tested_run, out)
+        if self.result.evaluated and command is not None:
+            return f"{command} --all-classes"
+        return command or PYTHON.format(str(self.path), out)
 
     def embedded(self) -> Embedded:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
-        path = self.path / EMBEDDINGS
-        tensors, _ = read_tensors(path, self.result.checksums.get(EMBEDDINGS))
+        path, result = self.tested_in / EMBEDDINGS, read_result(self.tested_in)
+        tensors, _ = read_tensors(path, result and result.checksums.get(EMBEDDINGS))
         own = self.gallery_names is None
         try:
             return Embedded(
@@ -153,7 +165,7 @@ class FinishedRun:
 
     def pictures(self) -> Pictures:
         """The test pictures, from the data where it is now."""
-        return open_pictures(self.run, self.query_names, self.gallery_names)
+        return open_pictures(self.tested_run, self.query_names, self.gallery_names)
 
 
 def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
@@ -166,19 +178,26 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
     recorded = read_run(path)
     result = read_result(path)
     checksums = {} if result is None else result.checksums
-    lines = read_metrics(path, checksums.get(METRICS))
-    if result is None:
+    finished = result is not None and result.epochs == recorded.run.epochs
+    lines = read_metrics(path, checksums.get(METRICS) if finished else None)
+    if result is None or not finished:
         done = lines[-1]["epoch"] if lines else 0
         raise ValueError(
             f"the run in {path} is not finished (epoch {done} of {recorded.run.epochs}): repeat "
             "its `proxysynth train` command to resume it"
         )
-    about = _metadata(path / EMBEDDINGS, checksums.get(EMBEDDINGS))
+    name = path.resolve().name
+    if result.evaluated:
+        tested = read_finished(path / EVALUATED)
+        return replace(tested, path=path, name=name, run=recorded.run, result=result)
+    about: dict[str, Any] = {"classes": (), "query": ()}
+    if result.metrics:
+        about = _metadata(path / EMBEDDINGS, checksums.get(EMBEDDINGS))
     try:
         classes, gallery, data = about["classes"], about.get("gallery"), result.data
         return FinishedRun(
             path=path,
-            name=path.resolve().name,
+            name=name,
             run=recorded.run,
             result=result,
             history=tuple(_evaluation(line) for line in lines),
@@ -191,12 +210,13 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
                 test_classes=data["query"]["classes"],
                 query_pictures=data["query"]["pictures"],
                 gallery_pictures=data["gallery"]["pictures"] if "gallery" in data else None,
-                shared_classes=len(set(recorded.classes) & set(classes)),
+                shared_classes=len(set(recorded.all_seen) & set(classes)),
                 remarks=result.notes,
             ),
             classes=tuple(classes),
             query_names=tuple(about["query"]),
             gallery_names=None if gallery is None else tuple(gallery),
+            tested_in=path,
         )
     except KeyError as error:
         raise ValueError(
@@ -235,7 +255,8 @@ class Report:
 
     Attributes:
         run: the run.
-        right, wrong: queries whose nearest neighbor is of their class, and others.
+        right, wrong: queries whose nearest neighbor is of their class, and others; none if nothing
+            could be evaluated.
         pairs: similarities of pairs; None if all test pictures are of one class.
     """
 
@@ -265,6 +286,8 @@ class Report:
 
 def make_report(run: FinishedRun, seed: int = 0) -> Report:
     """The report of a run; the seed draws the queries and pairs that are shown."""
+    if not run.metrics:
+        return Report(run, (), (), None)
     test = run.embedded()
     right, wrong = choose(test, seed=seed)
     pairs = pair_similarities(test.query, test.labels, test.gallery, test.gallery_labels, seed=seed)
@@ -301,6 +324,8 @@ def report_page(report: Report, pictures: Pictures) -> str:
         captions=distinct_captions(run.classes),
         pairs=pairs,
         pairs_svg=pairs_svg,
+        interpolation=_interpolation(run),
+        before="start" if run.run.init is not None else "untrained",
         changed={path: flat[path] for path in unusual},
         unchanged={path: text for path, text in flat.items() if path not in unusual},
     )
@@ -308,8 +333,13 @@ def report_page(report: Report, pictures: Pictures) -> str:
 
 def explain(run: FinishedRun) -> list[str]:
     """How the numbers were measured, in sentences."""
-    data = run.data
-    sentences = []
+    data, sentences = run.data, []
+    if run.result.evaluated:
+        sentences.append(run.result.notes[0])
+    trained = f"Training used {count(data.train_pictures, 'picture')} of "
+    if not run.metrics:
+        classes = count(data.train_classes, "class", "classes")
+        return [f"{trained}{classes} of {data.title}.", *data.remarks]
     if "accuracy" in run.metrics:
         sentences.append(
             f"Accuracy is the share of {count(data.query_pictures, 'picture')} that are assigned "
@@ -332,13 +362,41 @@ def explain(run: FinishedRun) -> list[str]:
             f"{classes}, {seen}."
         )
     kind = "class" if data.shared_classes else "other class"
-    trained = (
-        f"Training used {count(data.train_pictures, 'picture')} of "
-        f"{count(data.train_classes, kind, kind + 'es')} of {data.title}."
-    )
+    trained += f"{count(data.train_classes, kind, kind + 'es')} of {data.title}."
     common = ", as is common in the literature" if run.result.chosen == "best_on_test" else ""
     epoch = f"The results are those of epoch {run.result.epoch}, {run.result.why}{common}."
     return [*sentences, f"{search} {trained}", epoch, *data.remarks]
+
+
+def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
+    """The curve over a, and what it shows; None if the run does not interpolate."""
+    held = run.result.interpolation
+    if not held:
+        return None
+    points, by = held["points"], held["by"]
+    at, keys = [point["a"] for point in points], ("recall@1", "precision@1", "map@r")
+    shown = [key for key in keys if all(key in point["metrics"] for point in points)][-2:]
+    lines = [
+        Curve(
+            metric_name(key),
+            at,
+            [100 * point["metrics"][key] for point in points],
+            color,
+            100 * held["trained"]["metrics"][key],
+        )
+        for key, color in zip(shown, SERIES, strict=False)
+    ]
+    if by is not None:
+        held_out = [100 * point["validation"][by] for point in points]
+        level = 100 * held["trained"]["validation"][by]
+        lines.append(Curve(f"{metric_name(by)} held out", at, held_out, SERIES[len(lines)], level))
+    figure = curves(lines, "%", held["a"], "a") if lines else None
+    return {
+        "figure": figure and inline_svg(figure, "interpolation", "Metrics over a"),
+        "a": held["a"],
+        "by": by and metric_name(by),
+        "layer": run.run.dim is not None and run.run.init is None,
+    }
 
 
 def _training_figures(run: FinishedRun) -> tuple[list[Any], str]:
@@ -359,9 +417,8 @@ def _training_figures(run: FinishedRun) -> tuple[list[Any], str]:
         lines.append(Curve(f"{metric_name(by)} held out", epochs, values, SERIES[len(lines)]))
     legend = f"The dotted vertical line marks epoch {epoch}, the one reported"
     if any(line.level is not None for line in lines):
-        legend += "; the dashed lines are the untrained backbone"
-    figures = [
-        inline_svg(curves([loss], "loss", epoch), "loss", "Loss over epochs"),
-        inline_svg(curves(lines, "%", epoch), "metrics", "Metrics over epochs"),
-    ]
+        legend += "; the dashed lines are the metrics before training"
+    figures = [inline_svg(curves([loss], "loss", epoch), "loss", "Loss over epochs")]
+    if lines:
+        figures.append(inline_svg(curves(lines, "%", epoch), "metrics", "Metrics over epochs"))
     return figures, f"{legend}."

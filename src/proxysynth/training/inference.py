@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
 import numpy as np
+import safetensors
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -405,6 +406,8 @@ def load(
     tensors, epoch = _weights(place, recorded)
     try:
         proxies = tensors["proxies"]
+        if "net.embedding.weight" not in tensors:
+            run = replace(run, dim=None)  # interpolation has left it out
         if run.dim not in (None, proxies.shape[-1]):  # before memory is taken for it
             raise KeyError("dim")
         net = make_network(run, recorded.image_size, True, recorded.architecture)
@@ -424,6 +427,18 @@ def load(
     memory = torch.channels_last if recorded.run.channels_last else torch.contiguous_format
     net = net.to(where, memory_format=memory).eval()  # type: ignore[call-overload]
     return Trained(place, recorded, net, proxies.to(where), epoch)
+
+
+def has_embedding_layer(folder: Path) -> bool:
+    """Whether the model of a run has one: interpolation leaves a new one out."""
+    path = folder / MODEL
+    if not path.is_file():
+        return True
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return "net.embedding.weight" in file.keys()  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError) as error:
+        raise TrainingFailed(f"{path} cannot be read: restore it") from error
 
 
 def require_trust(backbone: str, source: object, trusted: bool) -> None:
@@ -449,7 +464,10 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
             recorded_sum = None if result is None else result.checksums.get(MODEL)
             tensors, about = read_tensors(path, recorded_sum)
         except TrainingFailed:
-            if result is None or (found := _from_checkpoint(checkpoints, result)) is None:
+            # Checkpoints hold the trained weights, which may not be the ones delivered.
+            if result is None or result.interpolation or result.epochs != recorded.run.epochs:
+                raise
+            if (found := _from_checkpoint(checkpoints, result)) is None:
                 raise
             tensors, about = found
             warnings.warn(f"{path} is damaged: using the run's checkpoint instead", stacklevel=3)

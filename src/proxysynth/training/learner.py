@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -78,7 +78,9 @@ class Learner:
         # The network draws (dropout) differently on each rank; the loss draws the same on all.
         torch.manual_seed(step_seed(run.seed, number, self.ranks.rank))
         draws = torch.Generator().manual_seed(step_seed(run.seed, number))
-        set_rates(self.optimizer, rate_factor(run, number, self.steps_per_epoch))
+        epochs = run.schedule_epochs(number // self.steps_per_epoch)
+        scheduled = run if epochs == run.epochs else replace(run, epochs=epochs, extended=())
+        set_rates(self.optimizer, rate_factor(scheduled, number, self.steps_per_epoch))
         images = batch.inputs(self.device)
         if not run.channels_last:
             images = images.contiguous()
@@ -132,12 +134,18 @@ class Learner:
             if not warm or (name and f"{name}.".startswith(self.run.freeze)):
                 module.eval()
 
-    def measure(self, query: Loader, gallery: Loader | None, ks: tuple[int, ...]) -> Tested:
-        """Measure retrieval and, in classification, accuracy."""
+    def measure(
+        self,
+        query: Loader,
+        gallery: Loader | None,
+        ks: tuple[int, ...],
+        net: Embedder | None = None,
+    ) -> Tested:
+        """Measure retrieval and, in classification, accuracy, of this network or another one."""
         run, predict = self.run, None
         if run.task == "classification":
             predict = nearest_class(run.loss, self.proxies)
-        return measure(self.net, query, gallery, ks=ks, predict=predict, ranks=self.ranks)
+        return measure(net or self.net, query, gallery, ks=ks, predict=predict, ranks=self.ranks)
 
     def finite(self) -> bool:
         """Whether all weights are finite: a step may break them after a finite loss.

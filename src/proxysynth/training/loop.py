@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from proxysynth.data import Listing, Splits
+from proxysynth.data import Listing, Loader, Splits
 from proxysynth.distributed.data_parallel import note_on_processes, shared_batches
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
 from proxysynth.distributed.sharded_checkpoint import all_proxies
 from proxysynth.errors import NotFinite, TrainingFailed, cannot_write
 from proxysynth.files import CannotWrite, locked
 from proxysynth.formatting import metric_name, percent
+from proxysynth.models.embedder import Embedder
 from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
 from proxysynth.training.callbacks import Progress, Silent, open_tensorboard
@@ -48,27 +49,33 @@ from proxysynth.training.prepare import (
     open_splits,
     prepare,
     side_in_memory,
+    starts_as_published,
 )
 from proxysynth.training.resources import Resources, device_name, own_resources
 from proxysynth.training.run import KINDS, Run
 from proxysynth.training.run_folder import (
     CHECKPOINT,
     EMBEDDINGS,
+    EVALUATED,
     METRICS,
     MODEL,
     RESULT,
     Result,
     append_metrics,
     claim,
+    claim_for_all_classes,
     damaged_files,
     describe,
+    find_run,
     make_folder,
     read_result,
+    read_run,
     record_run,
     rewrite_metrics,
     tidy,
     write_result,
 )
+from proxysynth.training.start import Delivered, Start, interpolate, make_start, start_proxies
 from proxysynth.values import decode, describe_differences, encode
 
 NOT_FINITE = "not_finite.txt"
@@ -79,25 +86,71 @@ def train(
     run: Run,
     folder: str | os.PathLike[str],
     *,
+    all_classes: bool = False,
     resources: Resources | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Train a run into a folder and return its result.
 
     A folder that holds the same run is resumed, bit for bit as if it had never stopped; a finished
-    one returns its result at once; one that holds another run is refused.
+    one returns its result at once; one that holds fewer epochs of it (`Run.extend`) is continued;
+    one that holds another run is refused.
+
+    Args:
+        all_classes: train the run into `evaluated` inside the folder, then a run with the same
+            settings on all classes into the folder itself. The result has the metrics of the first.
     """
     with join_process_group() as ranks:
         require_same_run(run, ranks)
         reporter = progress if ranks.first and progress else Silent()
         machine = own_resources(resources or Resources(), ranks)
-        return _train(run, Path(folder).expanduser(), machine, reporter, ranks)
+        place = Path(folder).expanduser()
+        if not all_classes:
+            return _train(run, place, machine, reporter, ranks)
+        if ranks.first:
+            claim_for_all_classes(place)
+        evaluated = None
+        if open_splits(run).testable:
+            reporter.say("First of two trainings: some classes are left out to evaluate on.")
+            evaluated = _train(evaluated_run(run), place / EVALUATED, machine, reporter, ranks)
+            reporter.say("Second training: on all classes.")
+        return _train(on_all_classes(run, evaluated), place, machine, reporter, ranks, evaluated)
+
+
+def evaluated_run(run: Run) -> Run:
+    """The first of the two trainings. If it starts from an earlier run that was trained on all
+    classes, it starts from that one's evaluated run instead, which had not seen them all."""
+    if run.init is None or find_run(Path(run.init) / EVALUATED) is None:
+        return run
+    return replace(run, init=os.path.join(run.init, EVALUATED))
+
+
+def on_all_classes(run: Run, evaluated: Result | None) -> Run:
+    """The same training on all classes: nothing is held out, so what the evaluated run chose on
+    held-out classes (its epoch, its interpolation) is taken from there."""
+    changes: dict[str, Any] = {"split": replace(run.split, unseen_fraction=0.0)}
+    if run.report_epoch != "last":
+        epochs = run.epochs if evaluated is None else evaluated.epoch
+        extended = tuple(end for end in run.extended if end < epochs)
+        changes |= {"report_epoch": "last", "patience": 0, "epochs": epochs, "extended": extended}
+    if run.interpolate == "auto":
+        changes["interpolate"] = None if evaluated is None else evaluated.interpolation["a"]
+    return replace(run, **changes)
 
 
 def _train(
-    run: Run, folder: Path, resources: Resources, progress: Progress, ranks: Ranks
+    run: Run,
+    folder: Path,
+    resources: Resources,
+    progress: Progress,
+    ranks: Ranks,
+    evaluated: Result | None = None,
 ) -> Result:
-    """`train` on one of the ranks; only the first writes files."""
+    """`train` on one of the ranks; only the first writes files.
+
+    Args:
+        evaluated: of a run on all classes, the result of the run that did not see the test classes.
+    """
     if (result := _finished(folder, run, progress, ranks)) is not None:
         return result
     device = own_device(resources.torch_device(), ranks)
@@ -108,7 +161,10 @@ def _train(
         )
     with _first_rank_first(ranks):
         opened = open_splits(run)
-    net = make_network(run, side_in_memory(opened))
+    earlier = None if run.init is None else read_run(run.init)
+    architecture = None if earlier is None else earlier.architecture
+    net = make_network(run, side_in_memory(opened), earlier is not None, architecture)
+    start = make_start(run, net)
     if ranks.first:
         make_folder(folder)  # only now: everything that was asked for is possible
     checkpoints = Checkpoints(folder / CHECKPOINT)
@@ -119,21 +175,27 @@ def _train(
             return result
         if ranks.first:
             tidy(folder)
-        start = time.perf_counter()
+        began = time.perf_counter()
         several = f", {ranks.world} processes" if ranks.world > 1 else ""
         progress.say(f"Training on {device_name(device)}{several}.")
         with _first_rank_first(ranks):
             ready = prepare(run, opened, net, resources, progress)
+        ready = replace(ready, splits=start.with_remark(ready.splits))
         require_same_images(ready.splits.fingerprint(), ranks)
         progress.say(ready.splits.describe())
         sampler, images = make_sampler(run), ready.train.listing
         first = sampler(images.labels, 0, run.batch_size)
         learner = make_learner(run, ready.net, len(images.classes), len(first), device, ranks)
         checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, ranks)
-        recorded = record_run(folder, claim(folder, run), run, ready) if ranks.first else None
+        recorded = None
+        if ranks.first:
+            recorded = record_run(folder, claim(folder, run), run, ready, start.seen)
         identity = ranks.broadcast(recorded)
         state = _resume(checkpoints, identity, learner, progress)
         if state is None:
+            if start.earlier is not None:
+                drawn = learner.proxies.detach()
+                drawn.copy_(start_proxies(start, drawn, ready, learner.rows, ranks))
             state = State(identity, untrained=_untrained(ready, run, progress, ranks))
         if ranks.first:
             rewrite_metrics(folder, state.history)
@@ -151,7 +213,7 @@ def _train(
 
         def save(state: State) -> None:
             nonlocal saved
-            seconds = earlier + time.perf_counter() - start
+            seconds = earlier + time.perf_counter() - began
             scaler = learner.scaler.state_dict()
             with uninterrupted(ranks):
                 checkpoints.save(replace(state, seconds=seconds, scaler=scaler), learner.tensors())
@@ -201,7 +263,8 @@ def _train(
                             check(state)
                             save(state)
                     check(state)
-                    evaluates = (epoch + 1) % run.evaluate_every == 0 or epoch + 1 == run.epochs
+                    ends = (*run.extended, run.epochs)
+                    evaluates = (epoch + 1) % run.evaluate_every == 0 or epoch + 1 in ends
                     if evaluates and several_ranks:
                         save(state)  # a rank that is interrupted in the evaluation leaves alone
                     state = replace(state, epoch=epoch + 1, batch=0)
@@ -210,7 +273,7 @@ def _train(
                 if evaluates:
                     tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
                     try:
-                        tested = learner.measure(ready.query, ready.gallery, _ks(run))
+                        tested = _measure(ready, run, learner, ready.query)
                         validated = _validate(ready, run, learner, tested)
                     except EmbeddingsNotFinite as error:
                         raise failed(state.step) from error
@@ -221,8 +284,8 @@ def _train(
                     progress.say(_epoch_line(state.history[-1], run))
                     save(state)
                 resumable = state
-        seconds = earlier + time.perf_counter() - start
-        return _finish(run, folder, ready, learner, replace(state, seconds=seconds), tested)
+        state = replace(state, seconds=earlier + time.perf_counter() - began)
+        return _finish(run, folder, ready, start, learner, state, tested, evaluated)
 
 
 def require_same_run(run: Run, ranks: Ranks) -> None:
@@ -257,6 +320,8 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
     if ranks.first:
         claim(folder, run)
         result = read_result(folder)
+        if result is not None and result.epochs != run.epochs:
+            result = None  # it is extended
         damaged = [] if result is None else damaged_files(folder, result)
         if damaged and not Checkpoints(folder / CHECKPOINT).steps():
             raise TrainingFailed(
@@ -267,6 +332,28 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
             progress.say(f"{damaged[0]} is damaged: writing it again from the checkpoint.")
             result = None
     return _shared_result(result, ranks)
+
+
+def _with_metrics_of(result: Result, evaluated: Result) -> Result:
+    """The result of a run on all classes, with all that the evaluated one measured."""
+    note = (
+        f"The model was trained on all classes ({result.data['train']['classes']}, "
+        f"{result.data['train']['pictures']} pictures). Its metrics are those of the run in the "
+        f"folder {EVALUATED}, which has the same settings and did not see the classes it was "
+        "tested on."
+    )
+    tested = ("test_fingerprint", "shared_classes", "query", "gallery")
+    return replace(
+        result,
+        metrics=evaluated.metrics,
+        untrained=evaluated.untrained,
+        validation=evaluated.validation,
+        interpolation=evaluated.interpolation,
+        calibration=evaluated.calibration,
+        data=result.data | {key: evaluated.data[key] for key in tested if key in evaluated.data},
+        notes=(note, *evaluated.notes),
+        evaluated=evaluated.run,
+    )
 
 
 def _shared_result(result: Result | None, ranks: Ranks) -> Result | None:
@@ -296,44 +383,57 @@ def _ks(run: Run) -> tuple[int, ...]:
 
 
 def _untrained(ready: Prepared, run: Run, progress: Progress, ranks: Ranks) -> dict[str, float]:
-    """The metrics of the backbone's features before the first step."""
+    """The metrics before the first step: of the backbone's features, since a new embedding layer
+    is random, or of the whole network of an earlier run."""
+    if ready.query is None:
+        return {}
     images = len(ready.splits.query) + len(ready.splits.gallery or ())
-    with progress.task("untrained backbone", images) as tick:
+    with progress.task("before training", images) as tick:
         made = measure(
             ready.net,
             ready.query,
             ready.gallery,
             ks=_ks(run),
-            features=True,
+            features=run.init is None,
             tick=tick,
             ranks=ranks,
         )
     return made.metrics
 
 
-def _validate(ready: Prepared, run: Run, learner: Learner, tested: Tested) -> Tested | None:
-    if ready.validation is None:
-        return None
-    if ready.splits.validation is ready.splits.query:
+def _measure(
+    ready: Prepared, run: Run, learner: Learner, query: Loader | None, net: Embedder | None = None
+) -> Tested | None:
+    """What is measured on some pictures, in their gallery; None where there are none."""
+    gallery = ready.gallery if query is ready.query else None
+    return None if query is None else learner.measure(query, gallery, _ks(run), net)
+
+
+def _validate(
+    ready: Prepared,
+    run: Run,
+    learner: Learner,
+    tested: Tested | None,
+    net: Embedder | None = None,
+) -> Tested | None:
+    if ready.validation is not None and ready.splits.validation is ready.splits.query:
         return tested
-    return learner.measure(ready.validation, None, _ks(run))
+    return _measure(ready, run, learner, ready.validation, net)
 
 
-def _evaluated(state: State, run: Run, tested: Tested, validated: Tested | None) -> State:
+def _evaluated(state: State, run: Run, tested: Tested | None, validated: Tested | None) -> State:
     """The state with one more line of history and, if it is better, a new best epoch."""
     line = {
         "epoch": state.epoch,
         "step": state.step,
         "loss": state.loss_sum / state.loss_count,
-        **tested.metrics,
+        **({} if tested is None else tested.metrics),
         **({"validation": validated.metrics} if validated is not None else {}),
     }
     state = replace(state, history=(*state.history, line), loss_sum=0.0, loss_count=0)
     if run.report_epoch == "last":
         return state
-    # Recall@1 is P@1, which is measured whatever the ks.
-    by = "precision@1" if run.best_by == "recall@1" else run.best_by
-    scores = [entry.get("validation", entry)[by] for entry in state.history]
+    scores = [entry.get("validation", entry)[run.measured_best_by] for entry in state.history]
     if max(scores) > max(scores[:-1], default=-1.0):
         return replace(state, best_epoch=state.epoch, best_step=state.step)
     return state
@@ -361,15 +461,18 @@ def _finish(
     run: Run,
     folder: Path,
     ready: Prepared,
+    start: Start,
     learner: Learner,
     state: State,
     tested: Tested | None,
+    evaluated: Result | None,
 ) -> Result:
     """Write model, embeddings and result of the reported epoch. All ranks test, the first writes.
 
     Args:
         state: after the last epoch.
         tested: the last evaluation, if it was made just now.
+        evaluated: see `_train`.
     """
     ranks = learner.ranks
     checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, ranks)
@@ -378,42 +481,56 @@ def _finish(
         _load_best(checkpoints, state, learner)
         epoch, tested = state.best_epoch or epoch, None
     if tested is None:
-        tested = learner.measure(ready.query, ready.gallery, _ks(run))
-    held_out = None if run.task == "classification" else _validate(ready, run, learner, tested)
-    result = None
+        tested = _measure(ready, run, learner, ready.query)
+    line = next(entry for entry in state.history if entry["epoch"] == epoch)
+    validation = line.get("validation", {})
+    made = Delivered(learner.net, None, tested)
+    if run.interpolate is not None:
+
+        def measure(net: Embedder, query: Loader | None) -> Tested | None:
+            return _measure(ready, run, learner, query, net)
+
+        made = interpolate(run, start, made, validation, ready, measure, ranks)
+    held_out = None
+    if run.task != "classification":
+        held_out = _validate(ready, run, learner, made.tested, made.net)
+    result, calibration = None, None
     if ranks.first:
+        (folder / RESULT).unlink(missing_ok=True)  # of a run that was extended
         about = {"run": state.run, "epoch": epoch}
-        line = next(entry for entry in state.history if entry["epoch"] == epoch)
         reported = state.step if state.best_step is None else state.best_step
-        check = _write_model(folder / MODEL, learner, checkpoints, reported, about)
         checksums = {
-            MODEL: check,
-            EMBEDDINGS: _write_embeddings(folder / EMBEDDINGS, ready.splits, tested, about),
+            MODEL: _write_model(folder / MODEL, made, learner, checkpoints, reported, about),
             METRICS: checksum(folder / METRICS),
         }
-        proxies = (
-            read_tensors(folder / MODEL)[0]["proxies"]
-            if learner.shards is not None
-            else learner.proxies
-        )
-        calibration = calibrate_run(run, ready.splits, proxies, tested, held_out)
+        if made.tested is not None:
+            path = folder / EMBEDDINGS
+            checksums[EMBEDDINGS] = _write_embeddings(path, ready.splits, made.tested, about)
+            proxies = learner.proxies.detach()
+            if made.proxies is not None or learner.shards is not None:
+                proxies = read_tensors(folder / MODEL)[0]["proxies"]
+            calibration = calibrate_run(run, ready.splits, proxies, made.tested, held_out)
         result = Result(
             run=state.run,
-            metrics=tested.metrics,
+            metrics={} if made.tested is None else made.tested.metrics,
             untrained=state.untrained,
             epoch=epoch,
             epochs=run.epochs,
             chosen=run.report_epoch,
-            why=why_this_epoch(run),
-            validation=line.get("validation", {}),
+            why=why_this_epoch(run) + _why_this_a(made.interpolation),
+            validation=validation,
             seconds=round(state.seconds, 3),
             device=device_name(learner.device),
-            data=describe(ready.splits),
+            data=describe(ready.splits, start.seen),
             provenance=provenance(),
             notes=(*ready.splits.remarks(), *note_on_processes(learner.net, ranks)),
             checksums=checksums,
             calibration={} if calibration is None else asdict(calibration),
+            interpolation=made.interpolation,
+            backbone=run.backbone if starts_as_published(run) else "",
         )
+        if evaluated is not None:
+            result = _with_metrics_of(result, evaluated)
         write_result(folder, result)
         checkpoints.drop(newest=1)  # the one before was in case the last had been lost
     shared = _shared_result(result, ranks)
@@ -422,11 +539,20 @@ def _finish(
 
 
 def _write_model(
-    path: Path, learner: Learner, checkpoints: Checkpoints, step: int, about: dict[str, Any]
+    path: Path,
+    made: Delivered,
+    learner: Learner,
+    checkpoints: Checkpoints,
+    step: int,
+    about: dict[str, Any],
 ) -> int:
     """Network and proxies in one file; sharded proxies are copied from the checkpoint."""
-    entries = [entry(f"net.{key}", value) for key, value in learner.net.state_dict().items()]
-    if learner.shards is None:
+    entries = [entry(f"net.{key}", value) for key, value in made.net.state_dict().items()]
+    if made.proxies is not None:
+        several = learner.proxies.shape[1:-1]  # proxies per class, where there are several
+        means = made.proxies.reshape(len(made.proxies), *(1 for _ in several), -1)
+        entries.append(entry("proxies", means.expand(-1, *several, -1).contiguous()))
+    elif learner.shards is None:
         entries.append(entry("proxies", learner.proxies))
     else:
         entries.append(all_proxies(*checkpoints.shards(step)))
@@ -453,6 +579,16 @@ def _write_embeddings(path: Path, splits: Splits, tested: Tested, about: dict[st
         tensors |= {"gallery": tested.gallery, "gallery_labels": _labels(splits.gallery)}
         about["gallery"] = splits.gallery.names
     return write_tensors(path, tensors, about)
+
+
+def _why_this_a(interpolation: Mapping[str, Any]) -> str:
+    """The end of the sentence about the reported epoch."""
+    if not interpolation:
+        return ""
+    how = "" if interpolation["by"] is None else ", chosen on classes held out of the seen ones"
+    if interpolation["a"] is None:
+        return f", not interpolated{how}"
+    return f", interpolated with the network before training at a = {interpolation['a']:g}{how}"
 
 
 def _labels(listing: Listing) -> Tensor:

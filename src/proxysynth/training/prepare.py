@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from proxysynth.data import (
     with_validation,
 )
 from proxysynth.data.listing import require_usable
-from proxysynth.models.backbones import make_embedder
+from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder
 from proxysynth.training.callbacks import Progress
 from proxysynth.training.resources import Resources
@@ -42,15 +42,18 @@ SMALL = 64  # sides up to this may be too small for a backbone
 class Prepared:
     """A run's network at its start and the loaders of its pictures; all files have been read once.
 
-    `gallery` is None where queries are their own, `validation` where no epoch is chosen by it.
+    `query` is None where nothing can be tested, `gallery` where queries are their own, `validation`
+    where nothing is chosen by it.
     """
 
     splits: Splits
     net: Embedder
     train: Loader
-    query: Loader
+    query: Loader | None
     gallery: Loader | None
     validation: Loader | None
+    tester: Callable[[Listing], Loader]
+    """A loader of pictures as they are tested."""
 
     def file(self, index: int) -> str:
         """The file of a training picture, or its name where it is held in memory."""
@@ -71,16 +74,20 @@ def prepare(
         held = None if listing.root is None else cache
         return Loader(listing, transform, pixels, resources.loader_workers, held, pin)
 
-    def tester(listing: Listing | None) -> Loader | None:
-        return None if listing is None else loader(listing, evaluation_transform(run, net, listing))
+    def tester(listing: Listing) -> Loader:
+        return loader(listing, evaluation_transform(run, net, listing))
+
+    def tested(listing: Listing | None, wanted: bool) -> Loader | None:
+        return tester(listing) if wanted and listing is not None else None
 
     return Prepared(
         splits=splits,
         net=net,
         train=loader(splits.train, training_transform(run, net, splits.train)),
-        query=loader(splits.query, evaluation_transform(run, net, splits.query)),
-        gallery=tester(splits.gallery),
-        validation=tester(splits.validation if run.report_epoch == "best" else None),
+        query=tested(splits.query, splits.testable),
+        gallery=tested(splits.gallery, splits.testable),
+        validation=tested(splits.validation, run.holds_out),
+        tester=tester,
     )
 
 
@@ -103,7 +110,7 @@ def usable(
                 progress=lambda *_: tick(1, ""),
                 say=progress.say,
             )
-    if run.report_epoch != "best":
+    if not run.holds_out:
         return splits
     return with_validation(
         splits,
@@ -117,6 +124,8 @@ def open_splits(run: Run) -> Splits:
     """The run's images; the files are not opened."""
     split = run.split
     splits = open_data(run.data, **split.options())
+    if split.unseen_fraction == 0:
+        splits = splits.with_all_seen()
     if split.fold is not None:
         splits = with_fold(splits, split.fold, split.folds)
     if split.train_pictures is not None:
@@ -125,7 +134,13 @@ def open_splits(run: Run) -> Splits:
         splits = replace(splits, query=_fewer(splits.query, split.test_pictures))
     if split.train_pictures is not None or split.test_pictures is not None:
         require_usable(splits)
-    if run.task == "classification" and splits.train.classes != splits.query.classes:
+    if run.report_epoch == "best_on_test" and not splits.testable:
+        raise ValueError(
+            "report_epoch='best_on_test' needs at least 2 unseen classes, but there are none to "
+            "test: choose 'last'"
+        )
+    other = splits.testable and splits.train.classes != splits.query.classes
+    if run.task == "classification" and other:
         raise ValueError(
             f"classification tests the classes that it trains on, {splits.name} has others to "
             "test: leave out task=classification, or give data whose parts share their classes"
@@ -168,6 +183,14 @@ def make_network(
     if not trained and net.image_size <= SMALL:
         _require_large_enough(net, run.backbone)
     return net
+
+
+def starts_as_published(run: Run) -> bool:
+    """Whether the run starts from the features of a packaged backbone, as they can be used without
+    training."""
+    known = BACKBONES.get(run.backbone)
+    own = run.init or run.weights or run.pooling != "average" or run.width != 1
+    return bool(known and known.published.package and run.pretrained is not False and not own)
 
 
 def _require_large_enough(net: Embedder, backbone: str) -> None:
@@ -234,5 +257,5 @@ def resized_side(run: Run, net: Embedder, in_memory: bool = False) -> int:
 
 
 def side_in_memory(splits: Splits) -> int | None:
-    held = splits.query.pixels
+    held = splits.train.pixels
     return None if held is None else min(held.shape[1:3])

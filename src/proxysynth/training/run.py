@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from proxysynth import losses
@@ -32,7 +32,8 @@ class Split:
 
     Args:
         unseen_fraction, seed, order, unseen_classes, seen_classes: the rule for a folder's or a
-            table's classes, see `data.ClassSplit`; `seed` also chooses glyphs.
+            table's classes, see `data.ClassSplit`; `seed` also chooses glyphs. With any data,
+            `unseen_fraction=0` trains on all classes, so that nothing is tested.
         train, test, query, gallery, validation: sub-folders of a folder instead of a rule.
         root: where the paths of a table start.
         incomplete: accept a benchmark with missing images.
@@ -73,10 +74,15 @@ class Split:
     validation_seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("unseen_fraction", "validation_fraction"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < 1:
-                raise ValueError(f"Split: {name} must lie between 0 and 1, got {value!r}")
+        unseen = self.unseen_fraction
+        if unseen is not None and not 0 <= unseen < 1:
+            raise ValueError(f"Split: unseen_fraction must be in [0, 1), got {unseen!r}")
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(
+                f"Split: validation_fraction must be in (0, 1), got {self.validation_fraction!r}"
+            )
+        if unseen == 0 and self.fold is not None:
+            raise ValueError("Split: a fold is tested, but unseen_fraction=0 tests nothing")
         if self.folds < 2 or (self.fold is not None and not 0 <= self.fold < self.folds):
             raise ValueError(
                 f"Split: fold must be 0 to folds - 1 of at least 2 folds, got fold={self.fold!r} "
@@ -90,7 +96,7 @@ class Split:
     def options(self) -> dict[str, Any]:
         """The fields that are set, as keyword arguments of `data.open_data`."""
         options = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in OF_THE_RUN:
+        for name in (*OF_THE_RUN, *(["unseen_fraction"] if self.unseen_fraction == 0 else [])):
             del options[name]
         return {name: value for name, value in options.items() if value not in (None, ())}
 
@@ -121,7 +127,10 @@ class Run:
         pooling: "average", "max" or "both"; of "timm:" and "hf:" backbones also "class", the class
             token, and "own", the network's own pooling.
         pretrained: start from published weights; None leaves the choice to the backbone.
-        weights: a file of weights to start from instead.
+        weights: a file of weights of the backbone to start from instead; also the
+            `model.safetensors` of a run.
+        init: the folder of an earlier run to start from, with the same network: its weights, and
+            its proxies of the classes that have the same name.
         pixels: how pixels are normalized, a key of `data.PIXELS` or "mean R G B std R G B"; None
             uses the backbone's own.
         image_size: side of the input images in pixels; None uses the size of in-memory images,
@@ -166,6 +175,11 @@ class Run:
         channels_last: use the channels-last memory format.
         compile: compile the network with torch.compile.
 
+        extended: numbers of epochs that the run had when it was extended; see `extend`.
+        interpolate: deliver w = (1 - a) w_start + a w_trained instead of the trained network: this
+            a; or "auto", the best one on classes held out of the seen ones. A new embedding layer
+            is left out, so that a = 0 gives the pretrained features. None: the trained network.
+
         seed: seed of all randomness.
         report_epoch: the epoch whose metrics are reported: "last"; "best" on classes held out of
             the seen ones; "best_on_test", common in the literature but optimistic.
@@ -188,6 +202,7 @@ class Run:
     pooling: Literal["average", "max", "both", "class", "own"] = "average"
     pretrained: bool | None = False
     weights: str | None = None
+    init: str | None = None
     pixels: str | None = None
     image_size: int | None = None
     freeze_batch_norm: bool = False
@@ -226,6 +241,9 @@ class Run:
     channels_last: bool = True
     compile: bool = False
 
+    extended: tuple[int, ...] = ()
+    interpolate: float | Literal["auto"] | None = None
+
     seed: int = 0
     report_epoch: Literal["last", "best", "best_on_test"] = "last"
     best_by: str = "map@r"
@@ -262,7 +280,7 @@ class Run:
                 check_positive(self, **{name: getattr(self, name)})
         if not 0 <= self.momentum < 1:
             raise ValueError(f"Run: momentum must be in [0, 1), got {self.momentum!r}")
-        for name in ("decay_epochs", "ks"):
+        for name in ("decay_epochs", "ks", "extended"):
             values = getattr(self, name)
             if any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in values):
                 raise ValueError(f"Run: {name} must be integers >= 1, got {values!r}")
@@ -281,6 +299,23 @@ class Run:
                 "Run: patience (early stopping) reports the best epoch, got report_epoch='last': "
                 "choose 'best'"
             )
+        a = self.interpolate
+        number = isinstance(a, (int, float)) and not isinstance(a, bool)
+        if a not in (None, "auto") and not (number and 0 <= a <= 1):  # type: ignore[operator]
+            raise ValueError(f"Run: interpolate must be 'auto' or a number in [0, 1], got {a!r}")
+        if a is not None and self.task == "classification":
+            raise ValueError(
+                "Run: interpolate is for retrieval: leave it out, or leave out "
+                "task='classification'"
+            )
+        if self.init is not None and self.weights is not None:
+            raise ValueError("Run: give init (a run) or weights (a file), got both")
+        ends = [*self.extended, self.epochs]
+        if ends != sorted(set(ends)):
+            raise ValueError(
+                f"Run: extended must be increasing and below epochs={self.epochs}, got "
+                f"{self.extended!r}"
+            )
         if self.sampler == "m_per_class" and self.batch_size % self.m:
             raise ValueError(
                 f"Run: batch_size must be a multiple of m={self.m} for the sampler 'm_per_class', "
@@ -296,6 +331,30 @@ class Run:
     def normalized(self) -> bool:
         """Whether embeddings have unit length: True except for losses of raw dot products."""
         return bool(getattr(self.loss, "normalized", True))
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether something is chosen on classes held out of the seen ones."""
+        return self.report_epoch == "best" or self.interpolate == "auto"
+
+    @property
+    def measured_best_by(self) -> str:
+        """`best_by`, where Recall@1 is P@1, which is measured whatever the ks."""
+        return "precision@1" if self.best_by == "recall@1" else self.best_by
+
+    def extend(self, epochs: int) -> Run:
+        """The run with more epochs.
+
+        The learning rates of the first ones stay as they were; the rest follow the schedule of the
+        longer run. So cosine, which ends at zero, rises to its value there and falls again.
+        """
+        if epochs <= self.epochs:
+            raise ValueError(f"a run of {self.epochs} epochs cannot be extended to {epochs}")
+        return replace(self, epochs=epochs, extended=(*self.extended, self.epochs))
+
+    def schedule_epochs(self, epoch: int) -> int:
+        """The number of epochs whose schedule an epoch, counted from 0, follows."""
+        return next((end for end in self.extended if epoch < end), self.epochs)
 
 
 KINDS: dict[str, type] = {

@@ -6,6 +6,8 @@ checkpoint/              see `checkpoint`
 model.safetensors        weights and proxies of the reported epoch
 embeddings.safetensors   of the test images at that epoch, with labels, names and classes
 result.json              written last, so it marks a finished run
+evaluated/               where the run is trained on all classes: the folder of the run that did not
+                         see the test classes, whose metrics the result has
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from proxysynth.data import Splits
+from proxysynth.data.listing import NOTHING_TESTED
 from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write
 from proxysynth.files import (
     LOCK,
@@ -42,7 +45,7 @@ FORMAT = 1  # of run.json and result.json
 MOST_PIXELS = 2**14  # the side of an image that a network is given
 RUN, RESULT, METRICS = "run.json", "result.json", "metrics.jsonl"
 MODEL, EMBEDDINGS = "model.safetensors", "embeddings.safetensors"
-CHECKPOINT = "checkpoint"
+CHECKPOINT, EVALUATED = "checkpoint", "evaluated"
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,13 @@ class Recorded:
 
     Args:
         run: the run.
-        identity: its hash, as the version that wrote the file computed it.
+        identity: its hash at its start, as the version that wrote the file computed it.
         data: name, fingerprint, and number of images and classes of each part, see `describe`.
         classes: names of the seen classes, in the order of the proxies.
         image_size, short_side: an image's short side is resized to `short_side`, then the central
             square of `image_size` is cropped.
         architecture: of an `hf:` backbone, so that it can be built without its folder; else None.
+        earlier: names of the classes that the weights it started from had been trained on.
     """
 
     run: Run
@@ -66,6 +70,12 @@ class Recorded:
     image_size: int
     short_side: int
     architecture: dict[str, Any] | None = None
+    earlier: tuple[str, ...] = ()
+
+    @property
+    def all_seen(self) -> tuple[str, ...]:
+        """The classes that the network has been trained on, here or before."""
+        return tuple(dict.fromkeys((*self.classes, *self.earlier)))
 
 
 def read_run(folder: str | os.PathLike[str]) -> Recorded:
@@ -96,12 +106,13 @@ def find_run(folder: Path) -> Recorded | None:
         run = decode(fields["run"], KINDS)
         rest = {name: fields[name] for name in ("identity", "data", "image_size", "short_side")}
         rest["architecture"] = fields.get("architecture")
-        recorded = Recorded(run=run, classes=tuple(fields["classes"]), **rest)
+        rest |= {name: tuple(fields.get(name, ())) for name in ("classes", "earlier")}
+        recorded = Recorded(run=run, **rest)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise WrongFolder(f"{path} is not a run of this version: {error}") from error
     sizes = (recorded.image_size, recorded.short_side)
     if (
-        not all(isinstance(name, str) for name in (recorded.identity, *recorded.classes))
+        not all(isinstance(name, str) for name in (recorded.identity, *recorded.all_seen))
         or not all(type(size) is int and 0 < size <= MOST_PIXELS for size in sizes)
         or not isinstance(recorded.data, dict)
         or not isinstance(recorded.architecture, dict | None)
@@ -120,20 +131,25 @@ def write_run(folder: Path, recorded: Recorded) -> None:
         "short_side": recorded.short_side,
         "provenance": provenance(),
         "classes": list(recorded.classes),
+        **({"earlier": list(recorded.earlier)} if recorded.earlier else {}),
     }
     if recorded.architecture is not None:
         fields["architecture"] = recorded.architecture
     write_sealed(folder / RUN, fields)
 
 
-def record_run(folder: Path, recorded: Recorded | None, run: Run, ready: Prepared) -> str:
+def record_run(
+    folder: Path, recorded: Recorded | None, run: Run, ready: Prepared, earlier: tuple[str, ...]
+) -> str:
     """Write `run.json`, or check that the data still matches it; returns the identity."""
-    data = describe(ready.splits)
+    data = describe(ready.splits, earlier)
     if recorded is None:
         size, train = ready.net.image_size, ready.splits.train
         side = resized_side(run, ready.net, in_memory=train.root is None)
         architecture = getattr(ready.net.backbone, "architecture", None)
-        recorded = Recorded(run, run.identity, data, train.classes, size, side, architecture)
+        recorded = Recorded(
+            run, run.identity, data, train.classes, size, side, architecture, earlier
+        )
         write_run(folder, recorded)
     elif recorded.data["fingerprint"] != data["fingerprint"]:
         raise WrongFolder(
@@ -141,14 +157,20 @@ def record_run(folder: Path, recorded: Recorded | None, run: Run, ready: Prepare
             f"{recorded.data['fingerprint']} then, {data['fingerprint']} now): restore them, or "
             "choose another folder"
         )
+    elif recorded.run != run:  # it is extended
+        write_run(folder, replace(recorded, run=run))
     return recorded.identity
 
 
-def describe(splits: Splits) -> dict[str, Any]:
+def describe(splits: Splits, earlier: tuple[str, ...] = ()) -> dict[str, Any]:
     """Name, hashes, how many test classes are also trained on, and images and classes of each part.
 
     Runs with the same `test_fingerprint` can be compared, whatever they trained on.
+
+    Args:
+        earlier: classes that the first weights were trained on.
     """
+    seen = {*splits.train.classes, *earlier}
     parts = {
         "train": splits.train,
         "validation": splits.validation,
@@ -159,7 +181,7 @@ def describe(splits: Splits) -> dict[str, Any]:
         "name": splits.name,
         "fingerprint": splits.fingerprint(),
         "test_fingerprint": replace(splits, train=splits.query, validation=None).fingerprint(),
-        "shared_classes": len(set(splits.train.classes) & set(splits.query.classes)),
+        "shared_classes": len(seen & set(splits.query.classes)),
         **{
             name: {"pictures": len(part), "classes": len(part.classes)}
             for name, part in parts.items()
@@ -169,7 +191,8 @@ def describe(splits: Splits) -> dict[str, Any]:
 
 
 def claim(folder: Path, run: Run) -> Recorded | None:
-    """Make sure that the folder is free or holds this run; returns its `run.json`.
+    """Make sure that the folder is free, holds this run or one that this run extends; returns its
+    `run.json`.
 
     A folder with files that are not a run's is not free: `--out ~/Pictures` is a slip. One whose
     run failed before it learned anything is free: the cause can be fixed there. Whether another
@@ -184,7 +207,7 @@ def claim(folder: Path, run: Run) -> Recorded | None:
     if found is not None and not _has_learned(folder):
         return None
     if found is not None:
-        if found.run != run:
+        if found.run != run and not _extends(run, found.run):
             raise WrongFolder(
                 f"{folder} holds another run ({describe_differences(found.run, run)}): choose "
                 "another folder, or use the settings of that run to resume it"
@@ -194,13 +217,30 @@ def claim(folder: Path, run: Run) -> Recorded | None:
         entries = os.listdir(folder) if folder.exists() else []
     except OSError as error:
         raise cannot_write(folder, error, "nothing was changed") from error
-    others = [name for name in entries if name != LOCK and not name.startswith(UNFINISHED)]
+    ours = (LOCK, EVALUATED) if find_run(folder / EVALUATED) else (LOCK,)
+    others = [name for name in entries if name not in ours and not name.startswith(UNFINISHED)]
     if others:
         raise WrongFolder(
             f"{folder} is not empty and holds no run (it has {sorted(others)[0]!r}): "
             "choose another folder"
         )
     return None
+
+
+def claim_for_all_classes(folder: Path) -> None:
+    """Make sure that the folder is free or holds a run on all classes, before the first of its two
+    trainings; `claim` compares the settings."""
+    found = find_run(folder)
+    if found is not None and found.run.split.unseen_fraction != 0 and _has_learned(folder):
+        raise WrongFolder(
+            f"{folder} holds a run that was not trained on all classes: choose another folder"
+        )
+    if found is None:
+        claim(folder, Run())  # whichever run
+
+
+def _extends(run: Run, earlier: Run) -> bool:
+    return run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
 
 
 def _has_learned(folder: Path) -> bool:
@@ -238,7 +278,8 @@ class Result:
 
     Args:
         run: the run's identity.
-        metrics: of the reported epoch, on the classes never seen in training.
+        metrics: of the reported epoch, on the classes never seen in training; empty if there was
+            nothing to evaluate.
         untrained: the same metrics of the backbone's features before the first step.
         epoch, epochs: the reported one, counted from 1, and how many there were.
         chosen, why: how that epoch was chosen: "last", "best" or "best_on_test", and in words.
@@ -251,6 +292,10 @@ class Result:
         checksums: CRC-32 of the run's other files, by name; empty in results of version 0.1.
         calibration: thresholds for decisions, the fields of a `retrieval.Calibration`; empty where
             none could be fitted.
+        interpolation: see `start.Delivered`; empty if the trained network is delivered.
+        evaluated: if the run was trained on all classes, the identity of the one in the folder
+            `evaluated`, which was not, and whose `metrics` and `untrained` these are.
+        backbone: its name, if `proxysynth index` can use it untrained as this run started from it.
     """
 
     run: str
@@ -268,6 +313,9 @@ class Result:
     notes: tuple[str, ...] = ()
     checksums: dict[str, int] = field(default_factory=dict)
     calibration: dict[str, Any] = field(default_factory=dict)
+    interpolation: dict[str, Any] = field(default_factory=dict)
+    evaluated: str = ""
+    backbone: str = ""
 
     @property
     def worse(self) -> tuple[str, ...]:
@@ -278,14 +326,16 @@ class Result:
     def tested(self) -> str:
         """Which classes the metrics are about: unseen ones, or other images of the seen ones."""
         shared = self.data.get("shared_classes", 0)
-        if "accuracy" in self.metrics or (shared and shared == self.data["query"]["classes"]):
+        if "accuracy" in self.metrics or (0 < shared == self.data["query"]["classes"]):
             return "seen classes"
         return "seen and unseen classes" if shared else "unseen classes"
 
     @property
     def verdict(self) -> str:
-        """Trained against untrained, in one sentence."""
-        return training_changed(self.metrics, self.untrained, self.tested)
+        """Trained against untrained, in one sentence, and what to do if training did not help."""
+        if not self.metrics:
+            return NOTHING_TESTED
+        return training_changed(self.metrics, self.untrained, self.tested, self.backbone)
 
     def to_json(self) -> dict[str, Any]:
         fields = {"format": FORMAT, **asdict(self)}
@@ -331,7 +381,10 @@ def damaged_files(folder: Path, result: Result) -> list[Path]:
 
 def _has_right_types(result: Result) -> bool:
     """Whether the fields are what the annotations say: a file may hold anything."""
-    texts = (result.run, result.chosen, result.why, result.device, *result.notes)
+    texts = (
+        *(result.run, result.chosen, result.why, result.device),
+        *(result.evaluated, result.backbone, *result.notes),
+    )
     numbers = (result.seconds, result.epoch, result.epochs)
     tables: tuple[tuple[Any, tuple[type, ...]], ...] = (
         (result.metrics, (int, float)),
@@ -355,7 +408,19 @@ def _has_right_types(result: Result) -> bool:
             if isinstance(part, dict)
             for count in (part.get("pictures"), part.get("classes"))
         )
+        and (not result.interpolation or _is_interpolation(result.interpolation))
     )
+
+
+def _is_interpolation(held: Any) -> bool:
+    try:
+        points = [*held["points"], {**held["trained"], "a": held["a"] or 0.0}]
+        tables = [point[name] for point in points for name in ("metrics", "validation")]
+        numbers = [point["a"] for point in points]
+        numbers += [value for table in tables for value in table.values()]
+        return all(type(n) in (int, float) and abs(n) < 1e15 for n in numbers)
+    except (KeyError, TypeError, AttributeError):
+        return False
 
 
 def _damaged(path: Path) -> TrainingFailed:
@@ -397,6 +462,11 @@ def _line(values: Mapping[str, Any]) -> str:
 COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")
 """The metrics that the verdict compares."""
 
+HELPS = (
+    " with --set interpolate=auto, with --set dim=none (no embedding layer), for fewer epochs or "
+    "with more classes"
+)
+
 Metrics = Mapping[str, float]
 
 
@@ -405,11 +475,14 @@ def made_worse(trained: Metrics, untrained: Metrics) -> tuple[str, ...]:
     return tuple(key for key in _both(trained, untrained) if trained[key] < untrained[key])
 
 
-def training_changed(trained: Metrics, untrained: Metrics, tested: str = "unseen classes") -> str:
+def training_changed(
+    trained: Metrics, untrained: Metrics, tested: str = "unseen classes", backbone: str = ""
+) -> str:
     """Trained against untrained.
 
     Args:
         tested: which classes the metrics are about, such as "unseen classes".
+        backbone: its name, if it can be used without training.
     """
     worse = made_worse(trained, untrained)
     better = [key for key in _both(trained, untrained) if trained[key] > untrained[key]]
@@ -419,19 +492,19 @@ def training_changed(trained: Metrics, untrained: Metrics, tested: str = "unseen
             f"{metric_name(key)} {_from_to(untrained[key], trained[key])}" for key in keys
         )
 
+    use = f" Use it without training (`proxysynth index {backbone} FOLDER`)" if backbone else ""
     if not worse and not better:
-        return f"Training changed nothing: the untrained backbone is as good on {tested}."
+        return f"Training changed nothing: it was as good before on {tested}.{use and use + '.'}"
     if not worse:
         return f"On {tested}, training raised {changes(better)}."
     if not better:
         return (
             f"Training made it worse on {tested}: it lowered {changes(worse)}, so the untrained "
-            "backbone is the better one; fewer epochs, a lower learning rate or more classes to "
-            "train on may help."
+            f"network is the better one.{use or ' Use that'}, or train again{HELPS}."
         )
     return (
         f"Training made it partly worse on {tested}: it lowered {changes(worse)}, and raised "
-        f"{changes(better)}."
+        f"{changes(better)}. It may help to train again{HELPS}."
     )
 
 

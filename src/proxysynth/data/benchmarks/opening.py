@@ -81,7 +81,8 @@ def splits_of(contents: Contents, entry: Benchmark, incomplete: bool) -> Splits:
         train = train.without_empty_classes()
         test = None if test is None else test.without_empty_classes()
     query, gallery = (test, None) if test is not None else (found["query"], found["gallery"])
-    return require_usable(Splits(train, query, gallery, name=entry.name, notes=notes))
+    splits = Splits(train, query, gallery, name=entry.name, notes=notes)
+    return require_usable(splits, tested=True)
 
 
 def _incomplete(contents: Contents, entry: Benchmark, counts: Counts) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from proxysynth.data.listing import require_usable
 from proxysynth.errors import NotFinite, TrainingFailed
 from proxysynth.formatting import count, duration
 from proxysynth.training.callbacks import Progress, Tick
@@ -223,7 +224,7 @@ def check_folds(study: Study) -> str:
 
     Reads the list of seen images only, not the files.
     """
-    splits = open_splits(study.run({}, 0, study.seed))
+    splits = require_usable(open_splits(study.run({}, 0, study.seed)), tested=True)
     for listing in (splits.query, splits.train):
         for name, images in zip(listing.classes, listing.counts(), strict=True):
             if images < 2:

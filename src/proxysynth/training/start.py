@@ -1,0 +1,242 @@
+"""Where a run starts, and how far its result moves from there.
+
+A run starts from a pretrained backbone with a new embedding layer, or (`init`) from the whole
+network of an earlier run. Interpolation goes part of the way from there to the trained weights:
+
+    w = (1 - a) w_start + a w_trained
+
+It covers what the start has. A new embedding layer is left out: the embeddings are then the
+backbone's features, so that a = 0 gives exactly the pretrained features.
+                                                            [Wortsman et al., CVPR 2022, WiSE-FT]
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from proxysynth.data import Loader, Splits
+from proxysynth.distributed.process_group import Ranks
+from proxysynth.models.embedder import Embedder
+from proxysynth.training.inference import BATCH, Tested, Trained, embed, load
+from proxysynth.training.prepare import Prepared
+from proxysynth.training.run import Run
+from proxysynth.training.run_folder import Metrics
+
+POINTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""The values of a that are tried, and drawn in the report."""
+STATISTICS_BATCHES = 8  # of pictures, to estimate the statistics of batch norm
+APART = 0.1  # how far the proxies of a new class are from their mean, where it has several
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """The network before the first step.
+
+    Args:
+        state: its weights, if the run interpolates; of the backbone alone where the embedding
+            layer is new.
+        earlier: the model it was taken from, if any.
+    """
+
+    state: dict[str, Tensor]
+    earlier: Trained | None = None
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """The classes that its weights were trained on."""
+        return () if self.earlier is None else self.earlier.recorded.all_seen
+
+    def with_remark(self, splits: Splits) -> Splits:
+        """The splits, with a note if test classes are not unseen to the network."""
+        known = set(splits.query.classes) & set(self.seen) - set(splits.train.classes)
+        if not known:
+            return splits
+        note = (
+            f"{len(known)} of {len(splits.query.classes)} test classes were seen by the run that "
+            "this one starts from."
+        )
+        return replace(splits, notes=(*splits.notes, note))
+
+
+def make_start(run: Run, net: Embedder) -> Start:
+    """Put the weights of the earlier run, if any, into a new network, and remember the start."""
+    earlier = None
+    if run.init is not None:
+        # The run names its backbone itself; what the earlier one's file names is not called.
+        earlier = load(run.init, "cpu", backbone=run.backbone)
+        theirs, ours = earlier.embedder.state_dict(), net.state_dict()
+        unlike = [k for k in {**ours, **theirs} if _shape(ours.get(k)) != _shape(theirs.get(k))]
+        if unlike:
+            raise ValueError(
+                f"init={run.init} is another network: {unlike[0]} has the shape "
+                f"{_shape(theirs.get(unlike[0]))} there and {_shape(ours.get(unlike[0]))} here: "
+                "use its backbone, width, dim and pooling"
+            )
+        net.load_state_dict(theirs)
+    whole = earlier is not None
+    state = {
+        key: value.detach().clone()
+        for key, value in net.state_dict().items()
+        if run.interpolate is not None and (whole or key.startswith("backbone."))
+    }
+    return Start(state, earlier)
+
+
+def _shape(tensor: Tensor | None) -> tuple[int, ...] | None:
+    return None if tensor is None else tuple(tensor.shape)
+
+
+def class_means(net: Embedder, loader: Loader, ranks: Ranks) -> Tensor:
+    """The mean embedding of each class at unit length, (c, d)."""
+    x, y = embed(net, loader, ranks=ranks).double(), torch.from_numpy(loader.listing.labels.copy())
+    sums = torch.zeros(len(loader.listing.classes), x.shape[1], dtype=x.dtype)
+    return F.normalize(sums.index_add_(0, y, x), dim=1).float()
+
+
+def start_proxies(
+    start: Start, drawn: Tensor, ready: Prepared, rows: range | None, ranks: Ranks
+) -> Tensor:
+    """The proxies of the earlier run by the names of their classes; for new classes, the mean
+    embedding of their pictures, as long as the earlier proxies are on average.
+
+    Args:
+        drawn: the run's proxies as they were drawn, or its `rows` of them: (c, d) or (c, k, d).
+    """
+    assert start.earlier is not None
+    earlier, classes = start.earlier, ready.splits.train.classes
+    theirs = earlier.proxies
+    # Another loss may have another number of proxies per class.
+    fits = theirs.shape[1:] == drawn.shape[1:]
+    known = {name: i for i, name in enumerate(earlier.classes)} if fits else {}
+    new = [name for name in classes if name not in known]
+    means = torch.empty(0)
+    if new:
+        means = class_means(ready.net, ready.tester(ready.splits.train.of_classes(new)), ranks)
+    length = theirs.norm(dim=-1).mean()
+    made = drawn.detach().clone()
+    place = {name: i for i, name in enumerate(new)}
+    for i, number in enumerate(range(len(classes)) if rows is None else rows):
+        name = classes[number]
+        if name in known:
+            made[i] = theirs[known[name]]
+        else:
+            mean = means[place[name]].to(made)
+            if made.ndim == 3:  # equal proxies would get equal gradients for ever
+                mean = F.normalize(mean + APART * F.normalize(made[i], dim=-1), dim=-1)
+            made[i] = length * mean
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class Delivered:
+    """What a run delivers.
+
+    Args:
+        net: the network.
+        proxies: of the seen classes; None for those that were trained.
+        tested: its embeddings of the test pictures and their metrics, if there are any.
+        interpolation: empty, or "a" of the network (None: it is the trained one), the metric "by"
+            which that was chosen, and the metrics and the held-out classes' "validation" at all
+            "points" and of the "trained" network.
+    """
+
+    net: Embedder
+    proxies: Tensor | None
+    tested: Tested | None
+    interpolation: dict[str, Any] = field(default_factory=dict)
+
+
+def interpolate(
+    run: Run,
+    start: Start,
+    trained: Delivered,
+    validation: Metrics,
+    ready: Prepared,
+    measure: Callable[[Embedder, Loader | None], Tested | None],
+    ranks: Ranks,
+) -> Delivered:
+    """The network at the run's a; for "auto", at the best a on the held-out classes, or the trained
+    network itself if that is better on these than all interpolations.
+
+    Args:
+        trained: the trained network; it is not changed.
+        validation: its metrics on the held-out classes.
+        measure: a network's metrics on the pictures of a loader, None without one.
+    """
+    fixed = None if run.interpolate in ("auto", None) else float(run.interpolate)
+    auto, by = fixed is None, run.measured_best_by
+    best, delivered, points = (-1.0, -1.0), trained, []
+    for a in sorted({*POINTS, *([] if fixed is None else [fixed])}):
+        net = interpolated(start, trained.net, a, ready.tester(ready.splits.train), run.seed)
+        tested, held = measure(net, ready.query), measure(net, ready.validation if auto else None)
+        points.append(
+            {
+                "a": a,
+                "metrics": {} if tested is None else tested.metrics,
+                "validation": {} if held is None else held.metrics,
+            }
+        )
+        score = float(a == fixed) if held is None else held.metrics[by]
+        if (score, a) > best:
+            best, delivered = (score, a), Delivered(net, None, tested)
+    about: dict[str, Any] = {"a": best[1], "by": by if auto else None, "points": points}
+    metrics = {} if trained.tested is None else trained.tested.metrics
+    about["trained"] = {"metrics": metrics, "validation": dict(validation) if auto else {}}
+    if auto and validation[by] > best[0]:
+        return replace(trained, interpolation={**about, "a": None})
+    means = class_means(delivered.net, ready.tester(ready.splits.train), ranks)
+    return replace(delivered, proxies=means, interpolation=about)
+
+
+def interpolated(
+    start: Start, trained: Embedder, a: float, pictures: Loader, seed: int
+) -> Embedder:
+    """A new network between its start (a = 0) and the trained one (a = 1).
+
+    Batch norm of interpolated weights has statistics of its own, which are estimated on pictures;
+    frozen ones, which are the same at both ends, stay as they are.
+    """
+    net = copy.deepcopy(trained)
+    theirs = net.state_dict()
+    own = {key: value.to(theirs[key]) for key, value in start.state.items()}
+    moved = any("running_" in key and not torch.equal(own[key], theirs[key]) for key in own)
+    mixed = {
+        key: torch.lerp(value, theirs[key], a) if value.is_floating_point() else value
+        for key, value in own.items()
+    }
+    net.load_state_dict({**theirs, **mixed})
+    if not any(key.startswith("embedding.") for key in start.state):
+        net.embedding, net.dim = nn.Identity(), net.channels
+    if moved and 0 < a < 1:
+        estimate_statistics(net, pictures, seed)
+    return net
+
+
+def estimate_statistics(net: Embedder, pictures: Loader, seed: int) -> None:
+    """Batch norm's mean and variance as the average over some batches, in random order, since a
+    batch of one class has a smaller variance than all pictures."""
+    layers = [module for module in net.modules() if isinstance(module, _BatchNorm)]
+    order = np.random.default_rng(seed).permutation(len(pictures.listing))
+    plan = [order[i : i + BATCH] for i in range(0, len(order), BATCH)][:STATISTICS_BATCHES]
+    plan = [batch for batch in plan if len(batch) > 1]
+    momenta, device = [layer.momentum for layer in layers], next(net.parameters()).device
+    net.eval()
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # the plain average of all batches
+        layer.train()
+    with torch.no_grad():
+        for batch in pictures.batches(plan):
+            net.features(batch.inputs(device))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    net.eval()
