@@ -126,7 +126,7 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
             backbone=args.backbone,
             epochs=args.epochs,
             seed=args.seed,
-            init=None if args.init is None else os.path.abspath(args.init.expanduser()),
+            init=None if args.init is None else str(args.init),
             pretrained=False if args.from_scratch else None,
             skip_bad=True if args.skip_bad else None,
         )
@@ -135,9 +135,13 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
         check_exists(run.data)
         if found is not None:
             # The recorded run may have more epochs than its settings say: it was extended.
-            same = {"epochs": found.run.epochs, "extended": found.run.extended}
-            same["warmup_epochs"] = found.run.warmup_epochs  # its default depends on the epochs
-            if found.run == replace(run, **same):
+            recorded = replace(
+                run,
+                epochs=found.run.epochs,
+                extended=found.run.extended,
+                warmup_epochs=found.run.warmup_epochs,  # its default depends on the epochs
+            )
+            if found.run == recorded:
                 run = _extended(found.run, args.epochs)
     if args.out is not None:
         return run, args.out

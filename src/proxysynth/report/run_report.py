@@ -150,8 +150,10 @@ class FinishedRun:
 
     def embedded(self) -> Embedded:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
-        path, result = self.tested_in / EMBEDDINGS, read_result(self.tested_in)
-        tensors, _ = read_tensors(path, result and result.checksums.get(EMBEDDINGS))
+        path = self.tested_in / EMBEDDINGS
+        result = self.result if self.tested_in == self.path else read_result(self.tested_in)
+        crc32 = None if result is None else result.checksums.get(EMBEDDINGS)
+        tensors, _ = read_tensors(path, crc32)
         own = self.gallery_names is None
         try:
             return Embedded(

@@ -53,8 +53,9 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
     text = os.fspath(data)
     chosen: dict[str, Any] = {} if text == "glyphs" else dict(PHOTOGRAPHS)
     chosen |= {"data": _absolute(text), **changes}
-    if chosen.get("weights"):
-        chosen["weights"] = _absolute_path(chosen["weights"])
+    for name in ("weights", "init"):
+        if chosen.get(name):
+            chosen[name] = _absolute_path(chosen[name])
     if chosen.get("split", Run.split).root:
         chosen["split"] = replace(chosen["split"], root=_absolute_path(chosen["split"].root))
     if is_library(chosen.get("backbone")):

@@ -161,9 +161,8 @@ def _train(
         )
     with _first_rank_first(ranks):
         opened = open_splits(run)
-    earlier = None if run.init is None else read_run(run.init)
-    architecture = None if earlier is None else earlier.architecture
-    net = make_network(run, side_in_memory(opened), earlier is not None, architecture)
+    architecture = None if run.init is None else read_run(run.init).architecture
+    net = make_network(run, side_in_memory(opened), run.init is not None, architecture)
     start = make_start(run, net)
     if ranks.first:
         make_folder(folder)  # only now: everything that was asked for is possible
