@@ -43,6 +43,7 @@ WORDS = [
 ]
 SHARD = ["--set", "shard_proxies=true"]
 SHARDED = [*WORDS, *SHARD]
+HALFWAY = ["--set", "interpolate=0.5"]
 
 
 def command(argument, folder):
@@ -119,6 +120,7 @@ def trained(tmp_path_factory):
     live += ["--set", "backbone=conv4", "--set", "dim=8", "--set", "width=0.25"]
     live += ["--set", "image_size=32", "--set", "report_epoch=best_on_test"]
     resume = ["train", "--resume", "--json"]
+    init = ["--init", str(folder / "sharded"), "--set", "split.train_classes=9"]
     jobs = {
         "two": (command, 2, {"words": WORDS, "out": "two"}),
         "again": (command, 2, {"words": WORDS, "out": "two"}),
@@ -138,6 +140,8 @@ def trained(tmp_path_factory):
         "shards resumed": (command, 3, {"words": resume, "out": "shards"}),
         "broken": (broken, 2, {"words": WORDS, "out": "broken"}),
         "live": (command, 2, {"words": live, "out": "live"}),
+        "all": (command, 2, {"words": [*WORDS, "--all-classes", *HALFWAY], "out": "all"}),
+        "init": (command, 2, {"words": [*SHARDED, *init], "out": "init"}),
         "different": (command, 2, {"words": WORDS, "out": "no1", "rank 1": ["--seed", "5"]}),
         "cannot shard": (command, 2, {"words": [*SHARDED, "--loss", "proxy_nca"], "out": "no2"}),
         "few classes": (command, 4, {"words": [*live, *SHARD], "out": "no3"}),
@@ -155,7 +159,7 @@ def alone(trained):
     return folder
 
 
-def assert_same_curve(one: Path, other: Path) -> None:
+def assert_same_curve(one: Path, other: Path, classes: int = 7) -> None:
     """Losses agree to 1e-5, weights too but for what Adam makes of rounding; metrics are counts,
     in which two neighbours that are all but equally near may have changed places."""
     assert len(read_metrics(one)) == len(read_metrics(other)) == 3
@@ -164,7 +168,7 @@ def assert_same_curve(one: Path, other: Path) -> None:
         assert a == pytest.approx(b, abs=5e-3)
     first, second = load(one), load(other)
     torch.testing.assert_close(first.proxies, second.proxies, rtol=1e-4, atol=1e-4)
-    assert first.proxies.shape == (7, 16)
+    assert first.proxies.shape == (classes, 16)
     for name, value in second.embedder.state_dict().items():
         found = first.embedder.state_dict()[name]
         torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-4)
@@ -276,6 +280,25 @@ def test_what_cannot_be_is_said_once_and_all_ranks_end(name, code, sentence, tra
     assert sentence in said[0]
     assert group.printed == ""
     assert "Traceback" not in group.said
+
+
+def test_all_classes_and_interpolation(trained, tmp_path):
+    ended, folder = trained
+    assert ended["all"].codes == [0, 0], ended["all"].said
+    result = train(replace(RUN, interpolate=0.5), tmp_path / "alone", all_classes=True)
+    assert read_result(folder / "all").metrics == pytest.approx(result.metrics, abs=5e-3)
+    models = [load(place) for place in (folder / "all", tmp_path / "alone")]
+    assert len(models[0].classes) == 27
+    torch.testing.assert_close(models[0].proxies, models[1].proxies, rtol=1e-3, atol=1e-3)
+
+
+def test_shards_start_from_an_earlier_run(trained, tmp_path):
+    ended, folder = trained
+    assert ended["init"].codes == [0, 0], ended["init"].said
+    split = replace(RUN.split, train_classes=9)
+    run = replace(RUN, split=split, init=str(folder / "sharded"))
+    train(run, tmp_path / "alone")
+    assert_same_curve(folder / "init", tmp_path / "alone", classes=9)
 
 
 @pytest.mark.slow
