@@ -329,6 +329,8 @@ def test_next_months_classes(photo_run, tmp_path):
     result = train(second, tmp_path / "two", all_classes=True)
     assert read_run(tmp_path / "two" / "evaluated").run.init.endswith("evaluated")
     assert read_run(tmp_path / "two").run.init == str(tmp_path / "one")
+    resumed = read_run(tmp_path / "two" / "evaluated").run
+    assert train(resumed, tmp_path / "two", all_classes=True) == result
     seen = {"class0", "class1"} & set(open_splits(second).query.classes)
     assert result.data["shared_classes"] == len(seen)
 

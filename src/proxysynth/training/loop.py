@@ -107,8 +107,15 @@ def train(
         place = Path(folder).expanduser()
         if not all_classes:
             return _train(run, place, machine, reporter, ranks)
+        if run.extended and run.report_epoch != "last":
+            raise ValueError(
+                "a training on all classes takes the best epoch of the evaluated one, so it cannot "
+                "be extended: train into another folder"
+            )
         if ranks.first:
             claim_for_all_classes(place)
+        if run.init is not None and os.path.basename(run.init) == EVALUATED:
+            run = replace(run, init=os.path.dirname(run.init))  # the evaluated run is resumed
         evaluated = None
         if open_splits(run).testable:
             reporter.say("First of two trainings: some classes are left out to evaluate on.")

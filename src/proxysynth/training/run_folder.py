@@ -240,6 +240,8 @@ def claim_for_all_classes(folder: Path) -> None:
 
 
 def _extends(run: Run, earlier: Run) -> bool:
+    # Interpolation comes after training, so it may change.
+    earlier = replace(earlier, interpolate=run.interpolate)
     return run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
 
 
