@@ -12,8 +12,9 @@ is gathered as a whole, and MAP@R also rewards the order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -37,6 +38,12 @@ from proxysynth.retrieval.similarity import (
     is_integer,
 )
 
+if TYPE_CHECKING:
+    from proxysynth.retrieval.reranking import Method
+
+LISTS = 4096
+"""Queries whose lists of neighbors are held at once."""
+
 BLOCK = 80 * STEP
 """Side of a block: large enough for a fast product, small enough to stay in the cache."""
 
@@ -52,6 +59,8 @@ def evaluate(
     gallery_labels: Array | None = None,
     ks: Iterable[int] = (1, 2, 4, 8),
     nmi: bool = False,
+    rerank: str | Sequence[Method] | None = None,
+    exclude: Sequence[Sequence[int]] | None = None,
     block: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, float]:
@@ -67,6 +76,9 @@ def evaluate(
         gallery, gallery_labels: (N, d) and (N,), if the queries are not their own gallery.
         ks: the k of Recall@k.
         nmi: also cluster the embeddings into as many clusters as classes and compare.
+        rerank: methods of re-ranking such as "query_expansion", see `reranking`; default: none.
+        exclude: for each query the gallery indices that it must not find; default: with a gallery
+            none, without one itself.
         block: side of the blocks of the similarity matrix; affects speed and memory only.
         progress: called with the number of blocks done and the number of all blocks.
 
@@ -82,6 +94,9 @@ def evaluate(
         labels,
         gallery=gallery,
         gallery_labels=gallery_labels,
+        rerank=rerank,
+        exclude=exclude,
+        least=max(ks, default=1),
         block=block,
         progress=progress,
     )
@@ -125,13 +140,20 @@ def rank(
     *,
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
+    rerank: str | Sequence[Method] | None = None,
+    exclude: Sequence[Sequence[int]] | None = None,
+    least: int = 8,
     block: int | None = None,
     progress: Progress | None = None,
 ) -> Ranking:
     """Rank the gallery for every query, exactly, and keep what the metrics need.
 
     Without a gallery a query is excluded from its own results by its index, so a duplicate of it is
-    a neighbor like any other. With a gallery nothing is excluded. See `evaluate` for the arguments.
+    a neighbor like any other. With a gallery nothing is excluded unless `exclude` says so. See
+    `evaluate` for the arguments.
+
+    Args:
+        least: with `rerank` or `exclude`, first positives are looked for at least this far.
     """
     x = as_embeddings(embeddings)
     y = as_labels(labels, len(x)).to(x.device)
@@ -143,6 +165,8 @@ def rank(
         gy = as_labels(gallery_labels, len(g), "gallery_labels", "gallery").to(x.device)
     elif gallery is not None or gallery_labels is not None:
         raise ValueError("gallery and gallery_labels must be given together")
+    if rerank is not None or exclude is not None:
+        return _rank_lists(x.cpu(), y.cpu(), g, gy, rerank or (), exclude, least)
     side = round_up(check_size(block, BLOCK, "block"))
 
     arrangement = Arrangement.of(x, y, g, gy)
@@ -162,6 +186,44 @@ def rank(
         precision[at] = ranks.right[some] / positives[at].double()
         average[at] = ranks.gain[some] / positives[at].double()
     return Ranking(positives.cpu(), first.cpu(), precision.cpu(), average.cpu())
+
+
+def _rank_lists(
+    x: Tensor,
+    y: Tensor,
+    gallery: Tensor | None,
+    gallery_y: Tensor | None,
+    rerank: str | Sequence[Method],
+    exclude: Sequence[Sequence[int]] | None,
+    least: int,
+) -> Ranking:
+    """`rank` by the lists of neighbors themselves: for re-ranked and for restricted searches."""
+    from proxysynth.retrieval.reranking import reranked
+
+    own = gallery is None or gallery_y is None
+    g, gy = (x, y) if gallery is None or gallery_y is None else (gallery.cpu(), gallery_y.cpu())
+    hidden = exclude or [[i] if own else [] for i in range(len(x))]
+    if len(hidden) != len(x):
+        raise ValueError(f"exclude must have an entry for each of {len(x)} queries: {len(hidden)}")
+    classes, label = torch.unique(torch.cat([y, gy]), return_inverse=True)
+    R = torch.bincount(label[len(y) :], minlength=len(classes))[label[: len(y)]]
+    R -= torch.tensor([sum(int(gy[j]) == int(y[i]) for j in hidden[i]) for i in range(len(x))])
+    search = reranked(g, rerank)
+    width = min(len(g), max(least, int(R.max())))
+    parts = []
+    for at in range(0, len(x), LISTS):
+        rows = slice(at, at + LISTS)
+        found = search(x[rows], width, hidden[rows], None)
+        place = torch.arange(1, found.shape[1] + 1)
+        right = (gy[found.clamp(min=0)] == y[rows, None]) & (found >= 0)
+        top = right & (place <= R[rows, None])
+        gain = (top.cumsum(1).double() / place).mul_(top).sum(1)
+        # A first positive beyond the list has the length of the list as its rank.
+        first = torch.where(right.any(1), right.int().argmax(1), found.shape[1])
+        some = R[rows].clamp(min=1).double()
+        parts.append((first.masked_fill(R[rows] == 0, -1), top.sum(1) / some, gain / some))
+    first, precision, average = (torch.cat(each) for each in zip(*parts, strict=True))
+    return Ranking(R, first, precision, average)
 
 
 def summarize(ranking: Ranking, ks: Iterable[int] = (1, 2, 4, 8)) -> dict[str, float]:
