@@ -1,54 +1,73 @@
-"""k-means and NMI against scikit-learn."""
+"""Near-duplicates against a loop over pairs; clusters and NMI of known groups."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from sklearn.cluster import KMeans
-from sklearn.metrics import normalized_mutual_info_score
 
-from proxysynth.retrieval.clustering import clustering_nmi, kmeans, mutual_information
-
-
-def scatter(x: torch.Tensor, cluster: torch.Tensor) -> float:
-    """The sum of squared distances to the mean of the cluster, which k-means makes small."""
-    return sum(
-        float((x[cluster == c] - x[cluster == c].mean(0)).square().sum()) for c in cluster.unique()
-    )
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_mutual_information_is_scikit_learns(seed: int) -> None:
-    r = np.random.default_rng(seed)
-    n = int(r.integers(1, 200))
-    a = r.integers(0, r.integers(1, 12), n)
-    b = np.where(r.random(n) < 0.5, a, r.integers(0, r.integers(1, 12), n))
-    got = mutual_information(torch.from_numpy(a), torch.from_numpy(b))
-    assert got == pytest.approx(normalized_mutual_info_score(a, b), abs=1e-10)
+from proxysynth.retrieval import clustering, evaluate
+from proxysynth.retrieval.clustering import (
+    clustering_nmi,
+    duplicates,
+    hdbscan,
+    kmeans,
+    mutual_information,
+)
+from retrieval import oracle
 
 
-@pytest.mark.parametrize("k", [1, 5, 40, 200])
-def test_clusters_are_about_as_tight_as_scikit_learns(k: int) -> None:
-    generator = torch.Generator().manual_seed(k)
-    centres = 3 * torch.randn(k, 10, generator=generator)
-    x = centres[torch.arange(1000) % k] + torch.randn(1000, 10, generator=generator)
-    theirs = KMeans(k, n_init=1, random_state=0).fit(x.numpy()).inertia_
-    assert scatter(x, kmeans(x, k)) <= 1.1 * theirs
+def groups_by_loop(x: np.ndarray, threshold: float) -> list[int]:
+    """The lowest number that each can be reached from."""
+    S = oracle.similarities(x, x)
+    group = list(range(len(x)))
+    for _ in x:
+        for i in range(len(x)):
+            for j in range(len(x)):
+                if i != j and S[i, j] >= threshold:
+                    group[i] = group[j] = min(group[i], group[j])
+    return group
+
+
+@pytest.mark.parametrize("threshold", [-1.0, 0.5, 0.8, 0.95, 1.0])
+@pytest.mark.parametrize("block", [8, 2**22])
+def test_duplicates_are_those_of_a_loop(threshold: float, block: int, monkeypatch) -> None:
+    monkeypatch.setattr(clustering, "BLOCK", block)
+    r = np.random.default_rng(0)
+    x = r.normal(size=(12, 4))[r.integers(0, 12, 30)] + 0.2 * r.normal(size=(30, 4))
+    group, best = duplicates(x, threshold)
+    assert group.tolist() == groups_by_loop(x, threshold)
+    S = oracle.similarities(x, x)
+    np.fill_diagonal(S, -1)
+    top = S.max(1)
+    np.testing.assert_allclose(best, np.where(top >= threshold, top, -1), atol=1e-12)
+
+
+def test_copies_are_duplicates_at_any_threshold_below_one() -> None:
+    x = torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
+    group, best = duplicates(torch.cat([x, 3 * x]), 0.999999)
+    assert group.tolist() == [0, 1, 2, 3, 4] * 2
+    assert best == pytest.approx(1.0)
+
+
+def separate(n: int, c: int) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.arange(n) % c
+    noise = torch.randn(n, c, generator=torch.Generator().manual_seed(0))
+    return 10 * torch.eye(c)[y] + 0.1 * noise, y
 
 
 def test_separate_clusters_are_found_and_a_seed_repeats() -> None:
-    y = torch.arange(600) % 100
-    x = 10 * torch.eye(100)[y] + 0.1 * torch.randn(600, 100)
-    cluster = kmeans(x, 100, seed=3)
-    assert mutual_information(y, cluster) == pytest.approx(1.0)
-    assert torch.equal(cluster, kmeans(x, 100, seed=3))
+    x, y = separate(200, 20)
+    cluster = kmeans(x, 20, seed=3)
+    assert mutual_information(y.numpy(), cluster) > 0.9
+    assert np.array_equal(cluster, kmeans(x, 20, seed=3))
+    assert mutual_information(y.numpy(), hdbscan(x, 5)) == pytest.approx(1.0)
 
 
-def test_each_point_its_own_cluster_and_copies() -> None:
-    assert len(kmeans(torch.randn(30, 4), 30).unique()) == 30
-    copies = torch.ones(10, 3)
-    assert kmeans(copies, 4).shape == (10,)
+def test_what_lies_alone_is_in_no_cluster() -> None:
+    x, _ = separate(60, 4)
+    alone = -torch.ones(1, 4)
+    assert hdbscan(torch.cat([x, alone]), 5)[-1] == -1
 
 
 def test_as_many_clusters_as_classes() -> None:
@@ -56,9 +75,17 @@ def test_as_many_clusters_as_classes() -> None:
     x = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 7.0]] * 3)
     assert clustering_nmi(x, y) == pytest.approx(1.0)
     assert clustering_nmi(x, torch.zeros(6, dtype=torch.long)) == 1.0
+    assert evaluate(x, y, nmi=True)["nmi"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("k", [0, 6])
-def test_k_out_of_range(k: int) -> None:
-    with pytest.raises(ValueError, match="k must be from 1 to the 5 rows"):
+@pytest.mark.parametrize("k", [0, 6, 2.0])
+def test_k_out_of_range(k) -> None:
+    with pytest.raises(ValueError, match="k must"):
         kmeans(torch.randn(5, 2), k)
+
+
+def test_wrong_settings() -> None:
+    with pytest.raises(ValueError, match="threshold"):
+        duplicates(torch.randn(5, 2), 1.5)
+    with pytest.raises(ValueError, match="from 2"):
+        hdbscan(torch.randn(5, 2), 1)

@@ -19,7 +19,7 @@ from proxysynth.data import Listing, UnreadableImages
 from proxysynth.data.check import unreadable_images, without
 from proxysynth.data.open_data import open_test_data
 from proxysynth.files import write_bytes
-from proxysynth.formatting import count, metric_heading, metric_name
+from proxysynth.formatting import count, metric_heading, metric_name, printable
 from proxysynth.protocols import (
     Conventional,
     Deformation,
@@ -28,6 +28,10 @@ from proxysynth.protocols import (
     embeddings_of,
 )
 from proxysynth.protocols.conventional import own_splits
+from proxysynth.retrieval.reranking import parse_methods
+from proxysynth.search.build import scan_folder
+from proxysynth.search.groups import evaluate_queries
+from proxysynth.search.index import Index
 from proxysynth.training import load
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.inference import Trained
@@ -38,6 +42,7 @@ from proxysynth.training.run_folder import EVALUATED, find_run
 COUNTS = ("queries", "queries_without_positive")
 ONLY_FOR = {
     "nmi": ("--nmi", ("conventional",)),
+    "rerank": ("--rerank", ("conventional",)),
     "ks": ("--ks", ("conventional", "deformation")),
     "sheet": ("--sheet", ("deformation",)),
     "opposite_zoom": ("--opposite-zoom", ("deformation",)),
@@ -51,6 +56,8 @@ def run_eval(args: argparse.Namespace) -> dict[str, Any]:
     machine = resources(args)
     with usage_errors():
         measure = _protocol(args)
+        if args.run.is_file():
+            return _evaluate_index(args, machine)
         model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
     pictures = pictures_to_test(args, model, machine)
     facts = {
@@ -68,6 +75,43 @@ def run_eval(args: argparse.Namespace) -> dict[str, Any]:
     return {**facts, **measured, "warnings": warnings}
 
 
+def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, Any]:
+    """A folder of labeled queries against an index."""
+    if args.data is None or args.protocol != "conventional" or args.nmi:
+        raise ValueError(
+            "an index is evaluated with a folder of queries, one sub-folder per label, and without "
+            "--protocol and --nmi"
+        )
+    if machine.threads is not None:
+        torch.set_num_threads(machine.threads)
+    index = Index.open(args.run)
+    index.embedder(None, args.device, backbone=args.backbone, trust=args.trust)
+    ks = _ks(args.ks) or (1, 2, 4, 8)
+    with Bars().task("embedding", len(scan_folder(args.data))) as tick:
+        found = evaluate_queries(
+            index, args.data, ks=ks, rerank=args.rerank, workers=machine.workers, tick=tick
+        )
+    if found.unreadable and not args.skip_bad:
+        one = found.unreadable[0]
+        raise ValueError(
+            f"{count(len(found.unreadable), 'query', 'queries')} cannot be read, such as "
+            f"{one.path} ({one.reason}): remove them, or skip them with --skip-bad"
+        )
+    if not args.json:
+        title = f"{found.metrics['queries']:,} queries against {len(index):,} pictures, percent"
+        show_metrics({printable(args.run.name): found.metrics}, title, Console())
+    for sentence in found.notes:
+        Bars().say(f"Note: {sentence}")
+    return {
+        "index": str(args.run),
+        "data": args.data,
+        "rerank": args.rerank,
+        "metrics": found.metrics,
+        "unreadable": [one._asdict() for one in found.unreadable],
+        "warnings": list(found.notes),
+    }
+
+
 def _protocol(args: argparse.Namespace) -> Any:
     """The function of the protocol; raises ValueError for options of another protocol."""
     for name, (option, protocols) in ONLY_FOR.items():
@@ -77,6 +121,8 @@ def _protocol(args: argparse.Namespace) -> Any:
             )
     if args.sheet is not None:
         _check_sheet(args.sheet)
+    if args.rerank is not None:
+        parse_methods(args.rerank)
     _ks(args.ks)
     if args.seed is not None and args.seed < 0:
         raise ValueError(f"--seed must be an integer >= 0, got {args.seed}")
@@ -86,7 +132,7 @@ def _protocol(args: argparse.Namespace) -> Any:
 def _conventional(
     args: argparse.Namespace, model: Trained, pictures: Pictures, machine: Resources
 ) -> dict[str, Any]:
-    protocol = Conventional(_ks(args.ks), args.nmi)
+    protocol = Conventional(_ks(args.ks), args.nmi, args.rerank)
     with Bars().task("embedding", len(pictures)) as tick:
         tested = protocol(model, pictures.query, pictures.gallery, resources=machine, tick=tick)
     if not args.json:

@@ -62,7 +62,9 @@ def parser() -> argparse.ArgumentParser:
     _add_traceback(top)
     top.set_defaults(function=None, print_help=top.print_help, json=False, computes=False)
     commands = top.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    for add in (_train, _eval, _compare, _mlrc, _paper, _index, _search, _serve, _export, _data):
+    for add in (_train, _eval, _compare, _mlrc, _paper, _index, _search):
+        add(commands)
+    for add in (_serve, _predict, _duplicates, _cluster, _export, _data):
         add(commands)
     _bench(commands)
     return top
@@ -127,11 +129,17 @@ def _train(commands: Any) -> None:
 
 
 def _eval(commands: Any) -> None:
-    what = "evaluate a trained run, also on other data"
+    what = "evaluate a trained run, also on other data; or labeled queries against an index"
     evaluate = _command(commands, "eval", "eval:run_eval", what)
-    evaluate.add_argument("run", type=_path, metavar="RUN", help="a run's folder")
     evaluate.add_argument(
-        "data", nargs="?", metavar="DATA", help=f"{DATA} (default: the run's test data)"
+        "run", type=_path, metavar="RUN|INDEX", help="a run's folder, or an index"
+    )
+    evaluate.add_argument(
+        "data",
+        nargs="?",
+        metavar="DATA",
+        help=f"{DATA} (default: the run's test data); for an index, a folder of queries with one "
+        "sub-folder per label (required)",
     )
     evaluate.add_argument(
         "--protocol",
@@ -143,7 +151,10 @@ def _eval(commands: Any) -> None:
     evaluate.add_argument(
         "--ks", metavar="K,K,...", help="the k of Recall@k (default: the dataset's own)"
     )
-    evaluate.add_argument("--nmi", action="store_true", help="also cluster and report NMI")
+    evaluate.add_argument(
+        "--nmi", action="store_true", help="also cluster and report NMI (needs scikit-learn)"
+    )
+    _add_rerank(evaluate)
     _add_skip_bad(evaluate)
     evaluate.add_argument(
         "--seed", type=int, metavar="N", help="random seed of the deformations (default: 0)"
@@ -278,8 +289,21 @@ def _search(commands: Any) -> None:
         "--threshold", type=float, metavar="S", help="minimum similarity, -1 to 1 (default: none)"
     )
     search.add_argument(
+        "--same",
+        action="store_true",
+        help="only images that the run's threshold takes to be of the same class",
+    )
+    search.add_argument(
+        "--target",
+        default="far=0.01",
+        metavar="TARGET",
+        help="what the threshold of --same was fitted to: far=0.1, far=0.01, far=0.001, f1 or eer "
+        "(default: %(default)s)",
+    )
+    search.add_argument(
         "--label", metavar="NAME", help="only images with this label (default: all)"
     )
+    _add_rerank(search)
     search.add_argument(
         "--approximate", action="store_true", help="search with FAISS; prints its recall"
     )
@@ -330,9 +354,89 @@ def _serve(commands: Any) -> None:
         metavar="FILE",
         help="write a JSON line for each request, - for standard output (default: none)",
     )
+    _add_rerank(serve)
     _add_moved(serve)
     _add_trust(serve)
     _add_resources(serve)
+
+
+def _predict(commands: Any) -> None:
+    what = "tell the class of images, or that it is unknown"
+    predict = _command(commands, "predict", "predict:run_predict", what)
+    predict.add_argument("run", type=_path, metavar="RUN", help="a run's folder")
+    predict.add_argument(
+        "pictures", nargs="+", type=_path, metavar="PICTURE", help="images, or folders of images"
+    )
+    predict.add_argument(
+        "--index",
+        type=_path,
+        metavar="FILE",
+        help="predict its labels by its nearest images (default: the seen classes, by proxies)",
+    )
+    predict.add_argument(
+        "-k",
+        type=int,
+        default=1,
+        metavar="N",
+        help="nearest images of the index that vote (default: %(default)s)",
+    )
+    predict.add_argument(
+        "--threshold",
+        metavar="S",
+        help="similarity below which the class is unknown, or a target such as far=0.01 or none "
+        "(default: the run's)",
+    )
+    _add_trust(predict)
+    _add_resources(predict)
+
+
+def _duplicates(commands: Any) -> None:
+    what = "find near-duplicates in an index"
+    duplicates = _command(commands, "duplicates", "groups:run_duplicates", what)
+    duplicates.add_argument("index", type=_path, metavar="INDEX", help="an index")
+    duplicates.add_argument(
+        "--threshold",
+        type=float,
+        default=0.95,
+        metavar="S",
+        help="minimum similarity of two near-duplicates (default: %(default)s)",
+    )
+    duplicates.add_argument(
+        "-o", "--out", type=_path, metavar="FILE", help="write a contact sheet (default: none)"
+    )
+
+
+def _cluster(commands: Any) -> None:
+    what = "cluster the images of an index (needs scikit-learn)"
+    cluster = _command(commands, "cluster", "groups:run_cluster", what)
+    cluster.add_argument("index", type=_path, metavar="INDEX", help="an index")
+    cluster.add_argument(
+        "--method",
+        choices=("kmeans", "hdbscan"),
+        default="kmeans",
+        metavar="NAME",
+        help="one of %(choices)s (default: %(default)s)",
+    )
+    cluster.add_argument(
+        "-k", type=int, metavar="N", help="clusters of kmeans (default: the number of labels)"
+    )
+    cluster.add_argument(
+        "--min-size",
+        type=int,
+        default=5,
+        metavar="N",
+        help="images of a cluster of hdbscan, at least (default: %(default)s)",
+    )
+    cluster.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of kmeans (default: %(default)s)"
+    )
+    cluster.add_argument(
+        "-o",
+        "--out",
+        type=_path,
+        metavar="DIR",
+        help="write a contact sheet for each cluster there (default: none)",
+    )
 
 
 def _export(commands: Any) -> None:
@@ -443,6 +547,15 @@ def _add_set(command: argparse.ArgumentParser, what: str) -> None:
 
 def _add_skip_bad(command: argparse.ArgumentParser) -> None:
     command.add_argument("--skip-bad", action="store_true", help="skip unreadable images")
+
+
+def _add_rerank(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--rerank",
+        metavar="METHOD",
+        help="query_expansion, database, k_reciprocal, or several joined by +; fields as in "
+        "query_expansion:k=5,alpha=3 (default: none)",
+    )
 
 
 def _add_out(command: argparse.ArgumentParser, what: str) -> None:

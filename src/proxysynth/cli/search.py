@@ -33,11 +33,13 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
         if any(index.find(picture) is None for picture in args.pictures):
             index.embedder(args.run, args.device, backbone=args.backbone, trust=args.trust)
         hits, approximate = _hits(args, index, messages)
+        same_from = index.threshold(args.target if args.same else None, args.run)
     facts: dict[str, Any] = {
         "index": str(args.index),
         "items": len(index),
         "query": list(args.pictures),
-        "hits": [_facts(index, hit) for hit in hits],
+        "threshold": same_from,
+        "hits": [_facts(index, hit, same_from) for hit in hits],
         **approximate,
     }
     if not args.json:
@@ -56,7 +58,12 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
 def _hits(
     args: argparse.Namespace, index: Index, messages: Console
 ) -> tuple[list[Hit], dict[str, Any]]:
-    filters = {"threshold": args.threshold, "label": args.label}
+    threshold = args.threshold
+    if args.same:
+        if threshold is not None:
+            raise ValueError("--same has its own threshold: omit --threshold")
+        threshold = index.threshold(args.target, args.run)
+    filters = {"threshold": threshold, "label": args.label, "rerank": args.rerank}
     if not args.approximate:
         return index.search(args.pictures, args.k, **filters), {}
     faiss = index.approximate(lambda text: messages.print(text, markup=False, soft_wrap=True))
@@ -66,7 +73,7 @@ def _hits(
     return hits, {"approximate": {**recall, "cells": faiss.cells, "probes": faiss.probes}}
 
 
-def _facts(index: Index, hit: Hit) -> dict[str, Any]:
+def _facts(index: Index, hit: Hit, same_from: float | None) -> dict[str, Any]:
     file = str(index.path(hit.number))
     return {
         "number": hit.number,
@@ -74,6 +81,7 @@ def _facts(index: Index, hit: Hit) -> dict[str, Any]:
         "file": file,
         "label": hit.label,
         "similarity": hit.similarity,
+        "same": None if same_from is None else hit.similarity >= same_from,
     }
 
 

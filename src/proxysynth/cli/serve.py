@@ -23,6 +23,7 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
         raise RuntimeError(
             f"the search page needs {' and '.join(missing)}: pip install 'proxysynth[serve]'"
         )
+    from proxysynth.retrieval.reranking import parse_methods
     from proxysynth.search import Index
     from proxysynth.web.guard import is_loopback
     from proxysynth.web.server import listen, serve, url
@@ -36,6 +37,9 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
         torch.set_num_threads(machine.threads)
     with usage_errors():
         index = Index.open(args.index, folder=args.folder)
+        if args.rerank is not None:
+            parse_methods(args.rerank)
+            index.rerank = args.rerank
     bound = listen(args.host, args.port)
     address = url(bound, args.host)
     try:

@@ -24,10 +24,12 @@ class Conventional:
     Args:
         ks: of Recall@k; default: those the literature reports for the run's dataset.
         nmi: also cluster the embeddings and compare with the classes; only without a gallery.
+        rerank: methods of `retrieval.reranking`, such as "query_expansion"; default: none.
     """
 
     ks: tuple[int, ...] = ()
     nmi: bool = False
+    rerank: str | None = None
 
     def __call__(
         self,
@@ -54,6 +56,7 @@ class Conventional:
             None if gallery is None else make_loader(model, gallery, resources),
             ks=self.ks or model.run.ks or usual_ks(model.run.data),
             nmi=self.nmi,
+            rerank=self.rerank,
             predict=nearest_class(model.run.loss, model.proxies) if classify else None,
             tick=tick,
         )

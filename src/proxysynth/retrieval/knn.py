@@ -128,7 +128,7 @@ def top(queries: Tensor, gallery: Tensor, row: Tensor, column: Tensor, k: int) -
         torch.full((n, k), -1, dtype=torch.int64, device=queries.device),
     )
     exact = unit(queries.to(torch.float64, copy=True))
-    s = _cosines(exact, gallery, row, column)
+    s = cosines(exact, gallery, row, column)
     finite = s.isfinite()
     _insert(best, torch.arange(n, device=row.device), row[finite], s[finite], column[finite])
     return best
@@ -179,10 +179,10 @@ def _merge(
     low = low.to(S.dtype).nextafter(S.new_tensor(-torch.inf)).clamp_(min=-4)
     row, column = nonzero(S.ge(low[:, None]))
     at = promising + rows.start
-    _insert(best, at, row, _cosines(exact[at], part, row, column), here[column])
+    _insert(best, at, row, cosines(exact[at], part, row, column), here[column])
 
 
-def _cosines(exact: Tensor, gallery: Tensor, row: Tensor, column: Tensor) -> Tensor:
+def cosines(exact: Tensor, gallery: Tensor, row: Tensor, column: Tensor) -> Tensor:
     """(p,) float64 cosines of unit rows and rows of the gallery, with `row` ascending."""
     used, slot = torch.unique(column, return_inverse=True)
     near = unit(gallery[used.to(gallery.device)].to(exact.device, torch.float64, copy=True))

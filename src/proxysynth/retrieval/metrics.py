@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from proxysynth.retrieval.clustering import clustering_nmi
 from proxysynth.retrieval.counting import ranks_by_counting
 from proxysynth.retrieval.ranking import (
     STEP,
@@ -75,7 +74,8 @@ def evaluate(
         labels: (n,) integers of any value.
         gallery, gallery_labels: (N, d) and (N,), if the queries are not their own gallery.
         ks: the k of Recall@k.
-        nmi: also cluster the embeddings into as many clusters as classes and compare.
+        nmi: also cluster the embeddings into as many clusters as classes and compare (needs
+            scikit-learn).
         rerank: methods of re-ranking such as "query_expansion", see `reranking`; default: none.
         exclude: for each query the gallery indices that it must not find; default: with a gallery
             none, without one itself.
@@ -102,6 +102,8 @@ def evaluate(
     )
     metrics = summarize(ranking, ks)
     if nmi:
+        from proxysynth.retrieval.clustering import clustering_nmi
+
         metrics["nmi"] = clustering_nmi(embeddings, labels)
     return metrics
 

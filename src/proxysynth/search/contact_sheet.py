@@ -1,11 +1,11 @@
-"""A contact sheet: the queries and their hits, as one page without a script."""
+"""Contact sheets: images of an index in titled sections, as one page without a script."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,31 +17,49 @@ from proxysynth.search.index import Hit, Index
 SIDE = 256  # pixels of a thumbnail; shown at about half of it, for dense screens
 
 
+class Section(NamedTuple):
+    """A titled row of images: items of the index, or files that need not be in it."""
+
+    title: str
+    images: Sequence[Hit | str | os.PathLike[str]]
+    empty: str = "No image is that similar."
+
+
 def write_contact_sheet(
     path: Path, index: Index, queries: Sequence[str | os.PathLike[str]], hits: Sequence[Hit]
 ) -> Path:
-    """Write the page and return its path."""
+    """Write the page of a search and return its path."""
     return write_page(path, contact_sheet(index, queries, hits))
 
 
 def contact_sheet(
     index: Index, queries: Sequence[str | os.PathLike[str]], hits: Sequence[Hit]
 ) -> str:
-    """The page: the queries, then the hits in order, with their similarities."""
-    asked = []
-    for query in queries:
-        number = index.find(query)
-        file = Path(query) if number is None else index.path(number)
-        asked.append({**_image(file), "path": os.fspath(query)})
-    found = [{**_image(index.path(hit.number)), **vars(hit)} for hit in hits]
-    template = environment("proxysynth.search").get_template("contact_sheet.html")
-    return template.render(
-        queries=asked, hits=found, total=len(index), root=str(index.root), model=index.model.name
-    )
+    """The page of a search: the queries, then the hits in order, with their similarities."""
+    several = f": the mean of {len(queries)} images" if len(queries) > 1 else ""
+    sections = [Section(f"Query{several}", queries), Section("Hits", hits)]
+    lead = f"{len(hits)} of {len(index):,} images of {index.root}, by {index.model.name}."
+    return sheet(index, "Nearest images", lead, sections)
 
 
-def _image(file: Path) -> dict[str, Any]:
-    """The name of a file and its thumbnail as a data URL, None if it cannot be read."""
+def sheet(index: Index, title: str, lead: str, sections: Iterable[Section]) -> str:
+    """A page of sections."""
+    template = environment(Path(__file__).parent / "templates").get_template("contact_sheet.html")
+    shown = [
+        {**section._asdict(), "images": [_image(index, one) for one in section.images]}
+        for section in sections
+    ]
+    return template.render(title=title, lead=lead, sections=shown)
+
+
+def _image(index: Index, image: Hit | str | os.PathLike[str]) -> dict[str, Any]:
+    """Path, label, similarity and, as a data URL, the thumbnail; None if it cannot be read."""
+    if isinstance(image, Hit):
+        file, known = index.path(image.number), dict(vars(image))
+    else:
+        number = index.find(image)
+        file = Path(image) if number is None else index.path(number)
+        known = {"path": os.fspath(image)}
     full = Path(os.path.abspath(file))
     alone = Listing((full.name,), np.zeros(1, dtype=np.int64), ("image",), root=full.parent)
-    return {"name": full.name, "shown": thumbnail(alone, 0, SIDE)}
+    return {**known, "shown": thumbnail(alone, 0, SIDE)}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
-from proxysynth.retrieval.knn import Neighbors, nearest, top
+from proxysynth.retrieval.knn import Neighbors, cosines, nearest, top
 from proxysynth.retrieval.similarity import (
     Array,
     Rounded,
@@ -45,6 +45,7 @@ from proxysynth.training.run_folder import find_run
 from proxysynth.values import nearest as suggest
 
 if TYPE_CHECKING:
+    from proxysynth.retrieval.reranking import Search
     from proxysynth.search.approximate import Approximate
 
 CHEAP = 32 * 2**20
@@ -263,6 +264,7 @@ class Index:
         label_names: every label once.
         model: identity of the model that made the embeddings.
         generation: a text that differs for every writing of the file.
+        rerank: the re-ranking of searches that do not name one, see `search`; None for none.
     """
 
     def __init__(
@@ -299,6 +301,8 @@ class Index:
         self._folder = folder
         self._embedder: ImageEmbedder | None = None
         self._approximate: Approximate | None = None
+        self.rerank: str | None = None
+        self._rerankers: dict[str, Search] = {}
 
     @classmethod
     def open(
@@ -349,6 +353,9 @@ class Index:
         newer = Index.open(self.file, memory=most, folder=self._folder)
         if self._embedder is not None and newer.model.same_as(self.model):
             newer._embedder = self._embedder
+        newer.rerank = self.rerank
+        if newer.rerank is not None:
+            newer.reranker(newer.rerank)
         return newer
 
     def __len__(self) -> int:
@@ -506,6 +513,7 @@ class Index:
         threshold: float | None = None,
         label: str | None = None,
         approximate: bool = False,
+        rerank: str | None = None,
     ) -> list[Hit]:
         """The images most similar to the query, the most similar first.
 
@@ -516,6 +524,8 @@ class Index:
             threshold: minimal similarity of a hit.
             label: only images with this label.
             approximate: search with FAISS, which may miss some; a search by label is exact.
+            rerank: methods of `retrieval.reranking`, such as "query_expansion": they change which
+                images are found and their order, not the similarities.
         """
         images = list(as_list(query))
         if not images:
@@ -523,7 +533,13 @@ class Index:
         vectors, known = self.query_vectors(images)
         mean = vectors.mean(dim=0, keepdim=True)
         return self.search_vectors(
-            mean, k, threshold=threshold, label=label, exclude=[known], approximate=approximate
+            mean,
+            k,
+            threshold=threshold,
+            label=label,
+            exclude=[known],
+            approximate=approximate,
+            rerank=rerank,
         )[0]
 
     def query_vectors(self, images: Sequence[Source]) -> tuple[Tensor, list[int]]:
@@ -548,6 +564,7 @@ class Index:
         label: str | None = None,
         exclude: Sequence[Exclude] | None = None,
         approximate: bool = False,
+        rerank: str | None = None,
     ) -> list[list[Hit]]:
         """The k nearest items of each vector: exact, in one pass over the file for all vectors.
 
@@ -560,7 +577,12 @@ class Index:
         k = min(k, len(self))
         hidden = [_numbers(one) for one in exclude or [None] * len(x)]
         among = None if label is None else self.labels.items_of(label)
-        if approximate and among is None:
+        rerank = rerank or self.rerank
+        if rerank is not None:
+            if approximate:
+                raise ValueError("re-ranking needs exact search: omit approximate or rerank")
+            found = self._reranked(x, k, among, hidden, rerank)
+        elif approximate and among is None:
             found = self.approximate().nearest(x, self.vectors(), k, hidden)
         else:
             found = self._nearest(x, k, among, hidden)
@@ -574,6 +596,30 @@ class Index:
             ]
             for one in pairs
         ]
+
+    def reranker(self, methods: str) -> Search:
+        """A search of these vectors with re-ranking, prepared at the first call."""
+        if methods not in self._rerankers:
+            from proxysynth.retrieval.reranking import reranked  # needs scipy
+
+            def search(x: Tensor, k: int, exclude: Excluded, among: Any) -> Tensor:
+                return self._nearest(x.float(), min(k, len(self)), among, exclude).indices
+
+            self._rerankers[methods] = reranked(self.vectors(0, len(self)), methods, search)
+        return self._rerankers[methods]
+
+    def _reranked(
+        self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded, methods: str
+    ) -> Neighbors:
+        """The neighbors in their new order, with their cosines to the query itself."""
+        indices = self.reranker(methods)(x, k, exclude, among)
+        row, place = (indices >= 0).nonzero(as_tuple=True)
+        similarities = torch.full(indices.shape, -torch.inf, dtype=torch.float64)
+        if len(row):
+            exact = unit(x.to(torch.float64, copy=True))
+            s = cosines(exact, self.vectors(0, len(self)), row, indices[row, place])
+            similarities[row, place] = s
+        return Neighbors(similarities, indices)
 
     def _nearest(
         self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded

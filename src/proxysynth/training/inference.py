@@ -165,6 +165,7 @@ def measure(
     ks: tuple[int, ...] = (1, 2, 4, 8),
     features: bool = False,
     nmi: bool = False,
+    rerank: str | None = None,
     predict: Callable[[Tensor], Tensor] | None = None,
     tick: Callable[[int, str], None] | None = None,
     ranks: Ranks = ALONE,
@@ -193,6 +194,7 @@ def measure(
             gallery_labels=gy,
             ks=ks,
             nmi=nmi,
+            rerank=rerank,
         )
         if predict is not None:
             right = predict(x) == _labels(query)
@@ -307,7 +309,7 @@ class Trained:
             return index.predict_vectors(self.embed(pictures, workers), k, threshold)
         if not len(self.proxies):
             raise ValueError(f"{self.folder} has no proxies: predict with an index")
-        least = self._unknown_below(threshold)
+        least = self.known_from(threshold)
         label, similarity = nearest_proxy(
             self.run.loss, self.proxies, self.embed(pictures, workers)
         )
@@ -317,7 +319,12 @@ class Trained:
             for name, s in zip(names, similarity.tolist(), strict=True)
         ]
 
-    def _unknown_below(self, wanted: float | str | None) -> float | None:
+    def known_from(self, wanted: float | str | None = None) -> float | None:
+        """The similarity to the nearest proxy from which on an image is of a seen class.
+
+        Args:
+            wanted: see `predict`; a similarity is returned as it is.
+        """
         if wanted is not None and not isinstance(wanted, str):
             return wanted
         made = self.calibration

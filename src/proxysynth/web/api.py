@@ -64,6 +64,7 @@ def api(service: Service) -> APIRouter:
                 "labels": len(now.names),
                 "model": model_name(index.model.folder, index.model.backbone),
                 "report": now.report is not None,
+                "threshold": now.threshold,
                 "version": __version__,
             }
         )
@@ -175,6 +176,7 @@ def results(found: SearchResult, query_item: int | None = None) -> Response:
             "label": hit.label,
             "seen": now.was_seen(hit.label),
             "similarity": round(hit.similarity, 6),
+            "same": None if now.threshold is None else hit.similarity >= now.threshold,
         }
         for hit in found.hits
     ]

@@ -53,6 +53,7 @@ class FoundItem(Item):
     """An image of the index and its similarity to the query."""
 
     similarity: float = Field(description="cosine, in [-1, 1]")
+    same: bool | None = Field(description="whether it reaches the threshold of the model")
 
 
 class SearchResults(BaseModel):
@@ -81,6 +82,9 @@ class Health(BaseModel):
     labels: int
     model: str
     report: bool = Field(description="whether the run has a report, at /report")
+    threshold: float | None = Field(
+        description="the similarity from which on two images are of the same class"
+    )
     version: str
 
 

@@ -128,11 +128,13 @@ class Snapshot:
         index: the index.
         folder: of the run that made it; None if there is no run.
         seen: the classes its model was trained on; None if that is not known.
+        threshold: the similarity from which on two images are of the same class, likewise.
     """
 
     index: Index
     folder: Path | None = None
     seen: frozenset[str] | None = None
+    threshold: float | None = None
 
     @staticmethod
     def of(index: Index, run: str | os.PathLike[str] | None = None) -> Snapshot:
@@ -144,10 +146,11 @@ class Snapshot:
         folder = run if run is not None else index.model.folder
         try:
             recorded = None if folder is None else find_run(Path(folder))
+            threshold = index.threshold(run=run)
         except (ValueError, OSError, RuntimeError):
-            recorded = None
+            recorded = threshold = None
         seen = None if recorded is None else frozenset(recorded.classes)
-        return Snapshot(index, None if folder is None else Path(folder), seen)
+        return Snapshot(index, None if folder is None else Path(folder), seen, threshold)
 
     @property
     def generation(self) -> str:

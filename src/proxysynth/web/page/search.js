@@ -171,7 +171,7 @@ export class Search {
   // Similarities of a search often lie in a narrow band: the slider spans what was found.
   fitSlider() {
     const slider = byId("threshold");
-    const lowest = this.hits.length && this.asked ? this.hits[this.hits.length - 1].similarity : -1;
+    const lowest = this.hits.length && this.asked ? Math.min(...this.hits.map((hit) => hit.similarity)) : -1;
     slider.disabled = !this.asked;
     const least = Math.max(-1, Math.floor(lowest * 50) / 50);
     const value = Number(slider.value);
@@ -215,8 +215,9 @@ export class Search {
       fill.style.width = `${Math.max(0, Math.min(1, hit.similarity)) * 100}%`;
       bar.append(fill);
       line.append(bar);
+      if (hit.same) line.append(element("span", "same", "same"));
       text.append(line);
-      description += `, similarity ${cosine}`;
+      description += `, similarity ${cosine}${hit.same ? ", the same class by the model's threshold" : ""}`;
     }
     if (hit.seen === false) description += ", of a class unseen in training";
     card.title = hit.seen === false ? `${hit.path}: of a class unseen in training` : hit.path;

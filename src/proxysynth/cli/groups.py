@@ -1,0 +1,105 @@
+"""`proxysynth duplicates` and `proxysynth cluster`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from proxysynth.cli.console import Console
+from proxysynth.cli.parser import usage_errors
+from proxysynth.formatting import count, printable
+from proxysynth.search.groups import agreement, cluster_index, find_duplicates, write_sheets
+from proxysynth.search.index import Hit, Index
+
+SHOWN = 20  # groups listed in the terminal
+MEMBERS = 5  # images listed of each
+
+
+def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
+    """Print groups of near-duplicates, and write a contact sheet on request."""
+    with usage_errors():
+        index = Index.open(args.index)
+        groups = find_duplicates(index, args.threshold)
+    images = sum(map(len, groups))
+    sheet = None
+    if args.out is not None:
+        from proxysynth.report.pages import write_page
+        from proxysynth.search.contact_sheet import Section, sheet as make_sheet
+
+        sections = [Section(count(len(group), "image"), group) for group in groups]
+        lead = (
+            f"{count(len(groups), 'group')} of similarity {args.threshold:g} or more, by "
+            f"{index.model.name}."
+        )
+        sheet = write_page(args.out, make_sheet(index, "Near-duplicates", lead, sections))
+    if not args.json:
+        console = Console()
+        total = f"{count(images, 'image')} of {len(index):,} in {count(len(groups), 'group')}"
+        console.print(f"Near-duplicates: {total}", markup=False, highlight=False)
+        for group in groups[:SHOWN]:
+            _show(group, console)
+        if len(groups) > SHOWN:
+            console.print(f"... and {len(groups) - SHOWN:,} groups more; --json lists all of them")
+    return {
+        "index": str(args.index),
+        "items": len(index),
+        "threshold": args.threshold,
+        "groups": [[_facts(hit) for hit in group] for group in groups],
+        "duplicates": images - len(groups),
+        "sheet": None if sheet is None else str(sheet),
+    }
+
+
+def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
+    """Print the clusters, and write contact sheets on request."""
+    with usage_errors():
+        index = Index.open(args.index)
+        clusters = cluster_index(index, args.method, k=args.k, least=args.min_size, seed=args.seed)
+        nmi = agreement(index, clusters)
+    sheets = [] if args.out is None else write_sheets(args.out, index, clusters)
+    if not args.json:
+        console = Console()
+        for cluster in clusters[:SHOWN]:
+            label = "" if cluster.label is None else f", {cluster.label[1]:.0%} {cluster.label[0]}"
+            line = f"{cluster.name}: {count(len(cluster.images), 'image')}{label}"
+            console.print(printable(line), markup=False, highlight=False)
+            _show(cluster.images, console)
+        if len(clusters) > SHOWN:
+            console.print(f"... and {len(clusters) - SHOWN:,} more; --json lists all of them")
+        if nmi is not None:
+            console.print(f"NMI of clusters and labels: {100 * nmi:.1f} %", highlight=False)
+        if sheets:
+            console.print(f"Contact sheets: {sheets[0]}", markup=False, soft_wrap=True)
+    return {
+        "index": str(args.index),
+        "items": len(index),
+        "method": args.method,
+        "clusters": [
+            {
+                "number": cluster.number,
+                "label": None if cluster.label is None else cluster.label[0],
+                "images": [_facts(hit) for hit in cluster.images],
+            }
+            for cluster in clusters
+        ],
+        "nmi": nmi,
+        "sheets": [str(path) for path in sheets],
+    }
+
+
+def _show(images: list[Hit], console: Console) -> None:
+    for hit in images[:MEMBERS]:
+        console.print(
+            f"  {hit.similarity:.4f}  {printable(hit.path)}", markup=False, soft_wrap=True
+        )
+    if len(images) > MEMBERS:
+        console.print(f"  ... and {len(images) - MEMBERS:,} more", highlight=False)
+
+
+def _facts(hit: Hit) -> dict[str, Any]:
+    return {
+        "number": hit.number,
+        "path": hit.path,
+        "label": hit.label,
+        "similarity": hit.similarity,
+    }

@@ -1,0 +1,107 @@
+"""`proxysynth predict`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich import box
+from rich.table import Table
+
+from proxysynth.cli.console import Console
+from proxysynth.cli.parser import UsageError, resources, usage_errors
+from proxysynth.data import UnreadableImage
+from proxysynth.formatting import printable
+from proxysynth.search.build import scan_folder
+from proxysynth.search.index import Index
+from proxysynth.training.callbacks import Bars
+from proxysynth.training.inference import BATCH, Prediction, Trained, load
+
+
+def run_predict(args: argparse.Namespace) -> dict[str, Any]:
+    """Predict the classes of the images and print them."""
+    machine = resources(args)
+    if machine.threads is not None:
+        torch.set_num_threads(machine.threads)
+    with usage_errors():
+        threshold = _threshold(args.threshold)
+        if args.k < 1 or (args.k > 1 and args.index is None):
+            raise ValueError(f"-k must be an integer >= 1, and needs --index, got {args.k}")
+        model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
+        index = None if args.index is None else Index.open(args.index)
+        paths = _files(args.pictures)
+        least = (
+            model.known_from(threshold) if index is None else index.threshold(threshold, args.run)
+        )
+    options = {"index": index, "k": args.k, "threshold": -2.0 if least is None else least}
+    made: list[tuple[Path, Prediction]] = []
+    unreadable: list[dict[str, str]] = []
+    with Bars().task("predicting", len(paths)) as tick, usage_errors():
+        for at in range(0, len(paths), BATCH):
+            batch = paths[at : at + BATCH]
+            made += _predict(model, batch, unreadable, {**options, "workers": machine.workers})
+            tick(len(batch), "")
+    if not args.json:
+        _show(made, Console())
+    for one in unreadable:
+        Bars().say(f"skipped {one['path']}: {one['reason']}")
+    if not made:
+        raise UsageError("none of the images can be read: give others")
+    return {
+        "run": str(args.run),
+        "by": "proxies" if index is None else str(args.index),
+        "threshold": None if least is None or least < -1 else least,
+        "predictions": [{"path": str(path), **one._asdict()} for path, one in made],
+        "unknown": sum(one.label is None for _, one in made),
+        "unreadable": unreadable,
+    }
+
+
+def _threshold(text: str | None) -> float | str | None:
+    """A similarity, or a target; "none" accepts everything."""
+    if text is None or text == "none":
+        return None if text is None else -2.0
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _files(pictures: list[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in pictures:
+        if path.is_dir():
+            found += [path / file.path for file in scan_folder(path)]
+        elif path.exists():
+            found.append(path)
+        else:
+            raise ValueError(f"there is no file {path}: give images or folders of images")
+    return found
+
+
+def _predict(
+    model: Trained, paths: list[Path], unreadable: list[dict[str, str]], options: dict[str, Any]
+) -> list[tuple[Path, Prediction]]:
+    """The predictions of a batch; if it has an unreadable image, of each image by itself."""
+    try:
+        return list(zip(paths, model.predict(paths, **options), strict=True))
+    except UnreadableImage as error:
+        if len(paths) == 1:
+            unreadable.append({"path": str(paths[0]), "reason": error.reason})
+            return []
+        return [pair for path in paths for pair in _predict(model, [path], unreadable, options)]
+
+
+def _show(made: list[tuple[Path, Prediction]], console: Console) -> None:
+    table = Table(box=box.SIMPLE)
+    table.add_column("class", overflow="fold")
+    table.add_column("similarity", justify="right")
+    table.add_column("nearest class", overflow="fold")
+    table.add_column("picture", overflow="fold")
+    for path, one in made:
+        label = "unknown" if one.label is None else printable(one.label)
+        near = "" if one.label == one.nearest else printable(one.nearest)
+        table.add_row(label, f"{one.similarity:.4f}", near, printable(str(path)))
+    console.print(table, markup=False)

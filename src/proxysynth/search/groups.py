@@ -1,0 +1,216 @@
+"""Questions to a whole index: near-duplicates, clusters, and how well queries find their label."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from proxysynth.errors import cannot_write
+from proxysynth.formatting import count
+from proxysynth.retrieval import clustering, evaluate
+from proxysynth.search.build import Unreadable, embed_files, scan_folder
+from proxysynth.search.index import Hit, Index
+
+NEAR_DUPLICATE = 0.95
+"""The similarity from which on two images are near-duplicates, by default."""
+
+SHOWN = 200  # images on a contact sheet
+
+
+def find_duplicates(index: Index, threshold: float = NEAR_DUPLICATE) -> list[list[Hit]]:
+    """Groups of near-duplicates, large groups first.
+
+    Images belong to one group if similarities >= threshold link them, also via others. The
+    similarity of each is that to its most similar image in the group.
+    """
+    group, best = clustering.duplicates(index.vectors(0, len(index)), threshold)
+    numbers, sizes = np.unique(group, return_counts=True)
+    order = np.lexsort((numbers, -sizes))
+    return [
+        [
+            index.hit(number, best[number])
+            for number in np.flatnonzero(group == numbers[place]).tolist()
+        ]
+        for place in order
+        if sizes[place] > 1
+    ]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Images that lie close together.
+
+    Args:
+        number: from 0, the largest cluster first; -1 for the images that belong to none.
+        images: the one nearest to the mean first; the similarity is that to the mean.
+    """
+
+    number: int
+    images: list[Hit]
+
+    @property
+    def name(self) -> str:
+        return "no cluster" if self.number < 0 else f"cluster {self.number}"
+
+    @property
+    def label(self) -> tuple[str, float] | None:
+        """The most common label and its share; None if no image has one."""
+        labels = Counter(hit.label for hit in self.images if hit.label is not None)
+        if not labels:
+            return None
+        label, most = labels.most_common(1)[0]
+        return label, most / len(self.images)
+
+
+def cluster_index(
+    index: Index,
+    method: Literal["kmeans", "hdbscan"] = "kmeans",
+    *,
+    k: int | None = None,
+    least: int = 5,
+    seed: int = 0,
+) -> list[Cluster]:
+    """The images of an index in clusters, the largest first, those in no cluster last.
+
+    Args:
+        method: k-means, or HDBSCAN, which finds the number of clusters and leaves images out.
+        k: clusters of k-means; default: as many as there are labels.
+        least: images of a cluster of HDBSCAN.
+        seed: of k-means.
+    """
+    x = index.vectors(0, len(index))
+    if method == "kmeans":
+        if k is None and len(index.label_names) < 2:
+            raise ValueError(
+                f"{index.file} has fewer than 2 labels: give k, the number of clusters"
+            )
+        part = clustering.kmeans(x, len(index.label_names) if k is None else k, seed=seed)
+    elif method == "hdbscan":
+        if k is not None:
+            raise ValueError("HDBSCAN finds the number of clusters itself: omit k")
+        part = clustering.hdbscan(x, least)
+    else:
+        raise ValueError(f"method must be 'kmeans' or 'hdbscan', got {method!r}")
+    members = [np.flatnonzero(part == number) for number in range(part.max() + 1)]
+    members = sorted(
+        (each for each in members if len(each)), key=lambda each: (-len(each), each[0])
+    )
+    made = [Cluster(number, _by_mean(index, each)) for number, each in enumerate(members)]
+    alone = np.flatnonzero(part < 0)
+    return [*made, Cluster(-1, _by_mean(index, alone))] if len(alone) else made
+
+
+def agreement(index: Index, clusters: Sequence[Cluster]) -> float | None:
+    """NMI of the clusters and the labels, over labeled images; None with fewer than 2 labels."""
+    part = np.empty(len(index), dtype=np.int64)
+    for cluster in clusters:
+        part[[hit.number for hit in cluster.images]] = cluster.number
+    codes = np.asarray(index.labels.codes)
+    some = codes >= 0
+    if len(np.unique(codes[some])) < 2:
+        return None
+    return clustering.mutual_information(codes[some].astype(np.int64), part[some])
+
+
+def _by_mean(index: Index, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[Hit]:
+    x = torch.nn.functional.normalize(index.all_vectors[torch.from_numpy(numbers)].double())
+    s = x @ torch.nn.functional.normalize(x.mean(0), dim=0)
+    order = torch.argsort(s, descending=True, stable=True)
+    return [index.hit(numbers[i], float(s[i])) for i in order.tolist()]
+
+
+def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> list[Path]:
+    """A contact sheet for each cluster, and `index.html` with some images of every one."""
+    from proxysynth.report.pages import write_page
+    from proxysynth.search.contact_sheet import Section, sheet
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error, "nothing was written") from error
+
+    def title(cluster: Cluster) -> str:
+        label = "" if cluster.label is None else f", {cluster.label[1]:.0%} {cluster.label[0]}"
+        return f"{cluster.name}: {count(len(cluster.images), 'image')}{label}"
+
+    made = []
+    for cluster in clusters:
+        some = cluster.images[:SHOWN]
+        lead = f"The {len(some)} nearest to the mean, with their similarity to it."
+        name = "none" if cluster.number < 0 else f"{cluster.number:04d}"
+        page = sheet(index, title(cluster), lead, [Section("Images", some)])
+        made.append(write_page(folder / f"{name}.html", page))
+    sections = [Section(title(each), each.images[:6]) for each in clusters[:SHOWN]]
+    lead = f"{len(index):,} images of {index.root}, by {index.model.name}."
+    return [write_page(folder / "index.html", sheet(index, "Clusters", lead, sections)), *made]
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """Metrics of a folder of queries, its unreadable files, and what a reader must know."""
+
+    metrics: dict[str, float]
+    unreadable: list[Unreadable]
+    notes: tuple[str, ...]
+
+
+def evaluate_queries(
+    index: Index,
+    folder: str | os.PathLike[str],
+    *,
+    ks: Sequence[int] = (1, 2, 4, 8),
+    rerank: str | None = None,
+    workers: int | None = None,
+    tick: Callable[[int, str], None] | None = None,
+) -> QueryResult:
+    """How well the images of a folder, labeled by its sub-folders, find their label in an index.
+
+    A query that is itself in the index does not find itself. Items of the index without a label
+    are searched too, and are right for no query.
+    """
+    base = Path(os.path.abspath(os.path.expanduser(folder)))
+    files = scan_folder(base)
+    labeled = [file for file in files if file.label is not None]
+    if not labeled:
+        raise ValueError(f"no image in {base} is in a sub-folder, which would be its label")
+    names = {name: number for number, name in enumerate(index.label_names)}
+    for file in labeled:
+        names.setdefault(str(file.label), len(names))
+    vectors, labels, exclude = [], [], []
+    unreadable: list[Unreadable] = []
+    for kept, made, bad in embed_files(index.embedder(), base, labeled, workers):
+        vectors.append(torch.from_numpy(made))
+        labels += [names[str(file.label)] for file in kept]
+        own = [index.find(base / file.path) for file in kept]
+        exclude += [[] if number is None else [number] for number in own]
+        unreadable += bad
+        if tick is not None:
+            tick(len(kept) + len(bad), "")
+    if not labels:
+        raise ValueError(f"none of the {len(labeled)} images in {base} can be read")
+    metrics = evaluate(
+        torch.cat(vectors),
+        torch.tensor(labels),
+        gallery=index.vectors(0, len(index)),
+        gallery_labels=np.asarray(index.labels.codes).astype(np.int64),
+        ks=ks,
+        rerank=rerank,
+        exclude=exclude if any(exclude) else None,
+    )
+    notes = []
+    if any(exclude):
+        inside = count(sum(map(bool, exclude)), "query is", "queries are")
+        notes.append(f"{inside} in the index; none of them finds itself.")
+    if len(labeled) < len(files):
+        notes.append(f"{count(len(files) - len(labeled), 'image')} without a label left out.")
+    if metrics["queries_without_positive"]:
+        lost = count(int(metrics["queries_without_positive"]), "query", "queries")
+        notes.append(f"{lost} left out of the averages: the index has no picture of their label.")
+    return QueryResult(metrics, unreadable, tuple(notes))
