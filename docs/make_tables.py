@@ -1,7 +1,8 @@
-"""Generates the tables of README.md from results/*.csv: `python docs/make_tables.py`.
+"""Generates the tables of README.md and docs/decisions.md: `python docs/make_tables.py`.
 
-A table stands between <!-- NAME --> and <!-- /NAME -->. Nothing there is typed; what was not
-measured is a dash. With --check nothing is written, and a table that is not up to date is an error.
+They come from results/*.csv. A table stands between <!-- NAME --> and <!-- /NAME -->. Nothing there
+is typed; what was not measured is a dash. With --check nothing is written, and a table that is not
+up to date is an error.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from proxysynth.paper.tables.cells import LOSS_NAMES
 from proxysynth.report.statistics import paired_interval, unpaired_interval
 
 ROOT = Path(__file__).parents[1]
+PHOTOGRAPHS = {"cub": "CUB-200-2011, test half", "grocery": "GroceryStore"}
 METHODS = {
     "plain": "Norm-softmax, plain",
     "pytorch-metric-learning": "Norm-softmax, pytorch-metric-learning",
@@ -90,6 +92,31 @@ def neighbours() -> str:
     head = ["dimensions", "images per class", "our seconds", *(f"{peer} / ours" for peer in peers)]
     title = "`proxysynth bench neighbours`, 10,000 embeddings on one thread:"
     return f"{title}\n\n{table(head, body)}\n\n{source(found)}"
+
+
+def reranking() -> str:
+    """What re-ranking gains and costs."""
+    found = rows("bench_reranking")
+    if not found:
+        return "Not measured yet."
+    body = []
+    for row in found:
+        percents = [f"{100 * float(row[key]):.1f}" for key in ("recall@1", "r_precision", "map@r")]
+        costs = [cell(row["prepare_seconds"], 1), cell(row["query_milliseconds"], 1)]
+        method = row["method"] if row["method"] == "none" else f"`{row['method']}`"
+        body.append([PHOTOGRAPHS[row["data"]], method, *percents, *costs])
+    head = ["", "re-ranking", "Recall@1", "R-precision", "MAP@R", "prepare, s", "query, ms"]
+    sizes = {
+        row["data"]: f"{int(row['pictures']):,} pictures of {row['classes']} classes"
+        for row in found
+    }
+    data = "; ".join(f"{PHOTOGRAPHS[name]}: {size}" for name, size in sizes.items())
+    caption = (
+        f"{data}. Each picture searches the others, with the ImageNet features of "
+        f"{found[0]['model']}, not trained; percent. Preparing the index and one query are timed "
+        "on one thread (`python -m benchmarks.reranking`):"
+    )
+    return f"{caption}\n\n{table(head, body)}\n\n{source(found)}"
 
 
 Values = dict[int, float]  # by seed
@@ -215,3 +242,4 @@ def fill(page: Path, tables: dict[str, Callable[[], str]]) -> None:
 
 if __name__ == "__main__":
     fill(ROOT / "README.md", TABLES)
+    fill(ROOT / "docs" / "decisions.md", {"reranking": reranking})

@@ -56,6 +56,7 @@ def test_one_valid_onnx_file_that_says_how_to_feed_it(onnx_file, run_folder):
     assert about == describe(ps.load(run_folder))
     assert about["preprocessing"]["channels"] == "L"
     assert about["input"] == ["n", 1, 32, 32]
+    assert about["thresholds"] == ps.load(run_folder).calibration.thresholds
     shape = made.graph.input[0].type.tensor_type.shape.dim
     assert shape[0].dim_param
     assert [d.dim_value for d in shape][1:] == [1, 32, 32]

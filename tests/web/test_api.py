@@ -92,6 +92,14 @@ def test_settings_of_an_upload_come_by_form_or_address(client, shop) -> None:
     assert len(form["hits"]) == 3
 
 
+def test_hits_are_marked_by_the_threshold_of_the_run(client, shop) -> None:
+    least = json.loads((shop / "run" / "result.json").read_text())["calibration"]["thresholds"]
+    told = client.get("/api/health").json()["threshold"]
+    assert told == least["far=0.01"]
+    hits = client.get("/api/items/0/search?k=40").json()["hits"]
+    assert [hit["same"] for hit in hits] == [hit["similarity"] >= told for hit in hits]
+
+
 def test_unseen_classes_are_those_the_run_did_not_train_on(client, shop) -> None:
     seen = set(json.loads((shop / "run" / "run.json").read_text())["classes"])
     assert 0 < len(seen) < len(CLASSES)

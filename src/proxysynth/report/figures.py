@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from proxysynth.files import write_bytes
@@ -98,8 +98,13 @@ def curves(
     return figure
 
 
-def histogram(same: NDArray[np.float32], different: NDArray[np.float32]) -> Figure:
-    """Similarities of same-class and of different-class pairs, each as shares of its kind."""
+def histogram(
+    same: NDArray[np.float32], different: NDArray[np.float32], threshold: float | None = None
+) -> Figure:
+    """Similarities of same-class and of different-class pairs, each as shares of its kind.
+
+    The threshold is a dotted line.
+    """
     figure, axes = _empty()
     low = min(float(same.min()), float(different.min()), 0.9)
     edges = np.linspace(np.floor(low * 10) / 10, 1.0, 61)
@@ -107,12 +112,26 @@ def histogram(same: NDArray[np.float32], different: NDArray[np.float32]) -> Figu
         share = np.histogram(np.clip(values, edges[0], 1.0), edges)[0] / len(values)
         axes.stairs(share, edges, fill=True, color=color, alpha=0.3, linewidth=0)
         axes.stairs(share, edges, color=color, linewidth=1.6)
+    if threshold is not None:
+        axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (1, 2)))
     # Labels above, left and right: at their peaks the two could overlap.
     axes.set_title("different class", loc="left", color=DIFFERENT, fontsize=FONT_SIZE)
     axes.set_title("same class", loc="right", color=SAME, fontsize=FONT_SIZE)
     axes.set_xlabel("cosine similarity")
     axes.set_ylim(0)
     axes.set_yticks([])
+    return figure
+
+
+def roc(points: Sequence[Sequence[float]]) -> Figure:
+    """True accept rate over false accept rate, which is on a logarithmic scale; in percent."""
+    figure, axes = _empty("true accepts, %")
+    far, tar = ([100 * point[i] for point in points if point[0] > 0] for i in (0, 1))
+    axes.plot(far, tar, color=SAME, linewidth=2, marker="o" if len(far) == 1 else None)
+    axes.set_xscale("log")
+    axes.set_xlabel("false accepts, %")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_ylim(0, 102)
     return figure
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import safetensors
 
 from proxysynth.formatting import count, distinct_captions, duration, metric_keys, metric_name
+from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
 from proxysynth.tensor_files import checksum, read_tensors
 from proxysynth.training.defaults import default_run
 from proxysynth.training.run import Run
@@ -27,13 +28,20 @@ from proxysynth.training.run_folder import (
 from proxysynth.values import encode
 
 from .examples import Embedded, Example, Pictures, choose, open_pictures
-from .figures import SERIES, Curve, curves, histogram, inline_svg
+from .figures import SERIES, Curve, curves, histogram, inline_svg, roc
 from .pages import render, write_page
 from .settings import changed, method, repeat_command, rows
 from .statistics import Pairs, pair_similarities
 
 REPORT = "report.html"
 DRAWN = ("accuracy", "recall@1", "precision@1", "map@r")  # metrics drawn over epochs
+TARGET_NAMES = {
+    "far=0.1": "false accepts 10 %",
+    "far=0.01": "false accepts 1 %",
+    "far=0.001": "false accepts 0.1 %",
+    "f1": "best F1",
+    "eer": "equal error rates",
+}
 PYTHON = """from proxysynth.training import read_run, train
 
 train(read_run({!r}).run, {!r})"""
@@ -126,6 +134,11 @@ class FinishedRun:
     @property
     def untrained(self) -> Mapping[str, float]:
         return self.result.untrained
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The thresholds of the run; None if it has none."""
+        return Calibration.from_json(self.result.calibration) if self.result.calibration else None
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -307,9 +320,13 @@ def report_page(report: Report, pictures: Pictures) -> str:
     run, pairs = report.run, report.pairs
     flat, unusual = rows(run.settings), changed(run.settings, run.defaults)
     figures, legend = _training_figures(run)
-    pairs_svg = None
+    pairs_svg = roc_svg = None
+    calibration = run.calibration
+    if calibration is not None and len(calibration.curve) > 1:
+        roc_svg = inline_svg(roc(calibration.curve), "roc", "True over false accepts")
     if pairs is not None:
-        figure = histogram(pairs.same, pairs.different)
+        threshold = None if calibration is None else calibration.thresholds.get(DEFAULT_TARGET)
+        figure = histogram(pairs.same, pairs.different, threshold)
         pairs_svg = inline_svg(figure, "pairs", "Similarities of same- and different-class pairs")
     return render(
         "run.html",
@@ -328,6 +345,9 @@ def report_page(report: Report, pictures: Pictures) -> str:
         pairs_svg=pairs_svg,
         interpolation=_interpolation(run),
         before="start" if run.run.init is not None else "untrained",
+        calibration=calibration,
+        roc_svg=roc_svg,
+        targets=TARGET_NAMES,
         changed={path: flat[path] for path in unusual},
         unchanged={path: text for path, text in flat.items() if path not in unusual},
     )

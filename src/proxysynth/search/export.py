@@ -108,7 +108,7 @@ def _export_model(model: Trained, to: str, path: Path) -> tuple[dict[str, Any], 
 def describe(model: Trained) -> dict[str, Any]:
     """How to prepare an image for the network, and what comes out of it."""
     pixels, embedder = pixels_named(model.embedder.preprocess), model.embedder
-    side = model.run.cache_side
+    side, calibration = model.run.cache_side, model.calibration
     return {
         "input": ["n", pixels.channels, model.recorded.image_size, model.recorded.image_size],
         "output": ["n", embedder.dim],
@@ -140,6 +140,7 @@ def describe(model: Trained) -> dict[str, Any]:
         "backbone": model.run.backbone,
         "run": model.recorded.identity,
         "epoch": model.epoch,
+        "thresholds": {} if calibration is None else calibration.thresholds,
     }
 
 
