@@ -44,7 +44,7 @@ def contact_sheet(
 
 def sheet(index: Index, title: str, lead: str, sections: Iterable[Section]) -> str:
     """A page of sections."""
-    template = environment(Path(__file__).parent / "templates").get_template("contact_sheet.html")
+    template = environment("proxysynth.search").get_template("contact_sheet.html")
     shown = [
         {**section._asdict(), "images": [_image(index, one) for one in section.images]}
         for section in sections
