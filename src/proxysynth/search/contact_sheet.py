@@ -59,7 +59,7 @@ def _image(index: Index, image: Hit | str | os.PathLike[str]) -> dict[str, Any]:
     else:
         number = index.find(image)
         file = Path(image) if number is None else index.path(number)
-        known = {"path": os.fspath(image)}
+        known = {"path": os.fspath(image), "label": None}
     full = Path(os.path.abspath(file))
     alone = Listing((full.name,), np.zeros(1, dtype=np.int64), ("image",), root=full.parent)
     return {**known, "shown": thumbnail(alone, 0, SIDE)}
