@@ -123,4 +123,4 @@ def test_a_command_of_the_readme_exists(line: str) -> None:
 
 def test_the_readme_lists_every_command() -> None:
     listed = {line.split()[1] for line in _synopses()}
-    assert listed == set(re.findall(r"^    (\w+) ", parser().format_help(), re.M))
+    assert listed == set(re.findall(r"^    (\w+)\b", parser().format_help(), re.M))
