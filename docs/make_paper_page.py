@@ -7,12 +7,10 @@ them, so that wording and verdicts can change without the models that were train
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
 from proxysynth.files import write_bytes
@@ -20,9 +18,6 @@ from proxysynth.paper.artifact import Cell, ContactSheet, Row, Table
 from proxysynth.paper.artifacts import TITLES, load_artifacts
 from proxysynth.paper.book import CLAIMS_FILE, PAGE, Entry, claims_markdown, render_page
 from proxysynth.paper.claims import CLAIMS, check
-from proxysynth.paper.figures.logits import diagonals
-from proxysynth.paper.figures.style import figure_table
-from proxysynth.paper.figures.toy import BETWEEN, METHODS
 from proxysynth.paper.render import (
     data_uri,
     section,
@@ -84,57 +79,8 @@ def filled(name: str, empty: Table) -> Table:
         empty,
         columns=tuple(replace(c, ours=on) for c, on in zip(empty.columns, ran, strict=True)),
         rows=tuple(Row(r.labels, tuple(c)) for r, c in zip(empty.rows, cells, strict=True)),
-        notes=notes(name),
+        notes=notes(name) if name.startswith("table") else (),
     )
-
-
-def diagonals_of_figure_4() -> dict[str, float]:
-    """Of the seed that the figure shows."""
-    cosines = {
-        (row["method"], int(row["row"]), int(row["column"])): float(row["cosine"])
-        for row in rows("figure4")
-    }
-    c = 1 + max(row for method, row, _ in cosines if method == METHODS[0])
-    plain = np.array([[cosines[METHODS[0], i, j] for j in range(c)] for i in range(c)])
-    mixed = np.array([[cosines[METHODS[1], i, j] for j in range(2 * c)] for i in range(2 * c)])
-    return {"D0": float(np.diagonal(plain).mean()), **diagonals(mixed)}
-
-
-def numbers_of_figures() -> Iterator[tuple[str, Table]]:
-    """What claims read of the figures."""
-    means = [row for row in rows("figure2") if row["what"] == "mean confidence"]
-    toy = {
-        method: {
-            space: tuple(
-                float(row["value"])
-                for row in means
-                if (row["method"], row["space"]) == (method, space)
-            )
-            for space in BETWEEN
-        }
-        for method in METHODS
-    }
-    yield "figure2", figure_table("Figure 2", "method", BETWEEN, toy, METHODS[0], digits=3)
-    found = {name: {"mean": (value,)} for name, value in diagonals_of_figure_4().items()}
-    yield "figure4", figure_table("Figure 4", "diagonal", {"mean": ""}, found, digits=2)
-    grid: dict[str, dict[str, tuple[float, ...]]] = {}
-    for row in rows("figureA"):
-        if row["metric"] == "recall@1":
-            alpha, mu = f"{float(row['alpha']):g}", f"{float(row['mu']):g}"
-            grid.setdefault(alpha, {})[mu] = tuple(map(float, row["values"].split()))
-    columns = {mu: f"mu {mu}" for mu in next(iter(grid.values()))}
-    yield "figureA", figure_table("Figure A", "alpha", columns, grid)
-    shown: dict[str, dict[str, tuple[float, ...]]] = {}
-    for part, kind in (("seen", "train"), ("unseen", "test")):
-        labels = [
-            row["label"]
-            for row in rows("figureC")
-            if (row["kind"], row["panel"]) == (kind, "seen and unseen")
-        ]
-        sizes = [labels.count(label) for label in set(labels)]
-        counts = {"classes": len(sizes), "least": min(sizes), "most": max(sizes)}
-        shown[part] = {name: (float(count),) for name, count in counts.items()}
-    yield "figureC", figure_table("Figure C", "classes", dict.fromkeys(shown["seen"], ""), shown)
 
 
 def figure_section(name: str) -> str:
@@ -154,6 +100,9 @@ def main() -> None:
     for name, artifact in load_artifacts().items():
         if name.startswith("figure"):
             entries.append(Entry(name, f"Figure {name[6:]}", Markup(figure_section(name))))
+            if artifact.numbers is not None:
+                empty = artifact.numbers(SCALE, nothing)
+                tables[name] = filled(f"{name}_numbers", empty)
             continue
         empty = artifact.make(SCALE, nothing)
         assert isinstance(empty, Table)
@@ -164,7 +113,6 @@ def main() -> None:
         write_bytes(FOLDER / f"{name}.md", table_markdown(table, name).encode())
         write_bytes(FOLDER / f"{name}.tex", table_latex(table).encode())
         entries.append(Entry(name, table.title, Markup(section(name, table))))
-    tables |= dict(numbers_of_figures())
     checked = check(CLAIMS, tables)
     about = {key: rows("table1")[0][key] for key in ABOUT}
     entries.sort(key=lambda one: list(TITLES).index(one.name))

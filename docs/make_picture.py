@@ -1,4 +1,4 @@
-"""Draws docs/idea.svg and docs/idea.png, the picture at the top of the README: Figure 1 of `paper`.
+"""Draws docs/idea.svg and docs/idea.png, the picture at the top of the README.
 
 python docs/make_picture.py [FOLDER]
 """

@@ -137,10 +137,10 @@ def test_a_figure_leaves_vector_and_pixels(tmp_path) -> None:  # type: ignore[no
     figure = Figure()
     figure.subplots().plot([1, 2], [3, 4])
     picture = PaperFigure("Figure 9", "A line.", figure, [{"x": 1, "y": 3}])
-    made = write_figure(tmp_path, "figure9", picture)
+    made = write_figure(tmp_path, "figure9", picture, {})
     assert [path.suffix for path in made] == [".svg", ".pdf", ".png", ".md", ".csv"]
     first = {path.name: path.read_bytes() for path in made}
-    write_figure(tmp_path, "figure9", picture)
+    write_figure(tmp_path, "figure9", picture, {})
     assert {path.name: path.read_bytes() for path in made} == first  # the same bytes again
     html = section("figure9", picture)
     assert 'src="data:image/png;base64,' in html

@@ -20,7 +20,11 @@ from proxysynth.data.transforms import Bytes, Transform
 
 
 class Deform(Protocol):
-    """From an image and a random generator to an image of the same size."""
+    """From an image and a random generator to an image of the same size; `summary` has its
+    parameters in a few characters."""
+
+    @property
+    def summary(self) -> str: ...
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes: ...
 
@@ -75,6 +79,10 @@ class Cutout:
                 f"a cutout needs squares >= 1, side in 0..1 and gray in 0..255, got {self}"
             )
 
+    @property
+    def summary(self) -> str:
+        return f"{self.squares} x {self.side:.0%}"
+
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         made = image.copy()
         h, w = (max(1, round(self.side * side)) for side in image.shape[:2])
@@ -94,6 +102,10 @@ class Dropout:
     def __post_init__(self) -> None:
         if not 0 <= self.most <= 1:
             raise ValueError(f"most must be a probability in 0..1, got {self.most}")
+
+    @property
+    def summary(self) -> str:
+        return f"0 to {self.most:.0%}"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         made = image.copy()
@@ -127,6 +139,10 @@ class Zoom:
         """Side of the window as a multiple of the image's."""
         return 1 / self.scale if self.opposite else self.scale
 
+    @property
+    def summary(self) -> str:
+        return f"window {self.window:.0%}"
+
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         source, (w, h) = Image.fromarray(image), image.shape[1::-1]
         if self.window <= 1:
@@ -150,6 +166,10 @@ class Rotation:
     def __post_init__(self) -> None:
         _check_angle(self.most)
 
+    @property
+    def summary(self) -> str:
+        return f"±{self.most:g}°"
+
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         angle = math.radians(rng.uniform(-self.most, self.most))
         return warped(image, ((math.cos(angle), -math.sin(angle)),
@@ -164,6 +184,10 @@ class Shearing:
 
     def __post_init__(self) -> None:
         _check_angle(self.most)
+
+    @property
+    def summary(self) -> str:
+        return f"±{self.most:g}°"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         angle = math.radians(rng.uniform(-self.most, self.most))
@@ -205,6 +229,10 @@ class GaussianNoise:
         if not 0 <= self.most < math.inf:
             raise ValueError(f"most must be a number >= 0, got {self.most}")
 
+    @property
+    def summary(self) -> str:
+        return f"sigma 0 to {self.most:.0f}"
+
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         noise = rng.uniform(0, self.most) * rng.standard_normal(image.shape[:2], np.float32)
         noise = noise.reshape(*noise.shape, *(1,) * (image.ndim - 2))
@@ -227,6 +255,10 @@ class GaussianBlur:
     def __post_init__(self) -> None:
         if not 0 < self.sigma < math.inf or self.side < 1:
             raise ValueError(f"sigma must be above 0 and side at least 1, got {self}")
+
+    @property
+    def summary(self) -> str:
+        return f"sigma {self.sigma:g}/{self.side}"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         h, w = image.shape[:2]

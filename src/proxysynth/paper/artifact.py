@@ -196,6 +196,7 @@ class PaperFigure:
         figure: saved as SVG, PDF and PNG.
         data: the plotted numbers, saved as CSV; empty for a drawing.
         notes: sentences below it.
+        numbers: what claims read of it, saved as a CSV of its own.
     """
 
     title: str
@@ -203,6 +204,7 @@ class PaperFigure:
     figure: Figure
     data: list[dict[str, Any]] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    numbers: Table | None = None
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def add(
     if isinstance(made, Table):
         files = write_table(folder, name, made, about)
     else:
-        files = write_figure(folder, name, made)
+        files = write_figure(folder, name, made, about)
     write_bytes(folder / SECTIONS / f"{name}.html", section(name, made).encode())
     entries = read_entries(folder, scale) | {name: {"title": made.title, "about": TITLES[name]}}
     record = {"scale": scale.name, "settings": encode(dict(scale.settings)), "made": entries}

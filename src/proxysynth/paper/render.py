@@ -291,12 +291,18 @@ def write_table(folder: Path, name: str, table: Table, about: Mapping[str, str])
     return paths
 
 
-def write_figure(folder: Path, name: str, figure: PaperFigure) -> list[Path]:
-    """NAME.svg, NAME.pdf, NAME.png, NAME.md, and NAME.csv if it has numbers."""
+def write_figure(
+    folder: Path, name: str, figure: PaperFigure, about: Mapping[str, str]
+) -> list[Path]:
+    """NAME.svg, NAME.pdf, NAME.png, NAME.md, NAME.csv if it has data, and NAME_numbers.csv with
+    what claims read."""
     paths = save_plot(folder, name, figure.figure)
     paths.append(_write(folder / f"{name}.md", figure_markdown(figure, name)))
     if figure.data:
         paths.append(_write(folder / f"{name}.csv", rows_csv(figure.data)))
+    if figure.numbers is not None:
+        text = table_csv(figure.numbers, about)
+        paths.append(_write(folder / f"{name}_numbers.csv", text))
     return paths
 
 

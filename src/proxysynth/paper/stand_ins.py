@@ -42,16 +42,11 @@ KS = {
 
 
 class StandIn(NamedTuple):
-    """Fields of a Run, a column heading, and a description.
-
-    network, dimension: as a table shows them beside the paper's.
-    """
+    """Fields of a Run, a column heading, and a description."""
 
     fields: dict[str, Any]
     heading: str
     about: str
-    network: str = "conv4"
-    dimension: str = "128"
 
 
 NETWORK = {"backbone": "conv4", "width": 0.5, "batch_size": 64, "lr": 2e-3, "proxy_lr": 2e-2}
@@ -125,8 +120,6 @@ CUB_96 = StandIn(
     "CUB at 96 px",
     "CUB at 96 px: CUB-200-2011, the paper's split, at 96 pixels; EfficientNet-Lite0 from its "
     "ImageNet weights, 12 epochs",
-    "Lite0",
-    "512",
 )
 
 

@@ -111,17 +111,20 @@ def contact_sheet(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = versions(model, query, protocol or Deformation(), rows, resources or Resources())
+    protocol = protocol or Deformation()
+    columns = versions(model, query, protocol, rows, resources or Resources())
     rows = len(next(iter(columns.values())))
-    figure = Figure((CELL * len(columns), CELL * rows + 0.35), dpi=dpi)
+    summaries = {name: deform.summary for name, deform in protocol.versions() if deform}
+    figure = Figure((CELL * len(columns), CELL * rows + 0.5), dpi=dpi)
     FigureCanvasAgg(figure)
     axes = figure.subplots(
         rows, len(columns), squeeze=False, gridspec_kw={"wspace": 0.05, "hspace": 0.05}
     )
     height = figure.get_figheight()
-    figure.subplots_adjust(left=0.02, right=0.98, bottom=0.1 / height, top=1 - 0.3 / height)
+    figure.subplots_adjust(left=0.02, right=0.98, bottom=0.1 / height, top=1 - 0.45 / height)
     for column, (name, images) in enumerate(columns.items()):
-        axes[0, column].set_title(name.replace("_", " "), fontsize=8, pad=4)
+        title = f"{name.replace('_', ' ')}\n{summaries.get(name, '')}"
+        axes[0, column].set_title(title, fontsize=8, pad=4)
         for axis, image in zip(axes[:, column], images, strict=True):
             axis.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
             axis.set_xticks([])

@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 
 from proxysynth import NormSoftmax, ProxySynthesis
 from proxysynth.paper.figures.grid import draw_grids
-from proxysynth.paper.figures.logits import diagonals, plain_logits, synthesis_logits
+from proxysynth.paper.figures.logits import confidences, diagonals, plain_logits, synthesis_logits
 from proxysynth.paper.figures.mixtures import draw_mixtures
 from proxysynth.paper.figures.style import GOLD, INK
 from proxysynth.paper.figures.toy import HALF, Toy, TrainedToy, spaces
@@ -45,6 +45,15 @@ def test_diagonals_are_means_of_their_blocks() -> None:
     S = np.zeros((4, 4))
     S[0, 0], S[1, 1], S[0, 2], S[1, 3], S[2, 0], S[3, 1], S[2, 2], S[3, 3] = 1, 3, 5, 7, 2, 4, 6, 10
     assert diagonals(S) == {"D1": 2, "D2": 6, "D3": 3, "D4": 8}
+
+
+def test_confidences_are_the_softmax_of_each_row() -> None:
+    S = np.array([[1.0, 0.5], [0.2, 0.2]])
+    got = confidences(S, 4.0)
+    assert got.tolist() == [
+        pytest.approx([1 / (1 + math.exp(-2)), 1 / (1 + math.exp(2))]),
+        [0.5, 0.5],
+    ]
 
 
 def test_the_map_of_the_toy_is_its_confidence() -> None:

@@ -15,9 +15,9 @@ from proxysynth.paper.figures.embedding_space import (
     nearness,
     points_of,
     project,
-    runs_at_epochs,
+    runs_of,
+    runs_over_time,
     select,
-    the_run,
 )
 from proxysynth.paper.scale import SCALES
 from proxysynth.training.inference import load
@@ -29,7 +29,7 @@ SMOKE = SCALES["smoke"]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    train(the_run(SMOKE, "cars196"), folder)
+    train(runs_of(SMOKE, "cars196")[0], folder)
     return load(folder)
 
 
@@ -68,44 +68,52 @@ def test_select_takes_large_classes_or_says_so() -> None:
 
 
 def test_project_keeps_clusters_apart() -> None:
-    """Three tight clusters: in each panel, every point's nearest other is of its own cluster."""
+    """Three tight clusters: every point's nearest other is of its own cluster."""
     generator = torch.Generator().manual_seed(0)
     middles = torch.eye(6)[:3]
     label = torch.arange(3).repeat_interleave(12)
     x = middles[label] + 0.02 * torch.randn(36, 6, generator=generator)
     kind = np.array(["train", "proxy", "test", "synthetic"] * 9)
     points = Points(x / x.norm(dim=1, keepdim=True), kind, label.numpy())
-    cloud = project(points)
-    assert len(cloud) == 27 + 27
-    for panel, kinds in PANELS.items():
-        rows = [row for row in cloud if row["panel"] == panel]
-        assert {row["kind"] for row in rows} <= set(kinds)
-        at, of = np.array([(r["x"], r["y"]) for r in rows]), np.array([r["label"] for r in rows])
-        assert np.abs(at).max() <= 1 + 1e-6
-        far = np.linalg.norm(at[:, None] - at[None], axis=-1) + 10 * np.eye(len(at))
-        assert (of[far.argmin(axis=1)] == of).all()
+    rows = project(points)
+    assert [row["kind"] for row in rows] == kind.tolist()  # each once, for both panels
+    assert {k for kinds in PANELS.values() for k in kinds} >= set(kind)
+    at, of = np.array([(r["x"], r["y"]) for r in rows]), np.array([r["label"] for r in rows])
+    assert np.abs(at).max() <= 1 + 1e-6
+    far = np.linalg.norm(at[:, None] - at[None], axis=-1) + 10 * np.eye(len(at))
+    assert (of[far.argmin(axis=1)] == of).all()
 
 
 def test_nearness_by_hand() -> None:
-    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.0]])
-    kind = np.array(["proxy", "proxy", "test", "train"])
-    got = nearness(Points(x, kind, np.zeros(4, np.int64)))
-    assert got == {"train": pytest.approx(1.0), "test": pytest.approx(0.8)}
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.8, 0.6], [1.0, 0.0], [0.8, 0.6]])
+    kind = np.array(["proxy", "proxy", "test", "test", "train", "synthetic"])
+    got = nearness(Points(x, kind, np.zeros(6, np.int64)))
+    expected = {"seen": (1.0, 0.0), "unseen": (0.8, 0.6), "synthetic": (0.8, 0.6)}
+    for part, (first, second) in expected.items():
+        assert got[f"{part} nearest"] == pytest.approx(first)
+        assert got[f"{part} second"] == pytest.approx(second)
+    assert got["unseen at synthetic"] == 1.0
 
 
 @pytest.mark.parametrize("name", ["smoke", "small"])
-def test_four_growing_epochs_that_end_with_the_run(name: str) -> None:
-    runs = runs_at_epochs(SCALES[name])
+def test_a_few_steps_and_three_growing_epochs(name: str) -> None:
+    first, *runs = runs_over_time(SCALES[name]).values()
     epochs = [run.epochs for run in runs]
-    assert len(set(epochs)) == 4
+    assert len(set(epochs)) == 3
     assert epochs == sorted(epochs)
-    assert name == "smoke" or epochs[-1] == the_run(SCALES[name], "cars196").epochs
-    assert {run.schedule for run in runs} == {"constant"}
+    assert name == "smoke" or epochs[-1] == runs_of(SCALES[name], "cars196")[0].epochs
+    assert {run.schedule for run in (first, *runs)} == {"constant"}
     assert len({replace(run, epochs=1, evaluate_every=1) for run in runs}) == 1
+    assert first == replace(
+        runs[0],
+        epochs=1,
+        evaluate_every=1,
+        split=replace(runs[0].split, train_pictures=4 * first.split.train_classes),
+    )
 
 
 def test_a_shorter_run_is_the_longer_one_stopped_earlier(tmp_path) -> None:
-    short, longer, *_ = runs_at_epochs(SMOKE)
+    _, short, longer, _ = runs_over_time(SMOKE).values()
     train(short, tmp_path / "short")
     train(replace(longer, evaluate_every=1), tmp_path / "longer")
     (only,) = _lines(tmp_path / "short")

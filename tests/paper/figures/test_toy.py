@@ -71,6 +71,13 @@ def test_between_takes_the_line_of_inputs_and_the_shorter_arc_of_embeddings() ->
         fmean(sure(math.cos(a), math.sin(a)) for a in angles), abs=1e-5
     )
     assert got.unseen == pytest.approx(0.5)
+    assert got.embedding_bend == pytest.approx(
+        fmean(
+            abs(1 / (1 + math.exp(2 * (math.cos(a) - math.sin(a)))) - s)
+            for a, s in zip(angles, shares, strict=True)
+        ),
+        abs=1e-5,
+    )
 
 
 def test_equal_seeds_learn_equally_and_leave_torch_alone() -> None:

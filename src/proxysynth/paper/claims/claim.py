@@ -26,7 +26,7 @@ from proxysynth.report.statistics import half_width
 
 Status = Literal["supported", "contradicted", "undecided", "not testable", "not run"]
 STATUSES: tuple[Status, ...] = ("supported", "contradicted", "undecided", "not testable", "not run")
-PaperStatus = Literal["holds", "fails", "not printed"]
+PaperStatus = Literal["holds", "contradicts itself", "not printed"]
 LEVEL = 0.95
 MOST_SEEDS = 1000
 FULL = 99.0  # percent; a stand-in above it leaves no room for a gain
@@ -173,7 +173,7 @@ def _judge_paper(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
         found = claim.rule(Evidence(tables, "paper"))
     except Missing as missing:
         return Verdict("not printed", f"the paper prints no number for {missing}")
-    return Verdict("holds" if min(found.margins.values()) > 0 else "fails", found.text)
+    return Verdict("holds" if min(found.margins.values()) > 0 else "contradicts itself", found.text)
 
 
 def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:

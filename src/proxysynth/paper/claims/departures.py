@@ -43,6 +43,6 @@ def contradictions(checked: Sequence[Checked]) -> list[str]:
     sentences = [
         f"“{one.claim.sentence}” ({one.claim.where}): {one.paper.evidence}."
         for one in checked
-        if one.paper.status == "fails"
+        if one.paper.status == "contradicts itself"
     ]
     return [*CONTRADICTIONS, *(f"{note[:1].upper()}{note[1:]}." for note in numbers), *sentences]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,7 @@ from proxysynth.paper.figures.style import (
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import measured, scale_notes, stands_for
+from proxysynth.paper.tables.cells import measured, scale_notes, seeded, stands_for
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.inference import Trained
@@ -175,68 +177,46 @@ PANELS = {
     "seen and unseen": ("train", "proxy", "test"),
     "seen and synthetic": ("train", "proxy", "synthetic", "synthetic proxy"),
 }
+PARTS = {"seen": "train", "unseen": "test", "synthetic": "synthetic"}
 Cloud = list[dict[str, Any]]
-"""A row for each point of each panel: {"panel", "kind", "label", "x", "y"}."""
-Positions = NDArray[np.float32]
+"""A row for each point: {"kind", "label", "x", "y"}."""
 
 
 def project(points: Points, seed: int = 0) -> Cloud:
-    """Both panels, a t-SNE each. The second starts from the positions of the first, a synthetic at
-    its nearest seen embedding or proxy, so that the seen classes lie alike in both."""
-    cloud: Cloud = []
-    before: Positions | None = None
-    for panel, kinds in PANELS.items():
-        x = points.of(*kinds).numpy()
-        chosen = np.isin(points.kind, kinds)
-        seen = np.isin(points.kind[chosen], ("train", "proxy"))
-        start = None if before is None else _start(x, seen, before, seed)
-        at = _tsne(x, seed, start)
-        before = at[seen]
-        middle = (at.max(axis=0) + at.min(axis=0)) / 2
-        at = (at - middle) / np.abs(at - middle).max()  # t-SNE has no unit
-        cloud += [
-            {"panel": panel, "kind": str(kind), "label": int(label), "x": float(u), "y": float(v)}
-            for kind, label, (u, v) in zip(
-                points.kind[chosen], points.label[chosen], at, strict=True
-            )
-        ]
-    return cloud
-
-
-def _tsne(x: Positions, seed: int, start: Positions | None) -> Positions:
-    """Positions in the plane, (n, 2)."""
+    """One t-SNE of all points together, so that the seen classes lie in the same places in both
+    panels."""
     try:
         from sklearn.manifold import TSNE
     except ImportError as error:
         raise RuntimeError(
             "t-SNE needs scikit-learn, which is not installed: pip install 'proxysynth[paper]'"
         ) from error
-    made: Positions = TSNE(
-        perplexity=float(min(30, max(2, (len(x) - 1) // 4))),
-        init="pca" if start is None else start,
-        random_state=seed,
-        n_jobs=1,
+    x = points.x.numpy()
+    at = TSNE(
+        perplexity=float(min(30, max(2, (len(x) - 1) // 4))), random_state=seed, n_jobs=1
     ).fit_transform(x)
-    return made
-
-
-def _start(x: Positions, seen: NDArray[np.bool_], before: Positions, seed: int) -> Positions:
-    """Initial positions, close together as t-SNE expects; `before` holds those of the seen."""
-    nearest = (x @ x[seen].T).argmax(axis=1)
-    nearest[seen] = np.arange(len(before))
-    noise = np.random.default_rng(seed).normal(size=(len(x), 2))
-    made: Positions = ((before[nearest] / before.std() + 0.01 * noise) * 1e-4).astype(np.float32)
-    return made
+    middle = (at.max(axis=0) + at.min(axis=0)) / 2
+    at = (at - middle) / np.abs(at - middle).max()  # t-SNE has no unit
+    return [
+        {"kind": str(kind), "label": int(label), "x": round(float(u), 4), "y": round(float(v), 4)}
+        for kind, label, (u, v) in zip(points.kind, points.label, at, strict=True)
+    ]
 
 
 def nearness(points: Points) -> dict[str, float]:
-    """The mean cosine of each kind of embedding to the nearest proxy of a seen class."""
-    p = points.of("proxy")
-    return {
-        kind: float((points.of(kind) @ p.T).max(dim=1).values.mean()) if len(p) else float("nan")
-        for kind in ("train", "test", "synthetic")
-        if len(points.of(kind))
-    }
+    """Where embeddings lie among the clusters of the seen classes, before t-SNE.
+
+    "seen nearest", "seen second" and so on: the mean cosine to the nearest proxy of a seen class
+    and to the second nearest. Within a cluster they are far apart, halfway between two clusters
+    they are equal. "unseen at synthetic": the share of unseen embeddings that are nearer to a
+    synthetic one than to any seen one.
+    """
+    found, p = {}, points.of("proxy")
+    for name, kind in PARTS.items():
+        top = (points.of(kind) @ p.T).topk(2, dim=1).values.mean(dim=0)
+        found |= {f"{name} nearest": float(top[0]), f"{name} second": float(top[1])}
+    seen, made = ((points.of("test") @ points.of(k).T).amax(1) for k in ("train", "synthetic"))
+    return {**found, "unseen at synthetic": float((made > seen).double().mean())}
 
 
 @styled
@@ -248,12 +228,10 @@ def draw_clouds(clouds: Sequence[Cloud], names: Sequence[str] = ("",)) -> Figure
     letters = iter("abcdefgh")
     for row, (cloud, name) in enumerate(zip(clouds, names, strict=True)):
         after = f", {name}" if name else ""
-        for one, panel in zip(axes[2 * row :], PANELS, strict=False):
-            _panel(one, [point for point in cloud if point["panel"] == panel])
+        for one, (panel, kinds) in zip(axes[2 * row :], PANELS.items(), strict=False):
+            _panel(one, [point for point in cloud if point["kind"] in kinds])
             lettered(one, next(letters), panel + after)
-    panel = next(iter(PANELS))
-    crowded = any(_crowded([p for p in cloud if p["panel"] == panel]) for cloud in clouds)
-    legend_below(figure, _legend(crowded))
+    legend_below(figure, _legend(any(map(_crowded, clouds))))
     return figure
 
 
@@ -296,11 +274,6 @@ def _legend(crowded: bool) -> list[Line2D]:
     return handles
 
 
-def rounded(cloud: Cloud, **about: Any) -> list[dict[str, Any]]:
-    """The cloud as rows of a CSV file, with the same extra fields in each."""
-    return [{**about, **row, "x": round(row["x"], 4), "y": round(row["y"], 4)} for row in cloud]
-
-
 # Figures
 
 FEW = Selection()
@@ -311,43 +284,66 @@ EPOCHS = (2, 30, 60, 150)
 MIXED_WITH = "PS + Norm-softmax"
 
 
-def the_run(scale: Scale, benchmark: str) -> Run | None:
-    """PS + Norm-softmax with the paper's alpha and mu, the first seed."""
-    return scale.run(benchmark, ProxySynthesis(trained_loss("norm_softmax")), scale.seeds[0])
+def runs_of(scale: Scale, benchmark: str) -> tuple[Run, ...]:
+    """PS + Norm-softmax with the paper's alpha and mu, one per seed; the first is drawn."""
+    return seeded(scale, benchmark, ProxySynthesis(trained_loss("norm_softmax")))
 
 
-def runs_at_epochs(scale: Scale, benchmark: str = "cars196") -> tuple[Run, ...]:
-    """The training of Figure D as it was after each of four epochs.
+def runs_over_time(scale: Scale) -> dict[str, Run]:
+    """The training of Figure D as it was after each of four periods, by their names.
 
     A Run keeps only its last weights. But training up to an epoch does not depend on how many
     follow, unless the learning rates do: Runs of fewer epochs with the same seed are the same
     training, stopped earlier. So a schedule that depends on the end is replaced by a constant one.
+    A short training has clusters after its first epoch, so it starts with a Run of a few steps.
     """
-    last = the_run(scale, benchmark)
-    if last is None:
-        return ()
+    runs = runs_of(scale, "cars196")
+    if not runs:
+        return {}
+    last = runs[0]
     if last.schedule in ("cosine", "one_cycle"):
         last = replace(last, schedule="constant")
-    whole = EPOCHS[-1] if scale.name == "paper" else last.epochs
-    epochs = [0]
-    for epoch in EPOCHS:  # four different ones, even of a very short training
-        epochs.append(max(epochs[-1] + 1, round(whole * epoch / EPOCHS[-1])))
-    return tuple(replace(last, epochs=epoch, evaluate_every=epoch) for epoch in epochs[1:])
+    made, epochs = {}, list(EPOCHS)
+    if scale.name != "paper":
+        images = 4 * (last.split.train_classes or 100)
+        few = replace(last, epochs=1, split=replace(last.split, train_pictures=images))
+        made[f"step {math.ceil(images / last.batch_size)}"] = replace(few, evaluate_every=1)
+        epochs = [0]
+        for epoch in EPOCHS[1:]:  # three different ones, even of a very short training
+            epochs.append(max(epochs[-1] + 1, round(last.epochs * epoch / EPOCHS[-1])))
+        del epochs[0]
+    for epoch in epochs:
+        made[f"epoch {epoch}"] = replace(last, epochs=epoch, evaluate_every=epoch)
+    return made
 
 
-def embedding_space(store: Store, run: Run, selection: Selection) -> dict[str, Any] | None:
-    """The positions of all points and their nearness to proxies; None if the Run is missing."""
+def shown_of(store: Store, run: Run, selection: Selection) -> dict[str, Any] | None:
+    """The positions of all points, and what could not be shown; None if the Run is missing."""
+
+    def measure(points: Points) -> dict[str, Any]:
+        return {"cloud": project(points), "note": points.note}
+
+    return _measured(store, run, selection, "joint-t-sne", measure)
+
+
+def nearness_of(store: Store, runs: Sequence[Run], selection: Selection) -> list[dict[str, float]]:
+    """`nearness` of each Run; empty unless every Run is finished."""
+    found = [_measured(store, run, selection, "nearness", nearness) for run in runs]
+    return [one for one in found if one] if all(found) else []
+
+
+def _measured(
+    store: Store, run: Run, selection: Selection, name: str, measure: Callable[[Points], Any]
+) -> Any:
     if store.result(run) is None:
         return None
 
-    def compute() -> dict[str, Any]:
+    def compute() -> Any:
         model = store.model(run)
         assert model is not None
-        points = points_of(model, selection)
-        return {"cloud": project(points), "nearness": nearness(points), "note": points.note}
+        return measure(points_of(model, selection))
 
-    found: dict[str, Any] | None = store.cached("t-sne", [run, encode(selection)], compute)
-    return found
+    return store.cached(name, [run, encode(selection)], compute)
 
 
 def selection_for(scale: Scale, selection: Selection) -> Selection:
@@ -356,33 +352,34 @@ def selection_for(scale: Scale, selection: Selection) -> Selection:
 
 
 def _figure(
-    title: str, caption: str, names: Sequence[str], found: Sequence[Any], notes: Sequence[str]
+    title: str,
+    caption: str,
+    shown: dict[str, Any],
+    near: Sequence[str],
+    notes: Sequence[str],
+    numbers: Table,
 ) -> PaperFigure:
-    """The drawing, or a dash if a Run is missing."""
-    if not found or any(one is None for one in found):
+    """The drawing, a row for each named cloud, or a dash if a Run is missing."""
+    if not shown or not all(shown.values()):
         return PaperFigure(title, caption, not_run(f"{MIXED_WITH} was not run"), notes=tuple(notes))
-    near = []
-    for one, name in zip(found, names, strict=True):
-        mean = one["nearness"]
-        near.append(
-            f"{name + ': ' if name else ''}seen {mean['train']:.2f}, unseen {mean['test']:.2f}, "
-            f"synthetic {mean['synthetic']:.2f}"
-        )
     return PaperFigure(
         title,
         caption,
-        draw_clouds([one["cloud"] for one in found], names),
+        draw_clouds([one["cloud"] for one in shown.values()], list(shown)),
         [
-            row
-            for one, name in zip(found, names, strict=True)
-            for row in (rounded(one["cloud"], epoch=name) if name else rounded(one["cloud"]))
+            {"epoch": name, **row} if name else row
+            for name, one in shown.items()
+            for row in one["cloud"]
         ],
-        (
-            *notes,
-            f"Mean cosine to the nearest proxy of a seen class, before t-SNE: {'; '.join(near)}.",
-            *dict.fromkeys(one["note"] for one in found if one["note"]),
-        ),
+        (*notes, *near, *dict.fromkeys(one["note"] for one in shown.values() if one["note"])),
+        numbers,
     )
+
+
+def _near(found: Sequence[dict[str, float]]) -> str:
+    """ "seen 0.83 and 0.20, unseen 0.35 and 0.30, ..." """
+    mean = {name: fmean(one[name] for one in found) for name in found[0]}
+    return ", ".join(f"{p} {mean[f'{p} nearest']:.2f} and {mean[f'{p} second']:.2f}" for p in PARTS)
 
 
 def _notes(scale: Scale, benchmark: str, selection: Selection) -> list[str]:
@@ -391,92 +388,96 @@ def _notes(scale: Scale, benchmark: str, selection: Selection) -> list[str]:
         f"{selection.classes} seen and {selection.classes} unseen classes drawn with a fixed seed, "
         f"up to {selection.pictures} images of each; {selection.mu:g} "
         f"synthetic{'s' * (selection.mu != 1)} per seen image with lam {selection.lam:g}, where "
-        "training draws it. A t-SNE for each panel, the second started from the first.",
+        "training draws it. One t-SNE of everything, shown in two panels.",
     ]
-    if selection.classes > 40:
-        notes.append(
-            "With so many classes hardly any pair is mixed twice, so t-SNE places a synthetic "
-            "beside its nearer parent."
-        )
     return [*notes, *scale_notes(scale)]
 
 
-def _final(
-    title: str,
-    benchmark: str,
-    selection: Selection,
-    numbers: Callable[[Scale, Store], Table] | None = None,
-) -> Artifact:
+def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
     """Figure 3, B or C: two panels of a finished training."""
 
-    def runs(scale: Scale) -> tuple[Run, ...]:
-        run = the_run(scale, benchmark)
-        return () if run is None else (run,)
-
     def make(scale: Scale, store: Store) -> PaperFigure:
-        chosen = selection_for(scale, selection)
+        chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
+        found = nearness_of(store, runs, chosen)
+        near = []
+        if found:
+            share = fmean(one["unseen at synthetic"] for one in found)
+            near = [
+                "Mean cosine to the nearest and to the second nearest proxy of the seen classes "
+                f"shown, over {len(found)} seed{'s' * (len(found) > 1)}, before t-SNE: "
+                f"{_near(found)}. {100 * share:.0f} % of the unseen embeddings are nearer to a "
+                "synthetic embedding than to any seen one."
+            ]
         return _figure(
             title,
             f"t-SNE of a network trained with PS + Norm-softmax on "
             f"{scale.heading(benchmark) or NAMES[benchmark]}. (a) Seen classes with their proxies, "
             "and unseen classes. (b) The same seen classes with synthetic embeddings and proxies.",
-            ("",),
-            [embedding_space(store, run, chosen) for run in runs(scale)],
+            {"": shown_of(store, runs[0], chosen)} if runs else {},
+            near,
             _notes(scale, benchmark, chosen),
+            numbers(scale, store),
         )
 
-    return Artifact(runs, make, numbers=numbers)
+    def numbers(scale: Scale, store: Store) -> Table:
+        """How far embeddings lie between clusters; how many classes and images are shown."""
+        chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
+        found = nearness_of(store, runs, chosen)
+        shown = shown_of(store, runs[0], chosen) if runs else None
+        columns = ("between", "classes", "least", "most")
+        rows = {}
+        for part, kind in PARTS.items():
+            labels = (
+                [row["label"] for row in shown["cloud"] if row["kind"] == kind] if shown else []
+            )
+            sizes = [labels.count(label) for label in set(labels)]
+            between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
+            counts = (len(sizes), min(sizes), max(sizes)) if sizes else ()
+            rows[part] = {"between": between}
+            rows[part] |= {name: (float(n),) for name, n in zip(columns[1:], counts, strict=False)}
+        return figure_table(title, "classes", dict.fromkeys(columns, ""), rows)
+
+    return Artifact(lambda scale: runs_of(scale, benchmark), make, numbers=numbers)
 
 
 def epoch_table(scale: Scale, store: Store) -> Table:
-    """MAP@R on unseen classes after each of the four epochs of Figure D."""
+    """MAP@R on unseen classes after each of the four periods of Figure D."""
     rows = {
-        f"epoch {run.epochs}": {"map@r": measured(store, (run,), "map@r")}
-        for run in runs_at_epochs(scale)
+        name: {"map@r": measured(store, (run,), "map@r")}
+        for name, run in runs_over_time(scale).items()
     }
     return figure_table("Figure D", "epoch", {"map@r": "MAP@R"}, rows)
 
 
-def shown_table(scale: Scale, store: Store) -> Table:
-    """The number of classes in Figure C, and the least and most images of one."""
-    run = the_run(scale, "sop")
-    selection = selection_for(scale, MANY)
-    found = None if run is None else embedding_space(store, run, selection)
-    columns = ("classes", "least", "most")
-    rows = {}
-    for part, kind in (("seen", "train"), ("unseen", "test")):
-        cloud = found["cloud"] if found else []
-        labels = [
-            p["label"] for p in cloud if p["kind"] == kind and p["panel"] == "seen and unseen"
-        ]
-        sizes = [labels.count(label) for label in set(labels)]
-        counts = (len(sizes), min(sizes), max(sizes)) if sizes else ()
-        rows[part] = {name: (float(n),) for name, n in zip(columns, counts, strict=False)}
-    return figure_table("Figure C", "classes", dict.fromkeys(columns, ""), rows)
-
-
-def _over_epochs(scale: Scale, store: Store) -> PaperFigure:
-    runs, selection = runs_at_epochs(scale), SMOKE if scale.name == "smoke" else FEW
-    names = [f"epoch {run.epochs}" for run in runs]
+def _over_time(scale: Scale, store: Store) -> PaperFigure:
+    runs, selection = runs_over_time(scale), selection_for(scale, FEW)
+    near = [
+        f"{name}: {_near(found)}"
+        for name, run in runs.items()
+        if (found := nearness_of(store, [run], selection))
+    ]
     return _figure(
         "Figure D",
         "t-SNE of PS + Norm-softmax on "
         f"{scale.heading('cars196') or NAMES['cars196']} as training proceeds. Left: seen and "
         "unseen classes. Right: seen classes and synthetics.",
-        names,
-        [embedding_space(store, run, selection) for run in runs],
+        {name: shown_of(store, run, selection) for name, run in runs.items()},
+        [f"Mean cosine to the nearest and the second nearest proxy: {'; '.join(near)}."],
         [
             *_notes(scale, "cars196", selection),
             "Each epoch is a Run of its own with the same seed and rates that do not depend on the "
             "end, which is the same training stopped there. The paper shows epochs 2, 30, 60 and "
-            "150; a shorter training shows the same fractions of it, no earlier than the first.",
+            "150; a shorter training starts with a few steps, on four images of each class.",
         ],
+        epoch_table(scale, store),
     )
 
 
 ARTIFACTS = {
     "figure3": _final("Figure 3", "cars196", FEW),
     "figureB": _final("Figure B", "cub200", FEW),
-    "figureC": _final("Figure C", "sop", MANY, shown_table),
-    "figureD": Artifact(runs_at_epochs, _over_epochs, numbers=epoch_table),
+    "figureC": _final("Figure C", "sop", MANY),
+    "figureD": Artifact(
+        lambda scale: tuple(runs_over_time(scale).values()), _over_time, numbers=epoch_table
+    ),
 }

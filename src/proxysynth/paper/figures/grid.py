@@ -127,6 +127,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
             "mu in 0.2, 0.5, 1.0, 1.5, 2.0 without printing its numbers.",
             *scale_notes(scale),
         ),
+        grid_table(scale, store),
     )  # fmt: skip
 
 

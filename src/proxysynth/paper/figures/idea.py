@@ -1,6 +1,8 @@
-"""Figure 1: the idea of Proxy Synthesis, drawn."""
+"""Figure 1: the three concepts that the paper compares; and the picture of the README."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -39,25 +41,47 @@ WIDE, HIGH = 3.7, 2.35  # half the panel, in the drawing's units
 Points = NDArray[np.float64]
 
 
-@styled
+Panel = tuple[str, float, Callable[[Axes], None]]
+"""Its title, how steep its decision boundary is (0: none is drawn), and what is drawn on it."""
+
+
 def draw_idea() -> Figure:
-    """Three panels: a proxy-based loss, the same with Proxy Synthesis, and an unseen class."""
-    figure, axes = panels(1, 3, width=PAGE, height=2.1)
-    titles = ("a proxy-based loss", "with Proxy Synthesis", "later: an unseen class")
-    for letter, title, one in zip("abc", titles, axes, strict=True):
+    """Why it helps: a proxy-based loss, the same with Proxy Synthesis, and an unseen class."""
+    return _draw(
+        (
+            ("a proxy-based loss", 40, _pull),
+            ("with Proxy Synthesis", 1, _synthetic),
+            ("later: an unseen class", 1, _unseen),
+        ),
+        unseen=True,
+    )
+
+
+def draw_concepts() -> Figure:
+    """The paper's three concepts: pair-based, proxy-based, and with Proxy Synthesis."""
+    return _draw(
+        (
+            ("pair-based loss", 0, _pairs),
+            ("proxy-based loss", 0, _proxies),
+            ("with Proxy Synthesis", 0, _competitors),
+        )
+    )
+
+
+@styled
+def _draw(drawn: Sequence[Panel], unseen: bool = False) -> Figure:
+    figure, axes = panels(1, 3, width=PAGE, height=2.1 if unseen else 2.3)
+    for letter, (title, steepness, paint), one in zip("abc", drawn, axes, strict=True):
         without_ticks(one)
         one.set_xlim(-WIDE, WIDE)
         one.set_ylim(-HIGH, HIGH)
         lettered(one, letter, title)
-    _boundary(axes[0], steepness=40)
-    _boundary(axes[1], steepness=1)
-    _boundary(axes[2], steepness=1)
-    for one in axes:
-        _seen(one)
-    _pull(axes[0])
-    _synthetic(axes[1])
-    _unseen(axes[2])
-    legend_below(figure, _legend())
+        one.set_aspect("equal")
+        if steepness:
+            _boundary(one, steepness)
+        _seen(one, proxies=paint is not _pairs)
+        paint(one)
+    legend_below(figure, _legend(unseen), ncols=5 if unseen else 3)
     return figure
 
 
@@ -71,22 +95,16 @@ def _boundary(axes: Axes, steepness: float) -> None:
     )
 
 
-def _seen(axes: Axes) -> None:
+def _seen(axes: Axes, proxies: bool = True) -> None:
     for middle, one, color, side in ((RED_AT, X, RED, 1), (BLUE_AT, OTHER, BLUE, -1)):
         cloud = np.vstack((middle + CLOUD * (side, 1), one))
         axes.scatter(
             cloud[:, 0], cloud[:, 1], s=24, color=color, edgecolor="white", linewidth=0.6, zorder=3
         )
-        axes.scatter(
-            middle[0],
-            middle[1],
-            s=75,
-            marker="D",
-            color=color,
-            edgecolor=INK,
-            linewidth=1,
-            zorder=4,
-        )
+        if proxies:
+            axes.scatter(
+                *middle, s=75, marker="D", color=color, edgecolor=INK, linewidth=1, zorder=4
+            )
 
 
 def _pull(axes: Axes) -> None:
@@ -94,6 +112,26 @@ def _pull(axes: Axes) -> None:
     _arrow(axes, X, RED_AT)
     _arrow(axes, X, X + 0.3 * (X - BLUE_AT), dashed=True)
     axes.text(0, 1.8, "red or blue, nothing between", ha="center", va="center", fontsize=8.5)
+
+
+def _pairs(axes: Axes) -> None:
+    """An anchor with a positive and with a negative embedding."""
+    _arrow(axes, X, RED_AT + CLOUD[4])
+    _arrow(axes, X, OTHER, dashed=True)
+    axes.text(0, 1.8, "embedding and embedding", ha="center", va="center", fontsize=8.5)
+
+
+def _proxies(axes: Axes) -> None:
+    """An anchor with its own proxy and with all others."""
+    _arrow(axes, X, RED_AT)
+    _arrow(axes, X, BLUE_AT, dashed=True)
+    axes.text(0, 1.8, "embedding and proxies", ha="center", va="center", fontsize=8.5)
+
+
+def _competitors(axes: Axes) -> None:
+    """A synthetic class, with which the anchor competes too."""
+    _synthetic(axes)
+    _arrow(axes, X, LAM * RED_AT + (1 - LAM) * BLUE_AT, dashed=True)
 
 
 def _synthetic(axes: Axes) -> None:
@@ -160,30 +198,35 @@ def _arrow(axes: Axes, start: Points, end: Points, dashed: bool = False) -> None
     )
 
 
-def _legend() -> list[Line2D]:
+def _legend(unseen: bool) -> list[Line2D]:
     def mark(shape: str, color: str, label: str, size: float, edge: str) -> Line2D:
         return Line2D(
             [], [], linestyle="none", marker=shape, color=color, markeredgecolor=edge,
             markersize=size, label=label,
         )  # fmt: skip
 
-    return [
+    handles = [
         mark("o", BLUE, "embedding", 5, "white"),
         mark("D", BLUE, "proxy", 6.5, INK),
         mark("o", GOLD, "synthetic embedding", 6, DARK_GOLD),
         mark("*", GOLD, "synthetic proxy", 11, INK),
-        mark("o", GREY, "unseen class", 5, "white"),
     ]
+    if unseen:
+        return [*handles, mark("o", GREY, "unseen class", 5, "white")]
+    near = Line2D([], [], color=INK, linewidth=1.1, label="more similar")
+    far = Line2D([], [], color=INK, linewidth=1.1, linestyle=(0, (2, 1.5)), label="less similar")
+    return [*handles, near, far]
 
 
 def _make(scale: Scale, store: Store) -> PaperFigure:
     return PaperFigure(
         title="Figure 1",
-        caption="The idea. (a) A proxy-based loss draws every embedding to the proxy of its class "
-        "and away from the others. (b) Proxy Synthesis mixes embeddings and proxies of two classes "
-        "into a class of its own, which takes part in the loss. (c) The room that was kept for "
-        "synthetic classes is where an unseen one goes.",
-        figure=draw_idea(),
+        caption="Three concepts. (a) A pair-based loss makes embeddings of one class more similar "
+        "and those of different classes less. (b) A proxy-based loss compares an embedding with "
+        "the proxy of its class and with all others. (c) Proxy Synthesis mixes embeddings and "
+        "proxies of two classes into a class between them, a hard rival that takes part in the "
+        "loss.",
+        figure=draw_concepts(),
         notes=("A drawing of our own, with no data in it.",),
     )
 

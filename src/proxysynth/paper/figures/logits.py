@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -93,41 +92,43 @@ def diagonals(S: Matrix) -> dict[str, float]:
     }
 
 
+def confidences(S: Matrix, scale: float) -> Matrix:
+    """The softmax of each row over the proxies shown, at the loss's scale."""
+    powers = np.exp(scale * (S - S.max(axis=1, keepdims=True)))
+    made: Matrix = powers / powers.sum(axis=1, keepdims=True)
+    return made
+
+
 @styled
-def draw_logits(plain: Matrix, mixed: Matrix) -> Figure:
-    """The plain batch at the left, the one with synthetics at the right."""
-    figure, axes = panels(1, 2, width=PAGE, height=3.7)
+def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
+    """Cosines above their softmax; the plain batch at the left, with synthetics at the right."""
+    figure, axes = panels(2, 2, width=PAGE, height=7.0)
     c = len(plain)
-    _heat_map(axes[0], plain)
-    lettered(axes[0], "a", "Norm-softmax", pad=18)
-    _name(axes[0], "D_0", float(np.diagonal(plain).mean()), c, 0, 0)
-    _blocks(axes[0], [(c / 2, "embeddings", "proxies")])
-    image = _heat_map(axes[1], mixed)
-    lettered(axes[1], "b", "PS + Norm-softmax", pad=18)
-    for (name, mean), (row, column) in zip(
-        diagonals(mixed).items(), ((0, 0), (0, c), (c, 0), (c, c)), strict=True
-    ):
-        _name(axes[1], f"{name[0]}_{name[1]}", mean, c, row, column)
-    for line in (axes[1].axhline, axes[1].axvline):
-        line(c - 0.5, color=INK, linewidth=1)
-    _blocks(axes[1], [(c / 2, "embeddings", "proxies"), (3 * c / 2, "synthetic", "synthetic")])
+    shown = [plain, mixed, confidences(plain, scale), confidences(mixed, scale)]
+    names = ("Norm-softmax", "PS + Norm-softmax")
+    for number, (S, one) in enumerate(zip(shown, axes, strict=True)):
+        without_ticks(one)
+        image = one.imshow(S, cmap=COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
+        what = "cosine" if number < 2 else "softmax"
+        lettered(one, "abcd"[number], f"{names[number % 2]}: {what}", pad=18)
+        if len(S) == c:
+            _name(one, "D_0", float(np.diagonal(S).mean()), c, 0, 0)
+            _blocks(one, [(c / 2, "embeddings", "proxies")])
+            continue
+        for (name, mean), (row, column) in zip(
+            diagonals(S).items(), ((0, 0), (0, c), (c, 0), (c, c)), strict=True
+        ):
+            _name(one, f"{name[0]}_{name[1]}", mean, c, row, column)
+        for line in (one.axhline, one.axvline):
+            line(c - 0.5, color=INK, linewidth=1)
+        _blocks(one, [(c / 2, "embeddings", "proxies"), (3 * c / 2, "synthetic", "synthetic")])
+    ticks = [0, 0.25, 0.5, 0.75, 1]
     bar = figure.colorbar(
-        image,
-        ax=axes,
-        shrink=0.75,
-        aspect=26,
-        pad=0.02,
-        extend="min",
-        ticks=[0, 0.25, 0.5, 0.75, 1],
+        image, ax=axes, shrink=0.5, aspect=30, pad=0.02, extend="min", ticks=ticks
     )
     bar.outline.set_visible(False)
-    bar.set_label("cosine similarity")
+    bar.set_label("cosine similarity, softmax confidence")
     return figure
-
-
-def _heat_map(axes: Axes, S: Matrix) -> AxesImage:
-    without_ticks(axes)
-    return axes.imshow(S, cmap=COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
 
 
 def _name(axes: Axes, name: str, mean: float, c: int, row: int, column: int) -> None:
@@ -196,9 +197,10 @@ def _note(found: list[dict[str, float]]) -> str:
 def _make(scale: Scale, store: Store) -> PaperFigure:
     caption = (
         "Cosine similarities (logits without their scale) of one batch, an image of each of "
-        f"{CLASSES} seen classes, at the end of training on {scale.heading(ON) or NAMES[ON]}. The "
-        "means of the diagonals stand above and below their blocks: D0, D1 and D4 are of an "
-        "embedding with its own proxy, D2 and D3 with the rival made from it."
+        f"{CLASSES} seen classes, at the end of training on {scale.heading(ON) or NAMES[ON]}, and "
+        "below them the softmax of each row at the loss's scale. The means of the diagonals stand "
+        "above and below their blocks: D0, D1 and D4 are of an embedding with its own proxy, D2 "
+        "and D3 with the rival made from it."
     )
     pairs = _pairs(scale)
     made = _logits(store, pairs[0]) if pairs else None
@@ -206,13 +208,16 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
         missing = not_run("Norm-softmax and PS + Norm-softmax were not run")
         return PaperFigure("Figure 4", caption, missing, notes=scale_notes(scale))
     plain, mixed = made
-    found = diagonals_of(scale, store)
+    found, loss = diagonals_of(scale, store), trained_loss("norm_softmax")
     about = scale.about(ON)
     return PaperFigure(
         "Figure 4",
         caption.replace(str(CLASSES), str(len(plain))),
-        draw_logits(plain, mixed),
-        [*_rows("Norm-softmax", plain), *_rows("PS + Norm-softmax", mixed)],
+        draw_logits(plain, mixed, loss.scale),
+        [
+            *_rows("Norm-softmax", plain, loss.scale),
+            *_rows("PS + Norm-softmax", mixed, loss.scale),
+        ],
         (
             f"The paper shows CARS196 at epoch 100. Here, {about}.",
             f"lam is fixed at {LAM:g}, so that the synthetic of a row is nearer to the embedding "
@@ -221,14 +226,17 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
             *([_note(found)] if found else []),
             *scale_notes(scale),
         ),
+        diagonal_table(scale, store),
     )
 
 
-def _rows(method: str, S: Matrix) -> list[dict[str, Any]]:
+def _rows(method: str, S: Matrix, scale: float) -> list[dict[str, Any]]:
+    P = confidences(S, scale)
     return [
-        {"method": method, "row": row, "column": column, "cosine": round(float(value), 5)}
+        {"method": method, "row": row, "column": column, "cosine": round(float(value), 5),
+         "confidence": round(float(P[row, column]), 5)}
         for (row, column), value in np.ndenumerate(S)
-    ]
+    ]  # fmt: skip
 
 
 def _runs(scale: Scale) -> tuple[Run, ...]:

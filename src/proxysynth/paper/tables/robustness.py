@@ -55,7 +55,7 @@ def deformed_recalls(store: Store, runs: Iterable[Run]) -> dict[str, tuple[float
         found = protocol(model, splits.query, splits.gallery)
         return {name: metrics["recall@1"] for name, metrics in found.items()}
 
-    found = _for_each(store, "deformation", runs, protocol, measure)
+    found = _for_each(store, "deformation_2", runs, protocol, measure)
     names = (UNDEFORMED, *DEFORMATIONS) if found else ()
     return {name: tuple(100 * one[name] for one in found) for name in names}
 
@@ -131,7 +131,7 @@ def _sheet(scale: Scale, store: Store) -> ContactSheet | None:
         png = contact_sheet(model, open_splits(runs[0]).query, protocol)
         return base64.b64encode(png).decode()
 
-    found = store.cached("contact_sheet", [runs[0], encode(protocol)], compute)
+    found = store.cached("contact_sheet_2", [runs[0], encode(protocol)], compute)
     caption = "Test images as the network sees them: undeformed, and in each deformation."
     return None if found is None else ContactSheet(base64.b64decode(found), caption)
 
