@@ -74,7 +74,7 @@ def test_project_keeps_clusters_apart() -> None:
     label = torch.arange(3).repeat_interleave(12)
     x = middles[label] + 0.02 * torch.randn(36, 6, generator=generator)
     kind = np.array(["train", "proxy", "test", "synthetic"] * 9)
-    points = Points(x / x.norm(dim=1, keepdim=True), kind, label.numpy())
+    points = Points(x / x.norm(dim=1, keepdim=True), kind, label.numpy(), middles)
     rows = project(points)
     assert [row["kind"] for row in rows] == kind.tolist()  # each once, for both panels
     assert {k for kinds in PANELS.values() for k in kinds} >= set(kind)
@@ -87,7 +87,7 @@ def test_project_keeps_clusters_apart() -> None:
 def test_nearness_by_hand() -> None:
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.8, 0.6], [1.0, 0.0], [0.8, 0.6]])
     kind = np.array(["proxy", "proxy", "test", "test", "train", "synthetic"])
-    got = nearness(Points(x, kind, np.zeros(6, np.int64)))
+    got = nearness(Points(x, kind, np.zeros(6, np.int64), x[:2]))
     expected = {"seen": (1.0, 0.0), "unseen": (0.8, 0.6), "synthetic": (0.8, 0.6)}
     for part, (first, second) in expected.items():
         assert got[f"{part} nearest"] == pytest.approx(first)

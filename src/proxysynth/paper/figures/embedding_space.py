@@ -76,12 +76,14 @@ class Points:
     """Unit vectors of several kinds.
 
     x: (n, d).  kind: (n,), one of `KINDS`.  label: (n,), the class among those shown, or -1 for
-    synthetics.  note: what could not be shown as requested, "" if nothing.
+    synthetics.  proxies: (c, d), of all seen classes, shown or not.  note: what could not be shown
+    as requested, "" if nothing.
     """
 
     x: Tensor
     kind: NDArray[np.str_]
     label: NDArray[np.int64]
+    proxies: Tensor
     note: str = ""
 
     def of(self, *kinds: str) -> Tensor:
@@ -120,7 +122,8 @@ def points_of(model: Trained, selection: Selection) -> Points:
     test, missing_test = select(splits.query, selection)
     x, unseen = (unit(Conventional()(model, part).query) for part in (train, test))
     rows = [model.classes.index(name) for name in train.classes]
-    p = unit(model.proxies.detach().float().cpu())[rows]
+    every = unit(model.proxies.detach().float().cpu())
+    p = every[rows]
     made_x, made_p = _synthetics(model, x, torch.from_numpy(train.labels.copy()), p, selection)
     none = np.full(len(made_x), -1)
     parts = (x, p, unseen, made_x, made_p)
@@ -134,6 +137,7 @@ def points_of(model: Trained, selection: Selection) -> Points:
         torch.cat(parts),
         np.repeat(np.array(KINDS), [len(part) for part in parts]),
         np.concatenate(labels),
+        every,
         " ".join(notes),
     )
 
@@ -196,7 +200,7 @@ def project(points: Points, seed: int = 0) -> Cloud:
         perplexity=float(min(30, max(2, (len(x) - 1) // 4))), random_state=seed, n_jobs=1
     ).fit_transform(x)
     middle = (at.max(axis=0) + at.min(axis=0)) / 2
-    at = (at - middle) / np.abs(at - middle).max()  # t-SNE has no unit
+    at = (at - middle) / np.abs(at - middle).max(axis=0)  # t-SNE has no unit
     return [
         {"kind": str(kind), "label": int(label), "x": round(float(u), 4), "y": round(float(v), 4)}
         for kind, label, (u, v) in zip(points.kind, points.label, at, strict=True)
@@ -206,12 +210,12 @@ def project(points: Points, seed: int = 0) -> Cloud:
 def nearness(points: Points) -> dict[str, float]:
     """Where embeddings lie among the clusters of the seen classes, before t-SNE.
 
-    "seen nearest", "seen second" and so on: the mean cosine to the nearest proxy of a seen class
-    and to the second nearest. Within a cluster they are far apart, halfway between two clusters
-    they are equal. "unseen at synthetic": the share of unseen embeddings that are nearer to a
-    synthetic one than to any seen one.
+    "seen nearest", "seen second" and so on: the mean cosine to the nearest and to the second
+    nearest proxy of all seen classes. Within a cluster they are far apart, halfway between two
+    clusters they are equal. "unseen at synthetic": the share of unseen embeddings that are nearer
+    to a synthetic one than to any seen one.
     """
-    found, p = {}, points.of("proxy")
+    found, p = {}, points.proxies
     for name, kind in PARTS.items():
         top = (points.of(kind) @ p.T).topk(2, dim=1).values.mean(dim=0)
         found |= {f"{name} nearest": float(top[0]), f"{name} second": float(top[1])}
@@ -323,12 +327,12 @@ def shown_of(store: Store, run: Run, selection: Selection) -> dict[str, Any] | N
     def measure(points: Points) -> dict[str, Any]:
         return {"cloud": project(points), "note": points.note}
 
-    return _measured(store, run, selection, "joint-t-sne", measure)
+    return _measured(store, run, selection, "t-sne_together", measure)
 
 
 def nearness_of(store: Store, runs: Sequence[Run], selection: Selection) -> list[dict[str, float]]:
     """`nearness` of each Run; empty unless every Run is finished."""
-    found = [_measured(store, run, selection, "nearness", nearness) for run in runs]
+    found = [_measured(store, run, selection, "nearness_to_all", nearness) for run in runs]
     return [one for one in found if one] if all(found) else []
 
 
@@ -403,8 +407,8 @@ def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
         if found:
             share = fmean(one["unseen at synthetic"] for one in found)
             near = [
-                "Mean cosine to the nearest and to the second nearest proxy of the seen classes "
-                f"shown, over {len(found)} seed{'s' * (len(found) > 1)}, before t-SNE: "
+                "Mean cosine to the nearest and to the second nearest proxy of all seen classes, "
+                f"over {len(found)} seed{'s' * (len(found) > 1)}, before t-SNE: "
                 f"{_near(found)}. {100 * share:.0f} % of the unseen embeddings are nearer to a "
                 "synthetic embedding than to any seen one."
             ]
