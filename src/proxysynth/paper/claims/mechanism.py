@@ -19,27 +19,37 @@ from proxysynth.paper.claims.claim import (
 
 PLAIN, MIXED = "Norm-softmax", "PS + Norm-softmax"
 
-# Figures
+Rows = dict[str, str]
+"""The keys of a table's rows by the names that readers see."""
 
 
-def _lower_between(spaces: tuple[str, ...], e: Evidence) -> Finding:
-    """The toy's confidence between the classes."""
+def _values(e: Evidence, table: str, column: str, rows: Rows) -> dict[str, float]:
+    return {name: e.value(table, row, column) for name, row in rows.items()}
+
+
+def _above(
+    table: str, column: str, rows: Rows, pairs: tuple[tuple[str, str], ...], e: Evidence
+) -> Finding:
+    """Whether the first of each pair of rows is above the second."""
+    found = _values(e, table, column, rows)
+    margins = {f"{a} above {b}": found[a] - found[b] for a, b in pairs}
+    if table.startswith("figure"):
+        return Finding(margins, listed(found, 2))
+    support = e.supported(table, [(row, column) for name, row in rows.items() if name != "M1"])
+    return Finding(margins, listed(found) + support)
+
+
+def _lower(columns: tuple[str, ...], what: str, e: Evidence) -> Finding:
+    """Whether a number of the toy is lower with Proxy Synthesis."""
     margins, texts = {}, []
-    for space in spaces:
-        plain, mixed = (e.value("figure2", method, space) for method in (PLAIN, MIXED))
-        margins[e.named("figure2", space)] = plain - mixed
-        texts.append(f"{e.named('figure2', space)} {plain:.3f} without, {mixed:.3f} with")
-    return Finding(margins, f"mean confidence: {'; '.join(texts)}")
-
-
-def _linear(e: Evidence) -> Finding:
-    """How far the toy's transition is from a linear one."""
-    margins, texts = {}, []
-    for column in ("input_bend", "embedding_bend"):
+    for column in columns:
         plain, mixed = (e.value("figure2", method, column) for method in (PLAIN, MIXED))
         margins[e.named("figure2", column)] = plain - mixed
         texts.append(f"{e.named('figure2', column)} {plain:.3f} without, {mixed:.3f} with")
-    return Finding(margins, "; ".join(texts))
+    return Finding(margins, f"{what}: {'; '.join(texts)}")
+
+
+# Figures
 
 
 def _in_between(figures: tuple[str, ...], part: str, e: Evidence) -> Finding:
@@ -52,20 +62,7 @@ def _in_between(figures: tuple[str, ...], part: str, e: Evidence) -> Finding:
     return Finding(margins, "; ".join(texts))
 
 
-def _diagonals(e: Evidence) -> dict[str, float]:
-    return {name: e.value("figure4", name, "mean") for name in ("D0", "D1", "D2", "D3", "D4")}
-
-
-def _less_confident(e: Evidence) -> Finding:
-    found = _diagonals(e)
-    margins = {f"{name} below D0": found["D0"] - found[name] for name in ("D1", "D4")}
-    return Finding(margins, f"means {listed(found, 2)}")
-
-
-def _above_rivals(e: Evidence) -> Finding:
-    d = _diagonals(e)
-    margins = {"D1 above D2": d["D1"] - d["D2"], "D4 above D3": d["D4"] - d["D3"]}
-    return Finding(margins, f"means {listed(d, 2)}")
+DIAGONALS = {name: name for name in ("D0", "D1", "D2", "D3", "D4")}
 
 
 def _many_classes(e: Evidence) -> Finding:
@@ -95,7 +92,7 @@ FIGURES = (
         "section 3.3, Figure 2",
         "between the two classes the larger confidence is on average lower with Proxy Synthesis, "
         "in both spaces",
-        partial(_lower_between, ("inputs", "embeddings")),
+        partial(_lower, ("inputs", "embeddings"), "mean confidence"),
         scaled=False,
         printed=False,
     ),
@@ -104,7 +101,7 @@ FIGURES = (
         "section 3.3, Figure 2",
         "on the way from red to blue the confidence in blue is nearer to a straight line with "
         "Proxy Synthesis, in both spaces",
-        _linear,
+        partial(_lower, ("input_bend", "embedding_bend"), "mean distance"),
         scaled=False,
         printed=False,
     ),
@@ -113,7 +110,7 @@ FIGURES = (
         "proximity, which leads to lower prediction confidence",
         "section 3.3, Figure 2",
         "the toy is less confident on the unseen class with Proxy Synthesis",
-        partial(_lower_between, ("unseen",)),
+        partial(_lower, ("unseen",), "mean confidence"),
         scaled=False,
         printed=False,
     ),
@@ -123,7 +120,7 @@ FIGURES = (
         "D4) have lower confidence",
         "section 4.3, Figure 4",
         "the mean cosines on D1 and on D4 are below that on D0",
-        _less_confident,
+        partial(_above, "figure4", "mean", DIAGONALS, (("D0", "D1"), ("D0", "D4"))),
         printed=False,
     ),
     Claim(
@@ -131,7 +128,7 @@ FIGURES = (
         "diagonals (D2 and D3) [...] for the same embedding",
         "section 4.3, Figure 4",
         "the mean cosine on D1 is above that on D2, and D4 above D3",
-        _above_rivals,
+        partial(_above, "figure4", "mean", DIAGONALS, (("D1", "D2"), ("D4", "D3"))),
         printed=False,
     ),
     Claim(
@@ -184,35 +181,16 @@ LAMS = ("0.1", "0.2", "0.3", "0.4", "0.5")
 ALPHAS = ("0.2", "0.4", "0.8", "1", "1.5")
 
 
-def _models(e: Evidence, names: tuple[str, ...]) -> tuple[dict[str, float], str]:
-    """Recall@1 of some models of Table 1, and their description."""
-    found = {name: e.value("table1", MODELS[name], "R@1") for name in names}
-    support = e.supported("table1", [(MODELS[name], "R@1") for name in names if name != "M1"])
-    return found, listed(found) + support
-
-
-def _only_synthetic(e: Evidence) -> Finding:
-    found, text = _models(e, ("M1", "M2"))
-    return Finding({"M2 below M1": found["M1"] - found["M2"]}, text)
-
-
-def _m3_m4(e: Evidence) -> Finding:
-    found, text = _models(e, ("M1", "M3", "M4"))
-    return Finding({f"{m} above M1": found[m] - found["M1"] for m in ("M3", "M4")}, text)
-
-
-def _all_best(e: Evidence) -> Finding:
-    found, text = _models(e, tuple(MODELS))
-    margins = {f"PS above {m}": found["PS"] - found[m] for m in MODELS if m != "PS"}
-    return Finding(margins, text)
+STATIC = {f"lam {x}": f"static lam {x}" for x in LAMS}
+DRAWN = {f"alpha {x}": f"drawn, alpha {x}" for x in ALPHAS}
 
 
 def _static(e: Evidence) -> dict[str, float]:
-    return {f"lam {x}": e.value("table2", f"static lam {x}", "R@1") for x in LAMS}
+    return _values(e, "table2", "R@1", STATIC)
 
 
 def _drawn(e: Evidence) -> dict[str, float]:
-    return {f"alpha {x}": e.value("table2", f"drawn, alpha {x}", "R@1") for x in ALPHAS}
+    return _values(e, "table2", "R@1", DRAWN)
 
 
 def _best_among(found: dict[str, float], allowed: tuple[str, ...]) -> Finding:
@@ -234,13 +212,6 @@ def _ends_low(e: Evidence) -> Finding:
 def _drawn_better(e: Evidence) -> Finding:
     best, other = max(_drawn(e).values()), max(_static(e).values())
     return Finding({"drawn above static": best - other}, f"drawn {best:.1f}, static {other:.1f}")
-
-
-def _large_alpha_low(e: Evidence) -> Finding:
-    found = _drawn(e)
-    margins = {f"{x} below alpha 0.4": found["alpha 0.4"] - found[x]
-               for x in ("alpha 1", "alpha 1.5")}  # fmt: skip
-    return Finding(margins, listed(found))
 
 
 def _grid(e: Evidence) -> dict[tuple[str, str], float]:
@@ -268,27 +239,33 @@ def _mu_one(e: Evidence) -> Finding:
     return _best_among(mus, tuple(m for m in mus if 0.5 <= float(m.removeprefix("mu ")) <= 1.5))
 
 
+def _of(*names: str) -> Rows:
+    return {name: MODELS[name] for name in names}
+
+
 ABLATIONS = (
     Claim(
         "using only synthetic embeddings and proxies (M2) leads to a slightly lower performance "
         "than the baseline (M1)",
         "section 4.2, Table 1",
         "R@1 of M2 is below M1",
-        _only_synthetic,
+        partial(_above, "table1", "R@1", _of("M1", "M2"), (("M1", "M2"),)),
     ),
     Claim(
         "Adding synthetic proxies (M3) and using synthetic embedding instead of the original "
         "embedding (M4) leads to improved performance when compared with the baseline (M1)",
         "section 4.2, Table 1",
         "R@1 of M3 and of M4 is above M1",
-        _m3_m4,
+        partial(_above, "table1", "R@1", _of("M1", "M3", "M4"), (("M3", "M1"), ("M4", "M1"))),
     ),
     Claim(
         "using all embeddings and proxies (Proxy Synthesis) achieves the best performance among "
         "all cases",
         "section 4.2, Table 1",
         "Proxy Synthesis has the largest R@1 of the five",
-        _all_best,
+        partial(
+            _above, "table1", "R@1", MODELS, tuple(("PS", m) for m in _of("M1", "M2", "M3", "M4"))
+        ),
     ),
     Claim(
         "static lambda = 0.1 shows low performance [...] and static lambda = 0.5 also shows low "
@@ -321,7 +298,9 @@ ABLATIONS = (
         "low",
         "section 4.3, Table 2",
         "both are below alpha 0.4",
-        _large_alpha_low,
+        partial(
+            _above, "table2", "R@1", DRAWN, (("alpha 0.4", "alpha 1"), ("alpha 0.4", "alpha 1.5"))
+        ),
     ),
     Claim(
         "For alpha in the interpolation function, smaller values (0.2 to 0.8) show relatively good "

@@ -11,12 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from proxysynth.paper.artifact import Artifact, Cell, Column, PaperFigure, Row, Table
+from proxysynth.paper.artifact import Artifact, PaperFigure, Table
 from proxysynth.paper.figures.style import (
     FAINT,
     INK,
     PAGE,
     WARM,
+    figure_table,
     lettered,
     panels,
     styled,
@@ -133,20 +134,11 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
 
 def grid_table(scale: Scale, store: Store) -> Table:
     """Recall@1 with a row per alpha and a column per mu. The paper's figure prints no numbers."""
-    runs = runs_of(scale)
-    return Table(
-        "Figure A",
-        "Recall@1 (%) of PS + Norm-softmax over alpha and mu.",
-        ("alpha",),
-        tuple(Column(f"mu {mu:g}", scale.heading(ON), "", f"{mu:g}") for mu in scale.figure_mus),
-        tuple(
-            Row(
-                (f"{alpha:g}",),
-                tuple(Cell(measured(store, runs[alpha, mu])) for mu in scale.figure_mus),
-            )
-            for alpha in scale.figure_alphas
-        ),
-    )
+    rows: dict[str, dict[str, tuple[float, ...]]] = {}
+    for (alpha, mu), runs in runs_of(scale).items():
+        rows.setdefault(f"{alpha:g}", {})[f"{mu:g}"] = measured(store, runs)
+    columns = {f"{mu:g}": f"mu {mu:g}" for mu in scale.figure_mus}
+    return figure_table("Figure A", "alpha", columns, rows)
 
 
 ARTIFACTS = {
