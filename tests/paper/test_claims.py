@@ -300,9 +300,12 @@ def test_any_loss_plug_and_play_and_cost(tables: Tables) -> None:
 
 def test_a_missing_number_is_named_for_readers(tables: Tables) -> None:
     found = _found(check(CLAIMS, tables), "average -2.15%")
-    assert found.ours.evidence == "no number for Virtual Softmax under Softmax, glyphs 2 in Table 5"
+    assert (
+        found.ours.evidence
+        == "no number for Virtual Softmax under Softmax, distorted glyphs 2 in Table 5"
+    )
     assert Evidence(tables, "paper").named("table6", "cub200") == "CUB200"
-    assert Evidence(tables, "mean").named("table6", "cub200") == "glyphs 1"
+    assert Evidence(tables, "mean").named("table6", "cub200") == "distorted glyphs 1"
     assert Evidence(tables, "mean").named("table1", "R@1") == "R@1"
 
 

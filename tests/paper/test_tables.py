@@ -192,7 +192,7 @@ def test_mlrc_tables_read_studies(empty: Store) -> None:
         other = table.cell("ArcFace", "cub200 concatenated precision@1")
         assert other is not None
         assert other.ours == ()
-        said = "glyphs 1: 5 trials of 4 folds and 2 repetitions for each row; 6 trials"
+        said = "distorted glyphs 1: 5 trials of 4 folds and 2 repetitions for each row; 6 trials"
         assert any(note.startswith(said) for note in table.notes)
     # A study of another scale is not this table's.
     assert not any(c.ours for row in _made("table4", empty, SMOKE).rows for c in row.cells)
@@ -240,7 +240,7 @@ def test_csv_holds_every_seed_and_the_paper(smoke: dict[str, Any]) -> None:
     ]
     for row in ours:
         assert float(row["mean"]) == pytest.approx(fmean(map(float, row["values"].split())))
-        assert row["ran_on"] == "glyphs 2"
+        assert row["ran_on"] == "distorted glyphs 2"
         assert row["paper_on"] == "CARS196"
         assert row["machine"]
         assert row["scale"] == "smoke"

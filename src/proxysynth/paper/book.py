@@ -128,8 +128,9 @@ def render_page(
     scale: Scale,
     store: Store,
     about: Mapping[str, str],
+    remark: str = "",
 ) -> str:
-    """The whole document."""
+    """The whole document; `remark` is added to the description of the scale."""
     departures = [
         (
             "contradictions",
@@ -151,7 +152,7 @@ def render_page(
     contents += [("runs", "Runs", "settings and identities")] if listed else []
     return templates().get_template("paper.html").render(
         scale=scale,
-        scale_text=SCALE_TEXTS[scale.name],
+        scale_text=f"{SCALE_TEXTS[scale.name]} {remark}".strip(),
         findings=findings(tables, checked, scale),
         contents=contents,
         entries=entries,

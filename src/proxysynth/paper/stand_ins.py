@@ -57,7 +57,7 @@ def _glyphs(
 ) -> StandIn:
     number = RETRIEVAL.index(benchmark)
     queries = f", queries in {split['query_faces']} faces" if "query_faces" in split else ""
-    heading = f"glyphs {number + 1}"
+    heading = f"distorted glyphs {number + 1}"
     return StandIn(
         {
             **NETWORK,
@@ -74,7 +74,7 @@ def _glyphs(
             "evaluate_every": epochs,
         },
         heading,
-        f"{heading}: glyphs at distortion {strength:g}, {pictures} images of each of {train} "
+        f"{heading}: strength {strength:g}, {pictures} images of each of {train} "
         f"characters seen and {test} others unseen{queries}; half of conv4's width from scratch, "
         f"{epochs} epoch{'s' if epochs > 1 else ''}",
     )
@@ -169,8 +169,8 @@ def _faces(name: str, strength: float, classes: int, pictures: int, epochs: int)
     }
     return StandIn(
         fields,
-        f"glyph faces {number}",
-        f"glyph faces {number}: {classes} characters at distortion {strength:g}, {pictures} images "
+        f"distorted faces {number}",
+        f"distorted faces {number}: strength {strength:g}, {classes} characters, {pictures} images "
         "of each, 12 faces for training and 4 for testing; half of conv4's width, "
         f"{epochs} epoch{'s' if epochs > 1 else ''}",
     )
