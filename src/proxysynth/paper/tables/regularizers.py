@@ -192,9 +192,14 @@ def _tableE(scale: Scale, store: Store) -> Table:
             f"Ours is Recall@1 on the unseen classes, {seeds}, of models trained on four fifths of "
             "the seen ones. The other fifth chooses the alpha (marked *) by MAP@R, so the test "
             "classes have no influence. The paper does not say how it chose.",
+            *_tried(len(scale.mixup_alphas), len(MIXUP_ALPHAS)),
             *scale_notes(scale),
         ),
     )
+
+
+def _tried(ours: int, theirs: int) -> tuple[str, ...]:
+    return (f"At this scale {ours} of the paper's {theirs} settings are tried.",) * (ours < theirs)
 
 
 def _option_cell(
@@ -303,6 +308,7 @@ def _tableC(scale: Scale, store: Store) -> Table:
             f"Ours is the test accuracy over {count} seed{'s' if count > 1 else ''} of models "
             "trained on four fifths of the training images; the other fifth chooses the cell "
             "(marked *).",
+            *_tried(len(scale.class_alphas) * len(scale.class_mus), len(rows)),
             *scale_notes(scale),
         ),
     )
