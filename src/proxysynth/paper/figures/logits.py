@@ -110,7 +110,7 @@ def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
         without_ticks(one)
         image = one.imshow(S, cmap=COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
         what = "cosine" if number < 2 else "softmax"
-        lettered(one, "abcd"[number], f"{names[number % 2]}: {what}", pad=18)
+        lettered(one, "abcd"[number], f"{names[number % 2]}: {what}", pad=20)
         if len(S) == c:
             _name(one, "D_0", float(np.diagonal(S).mean()), c, 0, 0)
             _blocks(one, [(c / 2, "embeddings", "proxies")])
@@ -134,9 +134,10 @@ def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
 def _name(axes: Axes, name: str, mean: float, c: int, row: int, column: int) -> None:
     """The diagonal's name and mean, above or below its block so that it covers no cell."""
     above = row == 0
-    axes.text(
-        column + c / 2 - 0.5, -0.5 - 0.04 * c if above else row + c - 0.5 + 0.04 * c,
-        f"${name}$  {mean:.2f}", ha="center", va="bottom" if above else "top", fontsize=9,
+    axes.annotate(
+        f"${name}$  {mean:.2f}", (column + c / 2 - 0.5, -0.5 if above else row + c - 0.5),
+        (0, 3 if above else -3), textcoords="offset points", ha="center",
+        va="bottom" if above else "top", annotation_clip=False,
     )  # fmt: skip
 
 
@@ -169,8 +170,9 @@ def _logits(store: Store, pair: tuple[Run, Run]) -> tuple[Matrix, Matrix] | None
 
 
 def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
-    """The means of D0 to D4, one for each seed; empty unless every Run is finished."""
-    found = []
+    """The means of D0 to D4, of cosines ("D0") and of confidences ("D0 softmax"), for each seed;
+    empty unless every Run is finished."""
+    found, gamma = [], trained_loss("norm_softmax").scale
     for pair in _pairs(scale):
         if any(store.result(run) is None for run in pair):
             return []
@@ -178,19 +180,31 @@ def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
         def compute(pair: tuple[Run, Run] = pair) -> dict[str, float]:
             made = _logits(store, pair)
             assert made is not None
-            return {"D0": float(np.diagonal(made[0]).mean()), **diagonals(made[1])}
+            means = {}
+            for after, (S, T) in {
+                "": made,
+                " softmax": (confidences(made[0], gamma), confidences(made[1], gamma)),
+            }.items():
+                both = {"D0": float(np.diagonal(S).mean()), **diagonals(T)}
+                means |= {name + after: value for name, value in both.items()}
+            return means
 
-        found.append(store.cached("diagonals", [*pair, LAM, CLASSES], compute))
+        found.append(store.cached("diagonals_both", [*pair, LAM, CLASSES], compute))
     return found if all(found) else []
 
 
 def _note(found: list[dict[str, float]]) -> str:
     """The diagonals over the seeds, and what the paper sees in them."""
-    means = ", ".join(f"{name} {fmean(one[name] for one in found):.2f}" for name in found[0])
+    cosines, softmax = (
+        ", ".join(f"{name} {fmean(one[name + after] for one in found):.2f}" for name in DIAGONALS)
+        for after in ("", " softmax")
+    )
     many = f"over {len(found)} seeds" if len(found) > 1 else "of the one seed"
     return (
         "The paper sees less confidence with Proxy Synthesis, D1 and D4 below D0, and more of it "
-        f"than in the rivals, D2 and D3. Here the means {many} are {means}."
+        f"than in the rivals, D2 and D3. Here the mean cosines {many} are {cosines}; the mean "
+        f"confidences {softmax}. With Proxy Synthesis a row has twice as many proxies to share its "
+        "confidence among."
     )
 
 
@@ -244,10 +258,17 @@ def _runs(scale: Scale) -> tuple[Run, ...]:
 
 
 def diagonal_table(scale: Scale, store: Store) -> Table:
-    """The mean cosine on each diagonal, one number per seed."""
+    """The mean cosine and confidence on each diagonal, one number per seed."""
     found = diagonals_of(scale, store)
-    rows = {name: {"mean": tuple(one[name] for one in found)} for name in DIAGONALS}
-    return figure_table("Figure 4", "diagonal", {"mean": scale.heading(ON)}, rows, "D0", digits=2)
+    rows = {
+        name: {
+            "mean": tuple(one[name] for one in found),
+            "softmax": tuple(one[f"{name} softmax"] for one in found),
+        }
+        for name in DIAGONALS
+    }
+    columns = {"mean": "cosine", "softmax": "softmax"}
+    return figure_table("Figure 4", "diagonal", columns, rows, "D0", digits=2)
 
 
 ARTIFACTS = {"figure4": Artifact(_runs, _make, numbers=diagonal_table)}
