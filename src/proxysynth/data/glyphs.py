@@ -149,13 +149,15 @@ def _choose(
 def _distorted(pairs: list[tuple[int, str]], strength: float, seed: int) -> NDArray[np.uint8]:
     """Images of (code point, face) pairs, each with draws of its own."""
     made, counts = [], Counter[int]()
+    flat: dict[tuple[int, str], Segments] = {}  # each is drawn several times
     for start in range(0, len(pairs), CHUNK):
         placed, draws = [], []
         for code, face in pairs[start : start + CHUNK]:
             draws.append(np.random.default_rng([seed, code, counts[code]]))
             counts[code] += 1
-            flat = _placed(outline(font(face), code), SIDE, EM, FIT)
-            placed.append(DISTORTION.place(flat, SIDE, strength, draws[-1]))
+            if (code, face) not in flat:
+                flat[code, face] = _placed(outline(font(face), code), SIDE, EM, FIT)
+            placed.append(DISTORTION.place(flat[code, face], SIDE, strength, draws[-1]))
         for ink, rng in zip(_fill(placed, SIDE), draws, strict=True):
             made.append(DISTORTION.expose(ink, strength, rng))
     return np.stack(made)

@@ -29,8 +29,8 @@ DIFFERENCES = (
     "Tables 5, C, D and E: parameters are chosen on held-out seen classes or training images. The "
     "paper does not say what it chose by.",
     "Table 3: zoom in shows the middle half of each side, zoom out one and a half times it; the "
-    "paper's wording also allows the opposite. The blur's sigma is 3 pixels of 224 and shrinks with "
-    "smaller images.",
+    "paper's wording also allows the opposite. The blur's sigma is 3 pixels of 224 and shrinks "
+    "with the image.",
     "Table B and Figure 5: the paper does not say how pairs are drawn. Ours are 100 seeded pairs "
     "of classes, both orders, 8 synthetics of each.",
     "Proxy-anchor: batches of 180, AdamW, warm-up and both poolings are used at the scale `paper`;"
