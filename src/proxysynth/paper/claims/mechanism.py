@@ -168,7 +168,7 @@ FIGURES = (
         "Finally, [...] well-clustered train and test embeddings at the 150th epoch",
         "section D.5, Figure D",
         "MAP@R of the unseen classes rises from each of the four epochs to the next; a shorter "
-        "training is examined after the same fractions of it",
+        "training is examined after a few steps and at three epochs",
         _over_epochs,
         printed=False,
     ),

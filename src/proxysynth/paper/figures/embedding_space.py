@@ -38,7 +38,7 @@ from proxysynth.paper.figures.style import (
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import measured, scale_notes, seeded, stands_for
+from proxysynth.paper.tables.cells import flat, measured, scale_notes, seeded, stands_for
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.inference import Trained
@@ -293,8 +293,9 @@ def runs_of(scale: Scale, benchmark: str) -> tuple[Run, ...]:
     return seeded(scale, benchmark, ProxySynthesis(trained_loss("norm_softmax")))
 
 
-def runs_over_time(scale: Scale) -> dict[str, Run]:
-    """The training of Figure D as it was after each of four periods, by their names.
+def runs_over_time(scale: Scale) -> dict[str, tuple[Run, ...]]:
+    """The training of Figure D as it was after each of four periods, by their names; a Run for each
+    seed, of which the first is drawn.
 
     A Run keeps only its last weights. But training up to an epoch does not depend on how many
     follow, unless the learning rates do: Runs of fewer epochs with the same seed are the same
@@ -318,7 +319,9 @@ def runs_over_time(scale: Scale) -> dict[str, Run]:
         del epochs[0]
     for epoch in epochs:
         made[f"epoch {epoch}"] = replace(last, epochs=epoch, evaluate_every=epoch)
-    return made
+    return {
+        name: tuple(replace(run, seed=seed) for seed in scale.seeds) for name, run in made.items()
+    }
 
 
 def shown_of(store: Store, run: Run, selection: Selection) -> dict[str, Any] | None:
@@ -447,8 +450,8 @@ def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
 def epoch_table(scale: Scale, store: Store) -> Table:
     """MAP@R on unseen classes after each of the four periods of Figure D."""
     rows = {
-        name: {"map@r": measured(store, (run,), "map@r")}
-        for name, run in runs_over_time(scale).items()
+        name: {"map@r": measured(store, runs, "map@r")}
+        for name, runs in runs_over_time(scale).items()
     }
     return figure_table("Figure D", "epoch", {"map@r": "MAP@R"}, rows)
 
@@ -457,7 +460,7 @@ def _over_time(scale: Scale, store: Store) -> PaperFigure:
     runs, selection = runs_over_time(scale), selection_for(scale, FEW)
     near = [
         f"{name}: {_near(found)}"
-        for name, run in runs.items()
+        for name, (run, *_) in runs.items()
         if (found := nearness_of(store, [run], selection))
     ]
     return _figure(
@@ -465,7 +468,7 @@ def _over_time(scale: Scale, store: Store) -> PaperFigure:
         "t-SNE of PS + Norm-softmax on "
         f"{scale.heading('cars196') or NAMES['cars196']} as training proceeds. Left: seen and "
         "unseen classes. Right: seen classes and synthetics.",
-        {name: shown_of(store, run, selection) for name, run in runs.items()},
+        {name: shown_of(store, run, selection) for name, (run, *_) in runs.items()},
         [f"Mean cosine to the nearest and the second nearest proxy: {'; '.join(near)}."],
         [
             *_notes(scale, "cars196", selection),
@@ -482,6 +485,6 @@ ARTIFACTS = {
     "figureB": _final("Figure B", "cub200", FEW),
     "figureC": _final("Figure C", "sop", MANY),
     "figureD": Artifact(
-        lambda scale: tuple(runs_over_time(scale).values()), _over_time, numbers=epoch_table
+        lambda scale: flat(runs_over_time(scale).values()), _over_time, numbers=epoch_table
     ),
 }
