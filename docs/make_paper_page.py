@@ -47,43 +47,36 @@ def notes(name: str) -> tuple[str, ...]:
     return tuple(line.removeprefix("- ") for line in lines if line.startswith("- "))
 
 
-def baseline_of(name: str, i: int, j: int, table: Table) -> tuple[int, int] | None:
-    """The row and column that a cell is compared with."""
-    label = table.rows[i].labels[0]
-    if name == "table3":
-        return (i, 0) if j == 1 else None
-    if name == "tableB":
-        return (i, j - 1) if j % 2 else None
-    if name in ("table1", "table5", "tableD"):
-        return (0, j) if i else None
-    method = next((text for text in table.rows[i].labels if text.startswith("PS + ")), "")
-    return (i - 1, j) if method or label.startswith("PS + ") else None
-
-
 def filled(name: str, empty: Table) -> Table:
-    """A table with the numbers of its CSV file, and the notes that were written with them."""
-    if not any(line["values"] for line in rows(name)):
+    """A table with the numbers of its CSV file, and the notes that were written with them.
+
+    A column that the file does not have stays as it is.
+    """
+    lines = {(line["row"], line["column"]): line for line in rows(name)}
+    if not any(line["values"] for line in lines.values()):
         return empty
-    values = iter(rows(name))
     cells: list[list[Cell]] = []
-    ran = [""] * len(empty.columns)
+    ran = [column.ours for column in empty.columns]
     for row in empty.rows:
-        cells.append([])
-        for j, cell in enumerate(row.cells):
-            line = next(values)
-            assert line["row"] == " | ".join(row.labels), (name, line["row"], row.labels)
-            ours = tuple(map(float, line["values"].split()))
-            cells[-1].append(replace(cell, ours=ours, chosen=line["chosen"] == "yes"))
+        left = {
+            column: line for (of, column), line in lines.items() if of == " | ".join(row.labels)
+        }
+        cells.append(list(row.cells))
+        for j, (column, cell) in enumerate(zip(empty.columns, row.cells, strict=True)):
+            line = left.pop(column.name, None)
+            if line is None:
+                continue
+            ours, base = (tuple(map(float, line[k].split())) for k in ("values", "baseline"))
+            chosen = line["chosen"] == "yes"
+            cells[-1][j] = replace(cell, ours=ours, baseline=base, chosen=chosen)
             ran[j] = ran[j] or line["ran_on"]
-    plain = [tuple(map(float, r["values"].split())) for r in rows("table1")[:2]]
-    for i, row_cells in enumerate(cells):
-        for j, cell in enumerate(row_cells):
-            place = baseline_of(name, i, j, empty)
-            base = cells[place[0]][place[1]].ours if place else ()
-            row_cells[j] = replace(cell, baseline=plain[j] if name == "table2" else base)
+        assert not left, (name, row.labels, list(left))
     return replace(
         empty,
-        columns=tuple(replace(c, ours=on) for c, on in zip(empty.columns, ran, strict=True)),
+        columns=tuple(
+            column if on is None else replace(column, ours=on)
+            for column, on in zip(empty.columns, ran, strict=True)
+        ),
         rows=tuple(Row(r.labels, tuple(c)) for r, c in zip(empty.rows, cells, strict=True)),
         notes=notes(name) if name.startswith("table") else (),
     )

@@ -34,10 +34,12 @@ def test_tables_are_rebuilt_with_their_differences_and_verdicts(
     empty = load_artifacts([name])[name].make(script.SCALE, Store(tmp_path, read_only=True))
     assert isinstance(empty, Table)
     table = script.filled(name, empty)
-    cells = [cell for row in table.rows for cell in row.cells]
-    lines = script.rows(name)
-    assert len(cells) == len(lines)
-    for cell, line in zip(cells, lines, strict=True):
+    cells: dict[tuple[str, str], Any] = {}
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            cells.setdefault((" | ".join(row.labels), column.name), cell)
+    for line in script.rows(name):
+        cell = cells[line["row"], line["column"]]
         assert cell.verdict == line["verdict"], line
         change = "" if cell.difference is None else f"{cell.difference:.6g}"
         assert change == line["change"] or float(change) == pytest.approx(

@@ -6,7 +6,7 @@ import base64
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -137,8 +137,8 @@ def _markdown_row(texts: Sequence[str]) -> str:
 # CSV
 
 FIELDS = (
-    "table", "row", "column", "ran_on", "mean", "deviation", "seeds", "values", "change",
-    "change_low", "change_high", "verdict", "chosen", "paper", "paper_spread", "paper_on",
+    "table", "row", "column", "ran_on", "mean", "deviation", "seeds", "values", "baseline",
+    "change", "change_low", "change_high", "verdict", "chosen", "paper", "paper_spread", "paper_on",
 )  # fmt: skip
 
 
@@ -154,6 +154,7 @@ def table_csv(table: Table, about: Mapping[str, str]) -> str:
             low, high = cell.interval or (None, None)
             lines.append(
                 {
+                    **about,
                     "table": table.title,
                     "row": " | ".join(row.labels),
                     "column": column.name,
@@ -162,6 +163,7 @@ def table_csv(table: Table, about: Mapping[str, str]) -> str:
                     "deviation": text(stdev(cell.ours) if len(cell.ours) > 1 else None),
                     "seeds": len(cell.ours) or "",
                     "values": " ".join(map(text, cell.ours)),
+                    "baseline": " ".join(map(text, cell.baseline)),
                     "change": text(cell.difference),
                     "change_low": text(low),
                     "change_high": text(high),
@@ -170,13 +172,12 @@ def table_csv(table: Table, about: Mapping[str, str]) -> str:
                     "paper": text(cell.paper),
                     "paper_spread": text(cell.paper_spread),
                     "paper_on": column.paper,
-                    **about,
                 }
             )
-    return rows_csv(lines, (*FIELDS, *about))
+    return rows_csv(lines, dict.fromkeys((*FIELDS, *about)))
 
 
-def rows_csv(rows: Sequence[Mapping[str, Any]], fields: Sequence[str] = ()) -> str:
+def rows_csv(rows: Sequence[Mapping[str, Any]], fields: Iterable[str] = ()) -> str:
     """Any rows, such as the numbers behind a figure."""
     names = list(fields) or list(dict.fromkeys(name for row in rows for name in row))
     file = io.StringIO()
