@@ -215,7 +215,8 @@ def nearness(points: Points) -> dict[str, float]:
     clusters they are equal. "unseen at synthetic": the share of unseen embeddings that are nearer
     to a synthetic one than to any seen one.
     """
-    found, p = {}, points.proxies
+    found: dict[str, float] = {}
+    p = points.proxies
     for name, kind in PARTS.items():
         top = (points.of(kind) @ p.T).topk(2, dim=1).values.mean(dim=0)
         found |= {f"{name} nearest": float(top[0]), f"{name} second": float(top[1])}

@@ -103,7 +103,14 @@ def _seen(axes: Axes, proxies: bool = True) -> None:
         )
         if proxies:
             axes.scatter(
-                *middle, s=75, marker="D", color=color, edgecolor=INK, linewidth=1, zorder=4
+                middle[:1],
+                middle[1:],
+                s=75,
+                marker="D",
+                color=color,
+                edgecolor=INK,
+                linewidth=1,
+                zorder=4,
             )
 
 

@@ -180,7 +180,7 @@ def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
         def compute(pair: tuple[Run, Run] = pair) -> dict[str, float]:
             made = _logits(store, pair)
             assert made is not None
-            means = {}
+            means: dict[str, float] = {}
             for after, (S, T) in {
                 "": made,
                 " softmax": (confidences(made[0], gamma), confidences(made[1], gamma)),
