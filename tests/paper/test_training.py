@@ -143,8 +143,9 @@ def test_a_runs_label_says_what_is_unusual() -> None:
 
 
 def test_the_runs_of_figure_d_have_labels_of_their_own() -> None:
-    from proxysynth.paper.figures.embedding_space import runs_at_epochs
+    from proxysynth.paper.figures.embedding_space import runs_over_time
 
-    labels = [plan.label(run) for run in runs_at_epochs(SCALES["small"])]
+    labels = [plan.label(run) for run, *_ in runs_over_time(SCALES["small"]).values()]
     assert len(set(labels)) == 4
-    assert labels[-1].endswith("on glyphs 2, 15 epochs, seed 0")
+    assert labels[0].endswith("on glyphs 2, 392 images, 1 epoch, seed 0")
+    assert labels[-1].endswith("on glyphs 2, 3 epochs, seed 0")

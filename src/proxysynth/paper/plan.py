@@ -305,5 +305,6 @@ def label(run: Run) -> str:
             else f"glyphs {(run.split.seed or 0) + 1}"
         )
     held_out = ", validation held out" if run.report_epoch == "best" else ""
-    epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"
+    few = f"{run.split.train_pictures} images, " if run.split.train_pictures else ""
+    epochs = f"{few}{run.epochs} epoch{'s' * (run.epochs != 1)}"
     return f"{method(settings)}{extra} on {data}{held_out}, {epochs}, seed {run.seed}"

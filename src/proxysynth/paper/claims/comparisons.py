@@ -419,7 +419,6 @@ OTHERS = (
         "training step, 1.0 s for 128 images at 96 pixels with EfficientNet-Lite0 on two cores",
         _negligible,
         exact=True,
-        scaled=False,
         printed=False,
     ),
     Claim(
