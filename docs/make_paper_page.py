@@ -56,7 +56,7 @@ def filled(name: str, empty: Table) -> Table:
     if not any(line["values"] for line in lines.values()):
         return empty
     cells: list[list[Cell]] = []
-    ran = [column.ours for column in empty.columns]
+    ran: list[str | None] = [None] * len(empty.columns)
     for row in empty.rows:
         left = {
             column: line for (of, column), line in lines.items() if of == " | ".join(row.labels)

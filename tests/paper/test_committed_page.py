@@ -38,7 +38,9 @@ def test_tables_are_rebuilt_with_their_differences_and_verdicts(
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
             cells.setdefault((" | ".join(row.labels), column.name), cell)
+    headings = {column.name: column.ours for column in reversed(table.columns)}
     for line in script.rows(name):
+        assert line["ran_on"] in ("", headings[line["column"]])
         cell = cells[line["row"], line["column"]]
         assert cell.verdict == line["verdict"], line
         change = "" if cell.difference is None else f"{cell.difference:.6g}"
