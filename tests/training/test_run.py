@@ -56,6 +56,8 @@ def test_identity_depends_on_every_field():
         "init": "runs/earlier",
         "extended": (3,),
         "interpolate": 0.5,
+        "freeze": ("conv1",),
+        "layer_decay": 0.5,
     }
     needs = {"negatives": {"shard_proxies": True}}
     base = Run(report_epoch="best")  # patience needs it

@@ -396,8 +396,9 @@ def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
     if not held:
         return None
     points, by = held["points"], held["by"]
-    at, keys = [point["a"] for point in points], ("recall@1", "precision@1", "map@r")
-    shown = [key for key in keys if all(key in point["metrics"] for point in points)][-2:]
+    at, measured = [point["a"] for point in points], points[0]["metrics"]
+    first = "recall@1" if "recall@1" in measured else "precision@1"
+    shown = [key for key in (first, "map@r") if key in measured]
     lines = [
         Curve(
             metric_name(key),
