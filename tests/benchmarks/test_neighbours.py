@@ -53,5 +53,5 @@ def test_memory_is_far_below_the_whole_matrix() -> None:
 
 def test_a_missing_peer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ValueError, match=r"faiss, which is not installed: pip install"):
+    with pytest.raises(ValueError, match="faiss.*pip install"):
         bench.compare(50, 4, 5, repeats=1)

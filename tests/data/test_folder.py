@@ -133,7 +133,7 @@ def test_parts_by_name(make_folder):
     root = make_folder({"old/ants": 2, "old/bees": 2, "new/cats": 2, "new/dogs": 2})
     splits = open_parts(root, {"train": "old", "test": "new"})
     assert splits.train.names[0] == "old/ants/0.png"
-    with pytest.raises(ValueError, match="train and test, or train, query and gallery"):
+    with pytest.raises(ValueError, match="train and test"):
         open_parts(root, {"train": "old"})
     with pytest.raises(ValueError, match="must lie under"):
         open_parts(root / "old", {"train": ".", "test": "../new"})
@@ -297,7 +297,7 @@ def test_other_faults_of_table(root):
 
 
 def test_a_root_that_is_not_there(root):
-    with pytest.raises(ValueError, match=r"there is no folder .*elsewhere: split\.root is where"):
+    with pytest.raises(ValueError, match=r"elsewhere.*split\.root"):
         open_table(root / "table.csv", root=root / "elsewhere")
 
 

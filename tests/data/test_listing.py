@@ -356,7 +356,7 @@ def test_faults_of_the_rule(fields, words):
 
 
 def test_faults_of_the_data():
-    with pytest.raises(ValueError, match="no class 'class 1' in the data: did you mean"):
+    with pytest.raises(ValueError, match="'class 1'"):
         ClassSplit(unseen_classes=("class 1",)).classes(NAMES)
     with pytest.raises(ValueError, match="2 seen classes"):
         ClassSplit()(class_split_listing(NAMES[:1]))

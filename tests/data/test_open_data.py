@@ -71,7 +71,7 @@ def test_a_file_of_another_kind(tmp_path):
 
 
 def test_a_misspelt_option_gets_a_hint(make_folder):
-    with pytest.raises(ValueError, match="no option 'train_class': did you mean 'train_classes'"):
+    with pytest.raises(ValueError, match="'train_class'.*'train_classes'"):
         open_data("glyphs", train_class=3)
-    with pytest.raises(ValueError, match="a folder has no option 'unseen_clases': did you mean"):
+    with pytest.raises(ValueError, match="'unseen_clases'"):
         open_data(make_folder(FOUR), unseen_clases=("ants",))

@@ -49,7 +49,7 @@ def test_each_rank_has_a_device_of_its_own(monkeypatch):
     cpu, two = torch.device("cpu"), Ranks(1, 2)
     assert own_device(cpu, two) == cpu
     assert own_device(torch.device("mps"), Ranks()) == torch.device("mps")
-    with pytest.raises(ValueError, match="several processes train on cuda or cpu, got .* mps"):
+    with pytest.raises(ValueError, match="mps"):
         own_device(torch.device("mps"), two)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setenv("LOCAL_RANK", "1")

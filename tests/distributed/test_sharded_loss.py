@@ -119,7 +119,7 @@ def test_a_loss_that_cannot_be_sharded_is_one_sentence(loss, name) -> None:
 def test_bad_input_is_one_sentence() -> None:
     x, y, p = batch(ps.NormSoftmax())
     loss = ps.NormSoftmax()
-    with pytest.raises(ValueError, match=r"process 1 of 2 holds 2 of 5 classes, but .* 5 rows"):
+    with pytest.raises(ValueError, match="process 1 of 2.*5 rows"):
         sharded_loss(loss, x, y, p, Shards(5, 2, 1))
     with pytest.raises(ValueError, match=r"labels must lie in 0\.\.2 for 3 classes, got 0\.\.4"):
         sharded_loss(loss, x, y, p[:3], Shards(3))

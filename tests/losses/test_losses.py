@@ -215,5 +215,5 @@ def test_proxy_nca_needs_another_class() -> None:
 def test_unknown_loss_names_the_nearest() -> None:
     from proxysynth.values import look_up
 
-    with pytest.raises(ValueError, match="unknown loss 'norm_sofmax': did you mean 'norm_softmax'"):
+    with pytest.raises(ValueError, match="'norm_sofmax'.*'norm_softmax'"):
         look_up("norm_sofmax", ps.LOSSES, "loss")

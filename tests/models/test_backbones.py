@@ -75,11 +75,9 @@ def test_the_seed_decides_the_weights_and_leaves_the_callers_alone() -> None:
 
 
 def test_unknown_names_name_the_nearest() -> None:
-    with pytest.raises(
-        ValueError, match="unknown backbone 'efficientnet_lite9': did you mean 'effi"
-    ):
+    with pytest.raises(ValueError, match="'efficientnet_lite9'.*'effi"):
         make_embedder("efficientnet_lite9")
-    with pytest.raises(ValueError, match="unknown backbone 'bninception': did you mean 'bn_incept"):
+    with pytest.raises(ValueError, match="'bninception'.*'bn_incept"):
         make_embedder("bninception")
     with pytest.raises(ValueError, match=r"backbone must be .* got 3"):
         make_embedder(3)
@@ -172,7 +170,5 @@ def test_nothing_foreign_is_imported_unasked() -> None:
 
 def test_timm_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(
-        ValueError, match="timm:resnet18 needs the package timm, .*pip install timm"
-    ):
+    with pytest.raises(ValueError, match="pip install timm"):
         make_embedder("timm:resnet18")

@@ -81,7 +81,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str, content: byte
 
 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no weights file .*nothing.pth"):
+    with pytest.raises(FileNotFoundError, match="nothing.pth"):
         read_weights(tmp_path / "nothing.pth")
     with pytest.raises(FileNotFoundError, match="there is no weights file"):
         read_weights(tmp_path)

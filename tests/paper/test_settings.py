@@ -129,9 +129,7 @@ def test_every_setting_has_a_source_and_is_a_field_of_a_run():
 
 
 def test_an_unknown_name_is_one_sentence():
-    with pytest.raises(
-        ValueError, match="unknown benchmark of the conventional protocol 'cifar10'"
-    ):
+    with pytest.raises(ValueError, match="'cifar10'"):
         conventional("cifar10")
-    with pytest.raises(ValueError, match="choose one of cifar10, cifar100, svhn, tiny_imagenet"):
+    with pytest.raises(ValueError, match="tiny_imagenet"):
         classification("cub200")

@@ -182,7 +182,7 @@ def test_a_batch_of_one_class_is_the_module_itself() -> None:
 
 
 def test_no_weight_or_two_are_listed() -> None:
-    with pytest.raises(ValueError, match="found no matrix among no parameters at all") as caught:
+    with pytest.raises(ValueError, match="no parameters") as caught:
         ps.synthesize_over(nn.CrossEntropyLoss())
     assert "weight=" in str(caught.value)
     assert "class_dim=" in str(caught.value)
@@ -197,7 +197,7 @@ def test_no_weight_or_two_are_listed() -> None:
 
 
 def test_what_is_no_loss_module_gets_one_sentence() -> None:
-    with pytest.raises(ValueError, match="got one that it returned: call it once"):
+    with pytest.raises(ValueError, match="got one that it returned"):
         ps.synthesize_over(ps.synthesize_over(MODULES["CosFaceLoss"]()))
     for given in (lambda x, y, p: x.sum(), ps.NormSoftmax(), theirs.CosFaceLoss):
         with pytest.raises(ValueError, match=r"takes an nn\.Module .* use ProxySynthesis"):

@@ -171,7 +171,7 @@ def test_what_cannot_be_exported(run_folder, tmp_path, monkeypatch):
             return images.flatten(1)[:, :8] * (1 if images.sum() > 0 else 2)
 
     fickle = replace(model, embedder=Fickle())
-    with pytest.raises(RuntimeError, match=r"conv4 cannot be exported: torch reports") as said:
+    with pytest.raises(RuntimeError, match="conv4") as said:
         export(fickle, "torch", tmp_path / "x")
     assert "\n" not in str(said.value)
     monkeypatch.setitem(sys.modules, "onnxscript", None)

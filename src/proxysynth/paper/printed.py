@@ -22,11 +22,19 @@ def printed(name: str) -> Printed:
     return tuple(csv.DictReader(text.splitlines()))
 
 
+@lru_cache
+def _groups(name: str, fields: tuple[str, ...]) -> dict[tuple[str, ...], Printed]:
+    """The rows by their values of these fields: a page asks for thousands of them."""
+    groups: dict[tuple[str, ...], Printed] = {}
+    for row in printed(name):
+        key = tuple(row[field] for field in fields)
+        groups[key] = (*groups.get(key, ()), row)
+    return groups
+
+
 def rows_of(name: str, **keys: str) -> Printed:
     """The rows with these field values."""
-    return tuple(
-        row for row in printed(name) if all(row[key] == value for key, value in keys.items())
-    )
+    return _groups(name, tuple(keys)).get(tuple(keys.values()), ())
 
 
 def number(name: str, field: str = "value", **keys: str) -> float | None:

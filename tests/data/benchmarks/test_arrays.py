@@ -80,7 +80,7 @@ def test_a_missing_batch(tmp_path, monkeypatch, make):
 def test_no_class_names(tmp_path, monkeypatch):
     root = cifar10_binary(tmp_path, monkeypatch)
     (root / "batches.meta.txt").write_text("")
-    with pytest.raises(ValueError, match=r"batches.meta.txt must hold the names of the classes"):
+    with pytest.raises(ValueError, match="batches.meta.txt"):
         open_data(f"cifar10:{root}")
     root = cifar100_python(tmp_path / "100", monkeypatch)
     (root / "meta").write_bytes(python2_pickle({b"fine_label_names": [1, 2]}))

