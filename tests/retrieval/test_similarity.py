@@ -8,12 +8,12 @@ import torch
 from proxysynth.retrieval.similarity import (
     TYPES,
     Block,
-    _seconds,
     dots,
     error_bound,
     fast_types,
     multiply,
     nonzero,
+    product_seconds,
     rounded,
 )
 from retrieval.clouds import CLOUDS
@@ -96,7 +96,7 @@ def test_a_wrong_or_missing_product_is_not_used(monkeypatch: pytest.MonkeyPatch)
         return out.fill_(2**15 - 1)
 
     monkeypatch.setattr(torch, "_int_mm", cut_off)
-    assert _seconds(torch.int8, 64) == float("inf")
+    assert product_seconds(torch.int8, 64) == float("inf")
     monkeypatch.delattr(torch, "_int_mm")
-    assert _seconds(torch.int8, 64) == float("inf")
-    assert _seconds(torch.float32, 64) < 1
+    assert product_seconds(torch.int8, 64) == float("inf")
+    assert product_seconds(torch.float32, 64) < 1

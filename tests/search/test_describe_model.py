@@ -64,13 +64,13 @@ def test_a_moved_run_is_the_same_model_and_other_weights_are_not(model):
 
 
 def test_one_weight_changes_the_identity(run_folder, model):
-    from proxysynth.search.model import _digest
+    from proxysynth.search.model import weights_digest
 
     other = open_model(run_folder).model.embedder
-    assert _digest(other) == model.identity.weights
+    assert weights_digest(other) == model.identity.weights
     with torch.no_grad():
         next(other.parameters()).view(-1)[0] += 1e-3
-    assert _digest(other) != model.identity.weights
+    assert weights_digest(other) != model.identity.weights
 
 
 def test_neither_a_run_nor_a_backbone(tmp_path):

@@ -336,15 +336,15 @@ def fast_types(device: torch.device, d: int) -> tuple[torch.dtype, ...]:
     chosen: tuple[torch.dtype, ...] = (torch.float32,)
     if device.type != "cpu" or d < SHORT:
         return chosen
-    fastest = _seconds(torch.float32, d)
+    fastest = product_seconds(torch.float32, d)
     for dtype in (torch.bfloat16, torch.int8):
-        seconds = _seconds(dtype, d)
+        seconds = product_seconds(dtype, d)
         if seconds < PAYS * fastest:
             chosen, fastest = (dtype, *chosen), seconds
     return chosen
 
 
-def _seconds(dtype: torch.dtype, d: int, side: int = 480) -> float:
+def product_seconds(dtype: torch.dtype, d: int, side: int = 480) -> float:
     """The time of a product on one core; infinite where it is unavailable or wrong."""
     largest = 127 if dtype == torch.int8 else 1
     x = torch.full((side, d), largest, dtype=dtype)

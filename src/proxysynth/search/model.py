@@ -176,11 +176,11 @@ def _identity(model: Trained, folder: str | None) -> ModelIdentity:
         resize=recorded.short_side,
         crop=recorded.image_size,
         shrink=recorded.short_side if side is None else side,
-        weights=_digest(model.embedder),
+        weights=weights_digest(model.embedder),
     )
 
 
-def _digest(net: Embedder) -> str:
+def weights_digest(net: Embedder) -> str:
     """A hash of the weights that is independent of device and memory format."""
     digest = hashlib.sha256(f"{net.pooling} {net.normalize}".encode())
     for name, tensor in sorted(net.state_dict().items()):

@@ -216,15 +216,14 @@ def test_a_stop_and_another_start(tmp_path, monkeypatch):
 
     shrunken_so_far = []
 
-    def stop(path, side):
+    def stop(path, **how):
         shrunken_so_far.append(path)
         if len(shrunken_so_far) > 4:
             raise KeyboardInterrupt
-        return real(path, side)
+        return open_image(path, **how)
 
     with monkeypatch.context() as patch:
-        real = copies._downscaled_file
-        patch.setattr(copies, "_downscaled_file", stop)
+        patch.setattr(copies, "open_image", stop)
         with pytest.raises(KeyboardInterrupt):
             prepare_benchmark("cub200", root, out, side=20)
     there = {path: path.read_bytes() for path in out.rglob("*.jpg")}
