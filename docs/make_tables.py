@@ -83,15 +83,22 @@ def neighbours() -> str:
     settings: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for row in found:
         settings.setdefault((row["dimensions"], row["per_class"]), {})[row["method"]] = row
-    peers = ("blocked topk", "faiss flat", "AccuracyCalculator", "bare product")
+    peers = {
+        "blocked topk": "blocked `topk`",
+        "faiss flat": "FAISS, flat",
+        "AccuracyCalculator": "pytorch-metric-learning",
+        "bare product": "the matrix product alone",
+    }
     body = [
-        [d, f"{int(per_class):,}", cell(methods["proxysynth"]["seconds"]),
-         *(cell(methods[peer]["times_ours"]) for peer in peers)]
+        [f"{d} dimensions, {int(per_class):,} images per class",
+         *(cell(methods.get(peer, {}).get("times_ours")) for peer in peers)]
         for (d, per_class), methods in settings.items()
     ]  # fmt: skip
-    head = ["dimensions", "images per class", "our seconds", *(f"{peer} / ours" for peer in peers)]
-    title = "`proxysynth bench neighbours`, 10,000 embeddings on one thread:"
-    return f"{title}\n\n{table(head, body)}\n\n{source(found)}"
+    title = (
+        "Evaluation of 10,000 embeddings on one thread: the time of others relative to "
+        "`ps.evaluate` (`proxysynth bench neighbours`); above 1 they are slower:"
+    )
+    return f"{title}\n\n{table(['', *peers.values()], body)}\n\n{source(found)}"
 
 
 def reranking() -> str:
@@ -123,26 +130,12 @@ Values = dict[int, float]  # by seed
 
 
 def results() -> str:
-    """Every loss with and without Proxy Synthesis, on unseen classes of photographs and glyphs."""
-    photographs = (
-        "**CUB-200-2011**, photographs of birds: 100 species seen, 100 others retrieved. "
-        "EfficientNet-Lite0 from its ImageNet weights at 96 pixels, 12 epochs "
-        "(`studies/run.py cub200`):"
-    )
-    glyphs = (
-        "**Glyphs**, the built-in default: 100 characters seen, 100 others retrieved. A small "
-        "network from scratch, 15 epochs, Proxy-NCA in its squared form "
-        "(`studies/run.py glyph_losses`):"
-    )
-    return "\n\n".join(
-        [
-            "Percent on unseen classes after the last epoch; mean and standard deviation over "
-            "seeds. A difference is bold where its 95 % interval, paired by seed, excludes zero. "
-            "–: not run.",
-            _compared(photographs, "study_cub200"),
-            _compared(glyphs, "study_glyph_losses"),
-            tuned(),
-        ]
+    """Every loss with and without Proxy Synthesis, on unseen classes of photographs."""
+    return (
+        "Photographs of birds (CUB-200-2011): 100 species seen in training, 100 others retrieved. "
+        "Percent after the last epoch, mean over seeds; the difference that Proxy Synthesis makes, "
+        "with a 95 % interval over seeds, bold where it excludes zero. –: not run.\n\n"
+        + compared("study_cub200")
     )
 
 
@@ -176,10 +169,9 @@ def tuned() -> str:
     )
 
 
-def _compared(title: str, name: str) -> str:
+def compared(name: str) -> str:
+    """Each loss of a study: both measures without Proxy Synthesis, and the difference it makes."""
     found = rows(name)
-    if not found:
-        return f"{title} not run yet."
     head = ["", "seeds", "Recall@1", "with Proxy Synthesis", "MAP@R", "with Proxy Synthesis"]
     body = []
     for loss, label in LOSS_NAMES.items():
@@ -191,11 +183,9 @@ def _compared(title: str, name: str) -> str:
                 for kind in ("none", "proxy_synthesis")
             )  # fmt: skip
             seeds = max(seeds, len(plain.keys() & mixed.keys()), min(1, len(plain)))
-            change = difference(plain, mixed).partition(" ")[0]
-            line += [spread(plain), f"{spread(mixed)} ({change})" if change else spread(mixed)]
-        if seeds:
-            body.append([line[0], str(seeds), *line[1:]])
-    return f"{title}\n\n{table(head, body)}"
+            line += [spread(plain), difference(plain, mixed) or "–"]
+        body.append([line[0], str(seeds or "–"), *line[1:]])
+    return table(head, body)
 
 
 def spread(values: Values) -> str:
