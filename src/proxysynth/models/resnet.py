@@ -15,7 +15,7 @@ from proxysynth.models.weights import Published, init_weights
 
 PUBLISHED = Published(
     files=("resnet50-19c8e357.pth", "resnet50-0676ba61.pth", "resnet50-11ad3fa6.pth"),
-    where="https://download.pytorch.org/models",
+    where="published at https://download.pytorch.org/models",
     classifier=("fc.",),
 )
 BLOCKS = (3, 4, 6, 3)

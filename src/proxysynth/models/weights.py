@@ -33,7 +33,7 @@ class Published:
 
     Args:
         files: their names, which end in the first digits of their SHA-256.
-        where: an address.
+        where: where to get them, as half a sentence.
         package: the Python package that contains the file, if any.
         classifier: prefixes of the keys of the classifier, which is not used.
         name_of: the published name of a key of our state dict.
@@ -64,7 +64,8 @@ def load_weights(network: nn.Module, path: str | Path, published: Published) -> 
     if published.files and not backbone and not published.knows(_sha256(path)):
         warnings.warn(
             f"{path} is not a published file ({' or '.join(published.files)}): its weights fit and "
-            "are used, but their origin is unknown",
+            "are used, but their origin is unknown; `proxysynth data check weights PATH` tries "
+            "what they recognize",
             stacklevel=2,
         )
 
@@ -159,7 +160,8 @@ def load_initial_weights(
     """Load the weights that were asked for; the network has random ones already."""
     advice = (
         f"the published weights of {name} come as a file: get {' or '.join(published.files)}, "
-        f"published at {published.where}, and pass --set weights=PATH"
+        f"{published.where}; check it with `proxysynth data check weights PATH` and pass "
+        "--set weights=PATH"
     )
     if weights is not None:
         if published.files and not published.package and not Path(weights).is_file():
