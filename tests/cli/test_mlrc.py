@@ -71,6 +71,27 @@ def test_the_same_command_again_shows_the_same_result_as_tables(study, capsys):
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
 
 
+def test_a_plan_starts_nothing(tmp_path, capsys):
+    out = tmp_path / "s"
+    code, said, _ = run(capsys, *TINY, "--plan", "--out", str(out))
+    assert code == 0
+    assert "trainings" in said
+    code, said, _ = run(capsys, *TINY, "--trials", "3", "--plan", "--out", str(out), "--json")
+    told = json.loads(said)
+    assert (told["trainings"], told["done"], told["finished"]) == (8, 0, False)
+    assert told["seconds"] > 0
+    assert not out.exists()
+
+
+def test_a_plan_knows_what_is_done(study, capsys):
+    folder, _ = study
+    argv = [*TINY, "--trials", "3", "--runs", "2", "--plan", "--out", str(folder), "--json"]
+    code, said, _ = run(capsys, *argv)
+    told = json.loads(said)
+    assert (code, told["finished"], told["seconds"]) == (0, True, 0)
+    assert 0 < told["done"] <= told["trainings"] == 10
+
+
 def test_progress_is_told_in_sentences_where_there_is_no_terminal(tmp_path, capsys):
     code, _, err = run(capsys, *TINY, "--trials", "1", "--out", str(tmp_path / "s"), "--json")
     assert code == 0

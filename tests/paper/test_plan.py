@@ -8,10 +8,11 @@ import pytest
 from paper.conftest import SMOKED, paper
 from proxysynth.losses import NormSoftmax
 from proxysynth.paper.artifacts import load_artifacts
-from proxysynth.paper.plan import Estimate, kind_of, make_plan, measured_rates, training_images
+from proxysynth.paper.plan import make_plan
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
-from proxysynth.training.prepare import open_splits
+from proxysynth.protocols.estimates import Estimate, count_images, kind_of, measured_rates, work
+from proxysynth.training.run import Run, Split
 
 SMOKE, SMALL = SCALES["smoke"], SCALES["small"]
 ARTIFACTS = load_artifacts()
@@ -47,21 +48,23 @@ def test_nothing_is_missing_after_the_smoke(smoke_store: Store) -> None:
 
 
 def test_estimates_rest_on_finished_runs_of_the_same_kind(smoke_store: Store) -> None:
-    rates = measured_rates(smoke_store)
+    rates = measured_rates(smoke_store.folder)
     run = SMOKE.run("cars196", NormSoftmax())
     assert run is not None
     assert rates[kind_of(run)] > 0
     result = smoke_store.result(run)
     assert result is not None
     assert result.seconds > 0
-    estimate = Estimate(smoke_store)
+    estimate = Estimate(smoke_store.folder)
     estimate.finished = {kind_of(run): 10.0}
-    assert estimate(run) == pytest.approx(1.0 + 192 / 10.0)
+    assert estimate(run) == pytest.approx(1.0 + work(run) / 10.0)
 
 
 def test_without_finished_runs_a_few_steps_are_timed(empty: Store) -> None:
-    estimate = Estimate(empty)
-    run, longer = (SMOKE.run("cars196", NormSoftmax(), epochs=epochs) for epochs in (1, 10))
+    estimate = Estimate(empty.folder)
+    run, longer = (
+        SMOKE.run("cars196", NormSoftmax(), epochs=epochs, evaluate_every=1) for epochs in (1, 10)
+    )
     assert run is not None
     assert longer is not None
     seconds = estimate(run)
@@ -70,10 +73,20 @@ def test_without_finished_runs_a_few_steps_are_timed(empty: Store) -> None:
     assert not empty.folder.exists()
 
 
-@pytest.mark.parametrize("name", ["cub200", "sop", "inshop"])
-def test_images_are_counted_without_opening_them(name: str) -> None:
-    for epoch in ("last", "best"):
-        run = SMOKE.run(name, NormSoftmax(), report_epoch=epoch)
-        assert run is not None
-        share = 0.8 if epoch == "best" else 1.0
-        assert training_images(run) == round(share * len(open_splits(run).train))
+def test_work_counts_training_and_a_third_of_the_tests() -> None:
+    split = Split(train_classes=10, test_classes=6, faces_per_class=5)
+    assert count_images("glyphs", split) == (50, 96)
+    run = Run(split=split, epochs=4, evaluate_every=3)
+    assert work(run) == 4 * 50 + 2 * 96 / 3
+    held_out = Run(split=split, epochs=4, evaluate_every=3, report_epoch="best")
+    assert work(held_out) == 4 * 40 + 2 * 96 / 3
+
+
+def test_a_benchmark_is_counted_as_published() -> None:
+    assert count_images("inshop:nowhere", Split()) == (25_882, 14_218 + 12_612)
+    assert count_images("cifar10:nowhere", Split(train_pictures=2000)) == (2000, 10_000)
+
+
+def test_data_that_cannot_be_opened_is_timed_on_random_images(tmp_path: Path) -> None:
+    run = Run(data=f"cars196:{tmp_path}", image_size=32, pixels="grey", width=0.25, batch_size=4)
+    assert Estimate(tmp_path)(run) > 1

@@ -9,6 +9,7 @@ from typing import Any
 from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.cli.train import check_exists
+from proxysynth.formatting import count, duration
 from proxysynth.protocols.mlrc import Study, make_study, run_study
 from proxysynth.protocols.mlrc.settings import parse_changes
 from proxysynth.report.study import PAGE, write_study
@@ -22,6 +23,8 @@ def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
     """Run the study, alone or with other processes; write and print its result."""
     machine = resources(args)
     study, folder = _study_and_folder(args)
+    if args.plan:
+        return _show_plan(study, folder, args)
     try:
         outcome = run_study(
             study, folder, storage=args.storage, resources=machine, progress=NestedBars()
@@ -35,6 +38,42 @@ def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
         render_study(result, console)
         console.print(f"Page: {page}", markup=False, soft_wrap=True)
     return {"folder": str(folder), "page": str(page), **result}
+
+
+def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """What the study trains, what of it is done in this folder, and how long the rest takes."""
+    from proxysynth.protocols.estimates import Estimate
+
+    scale, estimate = study.scale, Estimate(folder, args.device)
+    done = len(list(folder.glob("*/*/fold*/result.json")))
+    finished = (folder / "result.json").exists()
+    seconds = 0.0 if finished else estimate.study(study)
+    left = seconds * max(0, study.trainings - done) / study.trainings
+    if not args.json:
+        print(
+            f"{study.name} at the scale {study.scale_name}: {count(scale.trials, 'trial')} and "
+            f"{count(scale.repetitions, 'repetition')} of {scale.folds} folds, {study.trainings} "
+            f"trainings of up to {count(study.base.epochs, 'epoch')}; {done} done in {folder}."
+        )
+        print(
+            "Finished: the same command shows the result."
+            if finished
+            else f"At most {duration(left, rough=True)} in one process, without early stopping or "
+            "pruning, estimated from "
+            f"{'finished trainings' if estimate.finished else 'a few timed steps'}."
+        )
+    return {
+        "study": study.name,
+        "scale": study.scale_name,
+        "trials": scale.trials,
+        "folds": scale.folds,
+        "repetitions": scale.repetitions,
+        "trainings": study.trainings,
+        "done": done,
+        "finished": finished,
+        "seconds": left,
+        "folder": str(folder),
+    }
 
 
 def _study_and_folder(args: argparse.Namespace) -> tuple[Study, Path]:

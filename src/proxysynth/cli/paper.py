@@ -171,9 +171,10 @@ def _show_plan(
     wanted: Mapping[str, Artifact], scale: Scale, store: Store, args: argparse.Namespace
 ) -> dict[str, Any]:
     """One line per artifact; with `--runs`, one per missing Run and study."""
-    from proxysynth.paper.plan import Estimate, label, make_plan
+    from proxysynth.paper.plan import label, make_plan
+    from proxysynth.protocols.estimates import Estimate
 
-    estimate = Estimate(store, args.device)
+    estimate = Estimate(store.folder, args.device)
     plans = {name: make_plan({name: one}, scale, store, estimate) for name, one in wanted.items()}
     plan = make_plan(wanted, scale, store, estimate)
     if not args.json:

@@ -211,6 +211,9 @@ def _mlrc(commands: Any) -> None:
         metavar="NAME",
         help="one of %(choices)s (default: small for glyphs, paper otherwise)",
     )
+    mlrc.add_argument(
+        "--plan", action="store_true", help="print what would be trained and how long it takes"
+    )
     _add_set(mlrc, "a field of every run of the study, such as epochs=10")
     mlrc.add_argument(
         "--storage",

@@ -41,6 +41,7 @@ class Cell:
         better: +1 where larger is better, -1 where smaller is, 0 where neither.
         gain: the value is itself a difference: compared with zero and shown with its sign.
         of_mean: show the 95 % interval of the mean instead of the standard deviation.
+        last: the same values at the last epoch, where `ours` are those of the best one.
     """
 
     ours: tuple[float, ...] = ()
@@ -55,6 +56,7 @@ class Cell:
     better: int = 1
     gain: bool = False
     of_mean: bool = False
+    last: tuple[float, ...] = ()
 
     @property
     def reference(self) -> tuple[float, ...]:

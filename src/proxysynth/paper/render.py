@@ -138,6 +138,7 @@ def _markdown_row(texts: Sequence[str]) -> str:
 
 FIELDS = (
     "table", "row", "column", "ran_on", "mean", "deviation", "seeds", "values", "baseline",
+    "last_epoch",
     "change", "change_low", "change_high", "verdict", "chosen", "paper", "paper_spread", "paper_on",
 )  # fmt: skip
 
@@ -164,6 +165,7 @@ def table_csv(table: Table, about: Mapping[str, str]) -> str:
                     "seeds": len(cell.ours) or "",
                     "values": " ".join(map(text, cell.ours)),
                     "baseline": " ".join(map(text, cell.baseline)),
+                    "last_epoch": " ".join(map(text, cell.last)),
                     "change": text(cell.difference),
                     "change_low": text(low),
                     "change_high": text(high),

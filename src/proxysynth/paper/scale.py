@@ -122,6 +122,13 @@ class Scale:
         loss = trained_loss(loss) if isinstance(loss, str) else loss
         return _retrieval(self, benchmark, loss, seed, tuple(sorted(changes.items())))
 
+    def at_epoch(self, epoch: int) -> dict[str, Any]:
+        """The fields of a Run that ends at this epoch, at the paper's scale; none at the others.
+
+        The learning rates of C.2 fall in steps, so it is the longer Run up to there.
+        """
+        return {"epochs": epoch, "report_epoch": "last"} if self.name == "paper" else {}
+
     def classification(self, name: str, loss: Any, seed: int = 0, **changes: Any) -> Run | None:
         """As `run`, for "cifar10", "cifar100", "svhn" and "tiny_imagenet"."""
         look_up(name, dict.fromkeys(CLASSIFICATION), "benchmark for classification")

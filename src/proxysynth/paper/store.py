@@ -22,7 +22,7 @@ from proxysynth.errors import WrongFolder
 from proxysynth.files import locked, write_json
 from proxysynth.training.inference import Trained, load
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import Result, make_folder, read_result
+from proxysynth.training.run_folder import METRICS, Result, make_folder, read_result
 from proxysynth.values import digest, encode
 
 POLL = 0.2  # seconds between attempts to lock the folder
@@ -56,6 +56,15 @@ class Store:
                 return None
             self._finished[identity] = found
         return self._finished[identity]
+
+    def last_epoch(self, run: Run) -> dict[str, float] | None:
+        """The metrics of a finished Run at its last epoch, whichever one it reports."""
+        result = self.result(run)
+        if result is None or result.epoch == run.epochs:
+            return None if result is None else result.metrics
+        lines = (self.folder_of(run) / METRICS).read_bytes().splitlines()
+        found: dict[str, float] = json.loads(lines[-1])
+        return found
 
     def model(self, run: Run | None, device: str | None = None) -> Trained | None:
         """The trained model of a finished Run, else None."""

@@ -154,7 +154,8 @@ def _pairs(scale: Scale) -> list[tuple[Run, Run]]:
     """Norm-softmax without and with Proxy Synthesis, a pair for each seed; the first is drawn."""
     plain, made = trained_loss("norm_softmax"), []
     for seed in scale.seeds:
-        a, b = scale.run(ON, plain, seed), scale.run(ON, ProxySynthesis(plain), seed)
+        losses, at = (plain, ProxySynthesis(plain)), scale.at_epoch(100)
+        a, b = (scale.run(ON, loss, seed, **at) for loss in losses)
         made += [(a, b)] if a is not None and b is not None else []
     return made
 

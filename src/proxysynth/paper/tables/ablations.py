@@ -9,7 +9,7 @@ from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import column, flat, measured, ran_on, seeded
+from proxysynth.paper.tables.cells import cell, column, flat, ran_on, seeded
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training.run import Run
 
@@ -48,15 +48,13 @@ def _generations(scale: Scale) -> dict[tuple[str, float], tuple[Run, ...]]:
 
 
 def _cells(
-    store: Store, runs: tuple[Run, ...], plain: tuple[Run, ...] | None, paper: float | None
+    store: Store, runs: tuple[Run, ...], plain: tuple[Run, ...], paper: float | None
 ) -> tuple[Cell, Cell]:
-    """Recall@1 beside the paper's, and MAP@R; against the plain loss unless it is None."""
-    base = {m: () if plain is None else measured(store, plain, m) for m in ("recall@1", "map@r")}
-    paper_base = None if plain is None else number("table1", model="M1")
-    recall = measured(store, runs)
+    """Recall@1 beside the paper's, and MAP@R; against the plain loss if it is given."""
+    paper_plain = number("table1", model="M1") if plain else None
     return (
-        Cell(recall, paper, baseline=base["recall@1"], paper_baseline=paper_base),
-        Cell(measured(store, runs, "map@r"), baseline=base["map@r"]),
+        cell(store, runs, paper, plain, paper_plain),
+        cell(store, runs, plain=plain, metric="map@r"),
     )
 
 
@@ -69,7 +67,7 @@ def _table1(scale: Scale, store: Store) -> Table:
     for name, parts in MODELS.items():
         labels = [{"both": "original, synthetic"}.get(part, part) for part in parts]
         paper = number("table1", model=name)
-        cells = _cells(store, runs[name], None if name == "M1" else runs["M1"], paper)
+        cells = _cells(store, runs[name], () if name == "M1" else runs["M1"], paper)
         rows.append(Row((LABELS.get(name, name), *labels), cells))
     return Table(
         "Table 1",

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from statistics import fmean
 
 from proxysynth.losses import LOSSES
 from proxysynth.paper.artifact import Artifact, Cell, Column, Pick, Row, Table
 from proxysynth.paper.printed import notes_of, number, printed
 from proxysynth.paper.scale import Scale, trained_loss
-from proxysynth.paper.stand_ins import KS, NAMES, RETRIEVAL
+from proxysynth.paper.stand_ins import CUB_96, KS, NAMES, RETRIEVAL
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import (
     LOSS_NAMES,
     PAIR,
+    SQUARED_NCA,
+    cell,
     chosen,
-    column,
     flat,
-    measured,
     method_name,
     paper_notes,
     ran_on,
     search_note,
+    searched_with,
     seeded,
     synthesis_search,
 )
@@ -30,19 +33,17 @@ from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training.run import Run
 
 TABLE_OF = {"cub200": "F", "cars196": "H", "sop": "J", "inshop": "L"}
-SEARCH = (
-    "Alpha and mu of Proxy Synthesis were chosen once per data set, with Norm-softmax, on a "
-    "held-out fifth of the seen classes"
-)
-PROXY_NCA = (
-    "Our Proxy-NCA is what the authors' code trains, squared distances with the positive in the "
-    "denominator at a scale of 12, which equals Norm-softmax at a scale of 24."
-)
 BOOSTS: dict[str, Callable[[Sequence[float]], float]] = {
     "average": fmean,
     "minimum": min,
     "maximum": max,
 }
+STUDY = Path(__file__).parents[4] / "results" / "study_cub200.csv"
+"""Runs on photographs, in a checkout: shown beside the stand-ins of CUB200."""
+PHOTOGRAPHS = (
+    f"Photographs, from results/study_cub200.csv: {CUB_96.about}, the last of them; alpha 0.4 and "
+    "mu 1; Proxy-anchor with its own settings. Losses that were not run show a dash."
+)
 
 
 def _plain(scale: Scale, benchmark: str, loss: str) -> tuple[Run, ...]:
@@ -55,112 +56,198 @@ def _with(scale: Scale, benchmark: str, loss: str, found: tuple[float, float]) -
 
 
 def _runs(benchmarks: Sequence[str], scale: Scale) -> tuple[Run, ...]:
-    plain = [_plain(scale, benchmark, loss) for benchmark in benchmarks for loss in LOSSES]
-    return flat([*plain, *(synthesis_search(scale, b).runs for b in benchmarks)])
+    pairs = [(benchmark, loss) for benchmark in benchmarks for loss in LOSSES]
+    searches = [synthesis_search(scale, *pair).runs for pair in pairs]
+    return flat([*(_plain(scale, *pair) for pair in pairs), *searches])
 
 
 def _later(benchmarks: Sequence[str], scale: Scale, pick: Pick) -> tuple[Run, ...]:
     groups = []
     for benchmark in benchmarks:
-        found = pick(synthesis_search(scale, benchmark))
-        groups += [_with(scale, benchmark, loss, found) for loss in LOSSES] if found else []
+        for loss in LOSSES:
+            found = pick(synthesis_search(scale, benchmark, loss))
+            groups += [_with(scale, benchmark, loss, found)] if found else []
     return flat(groups)
 
 
-def values(
-    scale: Scale, store: Store, benchmark: str, loss: str, regularizer: str, metric: str
-) -> tuple[float, ...]:
-    """The result of a loss, with the alpha and mu that the search chose."""
+def runs_of(
+    scale: Scale, store: Store, benchmark: str, loss: str, regularizer: str
+) -> tuple[Run, ...]:
+    """The Runs of a loss, with the alpha and mu that the search chose; none while it searches."""
     if regularizer == "none":
-        return measured(store, _plain(scale, benchmark, loss), metric)
-    found = chosen(synthesis_search(scale, benchmark), store)
-    return measured(store, _with(scale, benchmark, loss, found.value), metric) if found else ()
+        return _plain(scale, benchmark, loss)
+    found = chosen(synthesis_search(scale, benchmark, loss), store)
+    return _with(scale, benchmark, loss, found.value) if found else ()
 
 
 def _cell(scale: Scale, store: Store, benchmark: str, loss: str, reg: str, metric: str) -> Cell:
     keys = {"benchmark": benchmark, "loss": loss, "metric": metric}
     base = reg != "none"
-    return Cell(
-        values(scale, store, benchmark, loss, reg, metric),
+    return cell(
+        store,
+        runs_of(scale, store, benchmark, loss, reg),
         number("conventional", regularizer=reg, **keys),
-        baseline=values(scale, store, benchmark, loss, "none", metric) if base else (),
-        paper_baseline=number("conventional", regularizer="none", **keys) if base else None,
+        _plain(scale, benchmark, loss) if base else (),
+        number("conventional", regularizer="none", **keys) if base else None,
+        metric,
     )
 
 
-def _boost_cell(scale: Scale, store: Store, benchmark: str, boost: str, metric: str) -> Cell:
+def _boost_cell(cells: dict[tuple[str, str], Cell], boost: str, paper: float | None) -> Cell:
     """The average, least or largest gain of the eight losses, one number per seed."""
-    gains = []
-    for loss in LOSSES:
-        plain = values(scale, store, benchmark, loss, "none", metric)
-        ours = values(scale, store, benchmark, loss, "proxy_synthesis", metric)
-        gains.append([b - a for a, b in zip(plain, ours, strict=False)])
+    gains = [
+        [
+            b - a
+            for a, b in zip(
+                cells[loss, "none"].ours, cells[loss, "proxy_synthesis"].ours, strict=False
+            )
+        ]
+        for loss in LOSSES
+    ]
     seeds = list(zip(*gains, strict=False)) if all(gains) else []
-    paper = number("boosts", benchmark=benchmark, boost=boost, metric=metric)
     ours = tuple(BOOSTS[boost](seed) for seed in seeds)
     # The least and the largest of eight differ from zero by selection: they get no color.
     return Cell(ours, paper, gain=True, better=1 if boost == "average" else 0)
 
 
+# Photographs of CUB200
+
+
+@cache
+def _study() -> dict[tuple[str, str, str], dict[str, str]]:
+    """The rows of the study by loss, regularizer and seed; empty without a checkout."""
+    if not STUDY.is_file():
+        return {}
+    with STUDY.open(newline="", encoding="utf-8") as file:
+        return {(r["loss"], r["regularizer"], r["seed"]): r for r in csv.DictReader(file)}
+
+
+def photographed(scale: Scale, benchmark: str) -> bool:
+    """Whether photographs from a study are shown beside the stand-in of this benchmark."""
+    stand_in = scale.name == "small" and scale.root(benchmark) is None and not scale.settings
+    return benchmark == "cub200" and stand_in and bool(_study())
+
+
+def _photograph_cell(scale: Scale, loss: str, reg: str, metric: str) -> Cell:
+    def values(regularizer: str) -> tuple[float, ...]:
+        rows = [_study().get((loss, regularizer, str(seed))) for seed in scale.seeds]
+        found = [100 * float(row[metric]) for row in rows if row is not None]
+        return tuple(found) if len(found) == len(rows) else ()
+
+    return Cell(values(reg), baseline=values("none") if reg != "none" else ())
+
+
+def _photograph_columns(scale: Scale, benchmark: str, names: dict[str, str]) -> list[Column]:
+    if not photographed(scale, benchmark):
+        return []
+    ran = f"{CUB_96.heading}, EfficientNet-Lite0, 512-d"
+    return [Column(name, ran, "", f"{key} photographs") for key, name in names.items()]
+
+
+# The tables
+
+
+def _heading(scale: Scale, benchmark: str) -> str:
+    """What ran, with its network and dimension."""
+    run = scale.run(benchmark, "norm_softmax")
+    if run is None or scale.name == "paper":
+        return scale.heading(benchmark)
+    width = f" x {run.width:g}" if run.width != 1 else ""
+    return f"{scale.heading(benchmark)}, {run.backbone}{width}, {run.dim}-d"
+
+
 def _table6(scale: Scale, store: Store) -> Table:
+    shown = photographed(scale, "cub200")
     return Table(
         "Table 6",
         "Conventional evaluation: Recall@1 (%) of eight losses with and without Proxy Synthesis.",
         ("method",),
-        tuple(column(scale, b, NAMES[b], b) for b in RETRIEVAL),
+        (
+            *(Column(NAMES[b], _heading(scale, b), NAMES[b], b) for b in RETRIEVAL),
+            *_photograph_columns(scale, "cub200", {"cub200": "CUB200, photographs"}),
+        ),
         tuple(
             Row(
                 (method_name(loss, reg),),
-                tuple(_cell(scale, store, b, loss, reg, "recall@1") for b in RETRIEVAL),
+                (
+                    *(_cell(scale, store, b, loss, reg, "recall@1") for b in RETRIEVAL),
+                    *([_photograph_cell(scale, loss, reg, "recall@1")] if shown else []),
+                ),
             )
             for loss in LOSS_NAMES
             for reg in PAIR
         ),
         (
-            *ran_on(scale, *RETRIEVAL),
-            search_note([synthesis_search(scale, b) for b in RETRIEVAL], store, SEARCH),
+            *_notes(scale, store, RETRIEVAL),
             "The paper searches alpha and mu too but does not report the result.",
             *paper_notes(notes_of("conventional")),
             "The paper's Norm-softmax and Proxy-NCA numbers on CARS196 agree, up to 0.1, with the "
             "best of the eight runs in the authors' repository, whose means are 83.1 and 84.3, "
             "83.3 and 84.2.",
-            PROXY_NCA,
         ),
     )
 
 
+def _notes(scale: Scale, store: Store, benchmarks: Sequence[str]) -> tuple[str, ...]:
+    """What ran, how alpha and mu were chosen, and how two of the losses were trained."""
+    losses = dict.fromkeys(searched_with(scale, loss) for loss in LOSSES)
+    searches = [synthesis_search(scale, b, loss) for b in benchmarks for loss in losses]
+    chosen_how = (
+        "Alpha and mu of Proxy Synthesis were chosen for each loss and data set"
+        if scale.name == "paper"
+        else "Alpha and mu of Proxy Synthesis were chosen once per data set, with Norm-softmax and "
+        "not for each loss,"
+    )
+    own = "batches of 180, AdamW, a warm-up epoch, both poolings"
+    return (
+        *ran_on(scale, *benchmarks),
+        *([PHOTOGRAPHS] if any(photographed(scale, b) for b in benchmarks) else []),
+        search_note(searches, store, f"{chosen_how} on a held-out fifth of the seen classes"),
+        f"Proxy-anchor is trained with its own settings: {own}."
+        if scale.name == "paper"
+        else f"Proxy-anchor is trained like the other losses, without its own settings ({own}).",
+        SQUARED_NCA,
+    )
+
+
 def _extended(benchmark: str, scale: Scale, store: Store) -> Table:
-    metrics = [f"recall@{k}" for k in KS[benchmark]]
-    rows = _cited(benchmark, metrics)
+    metrics = {f"recall@{k}": f"R@{k}" for k in KS[benchmark]}
+    shown = photographed(scale, benchmark)
+    extra = (Cell(),) * (len(metrics) + 1) if shown else ()
+    rows = [Row(row.labels, (*row.cells, *extra)) for row in _cited(benchmark, list(metrics))]
+    cells: dict[str, dict[tuple[str, str], Cell]] = {name: {} for name in (*metrics, "map@r")}
     for loss in LOSS_NAMES:
         for reg in PAIR:
-            cells = [_cell(scale, store, benchmark, loss, reg, metric) for metric in metrics]
-            own = values(scale, store, benchmark, loss, reg, "map@r")
-            plain = values(scale, store, benchmark, loss, "none", "map@r")
-            cells.append(Cell(own, baseline=plain if reg != "none" else ()))
-            rows.append(Row(("Proxy", method_name(loss, reg), "BN", "512"), tuple(cells)))
+            for metric, made in cells.items():
+                made[loss, reg] = _cell(scale, store, benchmark, loss, reg, metric)
+            own = [made[loss, reg] for made in cells.values()]
+            own += [_photograph_cell(scale, loss, reg, metric) for metric in cells if shown]
+            rows.append(Row(("Proxy", method_name(loss, reg), "BN", "512"), tuple(own)))
     for boost in BOOSTS:
-        cells = [
-            _boost_cell(scale, store, benchmark, boost, metric) for metric in (*metrics, "map@r")
+        gains = [
+            _boost_cell(
+                made, boost, number("boosts", benchmark=benchmark, boost=boost, metric=metric)
+            )
+            for metric, made in cells.items()
         ]
-        rows.append(Row(("-", f"PS: {boost} boost", "-", "-"), tuple(cells)))
+        rows.append(Row(("-", f"PS: {boost} boost", "-", "-"), (*gains, *extra)))
+    heading = _heading(scale, benchmark)
     return Table(
         f"Table {TABLE_OF[benchmark]}",
         f"Conventional evaluation: Recall@k (%) on {NAMES[benchmark]}, with the methods that the "
         "paper cites, as printed.",
-        ("type", "method", "network", "dimension"),
+        ("type", "method", "network (paper)", "dimension (paper)"),
         (
-            *(column(scale, benchmark, f"R@{k}", f"recall@{k}") for k in KS[benchmark]),
-            Column("MAP@R", scale.heading(benchmark), "", "map@r"),
+            *(Column(name, heading, NAMES[benchmark], key) for key, name in metrics.items()),
+            Column("MAP@R", heading, "", "map@r"),
+            *_photograph_columns(scale, benchmark, {**metrics, "map@r": "MAP@R"}),
         ),
         tuple(rows),
         (
-            *ran_on(scale, benchmark),
-            search_note([synthesis_search(scale, benchmark)], store, SEARCH),
-            "Network and dimension are the paper's: G GoogLeNet, R50 ResNet-50, V16 VGG-16, BN "
-            "BN-Inception. Cited methods are not run here.",
+            *_notes(scale, store, (benchmark,)),
+            "Our network and dimension stand in the headings of our columns. The paper's: G "
+            "GoogLeNet, R50 ResNet-50, V16 VGG-16, BN BN-Inception. Cited methods are not run.",
             *paper_notes(notes_of("conventional", benchmark=benchmark)),
-            PROXY_NCA,
         ),
     )
 

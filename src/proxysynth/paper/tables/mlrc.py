@@ -152,6 +152,10 @@ def _notes(store: Store, scale: Scale, parts: tuple[Part, ...]) -> list[str]:
         "Both ± are 95 % intervals of the mean over the repetitions, the paper's over ten; a "
         "difference is colored where Welch's 95 % interval excludes zero."
     )
+    notes.append(
+        "Proxy-anchor is trained like the other losses: section C.2 has one setting for this "
+        "protocol. Proxy-NCA is Eq. i with a scale, which is searched."
+    )
     for benchmark, embedding in parts:
         notes += paper_notes(notes_of("mlrc", benchmark=benchmark, embedding=embedding))
     return [*notes, *scale_notes(scale)]

@@ -15,10 +15,10 @@ from proxysynth.paper.stand_ins import CLASSIFICATION, NAMES
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import (
     LOSS_NAMES,
+    cell,
     chosen,
     column,
     flat,
-    measured,
     paper_notes,
     ran_on,
     scale_notes,
@@ -43,7 +43,8 @@ REGULARIZER_NAMES = {
     **MIXUPS,
     "proxy_synthesis": "Proxy Synthesis",
 }
-Values = Callable[[str], tuple[float, ...]]
+RunsOf = Callable[[str], tuple[Run, ...]]
+"""The Runs of a regularizer; none while a search decides its settings."""
 
 # Retrieval: Tables 5 and E
 
@@ -105,26 +106,29 @@ def _later5(scale: Scale, pick: Pick) -> tuple[Run, ...]:
     return flat(groups)
 
 
-def _values5(scale: Scale, store: Store, benchmark: str, loss: str) -> Values:
-    def values(regularizer: str) -> tuple[float, ...]:
+def _regularized5(scale: Scale, store: Store, benchmark: str, loss: str) -> RunsOf:
+    def runs(regularizer: str) -> tuple[Run, ...]:
         if regularizer not in MIXUPS:
-            return measured(store, _fixed5(scale, benchmark, loss, regularizer))
+            return _fixed5(scale, benchmark, loss, regularizer)
         found = chosen(mixup_search(scale, benchmark, loss, regularizer), store)
-        if found is None:
-            return ()
-        return measured(store, seeded(scale, benchmark, _mixed(regularizer, loss, found.value)))
+        mixed = None if found is None else _mixed(regularizer, loss, found.value)
+        return () if mixed is None else seeded(scale, benchmark, mixed)
 
-    return values
+    return runs
 
 
-def _cell(values: Values, regularizer: str, table: str, **keys: str) -> Cell:
+def _cell(
+    store: Store, runs: RunsOf, metric: str, regularizer: str, table: str, **keys: str
+) -> Cell:
     """A regularizer against the baseline of its column."""
     base = regularizer != "none"
-    return Cell(
-        values(regularizer),
+    return cell(
+        store,
+        runs(regularizer),
         number(table, regularizer=regularizer, **keys),
-        baseline=values("none") if base else (),
-        paper_baseline=number(table, regularizer="none", **keys) if base else None,
+        runs("none") if base else (),
+        number(table, regularizer="none", **keys) if base else None,
+        metric,
     )
 
 
@@ -132,11 +136,12 @@ def _table5(scale: Scale, store: Store) -> Table:
     rows = []
     for regularizer, name in REGULARIZER_NAMES.items():
         cells = [
-            _cell(_values5(scale, store, b, loss), regularizer, "table5", loss=loss, benchmark=b)
+            _cell(store, _regularized5(scale, store, b, loss), "recall@1", regularizer, "table5",
+                  loss=loss, benchmark=b)
             if _applicable(regularizer, loss)
             else Cell(text="n/a")
             for loss, b in COLUMNS
-        ]
+        ]  # fmt: skip
         rows.append(Row((name,), tuple(cells)))
     return Table(
         "Table 5",
@@ -207,11 +212,8 @@ def _option_cell(
 ) -> Cell:
     """One setting of a search."""
     option = next((option for option in search.options if option.value == value), None)
-    return Cell(
-        measured(store, option.runs, metric) if option else (),
-        paper,
-        chosen=option is not None and option == chosen(search, store),
-    )
+    found = option is not None and option == chosen(search, store)
+    return cell(store, option.runs if option else (), paper, metric=metric, chosen=found)
 
 
 # Classification: Tables C and D
@@ -269,15 +271,14 @@ def _laterD(scale: Scale, pick: Pick) -> tuple[Run, ...]:
     return flat(_chosen_runs(scale, name, best) for name, best in found.items() if best)
 
 
-def _valuesD(scale: Scale, store: Store, name: str) -> Values:
-    def values(regularizer: str) -> tuple[float, ...]:
+def _regularizedD(scale: Scale, store: Store, name: str) -> RunsOf:
+    def runs(regularizer: str) -> tuple[Run, ...]:
         if regularizer != "proxy_synthesis":
-            runs = _class_runs(scale, name, _class_loss(regularizer, name))
-            return measured(store, runs, "accuracy")
+            return _class_runs(scale, name, _class_loss(regularizer, name))
         found = chosen(grid_search(scale, name), store)
-        return measured(store, _chosen_runs(scale, name, found.value), "accuracy") if found else ()
+        return _chosen_runs(scale, name, found.value) if found else ()
 
-    return values
+    return runs
 
 
 def _tableC(scale: Scale, store: Store) -> Table:
@@ -319,12 +320,13 @@ def _tableD(scale: Scale, store: Store) -> Table:
         Row(
             (label,),
             tuple(
-                _cell(_valuesD(scale, store, name), regularizer, "tableD", benchmark=name)
+                _cell(store, _regularizedD(scale, store, name), "accuracy", regularizer, "tableD",
+                      benchmark=name)
                 for name in CLASSIFICATION
             ),
         )
         for regularizer, label in REGULARIZER_NAMES.items()
-    )
+    )  # fmt: skip
     searches = [grid_search(scale, name) for name in CLASSIFICATION if scale.heading(name)]
     search = (
         "Alpha and mu of Proxy Synthesis are those of Table C's best cell, chosen on a held-out "

@@ -13,7 +13,15 @@ from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import PAIR, column, flat, method_name, ran_on, seeded
+from proxysynth.paper.tables.cells import (
+    PAIR,
+    SQUARED_NCA,
+    column,
+    flat,
+    method_name,
+    ran_on,
+    seeded,
+)
 from proxysynth.protocols.conventional import embeddings_of
 from proxysynth.protocols.deformation import UNDEFORMED, Deformation, contact_sheet
 from proxysynth.protocols.embedding_deformation import LAMS, EmbeddingDeformation
@@ -177,7 +185,7 @@ def _tableB(scale: Scale, store: Store) -> Table:
             "The paper does not say how pairs are drawn: here 100 seeded pairs of classes, both "
             "orders, 8 synthetics of each; the gallery holds all originals and the other "
             "synthetics.",
-            "Proxy-NCA is the authors' squared form, which is Norm-softmax with another scale.",
+            SQUARED_NCA,
         ),
     )
 

@@ -104,6 +104,11 @@ class Study:
         """Its name in a storage, and of its folder by default."""
         return f"{self.data}-{self.loss}-{self.regularizer}"
 
+    @property
+    def trainings(self) -> int:
+        """How many trainings it has, if none is pruned."""
+        return (self.scale.trials + self.scale.repetitions) * self.scale.folds
+
     def facts(self) -> dict[str, Any]:
         """What two equal studies share: everything but the number of trials and repetitions, which
         may be raised later, and where the data is on disk."""

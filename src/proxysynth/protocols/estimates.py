@@ -1,0 +1,130 @@
+"""How long a training takes on this machine: from finished runs, or from a few timed steps."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+
+from proxysynth.data import PIXELS, Batch, Listing, Loader
+from proxysynth.data.benchmarks.catalog import CATALOG
+from proxysynth.errors import WrongFolder
+from proxysynth.protocols.mlrc import Study
+from proxysynth.training.learner import make_learner
+from proxysynth.training.prepare import (
+    make_network,
+    open_splits,
+    side_in_memory,
+    training_transform,
+)
+from proxysynth.training.resources import Resources
+from proxysynth.training.run import Run, Split
+from proxysynth.training.run_folder import RESULT, find_run
+
+Kind = tuple[str, float, int | None, str]
+STEPS = 3  # that are timed
+SAMPLE = 16  # images in each of them, where they are large and the device is a CPU
+OVERHEAD = 1.0  # seconds per run: opening the data, the first and the last evaluation
+TESTED = 1 / 3  # the time of a tested image, in trained ones: no backward pass
+
+
+class Estimate:
+    """Seconds that a run takes in one process, from the finished runs of a folder.
+
+    A kind of run that has none is timed: a few training steps on its own images, or on random ones
+    where these cannot be opened.
+    """
+
+    def __init__(self, folder: Path, device: str | None = None) -> None:
+        self.finished = measured_rates(folder)
+        self.device = device
+        self._timed: dict[Kind, float] = {}
+
+    def __call__(self, run: Run) -> float:
+        kind = kind_of(run)
+        if kind not in self.finished and kind not in self._timed:
+            self._timed[kind] = time_steps(run, self.device)
+        return OVERHEAD + work(run) / (self.finished.get(kind) or self._timed[kind])
+
+    def study(self, study: Study) -> float:
+        """All trials and repetitions, without pruning or early stopping."""
+        share = 1 - 1 / study.scale.folds
+        return study.trainings * (OVERHEAD + share * (self(study.base) - OVERHEAD))
+
+
+def time_steps(run: Run, device: str | None = None) -> float:
+    """Images per second of a few training steps, loading included."""
+    resources = Resources(device)
+    place = resources.torch_device()
+    try:
+        splits = open_splits(run)
+        train: Listing | None = splits.train
+        net = make_network(run, side_in_memory(splits), trained=True)
+    except (ValueError, OSError):
+        train, net = None, make_network(run, 32, trained=True)
+    large = place.type == "cpu" and net.image_size > 64
+    size = min(run.batch_size, SAMPLE) if large else run.batch_size
+    classes = 100 if train is None else len(train.classes)
+    learner = make_learner(run, net, classes, 1, place)
+    learner.begin_epoch(run.warmup_epochs)
+    pixels = PIXELS[net.preprocess]
+    batches: Iterable[Batch]
+    if train is None:
+        shape = (size, pixels.channels, net.image_size, net.image_size)
+        images, numbers = torch.randint(256, shape, dtype=torch.uint8), torch.arange(size)
+        batches = [Batch(images, numbers % classes, numbers, pixels)] * (STEPS + 1)
+    else:
+        plan = np.random.default_rng(0).integers(len(train), size=(STEPS + 1, size))
+        transform = training_transform(run, net, train)
+        batches = Loader(train, transform, pixels, resources.loader_workers).batches(list(plan))
+    for number, batch in enumerate(batches):
+        learner.step(batch, number)
+        if number == 0:  # it warms up
+            start = time.perf_counter()
+    return STEPS * size / (time.perf_counter() - start)
+
+
+def kind_of(run: Run) -> Kind:
+    """Runs of one kind take about the same time per image."""
+    return run.backbone, run.width, run.image_size, run.precision
+
+
+def measured_rates(folder: Path) -> dict[Kind, float]:
+    """Images per second of each kind, the median over the finished runs anywhere in a folder."""
+    found: dict[Kind, list[float]] = {}
+    for path in sorted(folder.rglob(RESULT)):
+        try:
+            seconds = float(json.loads(path.read_bytes())["seconds"])
+            recorded = find_run(path.parent)
+        except (OSError, ValueError, KeyError, TypeError, WrongFolder):
+            continue
+        # How long a run trained that may have stopped early is not recorded.
+        if recorded is not None and seconds > 0 and not recorded.run.patience:
+            found.setdefault(kind_of(recorded.run), []).append(work(recorded.run) / seconds)
+    return {kind: median(rates) for kind, rates in found.items()}
+
+
+def work(run: Run) -> float:
+    """The images that a run trains on and tests, in units of trained ones."""
+    train, test = count_images(run.data, run.split)
+    if run.report_epoch == "best":
+        train = round((1 - run.split.validation_fraction) * train)
+    return run.epochs * train + TESTED * -(-run.epochs // run.evaluate_every) * test
+
+
+@cache
+def count_images(data: str, split: Split) -> tuple[int, int]:
+    """How many images are trained on and tested; of a benchmark, as published."""
+    name = data.partition(":")[0]
+    if name not in CATALOG:
+        splits = open_splits(Run(data=data, split=split))
+        return len(splits.train), len(splits.query) + len(splits.gallery or ())
+    pictures = CATALOG[name].pictures
+    train, test = pictures["train"], sum(pictures.values()) - pictures["train"]
+    return min(train, split.train_pictures or train), min(test, split.test_pictures or test)
