@@ -31,7 +31,7 @@ def _args(*words: str) -> Any:
 @pytest.fixture
 def _estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans without timed steps."""
-    monkeypatch.setattr("proxysynth.paper.plan.time_steps", lambda *_: 100.0)
+    monkeypatch.setattr("proxysynth.protocols.estimates.time_steps", lambda *_: 100.0)
 
 
 def test_the_list_has_all_27(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,12 @@ from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import LOSS_NAMES, measured, synthesis_search
+from proxysynth.paper.tables.cells import LOSS_NAMES, cell as cell_of, measured, synthesis_search
+from proxysynth.paper.tables.conventional import photographed
 from proxysynth.paper.tables.mlrc import command, studies_of
 from proxysynth.paper.tables.regularizers import grid_search, mixup_search
+from proxysynth.training.loop import train
+from proxysynth.training.run import Run, Split
 
 SMOKE, SMALL = SCALES["smoke"], SCALES["small"]
 ARTIFACTS = load_artifacts()
@@ -56,7 +59,13 @@ def test_every_cell_that_could_run_did(name: str, smoke_store: Store) -> None:
 def test_without_a_run_every_number_of_ours_is_missing(name: str, empty: Store) -> None:
     for scale in (SMALL, SCALES["paper"]):
         table = _made(name, empty, scale)
-        assert not any(cell.ours for row in table.rows for cell in row.cells)
+        ran = [
+            column.key
+            for row in table.rows
+            for column, cell in zip(table.columns, row.cells, strict=True)
+            if cell.ours
+        ]
+        assert all(key.endswith("photographs") for key in ran)  # from a study in the checkout
         assert any(cell.paper is not None for row in table.rows for cell in row.cells)
     assert not empty.folder.exists()  # making trains and writes nothing
 
@@ -145,7 +154,7 @@ def test_table_6_is_the_first_column_of_the_extended_tables(smoke_store: Store) 
 
 def test_searches_choose_on_validation_and_the_notes_say_what(smoke_store: Store) -> None:
     for name, search in (
-        ("table6", synthesis_search(SMOKE, "cub200")),
+        ("table6", synthesis_search(SMOKE, "cub200", "norm_softmax")),
         ("table5", mixup_search(SMOKE, "sop", "softmax", "manifold_mixup")),
         ("tableD", grid_search(SMOKE, "cifar10")),
     ):
@@ -275,3 +284,47 @@ def test_table_3_shows_the_images_it_tested(smoke_store: Store) -> None:
     pictures = np.asarray(Image.open(io.BytesIO(sheet.png)).convert("L"))
     assert pictures.shape[1] > pictures.shape[0] > 300  # nine columns, six rows
     assert pictures.std() > 20
+
+
+def test_alpha_and_mu_are_searched_for_each_loss_at_the_papers_scale(tmp_path: Path) -> None:
+    paper = SCALES["paper"].with_roots({"cub200": str(tmp_path)})
+    searched = {
+        scale.name: {synthesis_search(scale, "cub200", loss) for loss in LOSS_NAMES}
+        for scale in (SMALL, paper)
+    }
+    assert {name: len(found) for name, found in searched.items()} == {"small": 1, "paper": 8}
+    for scale, words in ((SMALL, "not for each loss"), (paper, "for each loss and data set")):
+        notes = " ".join(_made("table6", Store(tmp_path / "empty"), scale).notes)
+        assert words in notes
+        assert "batches of 180, AdamW" in notes
+
+
+def test_photographs_of_a_study_stand_beside_the_stand_in(empty: Store) -> None:
+    if not photographed(SMALL, "cub200"):
+        pytest.skip("results/ is not here")
+    table6, tableF = _made("table6", empty, SMALL), _made("tableF", empty, SMALL)
+    shown = table6.cell("PS + Norm-softmax", "cub200 photographs")
+    again = tableF.cell("Proxy PS + Norm-softmax BN 512", "recall@1 photographs")
+    assert shown is not None
+    assert len(shown.ours) == len(shown.baseline) == 3
+    assert shown == again
+    assert "EfficientNet" in tableF.columns[-1].ours
+    given = SMALL.with_roots({"cub200": "birds"})  # then they are trained
+    assert not photographed(given, "cub200")
+
+
+def test_the_last_epoch_stands_beside_the_best_on_test(tmp_path: Path) -> None:
+    run = replace(
+        Run(), epochs=2, report_epoch="best_on_test", best_by="recall@1",
+        split=Split(train_classes=4, test_classes=4), width=0.25, dim=8,
+    )  # fmt: skip
+    store = Store(tmp_path)
+    train(run, store.folder_of(run))
+    lines = (store.folder_of(run) / "metrics.jsonl").read_text().splitlines()
+    history = [json.loads(line)["recall@1"] for line in lines]
+    made = cell_of(store, (run,))
+    assert made.ours == (100 * max(history),)
+    assert made.last == (100 * history[-1],)
+    last = replace(run, report_epoch="last")
+    train(last, store.folder_of(last))
+    assert cell_of(store, (last,)).last == ()  # it is the one that is shown
