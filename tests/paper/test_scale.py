@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from proxysynth.losses import NormSoftmax, ProxyAnchor, Softmax
-from proxysynth.paper.plan import training_images
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.stand_ins import CLASSIFICATION, KS, RETRIEVAL
+from proxysynth.protocols.estimates import count_images
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training.prepare import open_splits
 
@@ -31,7 +31,7 @@ def test_the_small_sets_are_shaped_like_the_benchmarks() -> None:
         run, small = SMALL.run(name, NormSoftmax()), SMOKE.run(name, NormSoftmax())
         assert run is not None
         assert small is not None
-        assert (run.split.train_classes, training_images(run)) == sizes
+        assert (run.split.train_classes, count_images(run.data, run.split)[0]) == sizes
         splits = open_splits(small)
         assert not set(splits.train.classes) & set(splits.query.classes)
         assert (splits.gallery is not None) == (name == "inshop")
