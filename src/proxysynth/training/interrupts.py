@@ -57,7 +57,7 @@ def uninterrupted(ranks: Ranks = ALONE) -> Iterator[None]:
     outer, _held_back = _held_back, True
     try:
         yield
-        number = ranks.max(_pending)
+        number = _pending if ranks.world == 1 else ranks.max(_pending)
     finally:
         _held_back = outer
     if number:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -78,9 +78,7 @@ class Learner:
         # The network draws (dropout) differently on each rank; the loss draws the same on all.
         torch.manual_seed(step_seed(run.seed, number, self.ranks.rank))
         draws = torch.Generator().manual_seed(step_seed(run.seed, number))
-        epochs = run.schedule_epochs(number // self.steps_per_epoch)
-        scheduled = run if epochs == run.epochs else replace(run, epochs=epochs, extended=())
-        set_rates(self.optimizer, rate_factor(scheduled, number, self.steps_per_epoch))
+        set_rates(self.optimizer, rate_factor(run, number, self.steps_per_epoch))
         images = batch.inputs(self.device)
         if not run.channels_last:
             images = images.contiguous()
@@ -92,9 +90,10 @@ class Learner:
             return loss
         self.optimizer.zero_grad()
         self.scaler.scale(value).backward()
-        # The proxies' gradients agree across ranks up to rounding; averaged, in every bit.
-        shared = [] if self.shards is not None else [self.proxies]
-        average_gradients([*self.net.parameters(), *shared], self.ranks)
+        if self.ranks.world > 1:
+            # The proxies' gradients agree across ranks up to rounding; averaged, in every bit.
+            shared = [] if self.shards is not None else [self.proxies]
+            average_gradients([*self.net.parameters(), *shared], self.ranks)
         if run.clip_norm is not None or run.clip_value is not None:
             self.scaler.unscale_(cast(torch.optim.Optimizer, self.optimizer))
             self._clip()

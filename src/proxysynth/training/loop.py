@@ -249,8 +249,12 @@ def _train(
                 learner.begin_epoch(epoch)
                 plan = sampler(images.labels, epoch, run.batch_size)
                 left = plan[state.batch :]
+                if several_ranks:
+                    batches = shared_batches(ready.train, left, run.seed, epoch, ranks)
+                else:
+                    batches = ready.train.batches(left, run.seed, epoch)
                 with uninterrupted(ranks) if several_ranks else nullcontext():
-                    for batch in shared_batches(ready.train, left, run.seed, epoch, ranks):
+                    for batch in batches:
                         with uninterrupted(ranks):
                             loss = learner.step(batch, state.step)
                             if not math.isfinite(loss):

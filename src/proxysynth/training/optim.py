@@ -26,9 +26,11 @@ def rate_factor(run: Run, step: int, steps_per_epoch: int) -> float:
     cosine     (1 + cos(pi t)) / 2                       t = share of all steps that are done
     one_cycle  rises to 1 over the first 30 %, then falls as a cosine     [Smith and Topin, 2019]
 
-    A pure function: there is nothing to save and nothing to resume.
+    A run that was extended keeps the schedule of its first epochs. A pure function: there is
+    nothing to save and nothing to resume.
     """
-    t = step / (run.epochs * steps_per_epoch)
+    epochs = next((end for end in run.extended if step < end * steps_per_epoch), run.epochs)
+    t = step / (epochs * steps_per_epoch)
     if run.schedule == "step":
         return run.decay ** sum(step >= epoch * steps_per_epoch for epoch in run.decay_epochs)
     if run.schedule == "cosine":

@@ -352,10 +352,6 @@ class Run:
             raise ValueError(f"a run of {self.epochs} epochs cannot be extended to {epochs}")
         return replace(self, epochs=epochs, extended=(*self.extended, self.epochs))
 
-    def schedule_epochs(self, epoch: int) -> int:
-        """The number of epochs whose schedule an epoch, counted from 0, follows."""
-        return next((end for end in self.extended if epoch < end), self.epochs)
-
 
 KINDS: dict[str, type] = {
     kind.__name__: kind
