@@ -12,6 +12,13 @@ import pytest
 import torch
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one file run in one process, and so do those that share the paper's smoke runs."""
+    for item in items:
+        shared = "smoke" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("smoke" if shared else str(item.path)))
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)

@@ -50,7 +50,8 @@ def address(shop):
         yield f"http://127.0.0.1:{port}"
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: while it runs, asyncio.run fails in this thread.
+@pytest.fixture(scope="module")
 def browser():
     """Chromium, or a skip that says why there is none."""
     why = ""
