@@ -11,7 +11,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,14 +18,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from web.serving import serving
 from web.test_uploads import corpus
 
 pytest.importorskip("fastapi")
-uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("uvicorn")
 
-from proxysynth.search import Index  # noqa: E402
-from proxysynth.web import create_app  # noqa: E402
-from proxysynth.web.server import listen  # noqa: E402
+from proxysynth.search import Index
+from proxysynth.web import create_app
 
 METHODS = (
     *("GET", "POST") * 9,
@@ -96,16 +95,8 @@ BODIES = (
 @pytest.fixture(scope="module")
 def port(shop):
     """The service on a port of its own, in a thread."""
-    bound = listen("127.0.0.1", 0)
-    config = uvicorn.Config(create_app(Index.open(shop / "shop.index")), log_level="critical")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield bound.getsockname()[1]
-    server.should_exit = True
-    thread.join(10)
+    with serving(create_app(Index.open(shop / "shop.index"))) as port:
+        yield port
 
 
 def send(port: int, data: bytes, complete: bool = False) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 LEGACY = Path(__file__).parents[1] / "legacy"
 COMMANDS = ("train", "eval", "compare", "mlrc", "paper", "index", "search", "serve", "export",
-            "data", "bench")  # fmt: skip
+            "predict", "duplicates", "cluster", "data", "bench")  # fmt: skip
 SCRIPT = """
 import sys
 from proxysynth.cli import main

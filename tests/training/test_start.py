@@ -352,4 +352,4 @@ def test_fewer_than_two_unseen_classes_train(photo_run, photos, tmp_path):
 def test_proxy_synthesis_of_two_classes(photo_run, tmp_path):
     split = Split(seen_classes=("class0", "class1"), unseen_fraction=0.0)
     run = replace(photo_run, split=split, epochs=1, loss=ProxySynthesis(NormSoftmax()))
-    train(run, tmp_path / "run")
+    assert train(run, tmp_path / "run").epoch == 1
