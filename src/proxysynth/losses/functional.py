@@ -58,7 +58,7 @@ def plain(loss: ProxyLoss, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
 
 
 def plain_loss(loss: Any) -> Any:
-    """The loss that a regularizer holds, or the loss itself."""
+    """The loss that a regularizer wraps, or the loss itself."""
     while dataclasses.is_dataclass(loss) and hasattr(loss, "loss"):
         loss = loss.loss
     return loss
@@ -140,14 +140,14 @@ def class_sums_of(loss: object) -> ClassSums | None:
     return None
 
 
-# Checks: what was expected, what came, what to do
+# Checks: what was expected, what was given, what to do
 
 
 def check_loss(owner: object, loss: object) -> None:
-    """A loss is called with a batch: not a class, nor a name."""
+    """The loss must be an instance that can be called, not a class or a name."""
     if isinstance(loss, type) or not callable(loss):
-        came = f"the class {loss.__name__}" if isinstance(loss, type) else repr(loss)
-        raise ValueError(f"{type(owner).__name__}: give a loss such as NormSoftmax(), got {came}")
+        given = f"the class {loss.__name__}" if isinstance(loss, type) else repr(loss)
+        raise ValueError(f"{type(owner).__name__}: give a loss such as NormSoftmax(), got {given}")
 
 
 def check_positive(owner: object, **fields: float) -> None:

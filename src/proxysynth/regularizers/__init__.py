@@ -1,4 +1,4 @@
-"""What turns a loss into another loss. Torch and numpy only, above `losses`."""
+"""Regularizers wrap a loss. They need torch and numpy only."""
 
 from proxysynth.regularizers.mixup import InputMixup, ManifoldMixup
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
@@ -6,7 +6,7 @@ from proxysynth.regularizers.third_party import synthesize_over
 from proxysynth.regularizers.virtual_softmax import VirtualSoftmax
 
 Regularizer = ProxySynthesis | VirtualSoftmax | InputMixup | ManifoldMixup
-"""A value that holds a loss."""
+"""A value that wraps a loss."""
 
 REGULARIZERS = {
     "none": None,
@@ -15,7 +15,7 @@ REGULARIZERS = {
     "input_mixup": InputMixup,
     "manifold_mixup": ManifoldMixup,
 }
-"""What `--regularizer` takes: a class that holds a loss, or None for the loss as it is."""
+"""What `--regularizer` takes: a class that wraps a loss, or None for the plain loss."""
 
 __all__ = [
     "REGULARIZERS",

@@ -262,7 +262,7 @@ class _Evaluation:
         d_X, d_p = torch.empty_like(X), torch.empty_like(p)
         right, down = X if normalized else X * grad, grad * -LN2
         last = len(self.blocks) - 1
-        for number in range(last, -1, -1):  # the synthetic classes first: they ask for d_K
+        for number in range(last, -1, -1):  # the synthetic classes come first: they give d_K
             block = self.blocks[number]
             L, p_b, d_p_b = self._product(block, p, kept), p[block.part], d_p[block.part]
             W = self._with_synthetic(L, block)

@@ -33,10 +33,10 @@ from proxysynth.regularizers.pairs import Draw
 
 @dataclass(frozen=True)
 class Synthetics:
-    """Synthetic embeddings and proxies, ready to look at.
+    """Synthetic embeddings and proxies, as `ProxySynthesis.synthesize` returns them.
 
     x: (m, d).  p: (u, d) or (u, k, d), with u = m unless duplicates are merged.
-    y: (m,), the synthetic class of each embedding, counted on after the c original classes.
+    y: (m,), the synthetic class of each embedding, numbered after the c original classes.
     lam, i, j: as drawn; the parents of x[r] are the batch's embeddings i[r] and j[r].
     """
 
@@ -49,7 +49,7 @@ class Synthetics:
 
 
 def floor(dtype: torch.dtype) -> float:
-    """The least length a mix is divided by: opposite parents may cancel to nothing but rounding."""
+    """The smallest length a mix is divided by: opposite parents cancel up to rounding errors."""
     return float(torch.finfo(dtype).eps ** 0.5)
 
 

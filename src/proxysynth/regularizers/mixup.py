@@ -1,9 +1,9 @@
-"""Input Mixup and Manifold Mixup: mix two images, or what a network makes of them.
+"""Input Mixup and Manifold Mixup: mix pairs of images, or of feature maps.
 
 h~ = lam h + (1 - lam) h'     L = lam L(X~, y) + (1 - lam) L(X~, y')     lam ~ Beta(alpha, alpha)
 
-For a cross-entropy this is the loss against the soft label lam y + (1 - lam) y'. Here stands what
-is drawn and how it is scored; the mixing happens inside the network, so an objective does it
+For a cross-entropy this is the loss against the soft label lam y + (1 - lam) y'. This file defines
+what is drawn and how it is scored; the mixing itself happens inside the network, in an objective
 (`training.objective`).
 """
 
@@ -81,7 +81,7 @@ class InputMixup:
 
     @property
     def normalized(self) -> bool:
-        """Whether the loss it holds sees unit vectors."""
+        """Whether the wrapped loss sees unit vectors."""
         return bool(getattr(self.loss, "normalized", True))
 
     def draw(self, n: int, depth: int = 0, generator: torch.Generator | None = None) -> Mixing:
@@ -96,17 +96,16 @@ class InputMixup:
 
 @dataclass(frozen=True)
 class ManifoldMixup:
-    """Mix what enters a stage of the network, drawn anew for each batch.  [Section 4.5, Table E]
+    """Mix the input of a random stage of the network.                    [Section 4.5, Table E]
 
-        h~ = lam h + (1 - lam) h',   h what enters stage s,   s uniform over `stages`
+        h~ = lam h + (1 - lam) h',   h the input of stage s,   s uniform over `stages`
         L = lam L(X~, y) + (1 - lam) L(X~, y')          lam ~ Beta(alpha, alpha), one per batch
 
     Args:
         loss: a plain loss that is a mean over embeddings; Proxy-anchor is not.
         alpha: larger mixes more evenly; 0.5 is best in most columns of the paper's Table E.
-        stages: stages of the network: 0 is the images, its number of stages the last feature
-            maps. None given means 0, 1 and 2, as the published code of Manifold Mixup has it, as
-            far as the network has them.
+        stages: to choose from: 0 is the images, the number of stages the last feature maps.
+            Default: 0, 1 and 2, as in the published code, where the network has them.
 
     Source: Verma et al., Manifold Mixup, 2019.
     """
@@ -126,7 +125,7 @@ class ManifoldMixup:
 
     @property
     def normalized(self) -> bool:
-        """Whether the loss it holds sees unit vectors."""
+        """Whether the wrapped loss sees unit vectors."""
         return bool(getattr(self.loss, "normalized", True))
 
     def stages_of(self, depth: int) -> tuple[int, ...]:

@@ -50,7 +50,7 @@ class Draw:
 
 
 SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
-"""2**128 over the golden ratio: takes seeds that are near far from each other."""
+"""2**128 over the golden ratio: maps nearby seeds to distant states."""
 
 
 _kept = threading.local()
@@ -59,8 +59,8 @@ _kept = threading.local()
 def numpy_generator(generator: torch.Generator | None) -> np.random.Generator:
     """A numpy generator that starts from one draw of torch's (of its default one, if None).
 
-    A thread has one of them and gets it again each time: to make a new one, numpy's careful
-    seeding included, would take as long as all that is drawn from it. The draw is random already.
+    Each thread reuses one: creating and seeding a new one would take as long as all that is drawn
+    from it.
     """
     device = generator.device if generator is not None else "cpu"
     seed = int(torch.randint(2**63 - 1, (), generator=generator, device=device))
@@ -97,7 +97,7 @@ def draw_pairs(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, In
 
 
 def _shuffled(labels: Ints, take: int, rng: np.random.Generator) -> tuple[Ints, Ints] | None:
-    """Up to n pairs at random, those of equal classes mended by exchanges; None if that fails.
+    """Up to n random pairs; pairs of equal classes are repaired by swaps. None if that fails.
 
     Each position stands at most once as i and at most once as j.
     """
@@ -116,14 +116,16 @@ def _shuffled(labels: Ints, take: int, rng: np.random.Generator) -> tuple[Ints, 
         if len(equal) == take:  # one class, most likely
             return None
         for here in equal.tolist():
-            there = (here + take // 2 + attempt) % take  # far off, since neighbors may be alike
+            there = (
+                here + take // 2 + attempt
+            ) % take  # far away: neighbors may be of the same class
             if labels[i[here]] != labels[j[there]] and labels[i[there]] != labels[j[here]]:
                 j[here], j[there] = j[there], j[here]
     return None
 
 
 def _grouped(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Pairs for batches of few or uneven classes: by construction, where luck does not do."""
+    """Pairs for batches with few or uneven classes, by construction instead of by chance."""
     n = len(labels)
     _, group, counts = np.unique(labels, return_inverse=True, return_counts=True)
     largest = int(counts.max())
@@ -137,7 +139,7 @@ def _circle(group: Ints, largest: int, take: int, rng: np.random.Generator) -> t
     """Up to n pairs, as `_shuffled` promises them, for any labels of which none has a majority."""
     n = len(group)
     # Classes one after the other, in random order: a class is a run of at most `largest` places,
-    # so a step of `largest` to n - largest round the circle always leaves the class. The same step
+    # so a step of `largest` to n - largest around the circle always leaves the class. The same step
     # keeps firsts and seconds apart, or lets them cover everything.
     order = rng.permutation(n)
     order = order[np.argsort(rng.random(n)[group[order]], kind="stable")]
@@ -146,7 +148,7 @@ def _circle(group: Ints, largest: int, take: int, rng: np.random.Generator) -> t
     place = rng.integers(n) + np.arange(take)
     i, j = order[place % n], order[(place + step) % n]
     # Neighbors on the circle have neighbors as partners, so equal class pairs would be far too
-    # common. Two rounds of random exchanges of partners, where labels permit, undo that.
+    # common. Two rounds of random swaps, where labels permit, undo that.
     for _ in range(2):
         shuffled = rng.permutation(take)
         a, b = shuffled[: take // 2], shuffled[take // 2 : take // 2 * 2]

@@ -44,12 +44,12 @@ class ProxySynthesis:
         x~ = lam x + (1 - lam) x'     p~ = lam p + (1 - lam) p'     lam ~ Beta(alpha, alpha)
         L(X^, P^),   X^ = X and the x~,   P^ = P and the p~
 
-    It is a loss like the one it holds: `ProxySynthesis(loss)(x, y, p)`. The parents of a synthetic
+    It is called like the loss it wraps: `ProxySynthesis(loss)(x, y, p)`. The parents of a synthetic
     are always of different classes; a batch of one class gives the plain loss.
 
     Args:
         loss: any loss of this package, or any `(x, y, p) -> scalar`.
-        alpha: of the paper; smaller keeps synthetics nearer to one of their parents.
+        alpha: of the Beta distribution; smaller values keep synthetics closer to one parent.
         mu: synthetics per embedding of the batch; round(mu n) are made, above 1 too.
         lam: a fixed coefficient in [0, 1] instead of a drawn one.
         per_pair: one coefficient for each pair instead of the paper's one for the batch.
@@ -76,7 +76,7 @@ class ProxySynthesis:
             raise ValueError(f"ProxySynthesis takes a plain loss, got {self.loss!r}")
         if isinstance(self.loss, nn.Module) and any(p.dim() >= 2 for p in self.loss.parameters()):
             raise ValueError(
-                f"ProxySynthesis holds a function of (x, y, p), but {type(self.loss).__name__} "
+                f"ProxySynthesis wraps a function of (x, y, p), but {type(self.loss).__name__} "
                 "is a module with its own proxies: use proxysynth.synthesize_over(module)"
             )
         if (self.embeddings, self.proxies) not in ABLATIONS:
@@ -96,7 +96,7 @@ class ProxySynthesis:
         y = check_batch(x, y, p, subproxies=has_subproxies(self.loss))
         draw = self.draw(y, generator)
         if draw is None:
-            # A plain loss draws nothing: it need not take a generator.
+            # A plain loss draws nothing, so it need not accept a generator.
             return self.loss(x, y, p)
         return self.on(draw, x, y, p)
 
@@ -136,7 +136,7 @@ class ProxySynthesis:
         return loss_from_sums(sums, self.normalized, x, y, p, plan)
 
     def by_reference(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-        """Lay synthetics beside originals and ask the loss: obviously right, for any loss."""
+        """The reference: concatenate originals and synthetics and call the loss. For any loss."""
         made = synthesize(x, y, p, draw, self.normalized)
         before = unit if self.normalized else torch.clone
         rows, columns, labels = self._kept(y, made.y, p.shape[0])
@@ -156,7 +156,7 @@ class ProxySynthesis:
     def synthesize(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
     ) -> Synthetics:
-        """The synthetics themselves; from the same state of the generator, those a call would use.
+        """The synthetics that a call with the same state of the generator would use.
 
         A batch of one class, or mu = 0, has none: every field is empty.
         """

@@ -1,8 +1,8 @@
 """Proxy Synthesis over a loss module that knows nothing of it.
 
-The module is called as `module(embeddings, labels)` and holds one proxy weight. For the length of a
-call a shallow stand-in carries the weight with synthetic proxies behind it, and one more class per
-synthetic wherever the module counts its classes. The module itself is never touched.
+The module is called as `module(embeddings, labels)` and has one proxy weight. Each call goes to a
+shallow copy whose weight is extended by the synthetic proxies, and its class counts with it. The
+module itself is never modified.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ COLLECTIONS = ("MultipleLosses", "CrossBatchMemory", "SelfSupervisedLoss")
 """Modules that hold other losses, which may not be proxy losses."""
 
 LISTS = ("label", "class", "target", "ids")
-"""What is in the name of a module's list of its classes (`proxy_labels`). Other tables may read
-0, 1, 2 as well, such as SphereFace's powers (`n_range`), and must stay as they are."""
+"""Words in the names of lists of classes (`proxy_labels`). Other tensors may hold 0, 1, 2, ... too,
+such as SphereFace's powers (`n_range`), and must stay as they are."""
 
 
 def synthesize_over(
@@ -100,10 +100,10 @@ class SynthesizedOver(nn.Module):
 
         made = synthesize(embeddings, labels, proxies, draw, self.normalize)
         enlarged = torch.cat((rows, made.p.flatten(0, -2)))
-        stand_in = _stand_in(self.module)
-        _set_weight(stand_in, self.weight, enlarged.t() if class_dim == 1 else enlarged)
-        _count_on(stand_in, self.class_count or COUNT, c, c + made.p.shape[0])
-        return stand_in(
+        shallow_copy = _shallow_copy(self.module)
+        _set_weight(shallow_copy, self.weight, enlarged.t() if class_dim == 1 else enlarged)
+        _extend_counts(shallow_copy, self.class_count or COUNT, c, c + made.p.shape[0])
+        return shallow_copy(
             torch.cat((embeddings, made.x)), torch.cat((labels, made.y)), *args, **kwargs
         )
 
@@ -232,33 +232,34 @@ def _weight_name(module: nn.Module, weight: str | None) -> str:
     return matrices[0]
 
 
-def _stand_in(module: nn.Module) -> nn.Module:
+def _shallow_copy(module: nn.Module) -> nn.Module:
     """A copy that shares every tensor with the module and no dictionary."""
     made = copy.copy(module)
     made.__dict__["_parameters"] = dict(module._parameters)
     made.__dict__["_buffers"] = dict(module._buffers)
     made.__dict__["_modules"] = {
-        name: None if child is None else _stand_in(child) for name, child in module._modules.items()
+        name: None if child is None else _shallow_copy(child)
+        for name, child in module._modules.items()
     }
     return made
 
 
-def _set_weight(stand_in: nn.Module, path: str, tensor: Tensor) -> None:
+def _set_weight(shallow_copy: nn.Module, path: str, tensor: Tensor) -> None:
     owner_path, _, name = path.rpartition(".")
-    owner = stand_in.get_submodule(owner_path)
+    owner = shallow_copy.get_submodule(owner_path)
     del owner._parameters[name]
     object.__setattr__(owner, name, tensor)
 
 
 def _counts(module: nn.Module, name: str) -> bool:
-    # Some modules keep a zero under the name for their statistics, and count nothing.
+    # Some modules keep a zero under this name for their statistics.
     value = getattr(module, name, None)
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _count_on(stand_in: nn.Module, name: str, old: int, new: int) -> None:
-    """Let every count of the classes, and every list 0, 1, ... of their labels, go on to `new`."""
-    for module in stand_in.modules():
+def _extend_counts(shallow_copy: nn.Module, name: str, old: int, new: int) -> None:
+    """Extend every class count, and every list 0, 1, ... of class labels, from `old` to `new`."""
+    for module in shallow_copy.modules():
         if _counts(module, name) and getattr(module, name) == old:
             object.__setattr__(module, name, new)
         for held in (module.__dict__, module._buffers):

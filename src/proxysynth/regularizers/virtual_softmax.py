@@ -28,14 +28,14 @@ class VirtualSoftmax:
         L(X, P) = -1/n  sum_x  log  exp(x . p+) / (sum_q exp(x . q) + exp(min(|p+| |x|, clip)))
 
     The virtual logit is at least as large as the own one, x . p+, and equal to it only where x
-    points along its proxy: it keeps pulling long after the other classes are beaten. W_virt is a
+    points along its proxy: it keeps pulling long after the other classes are separated. W_virt is a
     function of x and p+, not a weight, so the gradient flows through the logit to both.
 
     Args:
         loss: a loss of raw dot products, such as `Softmax()`. With cosines |p+| |x| is 1 for every
-            embedding and would teach nothing.
-        clip: the most that the virtual logit may be; above it, it no longer pulls. 10 is the
-            paper's for retrieval, where training fails without; None, for classification, is none.
+            embedding and would be constant.
+        clip: upper bound of the virtual logit, above which it has no gradient. The paper uses 10
+            for retrieval, where training fails without it; None (for classification) is no bound.
 
     Source: Chen et al., Virtual Class Enhanced Discriminative Embedding Learning, 2018.
     """
