@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from proxysynth.retrieval import Ranking, counting, metrics, rank, ranking as ranking_module
+from proxysynth.retrieval import Ranking, rank, ranking as ranking_module
+from proxysynth.retrieval.knn import TYPES
 from proxysynth.retrieval.ranking import ranges
-from proxysynth.retrieval.similarity import TYPES
 from retrieval.clouds import CLOUDS
 from retrieval.oracle import ranked, similarities
 
@@ -102,7 +102,7 @@ def test_too_many_positives_to_hold_take_another_way(monkeypatch: pytest.MonkeyP
     r = np.random.default_rng(6)
     y = r.integers(0, 3, 250)
     x = r.normal(size=(3, 6))[y] + 2 * r.normal(size=(250, 6))
-    monkeypatch.setattr(counting, "POSITIVES", 1000)
+    monkeypatch.setattr(ranking_module, "POSITIVES", 1000)
     assert_equal(rank(x, y, block=96), ranked(x, y))
 
 
@@ -253,9 +253,9 @@ def test_found_tells_which_queries_are_right() -> None:
 
 def both(monkeypatch: pytest.MonkeyPatch, *args, **kwargs) -> tuple[np.ndarray, np.ndarray]:
     """The same ranking by counting and by selection."""
-    monkeypatch.setattr(metrics, "MANY", float("inf"))
+    monkeypatch.setattr(ranking_module, "MANY", float("inf"))
     counted = table(rank(*args, **kwargs))
-    monkeypatch.setattr(metrics, "MANY", 0)
+    monkeypatch.setattr(ranking_module, "MANY", 0)
     return counted, table(rank(*args, **kwargs))
 
 
@@ -304,17 +304,10 @@ def test_ranges_are_one_after_another(runs: list[tuple[int, int]]) -> None:
     assert list(zip(which.tolist(), numbers.tolist(), strict=True)) == expected
 
 
-@pytest.mark.parametrize(
-    ("narrow", "scattered", "classes", "own"),
-    [(0, 0.0, 2, True), (0, 1.0, 9, False), (1_000, 0.0, 40, False), (1_000, 1.0, 9, True)],
-)
-def test_either_way_gives_the_same_ranks(
-    narrow: int, scattered: float, classes: int, own: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(counting, "NARROW", narrow)
-    monkeypatch.setattr(counting, "SCATTERED", scattered)
+@pytest.mark.parametrize(("classes", "own"), [(2, True), (9, False), (40, False), (9, True)])
+def test_many_ties(classes: int, own: bool) -> None:
     r = np.random.default_rng(classes)
-    x, y = r.choice([-1.0, 1.0], size=(150, 16)), r.integers(0, classes, 150)  # many ties
+    x, y = r.choice([-1.0, 1.0], size=(150, 16)), r.integers(0, classes, 150)
     if own:
         got, expected = rank(x, y, block=48), ranked(x, y)
     else:

@@ -5,8 +5,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 import proxysynth as ps
-from proxysynth.retrieval.knn import nearest
-from proxysynth.retrieval.similarity import rounded
+from proxysynth.retrieval.knn import nearest, rounded
 from proxysynth.search import Hit, Index, index as index_module
 from proxysynth.search.build import update_index
 from proxysynth.search.index import Labels, RoundedRows, Texts

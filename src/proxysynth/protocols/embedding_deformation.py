@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.losses.functional import unit
-from proxysynth.retrieval.knn import nearest
-from proxysynth.retrieval.similarity import Array, as_embeddings, as_labels
+from proxysynth.retrieval.knn import Array, as_embeddings, as_labels, nearest
 
 Ints = NDArray[np.int64]
 

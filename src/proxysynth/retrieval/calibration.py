@@ -25,14 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.retrieval.similarity import (
-    Array,
-    as_embeddings,
-    as_labels,
-    check_dimensions,
-    compute_type,
-    unit,
-)
+from proxysynth.retrieval.knn import Array, Sets, as_sets, unit
 
 CELLS_PER_UNIT = 2**15
 CELLS = 2 * CELLS_PER_UNIT + 1
@@ -62,6 +55,10 @@ class PairCounts:
 
     same: NDArray[np.int64]
     different: NDArray[np.int64]
+
+    @property
+    def of_both_kinds(self) -> bool:
+        return bool(self.same.any() and self.different.any())
 
     def rates(self, threshold: float) -> dict[str, float]:
         """TAR, FAR, precision and F1 at a threshold; the rate of no pairs is 0."""
@@ -151,22 +148,15 @@ def count_pairs(
         labels: (n,) integers.
         gallery, gallery_labels: (N, d) and (N,), if pairs are of a query and a gallery item.
     """
-    x = as_embeddings(embeddings)
-    y = as_labels(labels, len(x)).to(x.device)
-    if gallery is None or gallery_labels is None:
-        if gallery is not gallery_labels:
-            raise ValueError("gallery and gallery_labels must be given together")
-        x, y = _sorted(x, y)
-        g, gy = x, y
-    else:
-        g = as_embeddings(gallery, "gallery")
-        check_dimensions(x, g, "embeddings")
-        x, g = x.to(compute_type(x, g)), g.to(x.device, compute_type(x, g))
-        gy = as_labels(gallery_labels, len(g), "gallery_labels", "gallery").to(x.device)
-        (x, y), (g, gy) = _sorted(x, y), _sorted(g, gy)
-    own = g is x
+    return _count(as_sets(embeddings, labels, gallery, gallery_labels))
+
+
+def _count(sets: Sets) -> PairCounts:
+    own = sets.own
+    x, y = _sorted(sets.x, sets.y)
+    g, gy = (x, y) if own else _sorted(sets.gallery, sets.gallery_y)
     every, same = np.zeros(CELLS, np.int64), np.zeros(CELLS, np.int64)
-    height = max(1, BLOCK // len(g))
+    height = max(1, BLOCK // max(1, len(g)))
     for low in range(0, len(x), height):
         rows = slice(low, min(low + height, len(x)))
         left = rows.start if own else 0  # of own pairs, those above the diagonal
@@ -308,21 +298,15 @@ def calibrate(
             and the thresholds are fitted on all.
         targets: what to fit thresholds to, see `TARGETS`.
     """
-    x, y = as_embeddings(embeddings), as_labels(labels, len(embeddings))
-    g, gy = None, None
-    if gallery is not None and gallery_labels is not None:
-        g = as_embeddings(gallery, "gallery")
-        gy = as_labels(gallery_labels, len(g), "gallery_labels", "gallery")
-    every = count_pairs(x, y, gallery=g, gallery_labels=gy)
-    if not every.same.sum() or not every.different.sum():
+    sets = as_sets(embeddings, labels, gallery, gallery_labels)
+    every = _count(sets)
+    if not every.of_both_kinds:
         return None
     if held_out is not None:
-        fit = count_pairs(*held_out)
+        fit, fitted_on = count_pairs(*held_out), "held_out"
         checks = [(fit, every)]
-        fitted_on = "held_out"
     else:
-        fit = every
-        halves = _halves(x, y, g, gy)
+        fit, halves = every, _halves(sets)
         checks = [] if halves is None else [halves, halves[::-1]]
         fitted_on = "test" if checks else "unchecked"
     thresholds, rates = {}, {}
@@ -347,24 +331,16 @@ def calibrate(
     )
 
 
-def _halves(
-    x: Tensor, y: Tensor, g: Tensor | None, gy: Tensor | None
-) -> tuple[PairCounts, PairCounts] | None:
+def _halves(sets: Sets) -> tuple[PairCounts, PairCounts] | None:
     """The pairs within each half of the classes; None unless both have pairs of both kinds."""
-    classes = torch.unique(y if gy is None else torch.cat([y, gy]))
-    chosen = torch.randperm(len(classes), generator=torch.Generator().manual_seed(0))
+    x, y, g, gy, own = sets
+    classes = torch.unique(torch.cat([y, gy]))
+    order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(0))
     made = []
-    for part in (chosen[::2], chosen[1::2]):
-        mine = torch.isin(y, classes[part])
-        if g is None or gy is None:
-            theirs, gallery, gallery_labels = mine, None, None
-        else:
-            theirs = torch.isin(gy, classes[part])
-            gallery, gallery_labels = g[theirs], gy[theirs]
-        if not mine.any() or not theirs.any():
-            return None
-        counts = count_pairs(x[mine], y[mine], gallery=gallery, gallery_labels=gallery_labels)
-        if not counts.same.sum() or not counts.different.sum():
+    for part in (order[::2], order[1::2]):
+        mine, theirs = (torch.isin(each, classes[part.to(y.device)]) for each in (y, gy))
+        counts = _count(Sets(x[mine], y[mine], g[theirs], gy[theirs], own))
+        if not counts.of_both_kinds:
             return None
         made.append(counts)
     return made[0], made[1]

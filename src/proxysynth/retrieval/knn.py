@@ -1,32 +1,416 @@
-"""Exact k nearest neighbors by cosine similarity, with the gallery read in blocks.
+"""Cosine similarities, and exact nearest neighbors by them.
 
-A matrix product proposes candidates: all that its rounding error leaves a chance. Cosines in
-float64, each a function of its two vectors alone, decide among them; so neither the block size nor
-the number of queries that share a product changes a result.
+Exact values of chosen pairs (`dots`, `cosines`) decide everything: each is a function of its two
+vectors alone, so no result depends on block sizes, threads or the queries that share a product.
+Fast products only rule out what cannot matter, so they may be computed in fewer bits as long as a
+bound on their error is known (`Rounded`, `Block`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from proxysynth.retrieval.similarity import (
-    Array,
-    as_embeddings,
-    as_matrix,
-    check_dimensions,
-    check_size,
-    compute_type,
-    dots,
-    is_integer,
-    nonzero,
-    summation_error,
-    unit,
-)
+Array = Tensor | np.ndarray[Any, Any]
+"""A torch tensor, on any device, or a numpy array."""
+
+
+# ---- Inputs
+
+
+def as_embeddings(x: Array, name: str = "embeddings") -> Tensor:
+    """`x` as a finite float32 or float64 matrix; half precision becomes float32."""
+    matrix = as_matrix(x, name)
+    matrix = matrix.to(compute_type(matrix))
+    low, high = torch.aminmax(matrix)  # NaN propagates to both
+    if not (torch.isfinite(low) and torch.isfinite(high)):
+        row = int((~torch.isfinite(matrix)).any(1).nonzero()[0])
+        raise ValueError(f"{name} must be finite, but row {row} contains NaN or infinity")
+    return matrix
+
+
+def as_matrix(x: Array, name: str) -> Tensor:
+    """`x` as a floating-point tensor (n, d), without reading or copying it."""
+    if isinstance(x, np.ndarray) and x.dtype.kind in "fiu":
+        with warnings.catch_warnings():  # read-only arrays: we do not write to them
+            warnings.simplefilter("ignore", UserWarning)
+            x = torch.from_numpy(np.ascontiguousarray(x, x.dtype.newbyteorder("=")))
+    if not isinstance(x, Tensor):
+        kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
+        raise ValueError(f"{name} must be a tensor or an array of floats (n, d), got {kind}")
+    if x.ndim != 2 or 0 in x.shape:
+        raise ValueError(
+            f"{name} must be (n, d) with at least one row and one column, got {tuple(x.shape)}"
+        )
+    if not x.is_floating_point():
+        raise ValueError(f"{name} must be floating point, got {x.dtype}: convert with .float()")
+    return x.detach()
+
+
+def compute_type(*matrices: Tensor) -> torch.dtype:
+    """float64 if any of the matrices is float64, else float32."""
+    double = any(matrix.dtype == torch.float64 for matrix in matrices)
+    return torch.float64 if double else torch.float32
+
+
+def check_dimensions(query: Tensor, gallery: Tensor, query_name: str) -> None:
+    if query.shape[1] != gallery.shape[1]:
+        raise ValueError(
+            f"gallery must have the {query.shape[1]} dimensions of {query_name}, "
+            f"got {gallery.shape[1]}: embed both with the same model"
+        )
+
+
+def as_labels(y: Array, n: int, name: str = "labels", of: str = "embeddings") -> Tensor:
+    """`y` as n integers, one for each row of `of`."""
+    if not isinstance(y, Tensor):
+        array = np.asarray(y)
+        if array.dtype.kind not in "iu":
+            raise ValueError(f"{name} must be integers, got {array.dtype}: number the classes")
+        # Unsigned values beyond int64 wrap around, which keeps different labels different.
+        y = torch.from_numpy(array.astype(np.int64))
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise ValueError(f"{name} must be integers, got {y.dtype}: convert with .long()")
+    if y.shape != (n,):
+        raise ValueError(f"{name} must be ({n},), one for each row of {of}, got {tuple(y.shape)}")
+    return y.detach().long()
+
+
+class Sets(NamedTuple):
+    """Queries x with labels y, and a gallery with its labels: of one type, on one device.
+
+    Without a gallery the queries are their own (`own`): none may then retrieve itself.
+    """
+
+    x: Tensor
+    y: Tensor
+    gallery: Tensor
+    gallery_y: Tensor
+    own: bool
+
+
+def as_sets(
+    embeddings: Array, labels: Array, gallery: Array | None, gallery_labels: Array | None
+) -> Sets:
+    """Labeled queries and the gallery, checked."""
+    x = as_embeddings(embeddings)
+    y = as_labels(labels, len(x)).to(x.device)
+    if gallery is None and gallery_labels is None:
+        return Sets(x, y, x, y, True)
+    if gallery is None or gallery_labels is None:
+        raise ValueError("gallery and gallery_labels must be given together")
+    g = as_embeddings(gallery, "gallery")
+    check_dimensions(x, g, "embeddings")
+    gy = as_labels(gallery_labels, len(g), "gallery_labels", "gallery").to(x.device)
+    kind = compute_type(x, g)
+    return Sets(x.to(kind), y, g.to(x.device, kind), gy, False)
+
+
+def is_integer(number: object) -> bool:
+    """Whether it is a Python or numpy integer, and not a bool."""
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+
+
+def check_size(size: int | None, default: int, name: str) -> int:
+    """`size`, an integer >= 1, or the default if it is None."""
+    if size is None:
+        return default
+    if not is_integer(size) or size < 1:
+        raise ValueError(f"{name} must be an integer >= 1, got {size!r}: try {default}")
+    return int(size)
+
+
+# ---- Exact similarities
+
+
+def unit(x: Tensor) -> Tensor:
+    """`x` with each row divided by its norm, in place; rows of zeros stay zero."""
+    length = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    info = torch.finfo(x.dtype)
+    # Squares of very long or very short rows overflow or underflow: rescale those first.
+    extreme = (length < info.tiny**0.25) | (length > info.max**0.25)
+    rows = extreme.squeeze(1).nonzero().squeeze(1)
+    if len(rows):
+        peak = x[rows].abs().amax(1, keepdim=True)
+        x[rows] = x[rows] / peak.where(peak > 0, 1)
+        length[rows] = torch.linalg.vector_norm(x[rows], dim=1, keepdim=True)
+    return x.div_(length.where(length > 0, 1))
+
+
+GATHERED = 2**22
+"""Numbers gathered at once on devices without a sampled product."""
+
+
+def dots(x: Tensor, y: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """(p,) x[row] . y[column], with `row` ascending.
+
+    A large product rounds differently depending on its shape, the library and the threads. A value
+    computed here depends on its two vectors alone: equal vectors have equal similarities, ties are
+    ties, and no result depends on how the work was divided.
+    """
+    if x.device.type != "cpu":
+        parts = max(1, GATHERED // x.shape[1])
+        pairs = zip(row.split(parts), column.split(parts), strict=True)
+        return torch.cat([(x[i] * y[j]).sum(1) for i, j in pairs])
+    begin = torch.searchsorted(row, torch.arange(len(x) + 1))
+    wanted = _sparse(begin, column, x.new_zeros(len(row)), len(x), len(y))
+    return torch.sparse.sampled_addmm(wanted, x, y.T, beta=0.0).values()
+
+
+def _sparse(begin: Tensor, column: Tensor, values: Tensor, rows: int, columns: int) -> Tensor:
+    return torch.sparse_csr_tensor(begin, column, values, (rows, columns), check_invariants=False)
+
+
+# torch warns at the first sparse matrix of a process. Create one here, since warnings cannot be
+# silenced reliably in threads.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", UserWarning)
+    _sparse(torch.tensor([0, 1]), torch.tensor([0]), torch.zeros(1), 1, 1)
+
+
+def cosines(exact: Tensor, gallery: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """(p,) float64 cosines of unit rows and rows of the gallery, with `row` ascending."""
+    used, slot = torch.unique(column, return_inverse=True)
+    near = unit(gallery[used.to(gallery.device)].to(exact.device, torch.float64, copy=True))
+    return dots(exact, near, row, slot).clamp_(-1, 1)
+
+
+def nonzero(flags: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the nonzero entries, in the order in which they lie in memory."""
+    if not flags.is_contiguous():
+        column, row = nonzero(flags.T)
+        return row, column
+    place = places(flags.view(-1))
+    row = place.div(flags.shape[1], rounding_mode="floor")
+    return row, place - row * flags.shape[1]
+
+
+def places(flags: Tensor) -> Tensor:
+    """Where flags (n,) are set."""
+    if flags.device.type != "cpu":
+        return flags.nonzero().squeeze(1)
+    return torch.from_numpy(np.flatnonzero(flags.numpy()))  # several times as fast as torch
+
+
+# ---- Fast similarities, with a known error
+
+TYPES = (torch.int8, torch.bfloat16, torch.float32)
+"""From coarse to fine. Many processors multiply bfloat16 about twice and int8 about four times as
+fast as float32; which types pay off is measured once per process. Only speed depends on it."""
+
+SHORT = 32
+"""Coarse types do not pay off for vectors of fewer dimensions."""
+
+PAYS = 0.7
+"""A coarser product must take less than this fraction of the time of the next finer one."""
+
+LEAST = torch.iinfo(torch.int32).min
+LARGE = 2.0**30
+"""Beyond every sum of products of bytes, and exact both in float32 and in int32."""
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Unit rows x as `unit` times x', with x' in a shorter type.
+
+    Attributes:
+        x: (n, d) x'.
+        unit: what a 1 in x' stands for; 1 unless x' are integers.
+        error: (n, 1) see `error_bound`.
+        grain: the product itself is rounded too, by at most this fraction of its value.
+    """
+
+    x: Tensor
+    unit: float
+    error: Tensor
+    grain: float
+
+    def __getitem__(self, rows: slice) -> Rounded:
+        return Rounded(self.x[rows], self.unit, self.error[rows], self.grain)
+
+
+def rounded(x: Tensor, dtype: torch.dtype, unit: float | None = None) -> Rounded:
+    """Rows of norm one or zero in another type; `unit` applies to int8 (default: the best one)."""
+    error = torch.full((len(x), 1), summation_error(x.shape[1], dtype), device=x.device)
+    if dtype == x.dtype:
+        return Rounded(x, 1.0, error, 0.0)
+    if dtype != torch.int8:
+        unit = 1.0
+    elif unit is None:
+        unit = best_unit(x)
+    short = torch.empty(x.shape, dtype=dtype, device=x.device)
+    for at in range(0, len(x), 4096):
+        rows = slice(at, at + 4096)
+        short[rows] = _quantize(x[rows], unit) if dtype == torch.int8 else x[rows]
+        lost = x[rows] - short[rows].to(x.dtype) * unit
+        error[rows] += torch.linalg.vector_norm(lost, dim=1, keepdim=True)
+    return Rounded(short, unit, error, torch.finfo(dtype).eps if dtype == torch.bfloat16 else 0.0)
+
+
+def best_unit(x: Tensor) -> float:
+    """The unit with the smallest worst error: a small one clips, a large one is coarse."""
+    sample = x[:: -(-len(x) // 1024)]
+    largest = float(sample.abs().max())
+    units = [largest / 127 * 0.85**i for i in range(12)] if largest else [1.0]
+    return min(units, key=lambda u: float((sample - _quantize(sample, u) * u).norm(dim=1).max()))
+
+
+def _quantize(x: Tensor, unit: float) -> Tensor:
+    return (x / unit).round_().clamp_(-127, 127)
+
+
+def error_bound(error: Tensor, other: Tensor) -> Tensor:
+    """(n, 1) bound on the error of a product of the row with any of the `other` rows.
+
+        | x . y  -  x' . y' |  <=  |x - x'| |y|  +  |x'| |y - y'|  +  rounding of the sums
+
+    where |y| is 1 and |x'| hardly more.
+    """
+    most = other.max()
+    return (error + most) * (1 + most + error.max())
+
+
+def summation_error(d: int, dtype: torch.dtype) -> float:
+    """Half of the error of two sums of d products: the fast one and that of `dots`.
+
+    Each is off by at most half of eps per term. Eight more terms are for the thresholds.
+    """
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    error = 0.55 * (d + 8) * torch.finfo(wide).eps
+    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        error += 2**-7  # float32 may then be multiplied as something shorter
+    return error
+
+
+def multiply(x: Rounded, y: Rounded, S: Tensor, spare: Tensor) -> Tensor:
+    """x' . y' in the memory of S: float32, or int32 where x' are integers.
+
+    `spare` is a buffer as large as S.
+    """
+    a, b = x.x, y.x.T
+    if a.dtype == torch.float32:
+        return torch.mm(a, b, out=S)
+    if a.dtype == torch.int8:
+        return torch._int_mm(a, b, out=S.view(torch.int32))
+    if a.dtype == torch.float64:
+        return S.copy_(a @ b)
+    return S.copy_(torch.mm(a, b, out=spare.view(-1).view(a.dtype)[: S.numel()].view(S.shape)))
+
+
+@dataclass(frozen=True)
+class Block:
+    """Similarities of b queries to w rows of the gallery, with a known error.
+
+    Attributes:
+        S: (b, w) in `unit`s, float32 or int32; `least` for pairs that do not count.
+        error: (b, 1) bound on the error of the row's similarities,
+        grain: and on their further error, as a fraction of the value.
+    """
+
+    S: Tensor
+    unit: float
+    error: Tensor
+    grain: float
+
+    @classmethod
+    def of(cls, x: Rounded, y: Rounded, S: Tensor, spare: Tensor) -> Block:
+        """The product of x and y, in the memory of S."""
+        S = multiply(x, y, S, spare)
+        return cls(S, x.unit * y.unit, error_bound(x.error, y.error), x.grain)
+
+    def rows(self, rows: Tensor) -> Block:
+        return Block(self.S[rows], self.unit, self.error[rows], self.grain)
+
+    @property
+    def least(self) -> float:
+        return LEAST if self.S.dtype == torch.int32 else -torch.inf
+
+    def reaching(self, t: Tensor) -> Tensor:
+        """Where a similarity may be >= t; elsewhere it is certainly less. t is (b, 1)."""
+        low = self._below(t)
+        if low.device.type != "cpu":
+            return low <= self.S
+        return torch.from_numpy(self.S.numpy() >= low.numpy())  # several times as fast as torch
+
+    def above(self, t: Tensor) -> Tensor:
+        """Where a similarity is certainly > t. t is (b, 1)."""
+        high = self._beyond(t)
+        if high.device.type != "cpu":
+            return high < self.S
+        return torch.from_numpy(self.S.numpy() > high.numpy())
+
+    def surpassing(self, S: Tensor) -> Tensor:
+        """(b,) values of S above which a similarity certainly exceeds that of these."""
+        s = S[:, None] * self.unit
+        high = s + (2 * self.grain * s.abs() + self.error)  # 1 / (1 - grain) < 1 + 2 grain
+        return self._beyond(high).squeeze(1).where(S.gt(self.least), self.least)
+
+    def equaling(self, S: Tensor) -> Tensor:
+        """(b,) values of S below which a similarity is certainly less than that of these."""
+        s = S[:, None] * self.unit
+        low = s - (2 * self.grain * s.abs() + self.error)
+        return self._below(low).squeeze(1).where(S.gt(self.least), self.least)
+
+    def _below(self, t: Tensor) -> Tensor:
+        """(b, 1) values of S below which a similarity is certainly < t."""
+        low = t - self.error
+        return self._bound(low - self.grain * low.abs(), torch.ceil)
+
+    def _beyond(self, t: Tensor) -> Tensor:
+        """(b, 1) values of S above which a similarity is certainly > t."""
+        high = t + self.error
+        return self._bound(high + self.grain * high.abs(), torch.floor)
+
+    def _bound(self, t: Tensor, to_integer: Callable[[Tensor], Tensor]) -> Tensor:
+        t = (t / self.unit).float()
+        if self.S.dtype != torch.int32:
+            return t
+        return to_integer(t).clamp_(-LARGE, LARGE).to(torch.int32)
+
+
+@lru_cache(maxsize=8)
+def fast_types(device: torch.device, d: int) -> tuple[torch.dtype, ...]:
+    """Those of TYPES worth trying, coarse ones first; float32 is always the last."""
+    chosen: tuple[torch.dtype, ...] = (torch.float32,)
+    if device.type != "cpu" or d < SHORT:
+        return chosen
+    fastest = product_seconds(torch.float32, d)
+    for dtype in (torch.bfloat16, torch.int8):
+        seconds = product_seconds(dtype, d)
+        if seconds < PAYS * fastest:
+            chosen, fastest = (dtype, *chosen), seconds
+    return chosen
+
+
+def product_seconds(dtype: torch.dtype, d: int, side: int = 480) -> float:
+    """The time of a product on one core; infinite where it is unavailable or wrong."""
+    largest = 127 if dtype == torch.int8 else 1
+    x = torch.full((side, d), largest, dtype=dtype)
+    x[::2] *= -1
+    numbers = Rounded(x, 1.0, torch.empty(0), 0.0)
+    S, spare = torch.empty(2, side, side)
+    seconds = []
+    try:
+        for _ in range(6):
+            start = time.thread_time()
+            made = multiply(numbers, numbers, S, spare)
+            seconds.append(time.thread_time() - start)
+    except (AttributeError, RuntimeError, TypeError):
+        return float("inf")
+    # Without the right instructions large sums may saturate.
+    error = (made.abs() / (largest * largest * d) - 1).abs().max()
+    return min(seconds) if error <= torch.finfo(torch.bfloat16).eps else float("inf")
+
+
+# ---- Nearest neighbors
 
 ROWS = 1024
 """Queries that share a product, at most."""
@@ -49,6 +433,13 @@ class Neighbors(NamedTuple):
 
     similarities: Tensor
     indices: Tensor
+
+    @staticmethod
+    def none(n: int, k: int, device: torch.device) -> Neighbors:
+        return Neighbors(
+            torch.full((n, k), -torch.inf, dtype=torch.float64, device=device),
+            torch.full((n, k), -1, dtype=torch.int64, device=device),
+        )
 
 
 def nearest(
@@ -81,33 +472,29 @@ def nearest(
     if not is_integer(k) or not 1 <= k <= len(g):
         raise ValueError(f"k must be an integer from 1 to {len(g)}, the gallery's size, got {k!r}")
     device = x.device
-    x = x.to(compute_type(x, g))
     exact = unit(x.to(torch.float64, copy=True))
-    x = exact.to(x.dtype)
+    x = exact.to(compute_type(x, g))
     numbers = None if among is None else torch.as_tensor(among, device=device)
     n, N, d = len(x), len(g) if numbers is None else len(numbers), x.shape[1]
-    hidden = _hidden(exclude, n, numbers, device)
+    row, column = _hidden_pairs(exclude, n, numbers, device)
     height = min(n, ROWS, max(1, CELLS // (4 * k)))
     # Much wider than k, so that few of a block are among its own k nearest.
     width = check_size(block, max(4 * k, CELLS // max(height, d)), "block")
 
-    best = Neighbors(
-        torch.full((n, k), -torch.inf, dtype=torch.float64, device=device),
-        torch.full((n, k), -1, dtype=torch.int64, device=device),
-    )
+    best = Neighbors.none(n, k, device)
     for low in range(0, N, width):
         if numbers is None:
             here = torch.arange(low, min(low + width, N), device=device)
-            part = g[low : low + width].to(device, x.dtype)
+            part = g[low : low + width]
         else:
             here = numbers[low : low + width]
-            part = g[here.to(g.device)].to(device, x.dtype)
-        part, scale = _scaled(part)
-        row, column = (each[slice(*hidden.span(low, low + len(part)))] for each in hidden.pairs)
+            part = g[here.to(g.device)]
+        part, scale = _scaled(part.to(device, x.dtype))
+        hidden = (column >= low) & (column < low + len(part))
         for at in range(0, n, height):
             rows = slice(at, min(at + height, n))
             S = _product(x[rows], part).mul_(scale)
-            inside = (row >= rows.start) & (row < rows.stop)
+            inside = hidden & (row >= rows.start) & (row < rows.stop)
             S[row[inside] - at, column[inside] - low] = -torch.inf
             S.masked_fill_(S.isnan(), -torch.inf)
             _merge(best, rows, S, exact, part, here)
@@ -122,16 +509,34 @@ def top(queries: Tensor, gallery: Tensor, row: Tensor, column: Tensor, k: int) -
         gallery: (N, d) of any floating-point type; may be memory-mapped.
         row, column: (p,) with `row` ascending, and `column` ascending within a row.
     """
-    n = len(queries)
-    best = Neighbors(
-        torch.full((n, k), -torch.inf, dtype=torch.float64, device=queries.device),
-        torch.full((n, k), -1, dtype=torch.int64, device=queries.device),
-    )
-    exact = unit(queries.to(torch.float64, copy=True))
-    s = cosines(exact, gallery, row, column)
-    finite = s.isfinite()
-    _insert(best, torch.arange(n, device=row.device), row[finite], s[finite], column[finite])
+    best = Neighbors.none(len(queries), k, queries.device)
+    s = cosines(unit(queries.to(torch.float64, copy=True)), gallery, row, column)
+    finite, all_rows = s.isfinite(), torch.arange(len(queries), device=row.device)
+    _insert(best, all_rows, row[finite], s[finite], column[finite])
     return best
+
+
+def _hidden_pairs(
+    exclude: Exclude | None, n: int, numbers: Tensor | None, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """`exclude` as pairs of query and position: the index, or its place in `numbers`."""
+    if exclude is not None and len(exclude) != n:
+        raise ValueError(f"exclude must have one entry per query, {n}, got {len(exclude)}")
+    if isinstance(exclude, Tensor | np.ndarray):
+        row, column = torch.arange(n), torch.as_tensor(exclude).long()
+    else:
+        pairs = [
+            (query, int(index))
+            for query, one in enumerate(exclude or ())
+            for index in (() if one is None else one if isinstance(one, Sequence) else (one,))
+        ]
+        row, column = torch.tensor(pairs, dtype=torch.int64).view(-1, 2).unbind(1)
+    row, column = row.to(device), column.to(device)
+    if numbers is not None and len(numbers):
+        place = torch.searchsorted(numbers, column.contiguous())
+        known = numbers[place.clamp(max=len(numbers) - 1)] == column
+        column = place.where(known, -1)
+    return row, column
 
 
 def _product(x: Tensor, part: Tensor) -> Tensor:
@@ -182,13 +587,6 @@ def _merge(
     _insert(best, at, row, cosines(exact[at], part, row, column), here[column])
 
 
-def cosines(exact: Tensor, gallery: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """(p,) float64 cosines of unit rows and rows of the gallery, with `row` ascending."""
-    used, slot = torch.unique(column, return_inverse=True)
-    near = unit(gallery[used.to(gallery.device)].to(exact.device, torch.float64, copy=True))
-    return dots(exact, near, row, slot).clamp_(-1, 1)
-
-
 def _insert(best: Neighbors, at: Tensor, row: Tensor, s: Tensor, index: Tensor) -> None:
     """Insert pairs of query at[row] and gallery `index`, all beyond those in `best`."""
     k = best.indices.shape[1]
@@ -201,42 +599,3 @@ def _insert(best: Neighbors, at: Tensor, row: Tensor, s: Tensor, index: Tensor) 
     both, order = both.sort(dim=1, descending=True, stable=True)
     best.similarities[at] = both[:, :k]
     best.indices[at] = which.gather(1, order[:, :k])
-
-
-class _Hidden(NamedTuple):
-    """Pairs of query and gallery position that must not be found, by ascending position."""
-
-    pairs: tuple[Tensor, Tensor]
-
-    def span(self, low: int, high: int) -> tuple[int, int]:
-        bounds = torch.tensor([low, high], device=self.pairs[1].device)
-        start, stop = torch.searchsorted(self.pairs[1], bounds).tolist()
-        return start, stop
-
-
-def _hidden(
-    exclude: Exclude | None, n: int, numbers: Tensor | None, device: torch.device
-) -> _Hidden:
-    """`exclude` as pairs; positions are indices, or places in the ascending `numbers`."""
-    if exclude is None:
-        none = torch.empty(0, dtype=torch.int64, device=device)
-        return _Hidden((none, none))
-    if len(exclude) != n:
-        raise ValueError(f"exclude must have one entry per query, {n}, got {len(exclude)}")
-    if isinstance(exclude, Tensor | np.ndarray):
-        column = torch.as_tensor(exclude, device=device).long()
-        row = torch.arange(n, device=device)
-    else:
-        several = [
-            () if one is None else tuple(one) if isinstance(one, Sequence) else (one,)
-            for one in exclude
-        ]
-        row = torch.tensor([i for i, each in enumerate(several) for _ in each], dtype=torch.int64)
-        column = torch.tensor([j for each in several for j in each], dtype=torch.int64)
-        row, column = row.to(device), column.to(device)
-    if numbers is not None:
-        place = torch.searchsorted(numbers, column)
-        known = numbers[place.clamp(max=len(numbers) - 1)] == column
-        column = place.where(known, -1)
-    column, order = column.sort()
-    return _Hidden((row[order], column))

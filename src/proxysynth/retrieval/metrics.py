@@ -4,38 +4,37 @@
     P@1          the nearest is a positive, which is Recall@1
     R-precision  r / R, with r positives among the R nearest, R being how many there are
     MAP@R        1/R  sum_i=1..R  P(i)  where the i-th nearest is a positive, else 0
+    NMI          2 I(A; B) / (H(A) + H(B))  with I the mutual information of the classes A and a
+                 k-means clustering B, and H the entropy
 
-Each is the mean over the queries that have a positive. R-precision and MAP@R are those of Musgrave,
-Belongie and Lim, "A Metric Learning Reality Check" (2020): unlike Recall@1 they reward a class that
-is gathered as a whole, and MAP@R also rewards the order.
+Each but NMI is the mean over the queries that have a positive. R-precision and MAP@R are those of
+Musgrave, Belongie and Lim, "A Metric Learning Reality Check" (2020): unlike Recall@1 they reward a
+class that is gathered as a whole, and MAP@R also rewards the order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.retrieval.counting import ranks_by_counting
-from proxysynth.retrieval.ranking import (
-    STEP,
-    Arrangement,
-    Progress,
-    ranks_by_selection,
-    round_up,
-)
-from proxysynth.retrieval.similarity import (
+from proxysynth.retrieval.knn import (
     Array,
+    Sets,
     as_embeddings,
     as_labels,
-    check_dimensions,
+    as_sets,
     check_size,
-    compute_type,
     is_integer,
+    unit,
 )
+from proxysynth.retrieval.ranking import STEP, Arrangement, Progress, ranks, round_up
 
 if TYPE_CHECKING:
     from proxysynth.retrieval.reranking import Method
@@ -45,9 +44,6 @@ LISTS = 4096
 
 BLOCK = 80 * STEP
 """Side of a block: large enough for a fast product, small enough to stay in the cache."""
-
-MANY = 32
-"""Positives per query, on average, from which selecting is faster than counting."""
 
 
 def evaluate(
@@ -102,9 +98,8 @@ def evaluate(
     )
     metrics = summarize(ranking, ks)
     if nmi:
-        from proxysynth.retrieval.clustering import clustering_nmi
-
-        metrics["nmi"] = clustering_nmi(embeddings, labels)
+        y = as_labels(labels, len(embeddings)).cpu().numpy()
+        metrics["nmi"] = mutual_information(y, kmeans(embeddings, len(np.unique(y))))
     return metrics
 
 
@@ -157,44 +152,28 @@ def rank(
     Args:
         least: with `rerank` or `exclude`, first positives are looked for at least this far.
     """
-    x = as_embeddings(embeddings)
-    y = as_labels(labels, len(x)).to(x.device)
-    g, gy = None, None
-    if gallery is not None and gallery_labels is not None:
-        g = as_embeddings(gallery, "gallery")
-        check_dimensions(x, g, "embeddings")
-        x, g = x.to(compute_type(x, g)), g.to(x.device, compute_type(x, g))
-        gy = as_labels(gallery_labels, len(g), "gallery_labels", "gallery").to(x.device)
-    elif gallery is not None or gallery_labels is not None:
-        raise ValueError("gallery and gallery_labels must be given together")
+    sets = as_sets(embeddings, labels, gallery, gallery_labels)
     if rerank is not None or exclude is not None:
-        return _rank_lists(x.cpu(), y.cpu(), g, gy, rerank or (), exclude, least)
+        return _rank_lists(sets, rerank or (), exclude, least)
     side = round_up(check_size(block, BLOCK, "block"))
-
-    arrangement = Arrangement.of(x, y, g, gy)
+    arrangement = Arrangement.of(sets)
     R = arrangement.positives()
-    # Similarities in float64 are too long for the sort keys of the selection.
-    many = x.dtype == torch.float32 and int(R.sum()) >= MANY * max(1, arrangement.queries.n)
-    algorithm = ranks_by_selection if many else ranks_by_counting
-    positives = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    positives = torch.zeros_like(sets.y)
     first = torch.full_like(positives, -1)
-    precision = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    precision = torch.zeros(len(positives), dtype=torch.float64, device=positives.device)
     average = torch.zeros_like(precision)
-    for rows, ranks in algorithm(arrangement, side, progress):
+    for rows, found in ranks(arrangement, side, progress or (lambda done, total: None)):
         some = R[rows] > 0
         at = arrangement.queries.index[rows][some]
         positives[at] = R[rows][some]
-        first[at] = ranks.first[some]
-        precision[at] = ranks.right[some] / positives[at].double()
-        average[at] = ranks.gain[some] / positives[at].double()
+        first[at] = found.first[some]
+        precision[at] = found.right[some] / positives[at].double()
+        average[at] = found.gain[some] / positives[at].double()
     return Ranking(positives.cpu(), first.cpu(), precision.cpu(), average.cpu())
 
 
 def _rank_lists(
-    x: Tensor,
-    y: Tensor,
-    gallery: Tensor | None,
-    gallery_y: Tensor | None,
+    sets: Sets,
     rerank: str | Sequence[Method],
     exclude: Sequence[Sequence[int]] | None,
     least: int,
@@ -202,9 +181,8 @@ def _rank_lists(
     """`rank` by the lists of neighbors themselves: for re-ranked and for restricted searches."""
     from proxysynth.retrieval.reranking import reranked
 
-    own = gallery is None or gallery_y is None
-    g, gy = (x, y) if gallery is None or gallery_y is None else (gallery.cpu(), gallery_y.cpu())
-    hidden = exclude or [[i] if own else [] for i in range(len(x))]
+    x, y, g, gy = (each.cpu() for each in sets[:4])
+    hidden = exclude or [[i] if sets.own else [] for i in range(len(x))]
     if len(hidden) != len(x):
         raise ValueError(f"exclude must have an entry for each of {len(x)} queries: {len(hidden)}")
     classes, label = torch.unique(torch.cat([y, gy]), return_inverse=True)
@@ -256,3 +234,41 @@ def check_ks(ks: Iterable[int]) -> tuple[int, ...]:
         if not is_integer(k) or k < 1:
             raise ValueError(f"ks must be integers >= 1, got {k!r}: try ks=(1, 2, 4, 8)")
     return tuple(int(k) for k in ks)
+
+
+# ---- Clusters
+
+STEPS = 100
+"""Steps of k-means, at most."""
+
+Groups = NDArray[np.int64]
+"""(n,) the number of the cluster of each embedding."""
+
+
+def kmeans(embeddings: Array, k: int, *, seed: int = 0) -> Groups:
+    """The cluster, of k, of each embedding, by direction: k-means of scikit-learn."""
+    x = directions(embeddings)
+    if not is_integer(k) or not 1 <= k <= len(x):
+        raise ValueError(f"k must be an integer from 1 to {len(x)}, the images, got {k!r}")
+    cluster = scikit_learn("cluster").KMeans(k, n_init=1, max_iter=STEPS, random_state=seed)
+    return np.asarray(cluster.fit_predict(x), dtype=np.int64)
+
+
+def mutual_information(a: Groups, b: Groups) -> float:
+    """The normalized mutual information of two labelings, in [0, 1]."""
+    return float(scikit_learn("metrics").normalized_mutual_info_score(a, b))
+
+
+def directions(embeddings: Array) -> NDArray[np.float32]:
+    """Embeddings of unit length, whose Euclidean distances are in the order of cosines."""
+    return unit(as_embeddings(embeddings).to("cpu", torch.float32, copy=True)).numpy()
+
+
+def scikit_learn(part: str) -> Any:
+    """A module of scikit-learn, which is an extra."""
+    try:
+        return import_module(f"sklearn.{part}")
+    except ImportError as error:
+        raise ValueError(
+            "clustering needs scikit-learn: pip install 'proxysynth[cluster]'"
+        ) from error

@@ -1,31 +1,48 @@
-"""Ranks of the positives with many positives per query: select the top of each row and sort it.
+"""Exact ranks of the positives of every query, by counting or by sorting. Both give the same ranks.
 
-Recall@k, R-precision and MAP@R need, of a query with R positives, only the R nearest and the rank
-of its first positive. A coarse product and a threshold estimated from a sample of each row pick
-little more than these; exact similarities then decide, and confirm that nothing was missed.
+Recall@k, R-precision and MAP@R need, of a query with R positives, only the rank of its first
+positive and those of the positives among the R nearest.
 
-With few positives per query, `counting` is faster. Both give the same ranks.
+*By counting*, with few positives per query. A positive j of query i has the rank
+
+    #{g : s(i, g) > s(i, j)}  +  #{g < j : s(i, g) = s(i, j)}
+
+Each query keeps a *floor*, the similarity of its last positive that may still be among the first R.
+Hardly anything reaches it: what does is measured exactly and placed between the positives by
+bisection. As more of the gallery is seen, positives fall behind and the floor rises. A query that
+has lost all of them keeps counting for its first alone. Where the queries are the gallery the
+similarity matrix is symmetric: a block serves the queries of its rows and, transposed, those of its
+columns, so half of the matrix is enough.
+
+*By sorting*, with many positives per query. A coarse product and a threshold estimated from a
+sample of each row pick little more than the R nearest; these are sorted by exact similarities,
+which also confirm that nothing was missed.
 """
 
 from __future__ import annotations
 
+import collections
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from proxysynth.retrieval.similarity import (
+from proxysynth.retrieval.knn import (
     Block,
     Rounded,
+    Sets,
     dots,
+    error_bound,
     fast_types,
     nonzero,
+    places,
     rounded,
     unit,
 )
@@ -33,8 +50,42 @@ from proxysynth.retrieval.similarity import (
 STEP = 16
 """Sides of blocks are multiples of this."""
 
+MANY = 32
+"""Positives per query, on average, from which sorting is faster than counting."""
+
+NONE, ALL = 64.0, -64.0
+"""Thresholds that no similarity and every similarity reaches, however coarse the product."""
+
 Progress = Callable[[int, int], None]
 """Called with the number of blocks done and the number of all blocks."""
+
+
+class Ranks(NamedTuple):
+    """What the metrics need of the ranks of b queries.
+
+    Attributes:
+        first: (b,) the rank, from 0, of the nearest positive.
+        right: (b,) positives among the R nearest.
+        gain: (b,) the sum, over those positives, of the precision at their rank.
+    """
+
+    first: Tensor
+    right: Tensor
+    gain: Tensor
+
+
+def ranks(arrangement: Arrangement, side: int, progress: Progress) -> Iterator[tuple[slice, Ranks]]:
+    """Blocks of the sorted queries, each with the ranks of their positives.
+
+    Args:
+        side: of a block of the similarity matrix, a multiple of STEP.
+    """
+    x, positives = arrangement.queries.x, int(arrangement.positives().sum())
+    # Similarities in float64 are too long for the keys by which candidates are sorted.
+    if x.dtype == torch.float32 and positives >= MANY * max(1, arrangement.queries.n):
+        return _by_sorting(arrangement, side, progress)
+    return _Counting(arrangement).ranks(side, progress) if positives else iter(())
+
 
 # ---- Rows in class order
 
@@ -69,7 +120,7 @@ class SortedRows:
 
     def blocks(self, side: int) -> list[slice]:
         """All rows in blocks of `side`, a multiple of STEP; the last may include padding."""
-        end = round_up(self.n)
+        end = len(self.x)
         return [slice(at, min(at + side, end)) for at in range(0, end, side)]
 
     def real(self, rows: slice) -> int:
@@ -101,11 +152,8 @@ class Arrangement:
     own: bool
 
     @classmethod
-    def of(
-        cls, x: Tensor, y: Tensor, gallery: Tensor | None, gallery_y: Tensor | None
-    ) -> Arrangement:
-        own = gallery is None or gallery_y is None
-        g, gy = (x, y) if gallery is None or gallery_y is None else (gallery, gallery_y)
+    def of(cls, sets: Sets) -> Arrangement:
+        x, y, g, gy, own = sets
         labels, which, size = torch.unique(gy, return_inverse=True, return_counts=True)
         at = torch.searchsorted(labels, y).clamp_(max=len(labels) - 1)
         asked = (labels[at] == y).nonzero().squeeze(1)
@@ -117,11 +165,21 @@ class Arrangement:
         queries = rows if own else SortedRows.of(x, place[at[asked]], asked)
         return cls(queries, rows, start, own)
 
-    def positives(self, rows: slice | None = None) -> Tensor:
+    def positives(self, rows: slice = slice(None)) -> Tensor:
         """How many positives each of these queries has; 0 for padding."""
-        label = self.queries.label if rows is None else self.queries.label[rows]
+        label = self.queries.label[rows]
         size = self.start[label + 1] - self.start[label] - int(self.own)
         return size.masked_fill(label < 0, 0)
+
+    def positive_pairs(self, at: Tensor) -> tuple[Tensor, Tensor]:
+        """The positives of the queries `at`: which of these, and the row of the gallery."""
+        label = self.queries.label[at]
+        start, size = self.start[label], self.start[label + 1] - self.start[label]
+        row, place = ranges(start, size.masked_fill_(label < 0, 0))
+        if self.own:
+            others = place != at[row]
+            row, place = row[others], place[others]
+        return row, place
 
 
 def ranges(start: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,20 +187,6 @@ def ranges(start: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
     i = torch.arange(len(size), device=size.device).repeat_interleave(size)
     step = torch.arange(len(i), device=size.device) - (size.cumsum(0) - size)[i]
     return i, start[i] + step
-
-
-class Ranks(NamedTuple):
-    """What the metrics need of the ranks of b queries.
-
-    Attributes:
-        first: (b,) the rank, from 0, of the nearest positive.
-        right: (b,) positives among the R nearest.
-        gain: (b,) the sum, over those positives, of the precision at their rank.
-    """
-
-    first: Tensor
-    right: Tensor
-    gain: Tensor
 
 
 class Products:
@@ -175,8 +219,6 @@ class Products:
         return Block.of(queries[rows], gallery[columns], S, spare)
 
 
-# ---- Threads
-
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 MOST_THREADS = 16
@@ -205,7 +247,258 @@ def threads(device: torch.device) -> Iterator[Map]:
         torch.set_num_threads(number)
 
 
-# ---- Selection
+# ---- Counting
+
+POSITIVES = 2**22
+"""Positives held at once, 20 to 24 bytes each. With more, queries are taken block by block."""
+
+FEW = 1 / 256
+"""Of a block, to be measured exactly: with more, look for those that need not be."""
+
+LONGEST_PAUSE = 15
+"""Blocks for which a type that was too coarse is skipped, at most."""
+
+EXACT_COST = 2**-14
+"""A finer block costs about this times its dimensions and entries, in exact similarities."""
+
+
+@dataclass(frozen=True)
+class _View:
+    """A block as its rows or, transposed, its columns see it.
+
+    Attributes:
+        block: the similarities; the least value for pairs of one class and for padding.
+        index: (w,) the gallery indices of its columns.
+        exact: the similarities at rows and columns, in the order in which the block lies in memory.
+        enough: the part of the block that is better measured exactly than computed again, finer.
+    """
+
+    block: Block
+    index: Tensor
+    exact: Callable[[Tensor, Tensor], Tensor]
+    enough: float
+
+
+class _Counting:
+    """Shows blocks of the similarity matrix, as finely as needed, to the counters of queries."""
+
+    def __init__(self, arrangement: Arrangement) -> None:
+        self.arrangement = arrangement
+        self.queries, self.gallery = arrangement.queries, arrangement.gallery
+        self.products = Products(arrangement)
+        self.pause: collections.Counter[torch.dtype] = collections.Counter()
+        self.wait: collections.Counter[torch.dtype] = collections.Counter()
+
+    def ranks(self, side: int, progress: Progress) -> Iterator[tuple[slice, Ranks]]:
+        positives = self.arrangement.positives()
+        if self.arrangement.own and int(positives.sum()) <= POSITIVES:
+            return self._half(side, progress)
+        height = max(STEP, POSITIVES // int(positives.max()) // STEP * STEP)
+        height = min(side, len(self.queries.x), height)
+        # Few queries at a time leave room for more of the gallery.
+        return self._all(height, side * side // height // STEP * STEP, progress)
+
+    def _half(self, side: int, progress: Progress) -> Iterator[tuple[slice, Ranks]]:
+        """Each pair of blocks once, for the queries of both."""
+        rows = self.gallery.blocks(side)
+        # Round by round every block meets another, itself first: so all counters progress evenly,
+        # and threads seldom need the same one.
+        n = len(rows)
+        pairs = [
+            (a, (a + turn) % n)
+            for turn in range(n // 2 + 1)
+            for a in range(n if 2 * turn < n else n // 2)
+        ]
+
+        def show(pair: tuple[int, int]) -> None:
+            a, b = pair
+            self._show(rows[a], rows[b], *(counters[each] for each in dict.fromkeys(pair)))
+
+        with threads(self.gallery.x.device) as map_threads:
+            counters = list(map_threads(partial(_Counter, self.arrangement), rows))
+            for done, _ in enumerate(map_threads(show, pairs), 1):
+                progress(done, len(pairs))
+        yield from ((a, counter.ranks()) for a, counter in zip(rows, counters, strict=True))
+
+    def _all(self, height: int, width: int, progress: Progress) -> Iterator[tuple[slice, Ranks]]:
+        """All of the gallery for one block of queries after another."""
+        rows, columns = self.queries.blocks(height), self.gallery.blocks(width)
+        with threads(self.gallery.x.device) as map_threads:
+            for i, a in enumerate(rows):
+                counter = _Counter(self.arrangement, a)
+
+                def show(b: slice, a: slice = a, counter: _Counter = counter) -> None:
+                    self._show(a, b, counter)
+
+                for done, _ in enumerate(map_threads(show, columns), i * len(columns) + 1):
+                    progress(done, len(rows) * len(columns))
+                yield a, counter.ranks()
+
+    def _show(self, a: slice, b: slice, *counters: _Counter) -> None:
+        """Show the block of queries a and gallery b to a counter, and transposed to a second one.
+
+        A counter that cannot decide by it is shown a finer block.
+        """
+        waiting = dict(enumerate(counters))
+        for dtype in self.products.types:
+            if dtype != torch.float32 and self.wait[dtype] > 0:
+                self.wait[dtype] -= 1
+                continue
+            views = self._views(a, b, dtype)
+            waiting = {way: one for way, one in waiting.items() if not one.see(views[way])}
+            if not waiting:
+                self.pause[dtype] = 0
+                return
+            # A type that is too coarse is skipped for a while, longer every time.
+            self.pause[dtype] = min(2 * self.pause[dtype] + 1, LONGEST_PAUSE)
+            self.wait[dtype] = self.pause[dtype]
+
+    def _views(self, a: slice, b: slice, dtype: torch.dtype) -> tuple[_View, _View]:
+        block = self.products.block(a, b, dtype)
+        self._hide(block, a, b)
+        x, y = self.queries.x[a], self.gallery.x[b]
+        enough = 1.0 if dtype == torch.float32 else x.shape[1] * EXACT_COST
+        queries, gallery = self.products.rounded(dtype)
+        error = error_bound(gallery.error[b], queries.error[a])
+        turned = Block(block.S.T, block.unit, error, block.grain)
+        return (
+            _View(block, self.gallery.index[b], lambda i, j: dots(x, y, i, j), enough),
+            _View(turned, self.queries.index[a], lambda i, j: dots(x, y, j, i), enough),
+        )
+
+    def _hide(self, block: Block, a: slice, b: slice) -> None:
+        """The least value for pairs of one class, the query itself among them, and for padding."""
+        S, least = block.S, block.least
+        rows, columns = self.queries.real(a), self.gallery.real(b)
+        mine, theirs = self.queries.label[a][:rows], self.gallery.label[b][:columns]
+        if mine[0] <= theirs[-1] and theirs[0] <= mine[-1]:  # both ascend
+            start = torch.searchsorted(theirs, mine)
+            row, column = ranges(start, torch.searchsorted(theirs, mine, right=True) - start)
+            S.view(-1).index_fill_(0, row * S.shape[1] + column, least)
+        S[rows:] = least
+        S[:, columns:] = least
+
+
+class _Counter:
+    """Counts, for a block of b queries, the negatives before each of their at most r positives.
+
+    Attributes:
+        t, index: (b, r) similarities and gallery indices of the positives, the nearest first, ties
+            by index; -inf where a query has fewer than r.
+        count: (b,) R, how many positives the query has.
+        live: (b,) the positives m < live may still be among the first R; the others are not.
+        hits: (b, r) negatives that come before positive m but not before positive m - 1; right for
+            the positives m < live, and for the first.
+    """
+
+    def __init__(self, arrangement: Arrangement, rows: slice) -> None:
+        queries, gallery = arrangement.queries, arrangement.gallery
+        at = torch.arange(rows.start, rows.stop, device=queries.x.device)
+        row, place = arrangement.positive_pairs(at)
+        self.count = torch.bincount(row, minlength=len(at))
+        t = dots(queries.x[rows], gallery.x, row, place)
+        t = _side_by_side(t, row, self.count, -torch.inf)
+        index = _side_by_side(gallery.index[place], row, self.count, -1)
+        self.t, order = t.sort(dim=1, descending=True, stable=True)
+        self.index = index.gather(1, order)
+        self.live = self.count.clone()
+        self.hits = torch.zeros_like(self.index)
+        self.fresh = True
+        self.lock = threading.Lock()
+
+    def ranks(self) -> Ranks:
+        m = torch.arange(self.t.shape[1], device=self.t.device)
+        rank = self.hits.cumsum(1) + m
+        # The m-th positive, from 0, is the (m + 1)-th right one among the first rank + 1.
+        share = ((m + 1) / (rank + 1).double()).masked_fill_(m >= self.live[:, None], 0)
+        return Ranks(rank[:, 0], self.live, share.cumsum(1)[:, -1])
+
+    def see(self, view: _View) -> bool:
+        """Count a block of the similarity matrix; False if it is too coarse, and nothing is."""
+        block = view.block
+        with self.lock:  # blocks come from several threads
+            if self.fresh:
+                self._drop_hopeless(block)
+                self.fresh = False
+            followed = self.live.clamp(min=1).minimum(self.count)
+            floor = self.t.gather(1, (followed - 1).clamp_(min=0)[:, None])
+            floor.masked_fill_(followed[:, None] == 0, NONE)
+            near = block.reaching(floor)
+            if _total(near) > FEW * near.numel():
+                # What certainly comes before the one positive that is left need not be measured.
+                lost = (self.live == 0) & (self.count > 0)
+                above = block.above(torch.where(lost[:, None], floor, NONE))
+                near ^= above
+                if _total(near) > view.enough * near.numel():
+                    return False
+                self.hits[:, 0] += _row_sums(above)
+            row, column = nonzero(near)
+            if len(row):
+                self._add(row, view.exact(row, column), view.index[column], followed)
+            return True
+
+    def _drop_hopeless(self, block: Block) -> None:
+        """Bisect for the positives that R or more come before in the first block alone."""
+        low, high = torch.zeros_like(self.live), self.live
+        for _ in range(self.t.shape[1].bit_length()):
+            m = (low + high) // 2
+            t = self.t.gather(1, m.clamp(max=self.t.shape[1] - 1)[:, None])
+            before = _row_sums(block.above(t))
+            hopeless = (m < high) & (m + before >= self.count)
+            hopeful = (m < high) & ~hopeless
+            low, high = torch.where(hopeful, m + 1, low), torch.where(hopeless, m, high)
+        self.live = low
+
+    def _add(self, row: Tensor, s: Tensor, index: Tensor, followed: Tensor) -> None:
+        """Place negatives between the positives that are followed, and raise the floor.
+
+        Args:
+            row: (p,) the query,
+            s: (p,) the similarity to it,
+            index: (p,) the gallery index.
+            followed: (b,) how many positives of each query are.
+        """
+        length = followed[row]
+        m = self._place(row, s, index, length)
+        kept = m < length
+        at = row[kept] * self.t.shape[1] + m[kept]
+        self.hits.view(-1).scatter_add_(0, at, torch.ones_like(at))
+        widest = int(self.live.max())
+        rank = self.hits[:, :widest].cumsum(1)
+        rank += torch.arange(widest, device=rank.device)
+        self.live = self.live.minimum((rank < self.count[:, None]).sum(1))
+
+    def _place(self, row: Tensor, s: Tensor, index: Tensor, length: Tensor) -> Tensor:
+        """(p,) how many of the first `length` positives come before, by bisection."""
+        t, j = self.t.view(-1), self.index.view(-1)
+        m, last = torch.zeros_like(row), row * self.t.shape[1] - 1
+        for bit in reversed(range(int(length.max()).bit_length())):
+            further = m + (1 << bit)
+            at = last + further.minimum(length)
+            before = (t[at] > s) | ((t[at] == s) & (j[at] < index))
+            m = torch.where((further <= length) & before, further, m)
+        return m
+
+
+def _total(flags: Tensor) -> int:
+    return int(np.count_nonzero(flags.numpy()) if flags.device.type == "cpu" else flags.sum())
+
+
+def _row_sums(flags: Tensor) -> Tensor:
+    if flags.device.type != "cpu":
+        return flags.sum(1)
+    return torch.from_numpy(np.count_nonzero(flags.numpy(), axis=1))
+
+
+def _side_by_side(values: Tensor, row: Tensor, count: Tensor, pad: float) -> Tensor:
+    """(b, w) the values of each row, by ascending row with `count` each; w is at least 1."""
+    b, width = len(count), max(1, int(count.max()))
+    offset = torch.arange(0, b * width, width, device=row.device) - (count.cumsum(0) - count)
+    place = torch.arange(len(row), device=row.device) + offset.index_select(0, row)
+    return values.new_full((b * width,), pad).scatter_(0, place, values).view(b, width)
+
+
+# ---- Sorting
 
 CELLS = 2**21
 """Similarities held at once, by each thread."""
@@ -216,34 +509,24 @@ STRIDE = 16
 MARGIN = 2.0
 """Standard deviations of the sample by which the threshold is lowered."""
 
-NONE, ALL = 64.0, -64.0
-"""Thresholds that no similarity and every similarity reaches, however coarse the product."""
-
 TOO_COARSE = 1 / 32
 """Candidates in vain, as a fraction of a row, above which a finer product is faster."""
 
 
-def ranks_by_selection(
-    arrangement: Arrangement, side: int, progress: Progress | None = None
+def _by_sorting(
+    arrangement: Arrangement, side: int, progress: Progress
 ) -> Iterator[tuple[slice, Ranks]]:
-    """Blocks of the sorted queries, each with the ranks of their positives; float32 only.
-
-    Args:
-        side: the most queries of a block.
-    """
     gallery = arrangement.gallery
     height = min(side, max(STEP, CELLS // len(gallery.x) // STEP * STEP))
     blocks = arrangement.queries.blocks(height)
-    selection = _Selection(arrangement)
     with threads(gallery.x.device) as map_blocks:
-        found = zip(blocks, map_blocks(selection.ranks, blocks), strict=True)
-        for done, (rows, ranks) in enumerate(found, 1):
-            yield rows, ranks
-            if progress is not None:
-                progress(done, len(blocks))
+        found = zip(blocks, map_blocks(_Sorting(arrangement).ranks, blocks), strict=True)
+        for done, (rows, made) in enumerate(found, 1):
+            yield rows, made
+            progress(done, len(blocks))
 
 
-class _Selection:
+class _Sorting:
     """Ranks blocks of queries, possibly in several threads."""
 
     def __init__(self, arrangement: Arrangement) -> None:
@@ -314,7 +597,7 @@ class _Selection:
         key |= self.low_key.index_select(0, column)
         key |= positive
         count = torch.bincount(row, minlength=b)
-        keys = _sort_descending(_padded(key, row, count, torch.iinfo(torch.int64).min))
+        keys = _sort_descending(_side_by_side(key, row, count, torch.iinfo(torch.int64).min))
         width = keys.shape[1]
 
         flags = (keys & 1).bool()
@@ -338,12 +621,7 @@ class _Selection:
 
     def _nearest_positive(self, at: Tensor) -> Tensor:
         """The similarity of the nearest positive of each of these queries."""
-        label = self.queries.label[at]
-        start, stop = self.arrangement.start[label], self.arrangement.start[label + 1]
-        row, column = ranges(start, stop - start)
-        if self.arrangement.own:
-            others = column != at[row]
-            row, column = row[others], column[others]
+        row, column = self.arrangement.positive_pairs(at)
         best = self.queries.x.new_full((len(at),), ALL)
         s = dots(self.queries.x[at], self.gallery.x, row, column)
         return best.scatter_reduce_(0, row, s, "amax")
@@ -368,27 +646,13 @@ def _sift(
     """
     s = block.S.view(-1).index_select(0, row * block.S.shape[1] + column)
     count = torch.bincount(row, minlength=len(R))
-    ordered = _sort_descending(_padded(s, row, count, block.least))
+    ordered = _sort_descending(_side_by_side(s, row, count, block.least))
     last = ordered.gather(1, (R - 1).clamp(0, ordered.shape[1] - 1)[:, None]).squeeze(1)
     highest = torch.full_like(last, block.least)
     highest.scatter_reduce_(0, row, s.masked_fill(positive, block.least), "amax")
     near = s >= block.equaling(last).index_select(0, row)
     certain = positive & (s > block.surpassing(highest).index_select(0, row))
-    return _places(certain), _places(near & ~certain)
-
-
-def _places(flags: Tensor) -> Tensor:
-    if flags.device.type != "cpu":
-        return flags.nonzero().squeeze(1)
-    return torch.from_numpy(np.flatnonzero(flags.numpy()))
-
-
-def _padded(values: Tensor, row: Tensor, count: Tensor, pad: float) -> Tensor:
-    """(b, w) the values of each row, by ascending row with `count` each, side by side."""
-    b, width = len(count), max(1, int(count.max()))
-    offset = torch.arange(0, b * width, width, device=row.device) - (count.cumsum(0) - count)
-    place = torch.arange(len(row), device=row.device) + offset.index_select(0, row)
-    return values.new_full((b * width,), pad).scatter_(0, place, values).view(b, width)
+    return places(certain), places(near & ~certain)
 
 
 def _to_key(s: Tensor) -> Tensor:

@@ -31,8 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.retrieval.knn import nearest
-from proxysynth.retrieval.similarity import dots, is_integer, unit
+from proxysynth.retrieval.knn import dots, is_integer, nearest, unit
 from proxysynth.values import nearest as suggest
 
 if TYPE_CHECKING:

@@ -11,16 +11,33 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from proxysynth.errors import cannot_write
 from proxysynth.formatting import count
-from proxysynth.retrieval import clustering, evaluate
+from proxysynth.retrieval.knn import (
+    Array,
+    as_embeddings,
+    dots,
+    is_integer,
+    nonzero,
+    summation_error,
+    unit,
+)
+from proxysynth.retrieval.metrics import (
+    directions,
+    evaluate,
+    kmeans,
+    mutual_information,
+    scikit_learn,
+)
 from proxysynth.search.build import Unreadable, embed_files, scan_folder
 from proxysynth.search.index import Hit, Index
 
 NEAR_DUPLICATE = 0.95
 """The similarity from which on two images are near-duplicates, by default."""
 
+BLOCK = 2**22  # similarities held at once
 SHOWN = 200  # images on a contact sheet
 
 
@@ -30,7 +47,7 @@ def find_duplicates(index: Index, threshold: float = NEAR_DUPLICATE) -> list[lis
     Images belong to one group if similarities >= threshold link them, also via others. The
     similarity of each is that to its most similar image in the group.
     """
-    group, best = clustering.duplicates(index.vectors(0, len(index)), threshold)
+    group, best = duplicates(index.vectors(0, len(index)), threshold)
     numbers, sizes = np.unique(group, return_counts=True)
     order = np.lexsort((numbers, -sizes))
     return [
@@ -41,6 +58,47 @@ def find_duplicates(index: Index, threshold: float = NEAR_DUPLICATE) -> list[lis
         for place in order
         if sizes[place] > 1
     ]
+
+
+def duplicates(
+    embeddings: Array, threshold: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Groups of embeddings that are linked, also via others, by similarities >= threshold. Exact.
+
+    Returns:
+        (n,) the group of each, named by its lowest member: alone, a group of its own.
+        (n,) the highest similarity to another one if that is >= threshold, else -1.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    if not -1 <= threshold <= 1:
+        raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
+    x = unit(as_embeddings(embeddings).to("cpu", torch.float32, copy=True))
+    n, exact = len(x), None
+    group, best = np.arange(n), np.full(n, -1.0)
+    margin = 2 * summation_error(x.shape[1], torch.float32)
+    height = max(1, BLOCK // n)
+    for low in range(0, n, height):
+        S = x[low : low + height] @ x[low:].T
+        row, column = nonzero((threshold - margin <= S).triu_(1))
+        if not len(row):
+            continue
+        if exact is None:
+            exact = unit(as_embeddings(embeddings).to("cpu", torch.float64, copy=True))
+        s = dots(exact[low : low + height], exact[low:], row, column)
+        linked = s >= threshold
+        a, b = (row[linked] + low).numpy(), (column[linked] + low).numpy()
+        for ends in (a, b):
+            np.maximum.at(best, ends, s[linked].clamp(-1, 1).numpy())
+        # Links so far are kept as a link of each to its group: n of them, however many there were.
+        a, b = np.concatenate([a, np.arange(n)]), np.concatenate([b, group])
+        links = coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
+        part = connected_components(links, directed=False)[1]
+        lowest = np.full(n, n)
+        np.minimum.at(lowest, part, np.arange(n))
+        group = lowest[part]
+    return group, best
 
 
 @dataclass(frozen=True)
@@ -91,11 +149,11 @@ def cluster_index(
             raise ValueError(
                 f"{index.file} has fewer than 2 labels: give k, the number of clusters"
             )
-        part = clustering.kmeans(x, len(index.label_names) if k is None else k, seed=seed)
+        part = kmeans(x, len(index.label_names) if k is None else k, seed=seed)
     elif method == "hdbscan":
         if k is not None:
             raise ValueError("HDBSCAN finds the number of clusters itself: omit k")
-        part = clustering.hdbscan(x, least)
+        part = hdbscan(x, least)
     else:
         raise ValueError(f"method must be 'kmeans' or 'hdbscan', got {method!r}")
     members = [np.flatnonzero(part == number) for number in range(part.max() + 1)]
@@ -107,6 +165,19 @@ def cluster_index(
     return [*made, Cluster(-1, _by_mean(index, alone))] if len(alone) else made
 
 
+def hdbscan(embeddings: Array, least: int = 5) -> NDArray[np.int64]:
+    """(n,) the cluster of each embedding, -1 for none: HDBSCAN of scikit-learn.
+
+    Args:
+        least: images of a cluster.
+    """
+    x = directions(embeddings)
+    if not is_integer(least) or not 2 <= least <= len(x):
+        raise ValueError(f"a cluster must have from 2 to {len(x)} images, got {least!r}")
+    cluster = scikit_learn("cluster").HDBSCAN(min_cluster_size=least, copy=True)
+    return np.asarray(cluster.fit_predict(x), dtype=np.int64)
+
+
 def agreement(index: Index, clusters: Sequence[Cluster]) -> float | None:
     """NMI of the clusters and the labels, over labeled images; None with fewer than 2 labels."""
     part = np.empty(len(index), dtype=np.int64)
@@ -116,10 +187,10 @@ def agreement(index: Index, clusters: Sequence[Cluster]) -> float | None:
     some = codes >= 0
     if len(np.unique(codes[some])) < 2:
         return None
-    return clustering.mutual_information(codes[some].astype(np.int64), part[some])
+    return mutual_information(codes[some].astype(np.int64), part[some])
 
 
-def _by_mean(index: Index, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[Hit]:
+def _by_mean(index: Index, numbers: NDArray[np.int64]) -> list[Hit]:
     x = torch.nn.functional.normalize(index.all_vectors[torch.from_numpy(numbers)].double())
     s = x @ torch.nn.functional.normalize(x.mean(0), dim=0)
     order = torch.argsort(s, descending=True, stable=True)

@@ -14,18 +14,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
-from proxysynth.retrieval.knn import Neighbors, cosines, nearest, top
-from proxysynth.retrieval.similarity import (
+from proxysynth.retrieval.knn import (
     Array,
+    Neighbors,
     Rounded,
     as_embeddings,
     as_matrix,
     best_unit,
+    cosines,
     error_bound,
     fast_types,
     is_integer,
+    nearest,
     nonzero,
     rounded,
+    top,
     unit,
 )
 from proxysynth.search.index_file import (

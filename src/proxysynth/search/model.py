@@ -18,7 +18,7 @@ from proxysynth.data.images import open_shrunk
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder, Pooling
 from proxysynth.models.libraries import is_library, is_plain_name
-from proxysynth.retrieval.similarity import unit
+from proxysynth.retrieval.knn import unit
 from proxysynth.training.inference import Picture, Trained, load
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
