@@ -48,10 +48,10 @@ def values(found: list[Row], measure: str) -> Values:
 
 
 def photographs() -> str:
-    """CUB: four losses with and without, every measure."""
+    """CUB: each loss with and without, every measure."""
     found = rows("study_cub200")
     body = []
-    for loss in ("norm_softmax", "proxy_anchor", "softmax", "arcface"):
+    for loss in dict.fromkeys(row["loss"] for row in found):
         for kind, suffix in (("none", ""), ("proxy_synthesis", " + Proxy Synthesis")):
             here = [r for r in found if (r["loss"], r["regularizer"]) == (loss, kind)]
             cells = [spread(values(here, measure)) for measure in MEASURES]
@@ -60,6 +60,41 @@ def photographs() -> str:
         cells = [difference(*(values(each, name) for each in line)) or "–" for name in MEASURES]
         body.append(["difference", "", *cells])
     return table(["", "seeds", *MEASURES.values()], body)
+
+
+def scale() -> str:
+    """CUB: Norm-softmax at two scales, with and without."""
+    at_23 = [row for row in rows("study_cub200") if row["loss"] == "norm_softmax"]
+    body = []
+    for value, found in (("23", at_23), ("11", rows("study_cub200_scale"))):
+        plain, mixed = (
+            [row for row in found if row["regularizer"] == kind]
+            for kind in ("none", "proxy_synthesis")
+        )
+        changes = _pair([row for row in at_23 if row["regularizer"] == "none"], plain)
+        body.append([value, "without", str(len(plain)), *changes])
+        body.append([value, "Proxy Synthesis", str(len(mixed)), *_pair(plain, mixed)])
+    head = ["scale", "", "seeds", "Recall@1", "difference", "MAP@R", "difference"]
+    return table(head, body)
+
+
+def few() -> str:
+    """CUB: few seen classes, other ones for each seed."""
+    found = rows("study_cub200_few")
+    body = []
+    for seen in sorted({row["classes"] for row in found}, key=int):
+        plain, mixed = (
+            [row for row in found if (row["classes"], row["regularizer"]) == (seen, kind)]
+            for kind in ("none", "proxy_synthesis")
+        )
+        line = [seen, str(len(mixed)), spread(values(plain, "untrained_recall@1"))]
+        for measure in ("recall@1", "map@r"):
+            a, b = values(plain, measure), values(mixed, measure)
+            line += [spread(a), difference(a, b) or "–"]
+        body.append(line)
+    with_ = "with Proxy Synthesis"
+    head = ["seen classes", "seeds", "untrained Recall@1", "Recall@1", with_, "MAP@R", with_]
+    return table(head, body)
 
 
 def losses() -> str:
@@ -225,6 +260,8 @@ def _pair(base: list[Row], here: list[Row]) -> list[str]:
 
 TABLES = {
     "photographs": photographs,
+    "scale": scale,
+    "few": few,
     "losses": losses,
     "tuned": tuned,
     "classes": classes,

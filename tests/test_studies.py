@@ -51,6 +51,16 @@ def test_every_run_is_planned_once(studies, tmp_path) -> None:
             assert decode(encode(item.run), KINDS) == item.run
 
 
+def test_the_committed_rows_are_those_of_the_planned_runs(studies) -> None:
+    for name, study in studies.STUDIES.items():
+        path = studies.RESULTS / f"study_{name}.csv"
+        if name.startswith("glyph") and path.exists():  # the others depend on a folder's path
+            planned = list(study())
+            rows = studies.committed_rows(path, planned)
+            made = {studies.key(item): item.run.identity for item in planned}
+            assert {key: row["run"] for key, row in rows.items()}.items() <= made.items(), name
+
+
 def test_a_committed_row_is_not_trained_again(studies, tmp_path) -> None:
     planned = [
         studies.Planned(Run(seed=seed), {"loss": "softmax", "seed": seed}) for seed in (0, 1)
