@@ -11,7 +11,8 @@ import pytest
 import safetensors.numpy
 from hypothesis import given, settings, strategies as st
 
-from proxysynth.search import Index, index as index_module, index_file
+from proxysynth.retrieval import knn
+from proxysynth.search import Index, index_file
 from proxysynth.search.index_file import ABOUT, FORMAT, PARTS, IndexChanged, NotAnIndex
 from search.made_up import identity, made_up, vectors
 
@@ -164,7 +165,7 @@ def test_embeddings_have_a_checksum_for_every_few_rows(tmp_path, monkeypatch):
 @pytest.mark.parametrize("memory", [None, 0, 2**20])
 def test_mapped_loaded_and_read_from_the_file_give_the_same(tmp_path, memory, monkeypatch):
     x = vectors(500, 40)
-    monkeypatch.setattr(index_module, "BLOCK", 40 * 128)  # several blocks of the file
+    monkeypatch.setattr(knn, "CELLS", 40 * 128)  # several blocks of the file
     index = Index.open(made_up(tmp_path / "a.index", x), memory=memory)
     query = vectors(7, 40, seed=1)
     cosines = query.astype(np.float64) @ x.astype(np.float64).T
@@ -213,7 +214,8 @@ def test_paths_out_of_order_are_refused(tmp_path):
 
 OPEN = """
 import resource, sys, time
-from proxysynth.search import Index, index as index_module, index_file
+from proxysynth.retrieval import knn
+from proxysynth.search import Index, index_file
 
 def resident():
     with open("/proc/self/statm") as file:

@@ -20,7 +20,7 @@ def run_bench(args: argparse.Namespace) -> dict[str, Any]:
     """Print tables to standard output; write CSV files on request."""
     benchmarks = find_benchmarks()
     known = benchmarks.BENCHES
-    names = list(known) if "all" in args.names else args.names
+    names = args.names if args.names and "all" not in args.names else list(known)
     for name in names:
         if name not in known:
             raise UsageError(f"unknown benchmark {name!r}: {nearest(name, [*known, 'all'])}")

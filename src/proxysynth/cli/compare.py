@@ -19,5 +19,5 @@ def run_compare(args: argparse.Namespace) -> dict[str, Any]:
     result: dict[str, Any] = comparison.to_json()
     if args.out is not None:
         result["page"] = str(write_comparison(comparison, args.out))
-        Console(stderr=True).print(f"Page: {result['page']}", markup=False, soft_wrap=True)
+        Console(stderr=True).say(f"Page: {result['page']}")
     return result

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import rich.console
-from rich.console import ConsoleOptions, RenderableType
+from rich import box
+from rich.console import ConsoleOptions, JustifyMethod, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 
 from proxysynth.formatting import printable
 
 
 class Console(rich.console.Console):
     """A console of rich that escapes control characters; its own colors are not affected."""
+
+    def say(self, text: str) -> None:
+        """Print a text as it is: no markup, no colors, lines of any length."""
+        self.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+    def columns(self, headings: Mapping[str, JustifyMethod], rows: Iterable[Sequence[str]]) -> None:
+        """Print a table; the headings say how their columns are aligned."""
+        table = Table(box=box.SIMPLE)
+        for heading, justify in headings.items():
+            table.add_column(printable(heading), justify=justify, overflow="fold")
+        for row in rows:
+            table.add_row(*map(printable, row))
+        self.print(table, markup=False)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

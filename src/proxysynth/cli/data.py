@@ -64,14 +64,8 @@ def check_data(args: argparse.Namespace) -> dict[str, Any]:
         checked = check_benchmark(
             args.name, args.root, args.allow_incomplete, _workers(args), progress
         )
-    if not args.json:
-        Console().print(checked.describe(), markup=False, soft_wrap=True)
-    result: dict[str, Any] = {**encode(checked), "complete": checked.complete}
-    if not checked.accepted:
-        if args.json:  # the details are printed for a failed check too
-            print(json.dumps(result), flush=True)
-        raise RuntimeError(checked.refusal(args.allow_incomplete))
-    return result
+    refusal = None if checked.accepted else checked.refusal(args.allow_incomplete)
+    return _checked(args, checked, {"complete": checked.complete}, refusal)
 
 
 def _check_weights(args: argparse.Namespace) -> dict[str, Any]:
@@ -79,16 +73,26 @@ def _check_weights(args: argparse.Namespace) -> dict[str, Any]:
     from proxysynth.training.check_weights import check_weights
 
     checked = check_weights(args.root)
-    result: dict[str, Any] = {**encode(checked), "plausible": checked.plausible}
-    if not args.json:
-        Console().print(checked.describe(), markup=False, soft_wrap=True)
+    refusal = None
     if not checked.plausible:
-        if args.json:
-            print(json.dumps(result), flush=True)
-        raise RuntimeError(
+        refusal = (
             f"{args.root} fits {checked.backbone}, but recognizes {checked.recognized} of "
             f"{len(checked.ranks)} drawings: its numbers are not ImageNet's, get another copy"
         )
+    return _checked(args, checked, {"plausible": checked.plausible}, refusal)
+
+
+def _checked(
+    args: argparse.Namespace, checked: Any, more: dict[str, Any], refusal: str | None
+) -> dict[str, Any]:
+    """Print the details, also of a check that fails."""
+    result: dict[str, Any] = {**encode(checked), **more}
+    if not args.json:
+        Console().print(checked.describe(), markup=False, soft_wrap=True)
+    if refusal is not None:
+        if args.json:
+            print(json.dumps(result), flush=True)
+        raise RuntimeError(refusal)
     return result
 
 
@@ -114,11 +118,8 @@ def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
                 str(error).replace("skip them with --skip-bad", "skip them with --allow-incomplete")
             ) from error
     if not args.json:
-        Console().print(
-            f"{made.written:,} pictures written to {made.root}, {made.kept:,} existed already.",
-            markup=False,
-            soft_wrap=True,
-        )
+        existed = f"{made.kept:,} existed already"
+        Console().say(f"{made.written:,} pictures written to {made.root}, {existed}.")
     result: dict[str, Any] = encode(made)
     return result
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from proxysynth.data import Listing, UnreadableImages
 from proxysynth.data.check import unreadable_images, without
 from proxysynth.data.open_data import open_test_data
 from proxysynth.files import write_bytes
-from proxysynth.formatting import count, metric_heading, metric_name, printable
+from proxysynth.formatting import count, metric_heading, metric_name, percent, printable
 from proxysynth.protocols import (
     Conventional,
     Deformation,
@@ -82,8 +81,7 @@ def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, A
             "an index is evaluated with a folder of queries, one sub-folder per label, and without "
             "--protocol and --nmi"
         )
-    if machine.threads is not None:
-        torch.set_num_threads(machine.threads)
+    resources(args, set_threads=True)
     index = Index.open(args.run)
     index.embedder(None, args.device, backbone=args.backbone, trust=args.trust)
     ks = _ks(args.ks) or (1, 2, 4, 8)
@@ -119,8 +117,9 @@ def _protocol(args: argparse.Namespace) -> Any:
             raise ValueError(
                 f"{option} needs --protocol {' or '.join(protocols)}, got {args.protocol}"
             )
-    if args.sheet is not None:
-        _check_sheet(args.sheet)
+    sheet = args.sheet
+    if sheet and (sheet.suffix.lower() != ".png" or not sheet.absolute().parent.is_dir()):
+        raise ValueError(f"--sheet must be a PNG file in an existing folder, got {sheet}")
     if args.rerank is not None:
         parse_methods(args.rerank)
     _ks(args.ks)
@@ -205,11 +204,6 @@ def _title(pictures: Pictures) -> str:
     query = pictures.query
     classes = count(len(query.classes), "class", "classes")
     return f"{pictures.name}: {count(len(query), 'picture')} of {classes}, percent"
-
-
-def _check_sheet(path: Path) -> None:
-    if path.suffix.lower() != ".png" or not path.absolute().parent.is_dir():
-        raise ValueError(f"--sheet must be a PNG file in an existing folder, got {path}")
 
 
 def _ks(text: str | None) -> tuple[int, ...]:
@@ -317,9 +311,5 @@ def show_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: C
     for key in keys:
         table.add_column(heading(key), justify="right", overflow="fold")
     for name, metrics in rows.items():
-        table.add_row(name, *(_percent(metrics.get(key)) for key in keys))
+        table.add_row(name, *(percent(metrics.get(key), 2) for key in keys))
     console.print(table)
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.2f}"

@@ -31,5 +31,5 @@ def run_export(args: argparse.Namespace) -> dict[str, Any]:
             shapes = f"{tuple(about['input'])} -> {tuple(about['output'])}".replace("'", "")
             text = f"{made.file}: {about['backbone']}, {shapes}; "
             text += f"differs from the run by at most {made.difference:.1e}"
-        Console().print(text, markup=False, highlight=False, soft_wrap=True)
+        Console().say(text)
     return {"file": str(made.file), "to": args.to, "difference": made.difference, **about}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from proxysynth.cli.console import Console
 from proxysynth.cli.parser import usage_errors
-from proxysynth.formatting import count, printable
+from proxysynth.formatting import count
 from proxysynth.search.groups import agreement, cluster_index, find_duplicates, write_sheets
 from proxysynth.search.index import Hit, Index
 
@@ -35,16 +36,16 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
     if not args.json:
         console = Console()
         total = f"{count(images, 'image')} of {len(index):,} in {count(len(groups), 'group')}"
-        console.print(f"Near-duplicates: {total}", markup=False, highlight=False)
+        console.say(f"Near-duplicates: {total}")
         for group in groups[:SHOWN]:
             _show(group, console)
         if len(groups) > SHOWN:
-            console.print(f"... and {len(groups) - SHOWN:,} groups more; --json lists all of them")
+            console.say(f"... and {len(groups) - SHOWN:,} groups more; --json lists all of them")
     return {
         "index": str(args.index),
         "items": len(index),
         "threshold": args.threshold,
-        "groups": [[_facts(hit) for hit in group] for group in groups],
+        "groups": [[asdict(hit) for hit in group] for group in groups],
         "duplicates": images - len(groups),
         "sheet": None if sheet is None else str(sheet),
     }
@@ -60,16 +61,14 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
     if not args.json:
         console = Console()
         for cluster in clusters[:SHOWN]:
-            label = "" if cluster.label is None else f", {cluster.label[1]:.0%} {cluster.label[0]}"
-            line = f"{cluster.name}: {count(len(cluster.images), 'image')}{label}"
-            console.print(printable(line), markup=False, highlight=False)
+            console.say(cluster.title)
             _show(cluster.images, console)
         if len(clusters) > SHOWN:
-            console.print(f"... and {len(clusters) - SHOWN:,} more; --json lists all of them")
+            console.say(f"... and {len(clusters) - SHOWN:,} more; --json lists all of them")
         if nmi is not None:
-            console.print(f"NMI of clusters and labels: {100 * nmi:.1f} %", highlight=False)
+            console.say(f"NMI of clusters and labels: {100 * nmi:.1f} %")
         if sheets:
-            console.print(f"Contact sheets: {sheets[0]}", markup=False, soft_wrap=True)
+            console.say(f"Contact sheets: {sheets[0]}")
     return {
         "index": str(args.index),
         "items": len(index),
@@ -78,7 +77,7 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
             {
                 "number": cluster.number,
                 "label": None if cluster.label is None else cluster.label[0],
-                "images": [_facts(hit) for hit in cluster.images],
+                "images": [asdict(hit) for hit in cluster.images],
             }
             for cluster in clusters
         ],
@@ -89,17 +88,6 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
 
 def _show(images: list[Hit], console: Console) -> None:
     for hit in images[:MEMBERS]:
-        console.print(
-            f"  {hit.similarity:.4f}  {printable(hit.path)}", markup=False, soft_wrap=True
-        )
+        console.say(f"  {hit.similarity:.4f}  {hit.path}")
     if len(images) > MEMBERS:
-        console.print(f"  ... and {len(images) - MEMBERS:,} more", highlight=False)
-
-
-def _facts(hit: Hit) -> dict[str, Any]:
-    return {
-        "number": hit.number,
-        "path": hit.path,
-        "label": hit.label,
-        "similarity": hit.similarity,
-    }
+        console.say(f"  ... and {len(images) - MEMBERS:,} more")

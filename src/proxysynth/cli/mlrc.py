@@ -36,7 +36,7 @@ def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
     if not args.json:
         console = Console()
         render_study(result, console)
-        console.print(f"Page: {page}", markup=False, soft_wrap=True)
+        console.say(f"Page: {page}")
     return {"folder": str(folder), "page": str(page), **result}
 
 

@@ -6,14 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import torch
-from rich import box
-from rich.table import Table
-
 from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import UnreadableImage
-from proxysynth.formatting import printable
 from proxysynth.search.build import scan_folder
 from proxysynth.search.index import Index
 from proxysynth.training.callbacks import Bars
@@ -22,9 +17,7 @@ from proxysynth.training.inference import BATCH, Prediction, Trained, load
 
 def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     """Predict the classes of the images and print them."""
-    machine = resources(args)
-    if machine.threads is not None:
-        torch.set_num_threads(machine.threads)
+    machine = resources(args, set_threads=True)
     with usage_errors():
         threshold = _threshold(args.threshold)
         if args.k < 1 or (args.k > 1 and args.index is None):
@@ -44,7 +37,17 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
             made += _predict(model, batch, unreadable, {**options, "workers": machine.workers})
             tick(len(batch), "")
     if not args.json:
-        _show(made, Console())
+        rows = [
+            (
+                "unknown" if one.label is None else one.label,
+                f"{one.similarity:.4f}",
+                "" if one.label == one.nearest else one.nearest,
+                str(path),
+            )
+            for path, one in made
+        ]
+        headings: dict[str, Any] = {"class": "left", "similarity": "right"}
+        Console().columns(headings | {"nearest class": "left", "picture": "left"}, rows)
     for one in unreadable:
         Bars().say(f"skipped {one['path']}: {one['reason']}")
     if not made:
@@ -92,16 +95,3 @@ def _predict(
             unreadable.append({"path": str(paths[0]), "reason": error.reason})
             return []
         return [pair for path in paths for pair in _predict(model, [path], unreadable, options)]
-
-
-def _show(made: list[tuple[Path, Prediction]], console: Console) -> None:
-    table = Table(box=box.SIMPLE)
-    table.add_column("class", overflow="fold")
-    table.add_column("similarity", justify="right")
-    table.add_column("nearest class", overflow="fold")
-    table.add_column("picture", overflow="fold")
-    for path, one in made:
-        label = "unknown" if one.label is None else printable(one.label)
-        near = "" if one.label == one.nearest else printable(one.nearest)
-        table.add_row(label, f"{one.similarity:.4f}", near, printable(str(path)))
-    console.print(table, markup=False)

@@ -7,16 +7,12 @@ import os
 import sys
 import webbrowser
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-from rich import box
-from rich.table import Table
-
 from proxysynth.cli.console import Console
 from proxysynth.cli.parser import resources, usage_errors
-from proxysynth.formatting import printable
 from proxysynth.search.index import Hit, Index
 
 SHEET = Path("neighbours.html")
@@ -24,9 +20,7 @@ SHEET = Path("neighbours.html")
 
 def run_search(args: argparse.Namespace) -> dict[str, Any]:
     """Find the nearest images, print them, and write a contact sheet on request."""
-    resources(args)
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
+    resources(args, set_threads=True)
     messages = Console(stderr=True)
     with usage_errors():
         index = Index.open(args.index, folder=args.folder)
@@ -49,7 +43,7 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
 
         sheet = write_contact_sheet(args.out or SHEET, index, args.pictures, hits)
         facts["sheet"] = str(sheet)
-        messages.print(f"Contact sheet: {sheet}", markup=False, highlight=False, soft_wrap=True)
+        messages.say(f"Contact sheet: {sheet}")
         if args.open and _has_display():
             webbrowser.open(sheet.resolve().as_uri())
     return facts
@@ -66,40 +60,31 @@ def _hits(
     filters = {"threshold": threshold, "label": args.label, "rerank": args.rerank}
     if not args.approximate:
         return index.search(args.pictures, args.k, **filters), {}
-    faiss = index.approximate(lambda text: messages.print(text, markup=False, soft_wrap=True))
+    faiss = index.approximate(messages.say)
     hits = index.search(args.pictures, args.k, **filters, approximate=True)
-    messages.print(faiss.verdict, markup=False, highlight=False, soft_wrap=True)
+    messages.say(faiss.verdict)
     recall = {f"recall@{k}": share for k, share in faiss.recall.items()}
     return hits, {"approximate": {**recall, "cells": faiss.cells, "probes": faiss.probes}}
 
 
 def _facts(index: Index, hit: Hit, same_from: float | None) -> dict[str, Any]:
-    file = str(index.path(hit.number))
-    return {
-        "number": hit.number,
-        "path": hit.path,
-        "file": file,
-        "label": hit.label,
-        "similarity": hit.similarity,
-        "same": None if same_from is None else hit.similarity >= same_from,
-    }
+    same = None if same_from is None else hit.similarity >= same_from
+    return {**asdict(hit), "file": str(index.path(hit.number)), "same": same}
 
 
 def _show(index: Index, hits: Sequence[Hit], console: Console) -> None:
     if not hits:
-        console.print("No picture in the index is that similar.")
+        console.say("No picture in the index is that similar.")
         return
-    table = Table(box=box.SIMPLE)
-    table.add_column("", justify="right")
-    table.add_column("similarity", justify="right")
-    labelled = any(hit.label is not None for hit in hits)
-    if labelled:
-        table.add_column("label", overflow="fold")
-    table.add_column(f"in {printable(str(index.root))}", overflow="fold")
-    for place, hit in enumerate(hits, 1):
-        label = [printable(hit.label or "")] if labelled else []
-        table.add_row(str(place), f"{hit.similarity:.4f}", *label, printable(hit.path))
-    console.print(table, markup=False)
+    labeled = any(hit.label is not None for hit in hits)
+    headings: dict[str, Any] = {"": "right", "similarity": "right"}
+    headings |= {"label": "left"} if labeled else {}
+    headings[f"in {index.root}"] = "left"
+    rows = [
+        (str(place), f"{hit.similarity:.4f}", *([hit.label or ""] if labeled else []), hit.path)
+        for place, hit in enumerate(hits, 1)
+    ]
+    console.columns(headings, rows)
 
 
 def _has_display() -> bool:

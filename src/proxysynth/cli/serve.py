@@ -8,8 +8,6 @@ import sys
 from importlib.util import find_spec
 from typing import Any
 
-import torch
-
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.formatting import printable
 
@@ -32,9 +30,7 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"--port must be 0 (any free port) to 65535, got {args.port}")
     if args.json and args.access_log == "-":
         raise UsageError("--json and --access-log - both write to standard output: give a file")
-    machine = resources(args)
-    if machine.threads is not None:
-        torch.set_num_threads(machine.threads)
+    resources(args, set_threads=True)
     with usage_errors():
         index = Index.open(args.index, folder=args.folder)
         if args.rerank is not None:

@@ -80,7 +80,7 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         console.print(result.verdict, markup=False)
         if result.evaluated:
             console.print(result.notes[0], markup=False)
-        console.print(f"Report: {report}", markup=False, soft_wrap=True)
+        console.say(f"Report: {report}")
     return {"folder": str(folder), "report": str(report), **result.to_json()}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +22,20 @@ from torch import Tensor
 
 Array = Tensor | np.ndarray[Any, Any]
 """A torch tensor, on any device, or a numpy array."""
+
+
+class Rows(ABC):
+    """A matrix (n, d) that is not in memory: its slices and chosen rows are."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @abstractmethod
+    def __getitem__(self, which: slice | Tensor) -> Tensor: ...
 
 
 # ---- Inputs
@@ -55,13 +70,13 @@ def as_matrix(x: Array, name: str) -> Tensor:
     return x.detach()
 
 
-def compute_type(*matrices: Tensor) -> torch.dtype:
+def compute_type(*matrices: Tensor | Rows) -> torch.dtype:
     """float64 if any of the matrices is float64, else float32."""
     double = any(matrix.dtype == torch.float64 for matrix in matrices)
     return torch.float64 if double else torch.float32
 
 
-def check_dimensions(query: Tensor, gallery: Tensor, query_name: str) -> None:
+def check_dimensions(query: Tensor, gallery: Tensor | Rows, query_name: str) -> None:
     if query.shape[1] != gallery.shape[1]:
         raise ValueError(
             f"gallery must have the {query.shape[1]} dimensions of {query_name}, "
@@ -444,7 +459,7 @@ class Neighbors(NamedTuple):
 
 def nearest(
     queries: Array,
-    gallery: Array,
+    gallery: Array | Rows,
     k: int,
     *,
     exclude: Exclude | None = None,
@@ -467,7 +482,8 @@ def nearest(
         among: the only gallery indices to consider, ascending. Default: all.
         block: gallery rows per block; affects speed and memory only.
     """
-    x, g = as_embeddings(queries, "queries"), as_matrix(gallery, "gallery")
+    x = as_embeddings(queries, "queries")
+    g = gallery if isinstance(gallery, Rows) else as_matrix(gallery, "gallery")
     check_dimensions(x, g, "queries")
     if not is_integer(k) or not 1 <= k <= len(g):
         raise ValueError(f"k must be an integer from 1 to {len(g)}, the gallery's size, got {k!r}")

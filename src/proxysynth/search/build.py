@@ -10,7 +10,7 @@ import sqlite3
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -93,11 +93,14 @@ class IndexUpdate:
     @property
     def summary(self) -> str:
         """The same as a sentence."""
-        parts = [f"{self.embedded:,} embedded"]
-        parts += [f"{self.resumed:,} resumed"] if self.resumed else []
-        parts += [f"{self.kept:,} kept"] if self.kept else []
-        parts += [f"{self.removed:,} removed"] if self.removed else []
-        parts += [f"{len(self.unreadable):,} unreadable"] if self.unreadable else []
+        counts = {
+            "embedded": self.embedded,
+            "resumed": self.resumed,
+            "kept": self.kept,
+            "removed": self.removed,
+            "unreadable": len(self.unreadable),
+        }
+        parts = [f"{n:,} {what}" for what, n in counts.items() if n or what == "embedded"]
         state = "" if self.written else "; nothing has changed"
         state += f"; it was damaged and is repaired ({self.damage})" if self.damage else ""
         return f"{self.file}: {self.items:,} images ({', '.join(parts)}){state}"
@@ -146,15 +149,19 @@ def update_index(
     root = os.path.abspath(os.path.expanduser(folder))
     found, progress = scan_folder(root), progress or Silent()
     old = None if rebuild else _existing(out, embedder, root)
-    known = {} if old is None else _known(old)
+    known: dict[Found, int] = {}
     damage: Damage | None = None
     verified: bool | None = False
     if old is not None:
+        known = _known(old)
         changed = len(found) != len(known) or any(one not in known for one in found)
         thorough = verify or changed or out.stat().st_size <= QUICK_TO_VERIFY
         damage = old.damage(embeddings=thorough)
-        known = _undamaged(known, damage)
         verified = None if damage is None else thorough
+        if damage and {"path_text", "path_ends", "stamps"} & set(damage.parts):
+            known = {}
+        elif damage:  # labels follow from the paths
+            known = {one: row for one, row in known.items() if not damage.rows[row]}
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         about = json.dumps({"model": embedder.identity.to_json(), "root": root})
@@ -270,52 +277,52 @@ def _known(old: Index) -> dict[Found, int]:
         return {}
 
 
-def _undamaged(known: dict[Found, int], damage: Damage | None) -> dict[Found, int]:
-    """The rows that can be kept. Labels are not among them: they follow from the paths."""
-    if not damage:
-        return known
-    if {"path_text", "path_ends", "stamps"} & set(damage.parts):
-        return {}
-    return {one: row for one, row in known.items() if not damage.rows[row]}
-
-
 class Journal:
     """The images that an interrupted indexing has embedded, in an SQLite database.
+
+    An open journal is locked: one process at a time writes an index.
 
     Attributes:
         rows: the row id of each file.
         finished: whether the index is written, so that the journal is no longer needed.
     """
 
-    def __init__(self, database: sqlite3.Connection, about: str, dim: int) -> None:
-        self._database = database
+    def __init__(self, path: Path, about: str, dim: int) -> None:
+        self._database = database = sqlite3.connect(path, timeout=0, isolation_level=None)
         self._dim = dim
         self.finished = False
-        database.execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
-        with self._transaction():
-            database.execute("CREATE TABLE IF NOT EXISTS about (text TEXT)")
-            database.execute(
-                "CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, path BLOB, size INTEGER, "
-                "time INTEGER, vector BLOB, crc32 INTEGER)"
-            )
-            if database.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
-                raise sqlite3.DatabaseError("the journal is damaged")
-            if database.execute("SELECT text FROM about").fetchall() != [(about,)]:
-                database.execute("DELETE FROM rows")  # of another model or folder
-                database.execute("DELETE FROM about")
-                database.execute("INSERT INTO about VALUES (?)", (about,))
-        self.rows = {
-            Found(path.decode("utf-8", "surrogateescape"), size, time_ns): number
-            for number, path, size, time_ns, vector, crc32 in database.execute(
-                "SELECT * FROM rows WHERE length(vector) = ?", (4 * dim,)
-            )
-            if crc32 == _row_sum(path, size, time_ns, vector)
-        }
+        try:
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
+            with self._transaction():
+                database.execute("CREATE TABLE IF NOT EXISTS about (text TEXT)")
+                database.execute(
+                    "CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, path BLOB, "
+                    "size INTEGER, time INTEGER, vector BLOB, crc32 INTEGER)"
+                )
+                if database.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
+                    raise sqlite3.DatabaseError("the journal is damaged")
+                if database.execute("SELECT text FROM about").fetchall() != [(about,)]:
+                    database.execute("DELETE FROM rows")  # of another model or folder
+                    database.execute("DELETE FROM about")
+                    database.execute("INSERT INTO about VALUES (?)", (about,))
+            self.rows = {
+                Found(path.decode("utf-8", "surrogateescape"), size, time_ns): number
+                for number, path, size, time_ns, vector, crc32 in database.execute(
+                    "SELECT * FROM rows WHERE length(vector) = ?", (4 * dim,)
+                )
+                if crc32 == _row_sum(path, size, time_ns, vector)
+            }
+        except BaseException:
+            database.close()
+            raise
 
-    def add(self, files: Sequence[Found], vectors: NDArray[np.float32]) -> None:
-        """Save embedded images."""
+    def close(self) -> None:
+        self._database.close()
+
+    def add(self, embedded: Iterable[tuple[Found, NDArray[np.float32]]]) -> None:
+        """Save files and their embeddings (d,)."""
         with self._transaction():
-            for file, vector in zip(files, vectors, strict=True):
+            for file, vector in embedded:
                 values = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
                 number = self._database.execute(
                     "INSERT INTO rows (path, size, time, vector, crc32) VALUES (?, ?, ?, ?, ?)",
@@ -357,22 +364,29 @@ def journal_path(index: Path) -> Path:
 
 @contextmanager
 def open_journal(index: Path, about: str, dim: int) -> Iterator[Journal]:
-    """The journal of an index, locked: one process at a time writes an index.
-
-    Afterwards it is removed if the index is finished, or if there is nothing in it.
-    """
+    """The journal of an index, removed afterwards if the index is finished or it is empty."""
     path = journal_path(index)
     if path.is_dir():  # of version 0.1
         shutil.rmtree(path)
     journal = None
     try:
-        database, journal = _connect(path, index, about, dim)
+        try:
+            journal = Journal(path, about, dim)
+        except (sqlite3.Error, TypeError, AttributeError) as error:  # the latter: damaged rows
+            if "locked" in str(error):
+                raise ValueError(
+                    f"another process is writing {index}: wait for it, or choose another file"
+                ) from error
+            if _disk_error(error) is not None:
+                raise
+            _remove(path)  # damaged, or of an older version
+            journal = Journal(path, about, dim)
         try:
             yield journal
         finally:
             if journal.finished or not journal.rows:
                 _remove(path)  # before the lock is released
-            database.close()
+            journal.close()
     except sqlite3.Error as error:
         code = _disk_error(error)
         if journal is None or code is None:
@@ -380,7 +394,7 @@ def open_journal(index: Path, about: str, dim: int) -> Iterator[Journal]:
         raise CannotWrite(code or errno.EIO, str(error), str(path)) from error
 
 
-def _disk_error(error: sqlite3.Error) -> int | None:
+def _disk_error(error: Exception) -> int | None:
     """The errno of a full or forbidden disk; None for a damaged journal."""
     reasons = {
         "full": errno.ENOSPC,
@@ -389,37 +403,6 @@ def _disk_error(error: sqlite3.Error) -> int | None:
         "disk I/O": errno.EIO,
     }
     return next((code for text, code in reasons.items() if text in str(error)), None)
-
-
-def _connect(path: Path, index: Path, about: str, dim: int) -> tuple[sqlite3.Connection, Journal]:
-    removed = False
-    while True:
-        database = sqlite3.connect(path, timeout=0, isolation_level=None)
-        opened = _inode(path)
-        try:
-            journal = Journal(database, about, dim)
-        except (sqlite3.Error, TypeError, AttributeError) as error:  # the latter: damaged rows
-            database.close()
-            if "locked" in str(error):
-                raise ValueError(
-                    f"another process is writing {index}: wait for it, or choose another file"
-                ) from error
-            known = isinstance(error, sqlite3.Error) and _disk_error(error) is not None
-            if removed or known:
-                raise
-            _remove(path)  # damaged, or of an older version
-            removed = True
-            continue
-        if opened == _inode(path):
-            return database, journal
-        database.close()  # another process finished and removed it just now
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return None
 
 
 def _remove(path: Path) -> None:
@@ -438,25 +421,16 @@ def _embed(
 ) -> list[Unreadable]:
     """Embed files into the journal, which is committed every few seconds."""
     bad: list[Unreadable] = []
-    files: list[Found] = []
-    rows: list[NDArray[np.float32]] = []
-
-    def save() -> None:
-        if files:
-            journal.add(files, np.concatenate(rows))
-        files.clear()
-        rows.clear()
-
+    unsaved: list[tuple[Found, NDArray[np.float32]]] = []
     last = time.perf_counter()
-    for some, vectors, failed in embed_files(embedder, root, todo, workers):
+    for files, vectors, failed in embed_files(embedder, root, todo, workers):
         bad += failed
-        files += some
-        rows.append(vectors)
+        unsaved += zip(files, vectors, strict=True)
         if time.perf_counter() - last >= seconds:
-            save()
-            last = time.perf_counter()
-        tick(len(some) + len(failed), f"{len(bad)} unreadable" if bad else "")
-    save()
+            journal.add(unsaved)
+            unsaved, last = [], time.perf_counter()
+        tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
+    journal.add(unsaved)
     return bad
 
 
@@ -489,32 +463,21 @@ def embed_files(
             if not waiting:
                 return
             batch, parts = waiting.popleft()
-            yield _embedded(embedder, batch, [part.result() for part in parts], workers)
+            images = [part.result() for part in parts]
+            bad = [image for image in images if isinstance(image, Unreadable)]
+            good = [
+                (file, image)
+                for file, image in zip(batch, images, strict=True)
+                if not isinstance(image, Unreadable)
+            ]
+            rows = embedder.embed([image for _, image in good], workers)
+            finite = torch.isfinite(rows).all(dim=1)
+            kept = [file for (file, _), fine in zip(good, finite.tolist(), strict=True) if fine]
+            reason = "its embedding is not finite"
+            bad += [Unreadable(file.path, reason) for file, _ in good if file not in kept]
+            yield kept, rows[finite].numpy(), bad
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _embedded(
-    embedder: ImageEmbedder,
-    files: Sequence[Found],
-    images: Sequence[Picture | Unreadable],
-    workers: int | None,
-) -> Embedded:
-    bad = [one for one in images if isinstance(one, Unreadable)]
-    pairs = [
-        (file, image)
-        for file, image in zip(files, images, strict=True)
-        if not isinstance(image, Unreadable)
-    ]
-    rows = embedder.embed([image for _, image in pairs], workers)
-    finite = torch.isfinite(rows).all(dim=1)
-    kept = []
-    for (file, _), good in zip(pairs, finite.tolist(), strict=True):
-        if good:
-            kept.append(file)
-        else:
-            bad.append(Unreadable(file.path, "its embedding is not finite"))
-    return kept, rows[finite].numpy(), bad
 
 
 def _write(

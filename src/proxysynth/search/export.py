@@ -26,7 +26,7 @@ from torch import Tensor
 from proxysynth.data import pixels_named
 from proxysynth.data.transforms import MAX_ASPECT
 from proxysynth.errors import cannot_write
-from proxysynth.files import UNFINISHED, CannotWrite, sync_folder, write_bytes
+from proxysynth.files import UNFINISHED, CannotWrite, move_into_place, write_bytes
 from proxysynth.search.index import Index
 from proxysynth.training.inference import Trained
 
@@ -66,8 +66,7 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
     The file is written under another name and renamed at the end. A model is loaded again before
     that and compared with the original on several batch sizes.
     """
-    kinds = tuple(_INDEX) if isinstance(source, Index) else tuple(_MODEL)
-    what = "an index" if isinstance(source, Index) else "a model"
+    what, kinds = ("an index", _INDEX) if isinstance(source, Index) else ("a model", _MODEL)
     if to not in kinds:
         raise ValueError(f"{what} can be exported to {' or '.join(kinds)}, got {to!r}")
     out = Path(os.path.abspath(os.path.expanduser(file)))
@@ -87,8 +86,7 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
             about, difference = _export_model(source, to, unfinished)
         with open(unfinished, "rb+") as handle:
             os.fsync(handle.fileno())
-        os.replace(unfinished, out)
-        sync_folder(out.parent)
+        move_into_place(unfinished, out)
     except (OSError, CannotWrite) as error:
         raise cannot_write(out, error, "nothing was written") from error
     finally:
@@ -177,8 +175,8 @@ def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
 
     Its metadata holds `about` as JSON under the key "proxysynth".
     """
-    onnx = _needed("onnx", "exporting to ONNX", "export", "--to torch")
-    _needed("onnxscript", "exporting to ONNX", "export", "--to torch")
+    onnx = _needed("onnx")
+    _needed("onnxscript")
     size = sum(t.numel() * t.element_size() for t in model.embedder.state_dict().values())
     if size > MOST_ONNX:
         raise ValueError(
@@ -211,7 +209,7 @@ def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
 
 def open_onnx(path: Path) -> Embed:
     """The embedding function of an ONNX file, run by onnxruntime."""
-    runtime = _needed("onnxruntime", "exporting to ONNX", "export", "--to torch")
+    runtime = _needed("onnxruntime")
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def embed(images: Tensor) -> Tensor:
@@ -253,8 +251,8 @@ def open_torch(path: Path) -> Embed:
 
 def write_parquet(index: Index, path: Path) -> dict[str, Any]:
     """A table with the columns id, path, label and vector (a list of d float32)."""
-    arrow = _needed("pyarrow", "exporting to Parquet", "export", "--to npy")
-    parquet = _needed("pyarrow.parquet", "exporting to Parquet", "export", "--to npy")
+    arrow = _needed("pyarrow", "--to npy")
+    parquet = _needed("pyarrow.parquet", "--to npy")
     vector = arrow.list_(arrow.float32(), index.dim)
     kinds = {"id": arrow.int64(), "path": arrow.string(), "label": arrow.string()}
     schema = arrow.schema(kinds | {"vector": vector})
@@ -273,13 +271,12 @@ def write_parquet(index: Index, path: Path) -> dict[str, Any]:
 
 def write_npy(index: Index, path: Path) -> dict[str, Any]:
     """The embeddings (n, d) float32 in the order of the ids."""
-    with open(path, "wb") as file:
-        header = {"descr": "<f4", "fortran_order": False, "shape": (len(index), index.dim)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for at in range(0, len(index), BLOCK):
-            rows = np.ascontiguousarray(index.vectors(at, at + BLOCK).numpy(), dtype="<f4")
-            file.write(rows.data)
-    return {"shape": [len(index), index.dim]}
+    shape = (len(index), index.dim)
+    made = np.lib.format.open_memmap(path, "w+", np.dtype("<f4"), shape)
+    for at in range(0, len(index), BLOCK):
+        made[at : at + BLOCK] = index.vectors(at, at + BLOCK).numpy()
+    made.flush()
+    return {"shape": list(shape)}
 
 
 def _lines(index: Index) -> Iterator[str]:
@@ -290,7 +287,7 @@ def _lines(index: Index) -> Iterator[str]:
 
 def write_faiss(index: Index, path: Path) -> dict[str, Any]:
     """An exact FAISS index by inner product, which is the cosine of unit vectors."""
-    faiss = _needed("faiss", "exporting to FAISS", "faiss", "--to npy")
+    faiss = _needed("faiss", "--to npy", "faiss")
     made = faiss.IndexFlatIP(index.dim)
     for at in range(0, len(index), BLOCK):
         made.add(np.ascontiguousarray(index.vectors(at, at + BLOCK).numpy()))
@@ -323,12 +320,12 @@ def _explained(model: Trained) -> Iterator[None]:
         ) from error
 
 
-def _needed(package: str, task: str, extra: str, instead: str) -> Any:
+def _needed(package: str, instead: str = "--to torch", extra: str = "export") -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
         raise ValueError(
-            f"{task} needs {package}: pip install 'proxysynth[{extra}]', or use {instead}"
+            f"this export needs {package}: pip install 'proxysynth[{extra}]', or use {instead}"
         ) from error
 
 

@@ -114,8 +114,11 @@ class Cluster:
     images: list[Hit]
 
     @property
-    def name(self) -> str:
-        return "no cluster" if self.number < 0 else f"cluster {self.number}"
+    def title(self) -> str:
+        """Its number, size, and most common label."""
+        name = "no cluster" if self.number < 0 else f"cluster {self.number}"
+        label = "" if self.label is None else f", {self.label[1]:.0%} {self.label[0]}"
+        return f"{name}: {count(len(self.images), 'image')}{label}"
 
     @property
     def label(self) -> tuple[str, float] | None:
@@ -207,18 +210,14 @@ def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> lis
     except OSError as error:
         raise cannot_write(folder, error, "nothing was written") from error
 
-    def title(cluster: Cluster) -> str:
-        label = "" if cluster.label is None else f", {cluster.label[1]:.0%} {cluster.label[0]}"
-        return f"{cluster.name}: {count(len(cluster.images), 'image')}{label}"
-
     made = []
     for cluster in clusters:
         some = cluster.images[:SHOWN]
         lead = f"The {len(some)} nearest to the mean, with their similarity to it."
         name = "none" if cluster.number < 0 else f"{cluster.number:04d}"
-        page = sheet(index, title(cluster), lead, [Section("Images", some)])
+        page = sheet(index, cluster.title, lead, [Section("Images", some)])
         made.append(write_page(folder / f"{name}.html", page))
-    sections = [Section(title(each), each.images[:6]) for each in clusters[:SHOWN]]
+    sections = [Section(each.title, each.images[:6]) for each in clusters[:SHOWN]]
     lead = f"{len(index):,} images of {index.root}, by {index.model.name}."
     return [write_page(folder / "index.html", sheet(index, "Clusters", lead, sections)), *made]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,9 +35,10 @@ from proxysynth.search.index_file import (
     Damage,
     FileRows,
     IndexFile,
+    Labels,
     NotAnIndex,
+    Texts,
     damaged,
-    encoded,
     find_damage,
     locate,
     open_index_file,
@@ -45,7 +46,6 @@ from proxysynth.search.index_file import (
 from proxysynth.search.model import ImageEmbedder, ModelIdentity, Source, as_list, open_model
 from proxysynth.training.inference import Prediction, read_calibration
 from proxysynth.training.run_folder import find_run
-from proxysynth.values import nearest as suggest
 
 if TYPE_CHECKING:
     from proxysynth.retrieval.reranking import Search
@@ -59,9 +59,6 @@ SIMILARITIES = 2**27
 
 OPEN = 1 / 16
 """The share of the rows that may remain as candidates; with more, float32 is as fast."""
-
-BLOCK = 2**24
-"""Numbers read from the file at a time, where the embeddings do not fit in memory."""
 
 Exclude = int | Sequence[int] | None
 Excluded = Sequence[Sequence[int]]
@@ -82,98 +79,6 @@ class Hit:
     path: str
     label: str | None
     similarity: float
-
-
-class Texts(Sequence[str]):
-    """Texts stored end to end in an array that may be mapped from a file, decoded on access.
-
-        text  b"a.jpgb/c.jpg"      ends  [0, 5, 12]      texts[1] == "b/c.jpg"
-
-    Args:
-        text: (bytes,) uint8.
-        ends: (n + 1,) int64, starting with 0.
-    """
-
-    def __init__(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        self._text = text
-        self._ends = ends
-
-    def __len__(self) -> int:
-        return max(0, len(self._ends) - 1)
-
-    @overload
-    def __getitem__(self, which: int) -> str: ...
-    @overload
-    def __getitem__(self, which: slice) -> list[str]: ...
-    def __getitem__(self, which: int | slice) -> str | list[str]:
-        if isinstance(which, slice):
-            return [self[i] for i in range(*which.indices(len(self)))]
-        return self.raw(which).decode("utf-8", "surrogateescape")
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[i] for i in range(len(self)))
-
-    def raw(self, number: int) -> bytes:
-        """The bytes of one text."""
-        n = len(self)
-        if not -n <= number < n:
-            raise IndexError(f"expected a number below {n}, got {number}")
-        number %= n
-        start, stop = int(self._ends[number]), int(self._ends[number + 1])
-        # A file from elsewhere may say anything here.
-        if not 0 <= start <= stop <= len(self._text):
-            raise ValueError(f"the text of item {number} lies outside the file: it is damaged")
-        return self._text[start:stop].tobytes()
-
-    def find(self, text: str) -> int | None:
-        """The position of a text, by bisection: the texts must be sorted by their bytes."""
-        wanted = encoded(text)
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self.raw(middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < len(self) and self.raw(low) == wanted else None
-
-
-class Labels(Sequence[Any]):
-    """The label of each item, None where it has none.
-
-    Args:
-        names: of the labels.
-        codes: (n,) int32, the position of each item's label in `names`, -1 for none.
-    """
-
-    def __init__(self, names: Texts, codes: NDArray[np.int32]) -> None:
-        self.names = names
-        self.codes = codes
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __getitem__(self, which: Any) -> Any:
-        """The label of one item, or a list of labels for a slice."""
-        if isinstance(which, slice):
-            return [self[i] for i in range(*which.indices(len(self)))]
-        code = int(self.codes[which])
-        if code >= len(self.names):
-            raise ValueError(
-                f"item {which} has label {code} of {len(self.names)}: the file is damaged"
-            )
-        return None if code < 0 else self.names[code]
-
-    def items_of(self, label: str) -> NDArray[np.int64]:
-        """The numbers of the items with this label, ascending."""
-        names = list(self.names)
-        if not names:
-            raise ValueError(f"no item of the index has a label, so none has {label!r}")
-        if label not in names:
-            hint = suggest(label, names)
-            hint = hint if len(hint) <= 300 else f"{hint[:300]} ..."
-            raise ValueError(f"no label {label!r} in the index: {hint}")
-        return np.flatnonzero(self.codes == names.index(label)).astype(np.int64)
 
 
 class RoundedRows:
@@ -222,10 +127,9 @@ class RoundedRows:
         """The k nearest rows of each of the queries x (q, d)."""
         together = max(1, SIMILARITIES // len(self._rows))
         if len(x) > together:
-            starts = range(0, len(x), together)
-            parts = [slice(at, at + together) for at in starts]
+            parts = [slice(at, at + together) for at in range(0, len(x), together)]
             found = [self.nearest(x[part], k, among, exclude[part]) for part in parts]
-            return Neighbors(*(torch.cat(some) for some in zip(*found, strict=True)))
+            return Neighbors(*map(torch.cat, zip(*found, strict=True)))
         short = rounded(unit(x.clone()), self._short.x.dtype)
         if short.x.dtype == torch.int8:
             S = torch._int_mm(short.x, self._short.x.T).float()
@@ -629,21 +533,7 @@ class Index:
     ) -> Neighbors:
         if self._rounded is not None:
             return self._rounded.nearest(x, k, among, exclude)
-        if isinstance(self._rows, Tensor):
-            return nearest(x, self._rows, k, exclude=exclude, among=among)
-        found, width = [], max(1, BLOCK // self.dim)
-        for low in range(0, len(self), width):
-            part = self._rows[low : low + width]
-            here = range(low, low + len(part))
-            hidden = [[number - low for number in one if number in here] for one in exclude]
-            some = None if among is None else among[(among >= low) & (among < here.stop)] - low
-            if some is None or len(some):
-                near = nearest(x, part, min(k, len(part)), exclude=hidden, among=some)
-                found.append((near.similarities, near.indices + low * (near.indices >= 0)))
-        similarities = torch.cat([one for one, _ in found], dim=1)
-        order = similarities.sort(dim=1, descending=True, stable=True).indices[:, :k]
-        indices = torch.cat([one for _, one in found], dim=1).gather(1, order)
-        return Neighbors(similarities.gather(1, order), indices)
+        return nearest(x, self._rows, k, exclude=exclude, among=among)
 
     def _check(
         self, x: Tensor, k: int, threshold: float | None, exclude: Sequence[Exclude] | None

@@ -16,23 +16,27 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import mmap
 import os
 import struct
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.files import UNFINISHED, CannotWrite, sync_folder
+from proxysynth.files import UNFINISHED, CannotWrite, move_into_place
+from proxysynth.retrieval.knn import Rows
 from proxysynth.search.model import ModelIdentity
+from proxysynth.values import nearest as suggest
 
 FORMAT = 1
 ABOUT, HEADER_SUM = "proxysynth_index", "proxysynth_checksum"
@@ -73,39 +77,35 @@ class IndexFile(NamedTuple):
     stamp: Stamp
 
 
-class FileRows:
+class FileRows(Rows):
     """Embeddings that do not fit in memory, read from the file when they are needed.
 
     Unlike a memory map, a file that is truncated or overwritten in place ends in `IndexChanged`,
     not in a bus error that kills the process.
     """
 
+    dtype, device = torch.float32, torch.device("cpu")
+
     def __init__(self, file: BinaryIO, offset: int, shape: tuple[int, int], stamp: Stamp) -> None:
         self.shape = shape
         self._file, self._offset, self._stamp = file, offset, stamp
-        self._lock = Lock()  # threads share the file's position
+        self._lock = Lock()
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, which: slice | Tensor | NDArray[np.int64]) -> Tensor:
+    def __getitem__(self, which: slice | Tensor) -> Tensor:
         n, d = self.shape
         if isinstance(which, slice):
             start, stop, _ = which.indices(n)
-            made = self._read(start, max(0, stop - start))
+            runs = [(start, max(0, stop - start))]
         else:
-            made = np.empty((len(which), d), dtype=np.float32)
-            for place, row in enumerate(which.tolist()):
-                made[place] = self._read(row, 1)[0]
+            runs = [(row, 1) for row in which.tolist()]
+        made = np.empty((sum(count for _, count in runs), d), dtype=np.float32)
+        with self._lock:  # threads share the file's position
+            for place, (row, count) in enumerate(runs):
+                data = _read_array(self._file, TYPES["F32"], count * d, self._offset + 4 * row * d)
+                made[place : place + count] = data.reshape(count, d)
         if file_stamp(self._file.fileno()) != self._stamp:
             raise IndexChanged("the index file was overwritten while it was being searched")
         return torch.from_numpy(made)
-
-    def _read(self, row: int, count: int) -> NDArray[np.float32]:
-        d = self.shape[1]
-        with self._lock:
-            data = _read_array(self._file, TYPES["F32"], count * d, self._offset + 4 * row * d)
-        return data.reshape(count, d)
 
 
 def file_stamp(path: Path | int) -> Stamp:
@@ -125,14 +125,23 @@ def open_index_file(path: Path, memory: int | None = None) -> IndexFile:
     try:
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(open(path, "rb"))
-            header, about, begin, stamp = _read_header(path, file)
+            stamp = file_stamp(file.fileno())
+            header, about, begin = _read_header(path, file, stamp[2])
+            mapped: Any = b""
             if memory is None:
-                parts = _mapped_parts(header, file, begin)
-            else:
-                parts = _loaded_parts(header, file, begin, stamp, memory)
-                if isinstance(parts["embeddings"], FileRows):
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            parts: dict[str, Any] = {}
+            for name, (kind, shape, offset) in _places(header, begin, stamp[2]).items():
+                count = math.prod(shape)
+                if memory is not None and name == "embeddings" and count * kind.itemsize > memory:
+                    parts[name] = FileRows(file, offset, (shape[0], shape[1]), stamp)
                     stack.pop_all()  # the rows keep the file open
-            _check_shapes(parts)
+                elif memory is not None or not count:
+                    parts[name] = _read_array(file, kind, count, offset).reshape(shape)
+                else:
+                    parts[name] = np.frombuffer(mapped, kind, count, offset).reshape(shape)
+            if file_stamp(file.fileno()) != stamp:
+                raise IndexChanged("it was overwritten while it was being read")
             return IndexFile(about, parts, stamp)
     except FileNotFoundError as error:
         raise NotAnIndex(
@@ -154,9 +163,7 @@ def damaged(path: Path, what: str) -> NotAnIndex:
     )
 
 
-def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], dict[str, Any], int, Stamp]:
-    stamp = file_stamp(file.fileno())
-    size = stamp[2]
+def _read_header(path: Path, file: BinaryIO, size: int) -> tuple[dict[str, Any], Any, int]:
     length = struct.unpack("<Q", file.read(8))[0] if size >= 8 else size
     if not 2 <= length <= min(size - 8, LONGEST_HEADER):
         raise NotAnIndex(f"{path} is not an index of proxysynth: it has no header")
@@ -178,34 +185,31 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], dict[str, 
         metadata.get(HEADER_SUM) != _header_sum(metadata[ABOUT], header)
     ):
         raise damaged(path, "its header does not match its checksum")
-    return header, about, 8 + length, stamp
+    return header, about, 8 + length
 
 
-def _mapped_parts(
-    header: Mapping[str, Any], file: BinaryIO, begin: int
-) -> dict[str, NDArray[np.generic]]:
-    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-    def mapped(_: str, kind: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Any:
-        count = int(np.prod(shape, dtype=np.int64))
-        return np.frombuffer(whole, kind, count, offset) if count else np.empty(0, kind)
-
-    return _parts(header, begin, len(whole), mapped)
-
-
-def _loaded_parts(
-    header: Mapping[str, Any], file: BinaryIO, begin: int, stamp: Stamp, memory: int
-) -> dict[str, Any]:
-    def loaded(name: str, kind: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Any:
-        count = int(np.prod(shape, dtype=np.int64))
-        if name == "embeddings" and len(shape) == 2 and count * kind.itemsize > memory:
-            return FileRows(file, offset, (shape[0], shape[1]), stamp)
-        return _read_array(file, kind, count, offset)
-
-    parts = _parts(header, begin, stamp[2], loaded)
-    if file_stamp(file.fileno()) != stamp:
-        raise IndexChanged("it was overwritten while it was being read")
-    return parts
+def _places(
+    header: Mapping[str, Any], begin: int, size: int
+) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], int]]:
+    """Type, shape and offset of every part, which must fit to each other and into the file."""
+    made = {}
+    for name, kind in PARTS.items():
+        if name not in header:
+            raise ValueError(f"{name} is missing")
+        entry, item = header[name], TYPES[kind].itemsize
+        shape, (start, stop) = tuple(entry["shape"]), entry["data_offsets"]
+        numbers = all(type(one) is int and one >= 0 for one in (*shape, start, stop))
+        if entry["dtype"] != kind or not numbers or (begin + start) % item:
+            raise ValueError(f"{name} has a wrong type, shape or offset")
+        if stop - start != math.prod(shape) * item or begin + stop > size:
+            raise ValueError(f"{name} lies outside the file")
+        made[name] = TYPES[kind], shape, begin + start
+    n, d = (*made["embeddings"][1], 0, 0)[:2]
+    expected = {"embeddings": (n, d), "path_ends": (n + 1,), "stamps": (n, 2), "label_codes": (n,)}
+    for name, (_, shape, _) in made.items():
+        if shape != expected.get(name, (math.prod(shape),)) or 0 in (n, d):
+            raise ValueError(f"{name} has a wrong shape")
+    return made
 
 
 def _read_array(file: BinaryIO, kind: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:
@@ -213,61 +217,6 @@ def _read_array(file: BinaryIO, kind: np.dtype[Any], count: int, offset: int) ->
     file.seek(offset)
     if count and file.readinto(made.view(np.uint8)) != made.nbytes:  # type: ignore[attr-defined]
         raise IndexChanged("the index file was truncated while it was being read")
-    return made
-
-
-def _parts(
-    header: Mapping[str, Any],
-    begin: int,
-    size: int,
-    fetch: Callable[[str, np.dtype[Any], tuple[int, ...], int], Any],
-) -> dict[str, Any]:
-    """Every part, checked to lie in the file, aligned, without overlap."""
-    parts, taken = {}, []
-    for name, kind in PARTS.items():
-        if name not in header:
-            raise ValueError(f"{name} is missing")
-        entry = header[name]
-        shape, (start, stop) = tuple(entry["shape"]), entry["data_offsets"]
-        if entry["dtype"] != kind or any(
-            type(number) is not int or number < 0 for number in (*shape, start, stop)
-        ):
-            raise ValueError(f"{name} has a wrong type, shape or offset")
-        count = 1
-        for side in shape:  # in Python's integers, which do not overflow
-            count *= side
-        if stop - start != count * TYPES[kind].itemsize or begin + stop > size:
-            raise ValueError(f"{name} lies outside the file")
-        if (begin + start) % TYPES[kind].itemsize:
-            raise ValueError(f"{name} is not aligned")
-        taken.append((start, stop, name))
-        made = fetch(name, TYPES[kind], shape, begin + start)
-        parts[name] = made if isinstance(made, FileRows) else made.reshape(shape)
-    taken.sort()
-    for (_, stop, one), (start, _, other) in itertools.pairwise(taken):
-        if start < stop:
-            raise ValueError(f"{one} and {other} overlap")
-    return parts
-
-
-def _check_shapes(parts: Mapping[str, Any]) -> None:
-    shape = parts["embeddings"].shape
-    n = shape[0] if len(shape) == 2 and shape[1] else -1
-    expected = {"path_ends": (n + 1,), "stamps": (n, 2), "label_codes": (n,)}
-    wrong = [name for name, shape in expected.items() if parts[name].shape != shape]
-    flat = ("path_text", "label_text", "label_ends")
-    wrong += [name for name in flat if parts[name].ndim != 1]
-    if n < 1 or wrong:
-        raise ValueError(f"{'embeddings' if n < 1 else wrong[0]} has a wrong shape")
-
-
-def _relative(file: Path, folders: Mapping[str, str | os.PathLike[str] | None]) -> dict[str, str]:
-    """Folders as seen from the folder of the index, so that all of them can be moved together."""
-    made = {}
-    for name, folder in folders.items():
-        if folder is not None:
-            with contextlib.suppress(ValueError):  # on another drive of Windows
-                made[name] = os.path.relpath(folder, os.path.dirname(os.path.abspath(file)))
     return made
 
 
@@ -303,24 +252,20 @@ def find_damage(opened: IndexFile, embeddings: bool = True) -> Damage | None:
     Args:
         embeddings: False leaves out the embeddings, by far the largest part.
     """
-    sums, rows = opened.about.get("checksums"), opened.parts["embeddings"]
+    sums, parts = opened.about.get("checksums"), opened.parts
     if not isinstance(sums, dict):
         return None
-    wrong = [
-        name
-        for name in PARTS
-        if name != "embeddings" and sums.get(name) != _checksum(opened.parts[name])
-    ]
+    others = [name for name in PARTS if name != "embeddings"]
+    wrong = [name for name in others if sums.get(name) != _checksum(parts[name])]
+    rows = parts["embeddings"]
     bad = np.zeros(len(rows), dtype=bool)
     if embeddings:
-        blocks = sums.get("embeddings")
-        blocks = blocks if isinstance(blocks, list) else []
-        for block, low in enumerate(range(0, len(rows), ROWS_PER_SUM)):
+        found = sums.get("embeddings")
+        blocks = iter(found if isinstance(found, list) else [])
+        for low in range(0, len(rows), ROWS_PER_SUM):
             part = slice(low, low + ROWS_PER_SUM)
-            if block >= len(blocks) or blocks[block] != _checksum(np.asarray(rows[part])):
-                bad[part] = True
-        wrong += ["embeddings"] if bad.any() else []
-    return Damage(tuple(wrong), bad)
+            bad[part] = next(blocks, None) != _checksum(np.asarray(rows[part]))
+    return Damage((*wrong, *(["embeddings"] if bad.any() else [])), bad)
 
 
 def write_index(
@@ -346,33 +291,40 @@ def write_index(
     if any(one >= other for one, other in itertools.pairwise(raw)):
         raise ValueError("the paths of an index must be sorted by their bytes and differ")
     names = sorted({label for label in labels if label is not None})
-    place: dict[str | None, int] = {name: code for code, name in enumerate(names)}
+    code: dict[str | None, int] = {name: code for code, name in enumerate(names)}
     path_text, path_ends = pack(raw)
     label_text, label_ends = pack([encoded(name) for name in names])
+    codes = np.array([code.get(label, -1) for label in labels])
     others: dict[str, NDArray[Any]] = {
         "path_ends": path_ends,
         "label_ends": label_ends,
         "stamps": stamps,
-        "label_codes": np.array([place.get(label, -1) for label in labels], dtype=np.int32),
+        "label_codes": codes,
         "path_text": path_text,
         "label_text": label_text,
     }
     others = {name: np.ascontiguousarray(x, TYPES[PARTS[name]]) for name, x in others.items()}
-    shape = (len(paths), model.dim)
+    n = len(paths)
     header, at = {}, 0
     for name, kind in PARTS.items():
-        sides = shape if name == "embeddings" else others[name].shape
-        size = int(np.prod(sides, dtype=np.int64)) * TYPES[kind].itemsize
-        header[name] = {"dtype": kind, "shape": list(sides), "data_offsets": [at, at + size]}
-        at += size
+        shape = (n, model.dim) if name == "embeddings" else others[name].shape
+        stop = at + math.prod(shape) * TYPES[kind].itemsize
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, stop]}
+        at = stop
     sums: dict[str, Any] = {name: _checksum(x) for name, x in others.items()}
-    sums["embeddings"] = ["0" * 8] * -(-shape[0] // ROWS_PER_SUM)  # known only when written
+    sums["embeddings"] = ["0" * 8] * -(-n // ROWS_PER_SUM)  # known only when written
+    # As seen from the index too, so that all of them can be moved together.
+    home, relative = os.path.dirname(os.path.abspath(file)), {}
+    for name, folder in {"root": root, "run": model.folder}.items():
+        if folder is not None:
+            with contextlib.suppress(ValueError):  # on another drive of Windows
+                relative[name] = os.path.relpath(folder, home)
     about = {
         "format": FORMAT,
         "generation": uuid.uuid4().hex,
         "root": os.path.abspath(root),
-        "relative": _relative(file, {"root": root, "run": model.folder}),
-        "model": model.to_json(),
+        "relative": relative,
+        "model": asdict(model),
         "checksums": sums,
     }
     unfinished = file.with_name(f"{UNFINISHED}{file.name}")
@@ -386,13 +338,12 @@ def write_index(
                 else:
                     out.write(others[name].data)
             if out.tell() != len(text) + at:
-                raise RuntimeError(f"expected {shape[0]} rows, got another number")
+                raise RuntimeError(f"expected {n} rows, got another number")
             out.seek(0)
             out.write(_header_bytes(about, header))  # of the same length: sums have eight digits
             out.flush()
             os.fsync(out.fileno())
-        os.replace(unfinished, file)
-        sync_folder(file.parent)
+        move_into_place(unfinished, file)
     except OSError as error:
         with contextlib.suppress(OSError):
             unfinished.unlink()
@@ -441,3 +392,95 @@ def pack(texts: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 def encoded(text: str) -> bytes:
     """UTF-8; bytes of a file name that are not UTF-8 are kept as they are."""
     return text.encode("utf-8", "surrogateescape")
+
+
+class Texts(Sequence[str]):
+    """Texts stored end to end in an array that may be mapped from a file, decoded on access.
+
+        text  b"a.jpgb/c.jpg"      ends  [0, 5, 12]      texts[1] == "b/c.jpg"
+
+    Args:
+        text: (bytes,) uint8.
+        ends: (n + 1,) int64, starting with 0.
+    """
+
+    def __init__(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        self._text = text
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return max(0, len(self._ends) - 1)
+
+    @overload
+    def __getitem__(self, which: int) -> str: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[str]: ...
+    def __getitem__(self, which: int | slice) -> str | list[str]:
+        if isinstance(which, slice):
+            return [self[i] for i in range(*which.indices(len(self)))]
+        return self.raw(which).decode("utf-8", "surrogateescape")
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[i] for i in range(len(self)))
+
+    def raw(self, number: int) -> bytes:
+        """The bytes of one text."""
+        n = len(self)
+        if not -n <= number < n:
+            raise IndexError(f"expected a number below {n}, got {number}")
+        number %= n
+        start, stop = int(self._ends[number]), int(self._ends[number + 1])
+        # A file from elsewhere may say anything here.
+        if not 0 <= start <= stop <= len(self._text):
+            raise ValueError(f"the text of item {number} lies outside the file: it is damaged")
+        return self._text[start:stop].tobytes()
+
+    def find(self, text: str) -> int | None:
+        """The position of a text, by bisection: the texts must be sorted by their bytes."""
+        wanted = encoded(text)
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.raw(middle) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < len(self) and self.raw(low) == wanted else None
+
+
+class Labels(Sequence[Any]):
+    """The label of each item, None where it has none.
+
+    Args:
+        names: of the labels.
+        codes: (n,) int32, the position of each item's label in `names`, -1 for none.
+    """
+
+    def __init__(self, names: Texts, codes: NDArray[np.int32]) -> None:
+        self.names = names
+        self.codes = codes
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, which: Any) -> Any:
+        """The label of one item, or a list of labels for a slice."""
+        if isinstance(which, slice):
+            return [self[i] for i in range(*which.indices(len(self)))]
+        code = int(self.codes[which])
+        if code >= len(self.names):
+            raise ValueError(
+                f"item {which} has label {code} of {len(self.names)}: the file is damaged"
+            )
+        return None if code < 0 else self.names[code]
+
+    def items_of(self, label: str) -> NDArray[np.int64]:
+        """The numbers of the items with this label, ascending."""
+        names = list(self.names)
+        if not names:
+            raise ValueError(f"no item of the index has a label, so none has {label!r}")
+        if label not in names:
+            hint = suggest(label, names)
+            hint = hint if len(hint) <= 300 else f"{hint[:300]} ..."
+            raise ValueError(f"no label {label!r} in the index: {hint}")
+        return np.flatnonzero(self.codes == names.index(label)).astype(np.int64)

@@ -23,7 +23,7 @@ from proxysynth.training.inference import Picture, Trained, load
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import RUN, Recorded
-from proxysynth.values import nearest
+from proxysynth.values import build, nearest
 
 Source = Picture | BinaryIO
 """An image: a path, an open file, a Pillow image, or a uint8 array (h, w) or (h, w, 3)."""
@@ -73,25 +73,18 @@ class ModelIdentity:
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> ModelIdentity:
         """Raises TypeError or ValueError if a field is missing, unknown or of a wrong type."""
-        made = ModelIdentity(**values)
-        for name in ("epoch", "dim", "resize", "crop", "shrink"):
-            if type(getattr(made, name)) is not int:
-                raise ValueError(f"{name} of the model must be an integer")
-        for name in ("backbone", "preprocess", "weights"):
-            if not isinstance(getattr(made, name), str):
-                raise ValueError(f"{name} of the model must be a string")
-        for name in ("folder", "run"):
-            if not isinstance(getattr(made, name), str | None):
-                raise ValueError(f"{name} of the model must be a string or null")
+        made: ModelIdentity = build(ModelIdentity, values, {})
         return made
 
 
 def as_list(images: Source | Iterable[Source]) -> Iterable[Source]:
     """One image as a list of one; several as they are."""
-    alone = isinstance(images, (str, os.PathLike, Image.Image, np.ndarray))
-    if not alone and not isinstance(images, Iterable):
-        alone = True  # whatever it is, it is refused as one image
-    return cast(Iterable[Source], [images] if alone or hasattr(images, "read") else images)
+    alone = isinstance(images, (str, os.PathLike, Image.Image, np.ndarray)) or hasattr(
+        images, "read"
+    )
+    # What cannot be iterated either is refused as one image.
+    several = isinstance(images, Iterable) and not alone
+    return cast(Iterable[Source], images if several else [images])
 
 
 class ImageEmbedder:
