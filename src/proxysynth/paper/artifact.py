@@ -6,7 +6,7 @@ CSV, LaTeX and HTML.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
@@ -178,13 +178,17 @@ class Table:
             found.append((column.measure, width))
         return found if any(measure for measure, _ in found) else []
 
+    def cells(self) -> Iterator[tuple[Row, Column, Cell]]:
+        """Every cell with its row and column."""
+        for row in self.rows:
+            for column, cell in zip(self.columns, row.cells, strict=True):
+                yield row, column, cell
+
     def cell(self, row: str, column: str) -> Cell | None:
-        """The cell at these keys; None if there is none."""
-        for line in self.rows:
-            if line.key == row:
-                for head, cell in zip(self.columns, line.cells, strict=True):
-                    if column in (head.key, head.name):
-                        return cell
+        """The cell at these keys; None if there is none. One label may name the row, too."""
+        for line, head, cell in self.cells():
+            if (row == line.key or row in line.labels) and column in (head.key, head.name):
+                return cell
         return None
 
 
@@ -258,16 +262,25 @@ class Artifact:
     """How to make a table or a figure.
 
     Args:
-        runs: the Runs it needs, those of its searches included; always the same for a scale. A
-            benchmark without data at that scale gives no Run.
         make: builds it from the store. Trains nothing: missing results are shown as a dash.
-        later: the Runs whose settings a search decides, asked once `runs` are done.
+        needs: the Runs that it shows. One whose settings a search decides is left out while `pick`
+            returns None. A benchmark without data at a scale gives no Run.
         numbers: for a figure, the numbers that claims read, as a table.
         studies: the MLRC studies it needs, by the name of their folder.
     """
 
-    runs: Callable[[Scale], Sequence[Run]]
     make: Callable[[Scale, Store], Table | PaperFigure]
-    later: Callable[[Scale, Pick], Sequence[Run]] = lambda scale, pick: ()
+    needs: Callable[[Scale, Pick], Iterable[Run]] = lambda scale, pick: ()
     numbers: Callable[[Scale, Store], Table] | None = None
     studies: Callable[[Scale], Mapping[str, Study]] = lambda scale: {}
+
+    def runs(self, scale: Scale) -> list[Run]:
+        """The Runs that are needed whatever searches find, and those of the searches."""
+        searches: list[Choice] = []
+        shown = list(self.needs(scale, searches.append))
+        return list(dict.fromkeys([*shown, *(run for one in searches for run in one.runs)]))
+
+    def later(self, scale: Scale, pick: Pick) -> list[Run]:
+        """The Runs whose settings searches decide, as far as `pick` knows them."""
+        known = set(self.runs(scale))
+        return [run for run in dict.fromkeys(self.needs(scale, pick)) if run not in known]

@@ -17,10 +17,9 @@ from markupsafe import Markup
 from proxysynth.files import write_bytes, write_json
 from proxysynth.paper.artifact import Artifact, PaperFigure, Table
 from proxysynth.paper.artifacts import TITLES, load_artifacts
-from proxysynth.paper.claims import CLAIMS, Checked, check
-from proxysynth.paper.claims.departures import DIFFERENCES, contradictions
+from proxysynth.paper.claims import CLAIMS, DIFFERENCES, Checked, check, contradictions
 from proxysynth.paper.findings import counted, findings
-from proxysynth.paper.plan import label, needed_runs
+from proxysynth.paper.plan import label
 from proxysynth.paper.render import section, templates, write_figure, write_table
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
@@ -95,7 +94,7 @@ def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Pa
             continue
         if name in made:
             entries.append(Entry(name, made[name]["title"], Markup(text)))
-            runs.update(dict.fromkeys(needed_runs(artifact, scale, store)))
+            runs |= dict.fromkeys([*artifact.runs(scale), *artifact.later(scale, store.pick)])
     tables = evidence(artifacts, scale, store)
     checked = check(CLAIMS, tables, smoke=scale.name == "smoke")
     page = render_page(entries, tables, checked, runs, scale, store, about)

@@ -6,12 +6,12 @@ Several processes may work on the same store: each Run is trained by one of them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proxysynth.errors import NotFinite
 from proxysynth.formatting import duration
-from proxysynth.paper.artifact import Artifact, Choice, Pick
+from proxysynth.paper.artifact import Artifact, Choice
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.protocols.estimates import Estimate, kind_of
@@ -66,15 +66,18 @@ def make_plan(
 ) -> Plan:
     """What these artifacts need that the store lacks."""
     estimate = estimate or Estimate(store.folder)
-    known = dict.fromkeys(run for one in artifacts.values() for run in one.runs(scale))
-    guess = chooser(store, guess=True)
-    later = dict.fromkeys(
-        run for one in artifacts.values() for run in one.later(scale, guess) if run not in known
-    )
-    studies = {
-        name: study for one in artifacts.values() for name, study in one.studies(scale).items()
-    }
-    left, left_later = missing(list(known), store), missing(list(later), store)
+
+    def guess(choice: Choice) -> object:
+        """What a search chose, or its first option while it is unfinished."""
+        found = store.pick(choice)
+        return choice.options[0].value if found is None and choice.options else found
+
+    made = artifacts.values()
+    known = dict.fromkeys(run for one in made for run in one.runs(scale))
+    later = dict.fromkeys(run for one in made for run in one.later(scale, guess))
+    later = {run: None for run in later if run not in known}
+    studies = {name: study for one in made for name, study in one.studies(scale).items()}
+    left, left_later = missing(known, store), missing(later, store)
     left_studies = {n: s for n, s in studies.items() if not finished_study(store, n)}
     times: dict[Run | str, float] = {run: estimate(run) for run in (*left, *left_later)}
     times |= {name: estimate.study(study) for name, study in left_studies.items()}
@@ -93,24 +96,7 @@ def finished_study(store: Store, name: str) -> bool:
     return (store.folder / "mlrc" / name / "result.json").exists()
 
 
-def needed_runs(artifact: Artifact, scale: Scale, store: Store) -> list[Run]:
-    """The Runs behind an artifact, including those that finished searches decide."""
-    return [*artifact.runs(scale), *artifact.later(scale, chooser(store))]
-
-
-def chooser(store: Store, guess: bool = False) -> Pick:
-    """Looks up what a search chose: None, or with `guess` its first option, while unfinished."""
-
-    def pick(choice: Choice) -> object:
-        option = choice.best(store.result)
-        if option is None and guess and choice.options:
-            option = choice.options[0]
-        return None if option is None else option.value
-
-    return pick
-
-
-def missing(runs: Sequence[Run], store: Store) -> list[Run]:
+def missing(runs: Iterable[Run], store: Store) -> list[Run]:
     """The unfinished Runs, each once, in order."""
     return [run for run in dict.fromkeys(runs) if store.result(run) is None]
 
@@ -133,8 +119,7 @@ def train_all(
     estimate = Estimate(store.folder, resources.device)
     known = [run for artifact in artifacts.values() for run in artifact.runs(scale)]
     failed = train_missing(known, store, resources, progress, estimate)
-    pick = chooser(store)
-    later = [run for artifact in artifacts.values() for run in artifact.later(scale, pick)]
+    later = [run for artifact in artifacts.values() for run in artifact.later(scale, store.pick)]
     failed |= train_missing(later, store, resources, progress, estimate)
     for artifact in artifacts.values():
         for name, study in artifact.studies(scale).items():

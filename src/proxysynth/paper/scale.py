@@ -14,38 +14,28 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from proxysynth.losses import LOSSES, ProxyAnchor
+from proxysynth.losses import ProxyAnchor
 from proxysynth.losses.functional import plain_loss
-from proxysynth.paper.settings import TRAINED_LOSSES, classification, conventional
+from proxysynth.paper.settings import classification, conventional, trained_loss
 from proxysynth.paper.stand_ins import (
-    CLASSIFICATION,
     CUB_96,
     KS,
     NAMES,
-    RETRIEVAL,
     SMALL,
-    SMALL_CLASSES,
     SMOKE,
-    SMOKE_CLASSES,
     StandIn,
     small_classification,
 )
 from proxysynth.training.run import KINDS, Run
 from proxysynth.values import look_up, parse_field, parse_settings
 
-Changes = tuple[tuple[str, Any], ...]
+__all__ = ["SCALES", "Scale", "trained_loss"]
 
 MIXUP_ALPHAS = (0.3, 0.4, 0.5, 1.0, 1.5, 2.0)  # Table E
 ALPHAS, MUS = (0.2, 0.4, 0.8, 1.0, 1.5, 2.0), (0.2, 0.5, 1.0, 1.5, 2.0)  # Figure A
+CLASS_ALPHAS, CLASS_MUS = (0.4, 1.0, 1.5, 2.0), (0.25, 0.5, 0.75, 1.0)  # Table C
 FIXED = ("data", "loss", "regularizer", "split", "seed", "task", "report_epoch", "best_by", "ks")
 """Fields of Run that `--set` cannot change."""
-CLASS_ALPHAS, CLASS_MUS = (0.4, 1.0, 1.5, 2.0), (0.25, 0.5, 0.75, 1.0)  # Table C
-
-
-def trained_loss(name: str) -> Any:
-    """The loss of this name, with the values that the paper trained it with."""
-    look_up(name, LOSSES, "loss")
-    return TRAINED_LOSSES[name].value if name in TRAINED_LOSSES else LOSSES[name]()
 
 
 @dataclass(frozen=True)
@@ -75,7 +65,7 @@ class Scale:
     figure_alphas: tuple[float, ...] = ALPHAS
     figure_mus: tuple[float, ...] = MUS
     roots: tuple[tuple[str, str], ...] = ()
-    settings: Changes = ()
+    settings: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.seeds:
@@ -110,7 +100,7 @@ class Scale:
         """The Run that stands for the paper's training on this benchmark.
 
         Args:
-            benchmark: "cub200", "cars196", "sop" or "inshop".
+            benchmark: a key of `NAMES`, for retrieval or classification.
             loss: a loss, a regularizer that holds one, or the name of a loss.
             seed: of all random draws.
             changes: further fields of `Run`.
@@ -118,9 +108,8 @@ class Scale:
         Returns:
             The Run, or None if this scale has no images of the benchmark.
         """
-        look_up(benchmark, dict.fromkeys(RETRIEVAL), "benchmark for retrieval")
         loss = trained_loss(loss) if isinstance(loss, str) else loss
-        return _retrieval(self, benchmark, loss, seed, tuple(sorted(changes.items())))
+        return _run(self, benchmark, loss, seed, tuple(sorted(changes.items())))
 
     def at_epoch(self, epoch: int) -> dict[str, Any]:
         """The fields of a Run that ends at this epoch, at the paper's scale; none at the others.
@@ -129,76 +118,52 @@ class Scale:
         """
         return {"epochs": epoch, "report_epoch": "last"} if self.name == "paper" else {}
 
-    def classification(self, name: str, loss: Any, seed: int = 0, **changes: Any) -> Run | None:
-        """As `run`, for "cifar10", "cifar100", "svhn" and "tiny_imagenet"."""
-        look_up(name, dict.fromkeys(CLASSIFICATION), "benchmark for classification")
-        return _classification(self, name, loss, seed, tuple(sorted(changes.items())))
-
     def heading(self, benchmark: str) -> str:
         """What runs in place of a benchmark, as a column heading; "" if nothing does."""
-        found = self._found(benchmark)
+        found = self.stand_in(benchmark)
         return "" if found is None else found.heading
 
     def about(self, benchmark: str) -> str:
         """What runs in place of a benchmark, as half a sentence; "" if nothing does."""
-        found = self._found(benchmark)
+        found = self.stand_in(benchmark)
         return "" if found is None else found.about
 
-    def _found(self, benchmark: str) -> StandIn | None:
-        look_up(benchmark, NAMES, "benchmark")
+    def stand_in(self, benchmark: str) -> StandIn | None:
+        """What runs in place of a benchmark. At the paper's scale it is the benchmark itself, and
+        `settings.py` has the fields."""
+        name, root = look_up(benchmark, NAMES, "benchmark"), self.root(benchmark)
         if self.name == "paper":
-            name, root = NAMES[benchmark], self.root(benchmark)
             return StandIn({}, name, f"{name}: as section C.2 says") if root else None
-        if benchmark in RETRIEVAL:
-            return self._stand_in(benchmark)
-        return self._classes_of(benchmark)
-
-    def _stand_in(self, benchmark: str) -> StandIn:
         if self.name == "smoke":
-            return SMOKE[benchmark]
-        root = self.root(benchmark)
-        if benchmark == "cub200" and root:
-            return CUB_96._replace(fields={**CUB_96.fields, "data": f"cub200:{root}"})
+            return SMOKE.get(benchmark)
+        photographs = CUB_96 if benchmark == "cub200" else small_classification(benchmark)
+        if root and photographs is not None:
+            data = {"data": f"{benchmark}:{root}"}
+            return photographs._replace(fields={**photographs.fields, **data})
         return SMALL[benchmark]
-
-    def _classes_of(self, name: str) -> StandIn | None:
-        root = self.root(name) if self.name == "small" else None
-        if root:
-            found = small_classification(name)
-            return found._replace(fields={**found.fields, "data": f"{name}:{root}"})
-        return (SMOKE_CLASSES if self.name == "smoke" else SMALL_CLASSES).get(name)
 
 
 # Tables ask for the same Runs many times, and creating one checks every field: cache them.
 @cache
-def _retrieval(scale: Scale, name: str, loss: Any, seed: int, changes: Changes) -> Run | None:
-    more = {"loss": loss, "ks": KS[name], **dict(changes)}
-    if scale.name != "paper":
-        return _set(Run(**{**scale._stand_in(name).fields, "seed": seed, **more}), scale)
-    root = scale.root(name)
-    if root is None:
+def _run(
+    scale: Scale, name: str, loss: Any, seed: int, changes: tuple[tuple[str, Any], ...]
+) -> Run | None:
+    found = scale.stand_in(name)
+    if found is None:
         return None
-    # Proxy-anchor has settings of its own.
-    kind = "proxy_anchor" if isinstance(plain_loss(loss), ProxyAnchor) else "norm_softmax"
-    return _set(replace(conventional(name, kind, root=root, seed=seed), **more), scale)
-
-
-@cache
-def _classification(scale: Scale, name: str, loss: Any, seed: int, changes: Changes) -> Run | None:
-    more = {"loss": loss, **dict(changes)}
+    fields: dict[str, Any] = {**found.fields, "loss": loss, "seed": seed}
+    fields |= {"ks": KS[name]} if name in KS else {}
+    settings = dict(scale.settings)
     if scale.name != "paper":
-        found = scale._classes_of(name)
-        return None if found is None else _set(Run(**{**found.fields, "seed": seed, **more}), scale)
-    root = scale.root(name)
-    if root is None:
-        return None
-    return _set(replace(classification(name, root=root, seed=seed), **more), scale)
-
-
-def _set(run: Run, scale: Scale) -> Run:
-    """The Run with the scale's settings; weights only where it starts from published ones."""
-    settings: dict[str, Any] = dict(scale.settings)
-    if run.pretrained is False:
+        run = Run(**{**fields, **dict(changes)})
+    else:
+        # Proxy-anchor has settings of its own.
+        kind = "proxy_anchor" if isinstance(plain_loss(loss), ProxyAnchor) else "norm_softmax"
+        root = scale.root(name)
+        retrieval = name in KS
+        run = conventional(name, kind, root=root) if retrieval else classification(name, root=root)
+        run = replace(run, **{**fields, **dict(changes)})
+    if run.pretrained is False:  # weights are for networks that start from published ones
         settings.pop("weights", None)
     return replace(run, **settings) if settings else run
 

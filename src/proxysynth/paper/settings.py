@@ -4,8 +4,9 @@ Values that the paper leaves out come from the code and papers it refers to. Eve
 once, with its source.
 
     conventional("cars196", "norm_softmax", "proxy_synthesis", root="data/CARS196")
-    mlrc("cub200", "proxy_anchor")
-    classification("cifar100", regularizer="manifold_mixup")
+    classification("cifar100", "manifold_mixup")
+
+Those of the MLRC protocol are in `protocols/mlrc/settings.py`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from proxysynth.losses import LOSSES, SoftTriple, SquaredProxyNCA
-from proxysynth.protocols.mlrc.settings import mlrc_run
+from proxysynth.losses import LOSSES, Softmax, SoftTriple, SquaredProxyNCA
 from proxysynth.regularizers import (
     REGULARIZERS,
     InputMixup,
@@ -68,36 +68,24 @@ EVERY_SET: Settings = {
     "report_epoch": Sourced("best_on_test", CODE),
     "best_by": Sourced("recall@1", CODE),
 }
+
+
 # The paper gives the proxies no learning rate of their own; the code uses 100 times the network's.
+def _each_set(lr: float, frozen: bool, decay_at: int, epochs: int, source: str) -> Settings:
+    return {
+        "lr": Sourced(lr, C2),
+        "proxy_lr": Sourced(100 * lr, CODE),
+        "freeze_batch_norm": Sourced(frozen, C2),
+        "decay_epochs": Sourced((decay_at,), C2),
+        "epochs": Sourced(epochs, source),
+    }
+
+
 EACH_SET: dict[str, Settings] = {
-    "cub200": {
-        "lr": Sourced(1e-4, C2),
-        "proxy_lr": Sourced(1e-2, CODE),
-        "freeze_batch_norm": Sourced(True, C2),
-        "decay_epochs": Sourced((20,), C2),
-        "epochs": Sourced(60, OURS),
-    },
-    "cars196": {
-        "lr": Sourced(1e-4, C2),
-        "proxy_lr": Sourced(1e-2, CODE),
-        "freeze_batch_norm": Sourced(True, C2),
-        "decay_epochs": Sourced((50,), C2),
-        "epochs": Sourced(130, README),
-    },
-    "sop": {
-        "lr": Sourced(1e-3, C2),
-        "proxy_lr": Sourced(1e-1, CODE),
-        "freeze_batch_norm": Sourced(False, C2),
-        "decay_epochs": Sourced((20,), C2),
-        "epochs": Sourced(60, OURS),
-    },
-    "inshop": {
-        "lr": Sourced(1e-3, C2),
-        "proxy_lr": Sourced(1e-1, CODE),
-        "freeze_batch_norm": Sourced(False, C2),
-        "decay_epochs": Sourced((60,), C2),
-        "epochs": Sourced(100, OURS),
-    },
+    "cub200": _each_set(1e-4, True, 20, 60, OURS),
+    "cars196": _each_set(1e-4, True, 50, 130, README),
+    "sop": _each_set(1e-3, False, 20, 60, OURS),
+    "inshop": _each_set(1e-3, False, 60, 100, OURS),
 }
 PROXY_ANCHOR: Settings = {
     "batch_size": Sourced(180, C2),
@@ -174,7 +162,7 @@ MANIFOLD_MIXUP_ALPHA = {
 
 def conventional(
     name: str,
-    loss: Any = "norm_softmax",
+    loss: str = "norm_softmax",
     regularizer: str = "none",
     root: str | None = None,
     seed: int = 0,
@@ -184,15 +172,13 @@ def conventional(
 
     Args:
         name: "cub200", "cars196", "sop" or "inshop".
-        loss: a key of `LOSSES`, or a loss.
+        loss: a key of `LOSSES`.
         regularizer: a key of `REGULARIZERS`, with the paper's values (alpha 0.4, mu 1).
         root: the folder of the data set. Default: data/NAME.
         changes: fields of `Run`, such as `weights`, the file of the published weights.
     """
-    sourced = conventional_settings(name, loss if isinstance(loss, str) else "")
-    made = _values(sourced) | changes
-    value = _regularized(_loss(loss), regularizer)
-    return Run(data=_data(name, root), loss=value, seed=seed, **made)
+    fields = values_of(conventional_settings(name, loss)) | changes
+    return Run(data=_data(name, root), loss=trained_loss(loss, regularizer), seed=seed, **fields)
 
 
 def conventional_settings(name: str, loss: str = "norm_softmax") -> Settings:
@@ -209,30 +195,8 @@ def conventional_settings(name: str, loss: str = "norm_softmax") -> Settings:
     return settings
 
 
-def mlrc(
-    name: str,
-    loss: str = "norm_softmax",
-    regularizer: str = "none",
-    root: str | None = None,
-    seed: int = 0,
-    **changes: Any,
-) -> Run:
-    """One training of the MLRC protocol, which sets the fold and the searched parameters.
-
-    Its values and their sources are in `protocols/mlrc/settings.py`. Arguments as for
-    `conventional`.
-    """
-    look_up(name, EACH_SET, "benchmark of the MLRC protocol")
-    return mlrc_run(_data(name, root), loss, regularizer, seed, **changes)
-
-
 def classification(
-    name: str,
-    loss: Any = "softmax",
-    regularizer: str = "none",
-    root: str | None = None,
-    seed: int = 0,
-    **changes: Any,
+    name: str, regularizer: str = "none", root: str | None = None, seed: int = 0, **changes: Any
 ) -> Run:
     """The run behind a cell of Table D.
 
@@ -241,20 +205,9 @@ def classification(
         regularizer: a key of `REGULARIZERS`, with the values that the paper found best.
         root, seed, changes: as for `conventional`.
     """
-    made = _values(classification_settings(name)) | changes
-    value = _loss(loss)
-    if regularizer == "proxy_synthesis":
-        alpha, mu = CLASSIFIED_ALPHA_MU[name].value
-        value = ProxySynthesis(value, alpha=alpha, mu=mu)
-    elif regularizer == "virtual_softmax":
-        value = VirtualSoftmax(value, clip=None)  # section D.4 clips for retrieval only
-    elif regularizer == "input_mixup":
-        value = InputMixup(value, alpha=INPUT_MIXUP_ALPHA.value)
-    elif regularizer == "manifold_mixup":
-        value = ManifoldMixup(value, alpha=MANIFOLD_MIXUP_ALPHA[name].value)
-    else:
-        value = _regularized(value, regularizer)
-    return Run(data=_data(name, root), loss=value, seed=seed, **made)
+    fields = values_of(classification_settings(name)) | changes
+    loss = classified_loss(name, regularizer)
+    return Run(data=_data(name, root), loss=loss, seed=seed, **fields)
 
 
 def classification_settings(name: str) -> Settings:
@@ -262,22 +215,32 @@ def classification_settings(name: str) -> Settings:
     return CLASSIFIED | look_up(name, EACH_CLASSIFIED, "benchmark of classification")
 
 
-def _values(settings: Mapping[str, Sourced]) -> dict[str, Any]:
+def classified_loss(name: str, regularizer: str) -> Any:
+    """Softmax with a regularizer, as in Table D."""
+    loss = Softmax()
+    if regularizer == "proxy_synthesis":
+        alpha, mu = CLASSIFIED_ALPHA_MU[name].value
+        return ProxySynthesis(loss, alpha=alpha, mu=mu)
+    if regularizer == "virtual_softmax":
+        return VirtualSoftmax(loss, clip=None)  # section D.4 clips for retrieval only
+    if regularizer == "input_mixup":
+        return InputMixup(loss, alpha=INPUT_MIXUP_ALPHA.value)
+    if regularizer == "manifold_mixup":
+        return ManifoldMixup(loss, alpha=MANIFOLD_MIXUP_ALPHA[name].value)
+    return loss
+
+
+def trained_loss(name: str, regularizer: str = "none") -> Any:
+    """A loss by name, with the values it is trained with, and with a regularizer's defaults; the
+    margins of C.2 are the losses' own defaults."""
+    kind = look_up(name, LOSSES, "loss")
+    loss = TRAINED_LOSSES[name].value if name in TRAINED_LOSSES else kind()
+    over = look_up(regularizer, REGULARIZERS, "regularizer")
+    return loss if over is None else over(loss)
+
+
+def values_of(settings: Mapping[str, Sourced]) -> dict[str, Any]:
     return {name: setting.value for name, setting in settings.items()}
-
-
-def _loss(loss: Any) -> Any:
-    """A loss by name, with the values it is trained with; the margins of C.2 are its defaults."""
-    if not isinstance(loss, str):
-        return loss
-    if loss in TRAINED_LOSSES:
-        return TRAINED_LOSSES[loss].value
-    return look_up(loss, LOSSES, "loss")()
-
-
-def _regularized(loss: Any, regularizer: str) -> Any:
-    kind = look_up(regularizer, REGULARIZERS, "regularizer")
-    return loss if kind is None else kind(loss)
 
 
 def _data(name: str, root: str | None) -> str:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from proxysynth.paper.settings import classification_settings
+from proxysynth.formatting import count
+from proxysynth.paper.settings import classification_settings, values_of
 from proxysynth.training.run import Split
 
 RETRIEVAL = ("cub200", "cars196", "sop", "inshop")
@@ -55,29 +56,57 @@ NETWORK = {"backbone": "conv4", "width": 0.5, "batch_size": 64, "lr": 2e-3, "pro
 def _glyphs(
     benchmark: str, strength: float, train: int, test: int, pictures: int, epochs: int, **split: Any
 ) -> StandIn:
+    """Characters seen in training, and others."""
     number = RETRIEVAL.index(benchmark)
     queries = f", queries in {split['query_faces']} faces" if "query_faces" in split else ""
-    heading = f"distorted glyphs {number + 1}"
-    return StandIn(
-        {
-            **NETWORK,
-            "data": "glyphs",
-            "split": Split(
-                seed=number,
-                train_classes=train,
-                test_classes=test,
-                distortion=strength,
-                pictures_per_class=pictures,
-                **split,
-            ),
-            "epochs": epochs,
-            "evaluate_every": epochs,
-        },
-        heading,
-        f"{heading}: strength {strength:g}, {pictures} images of each of {train} "
-        f"characters seen and {test} others unseen{queries}; half of conv4's width from scratch, "
-        f"{epochs} epoch{'s' if epochs > 1 else ''}",
+    about = (
+        f"{pictures} images of each of {train} characters seen and {test} others unseen{queries}; "
+        "half of conv4's width from scratch"
     )
+    split |= {"seed": number, "test_classes": test}
+    heading = f"distorted glyphs {number + 1}"
+    return _drawn(heading, about, strength, train, pictures, epochs, NETWORK, split)
+
+
+def _faces(name: str, strength: float, classes: int, pictures: int, epochs: int) -> StandIn:
+    """The same characters in training and test; four of the sixteen faces are for testing."""
+    number = CLASSIFICATION.index(name) + 1
+    about = (
+        f"{classes} characters, {pictures} images of each, 12 faces for training and 4 for "
+        "testing; half of conv4's width"
+    )
+    fields = {
+        **_sgd("cifar10"), "pixels": None, "image_size": None, "augment": False,
+        "backbone": "conv4", "width": 0.5, "batch_size": 64,
+    }  # fmt: skip
+    split = {"seed": 3 + number, "test_classes": 2, "test_faces": 4}
+    heading = f"distorted faces {number}"
+    return _drawn(heading, about, strength, classes, pictures, epochs, fields, split)
+
+
+def _drawn(
+    heading: str,
+    about: str,
+    strength: float,
+    classes: int,
+    pictures: int,
+    epochs: int,
+    fields: dict[str, Any],
+    split: dict[str, Any],
+) -> StandIn:
+    drawn = Split(train_classes=classes, distortion=strength, pictures_per_class=pictures, **split)
+    fields = {**fields, "data": "glyphs", "split": drawn}
+    return StandIn(
+        {**fields, "epochs": epochs, "evaluate_every": epochs},
+        heading,
+        f"{heading}: strength {strength:g}, {about}, {count(epochs, 'epoch')}",
+    )
+
+
+def _sgd(name: str) -> dict[str, Any]:
+    """The paper's settings of classification, with a schedule for few epochs."""
+    fields = values_of(classification_settings(name))
+    return {**fields, "schedule": "cosine", "decay_epochs": ()}
 
 
 SMALL = {
@@ -85,6 +114,17 @@ SMALL = {
     "cars196": _glyphs("cars196", 0.75, 98, 98, 80, 3, test_pictures=1960),
     "sop": _glyphs("sop", 0.2, 800, 300, 5, 8, faces_per_class=5),
     "inshop": _glyphs("inshop", 0.2, 400, 200, 8, 8, faces_per_class=8, query_faces=8),
+    "cifar10": _faces("cifar10", 1.5, 10, 160, 10),
+    "cifar100": _faces("cifar100", 1.0, 100, 48, 6),
+    "svhn": _faces("svhn", 1.5, 10, 320, 6),
+    "tiny_imagenet": _faces("tiny_imagenet", 0.75, 200, 32, 6),
+}
+SMOKE = {
+    "cub200": _glyphs("cub200", 0.75, 12, 12, 16, 1),
+    "cars196": _glyphs("cars196", 0.75, 12, 12, 16, 1),
+    "sop": _glyphs("sop", 0.2, 32, 12, 5, 1, faces_per_class=5),
+    "inshop": _glyphs("inshop", 0.2, 12, 12, 8, 1, faces_per_class=8, query_faces=8),
+    "cifar10": _faces("cifar10", 1.5, 8, 16, 1),
 }
 STUDIES: dict[str, tuple[int, dict[str, int]]] = {
     "cub200": (3, {"train_pictures": 2000}),
@@ -93,12 +133,6 @@ STUDIES: dict[str, tuple[int, dict[str, int]]] = {
 }
 """The MLRC studies of these sets: trials of the search, and what is trained on."""
 STUDY_EPOCHS = 8
-SMOKE = {
-    "cub200": _glyphs("cub200", 0.75, 12, 12, 16, 1),
-    "cars196": _glyphs("cars196", 0.75, 12, 12, 16, 1),
-    "sop": _glyphs("sop", 0.2, 32, 12, 5, 1, faces_per_class=5),
-    "inshop": _glyphs("inshop", 0.2, 12, 12, 8, 1, faces_per_class=8, query_faces=8),
-}
 
 CUB_96 = StandIn(
     {
@@ -123,63 +157,16 @@ CUB_96 = StandIn(
 )
 
 
-def _sgd(name: str) -> dict[str, Any]:
-    """The paper's settings of classification, with a schedule for few epochs."""
-    made = {field: setting.value for field, setting in classification_settings(name).items()}
-    return {**made, "schedule": "cosine", "decay_epochs": ()}
-
-
-def small_classification(name: str) -> StandIn:
+def small_classification(name: str) -> StandIn | None:
     """2,000 images of a classification benchmark to train on, 2,000 to test."""
-    fields = {
-        **_sgd(name),
-        "width": 0.25,
-        # 2,000 images can be drawn from part of the download too.
-        "split": Split(train_pictures=2000, test_pictures=2000, incomplete=True),
-        "epochs": 15,
-        "evaluate_every": 15,
-    }
+    if name not in CLASSIFICATION:
+        return None
+    # They can be drawn from part of the download too.
+    split = Split(train_pictures=2000, test_pictures=2000, incomplete=True)
     heading = f"{NAMES[name]}, 2,000 images"
     about = "PreActResNet18 at a quarter of its width, 2,000 training and 2,000 test images"
-    return StandIn(fields, heading, f"{heading}: {about}, 15 epochs")
-
-
-def _faces(name: str, strength: float, classes: int, pictures: int, epochs: int) -> StandIn:
-    """The same characters in training and test; four of the sixteen faces are for testing."""
-    number = CLASSIFICATION.index(name) + 1
-    fields = {
-        **_sgd("cifar10"),
-        "data": "glyphs",
-        "pixels": None,
-        "image_size": None,
-        "augment": False,
-        "backbone": "conv4",
-        "width": 0.5,
-        "batch_size": 64,
-        "split": Split(
-            seed=3 + number,
-            train_classes=classes,
-            test_classes=2,
-            distortion=strength,
-            pictures_per_class=pictures,
-            test_faces=4,
-        ),
-        "epochs": epochs,
-        "evaluate_every": epochs,
-    }
     return StandIn(
-        fields,
-        f"distorted faces {number}",
-        f"distorted faces {number}: strength {strength:g}, {classes} characters, {pictures} images "
-        "of each, 12 faces for training and 4 for testing; half of conv4's width, "
-        f"{epochs} epoch{'s' if epochs > 1 else ''}",
+        {**_sgd(name), "width": 0.25, "split": split, "epochs": 15, "evaluate_every": 15},
+        heading,
+        f"{heading}: {about}, 15 epochs",
     )
-
-
-SMALL_CLASSES = {
-    "cifar10": _faces("cifar10", 1.5, 10, 160, 10),
-    "cifar100": _faces("cifar100", 1.0, 100, 48, 6),
-    "svhn": _faces("svhn", 1.5, 10, 320, 6),
-    "tiny_imagenet": _faces("tiny_imagenet", 0.75, 200, 32, 6),
-}
-SMOKE_CLASSES = {"cifar10": _faces("cifar10", 1.5, 8, 16, 1)}

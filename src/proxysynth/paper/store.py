@@ -20,6 +20,7 @@ from typing import Any
 
 from proxysynth.errors import WrongFolder
 from proxysynth.files import locked, write_json
+from proxysynth.paper.artifact import Choice
 from proxysynth.training.inference import Trained, load
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import METRICS, Result, make_folder, read_result
@@ -56,6 +57,11 @@ class Store:
                 return None
             self._finished[identity] = found
         return self._finished[identity]
+
+    def pick(self, choice: Choice) -> Any:
+        """The value that a search chose, None while it is unfinished."""
+        option = choice.best(self.result)
+        return None if option is None else option.value
 
     def last_epoch(self, run: Run) -> dict[str, float] | None:
         """The metrics of a finished Run at its last epoch, whichever one it reports."""

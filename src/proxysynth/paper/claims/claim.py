@@ -13,7 +13,7 @@ rule reads our numbers, seed by seed, and the paper's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtrit
 
-from proxysynth.paper.artifact import Cell, Table
+from proxysynth.paper.artifact import Cell, Column, Table
 from proxysynth.report.statistics import half_width
 
 Status = Literal["supported", "contradicted", "undecided", "not testable", "not run"]
@@ -57,6 +57,40 @@ class Verdict:
     evidence: str
 
 
+@dataclass(frozen=True)
+class Gains:
+    """Changes against the plain loss by name, the plain loss's values, and the changes that exceed
+    the spread of the seeds (None for the paper's, which have none)."""
+
+    values: dict[str, float]
+    baselines: list[float]
+    verdicts: Sequence[str] | None
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.values.values())
+
+    @property
+    def text(self) -> str:
+        """The mean and all of them, or how many rise where there are many."""
+        found = list(self.values.values())
+        if len(found) <= 8:
+            text = f"average {self.mean:+.2f}; " * (len(found) > 1)
+            text += listed(self.values, sign=True)
+        else:
+            up = sum(gain > 0 for gain in found)
+            text = (
+                f"average {self.mean:+.1f}, least {min(found):+.1f}, largest {max(found):+.1f}; "
+                f"{up} of {len(found)} rise"
+            )
+        if self.verdicts is None:
+            return text
+        return (
+            f"{text}; beyond the spread of the seeds: {self.verdicts.count('better')} better, "
+            f"{self.verdicts.count('worse')} worse of {len(found)}"
+        )
+
+
 class Evidence:
     """What a rule reads: tables by name, seen as one seed, as the mean, or as the paper's."""
 
@@ -68,12 +102,58 @@ class Evidence:
     def value(self, table: str, row: str, column: str) -> float:
         """The number at these keys."""
         cell = self.cell(table, row, column)
-        if cell is not None and self.view == "paper" and cell.paper is not None:
-            return cell.paper
-        if cell is not None and self.view != "paper" and cell.ours:
-            self.seeds.add(len(cell.ours))
-            return fmean(cell.ours) if isinstance(self.view, str) else cell.ours[self.view]
-        raise Missing(f"{row} under {self.named(table, column)} in {titled(table)}")
+        found = None if cell is None else self._seen(cell.ours, cell.paper)
+        if found is None:
+            raise Missing(f"{row} under {self.named(table, column)} in {titled(table)}")
+        return found
+
+    def gains(
+        self,
+        tables: Sequence[str],
+        rows: Sequence[str] = (),
+        columns: Sequence[str] = (),
+        partial: bool = False,
+    ) -> Gains:
+        """The changes against the plain loss in some tables.
+
+        Args:
+            rows: all by default.
+            columns: those that the paper has by default.
+            partial: leave out numbers that are missing, as long as there is one.
+        """
+        found: list[tuple[str, str, str, float, float, Cell]] = []
+        for table in tables:
+            if table not in self.tables:
+                raise Missing(titled(table))
+            for row, head, cell in self.tables[table].cells():
+                asked = head.key in columns if columns else head.paper
+                compared = cell.baseline or cell.paper_baseline is not None
+                if not asked or not compared or (rows and row.key not in rows):
+                    continue
+                ours = self._seen(cell.ours, cell.paper)
+                base = self._seen(cell.baseline, cell.paper_baseline)
+                name = self.named(table, head.key)
+                if ours is not None and base is not None:
+                    found.append((titled(table), row.key, name, ours - base, base, cell))
+                elif not partial:
+                    raise Missing(f"{row.key} under {name} in {titled(table)}")
+        if not found:
+            raise Missing(titled(tables[0]))
+        # What all of them share is no part of their names.
+        told = [i for i in range(3) if len({one[i] for one in found}) > 1] or [2]
+        values = {", ".join(str(one[i]) for i in told): one[3] for one in found}
+        known = self.view != "paper" and all(one[5].interval for one in found)
+        verdicts = [one[5].verdict for one in found] if known else None
+        return Gains(values, [one[4] for one in found], verdicts)
+
+    def _seen(self, ours: tuple[float, ...], paper: float | None) -> float | None:
+        """One seed, the mean, or the paper's; None if missing."""
+        if self.view == "paper":
+            return paper
+        if not ours:
+            return None
+        self.seeds.add(len(ours))
+        return fmean(ours) if self.view == "mean" else ours[self.view]
 
     def cell(self, table: str, row: str, column: str) -> Cell | None:
         return self.tables[table].cell(row, column) if table in self.tables else None
@@ -84,26 +164,27 @@ class Evidence:
             raise Missing(titled(table))
         return tuple(row.key for row in self.tables[table].rows)
 
+    def columns(self, table: str) -> tuple[Column, ...]:
+        return self.tables[table].columns if table in self.tables else ()
+
+    def measured_columns(self, table: str) -> list[str]:
+        """The keys of the columns that have numbers."""
+        cells = self.tables[table].cells() if table in self.tables else ()
+        paper = self.view == "paper"
+        found = {h.key: None for _, h, c in cells if (c.paper is not None if paper else c.ours)}
+        if not found:
+            raise Missing(titled(table))
+        return list(found)
+
     def named(self, table: str, column: str) -> str:
         """A column for readers: "Softmax, glyphs 2", or "Softmax, CARS196" for the paper's."""
-        for head in self.tables[table].columns if table in self.tables else ():
+        for head in self.columns(table):
             if head.key == column:
                 on = (self.view != "paper" and head.ours) or head.paper
                 if head.measure == head.name:  # the data set is no part of the name
                     return head.name
                 return ", ".join(filter(None, (head.measure, on)))
         return column
-
-    def supported(self, table: str, pairs: Iterable[tuple[str, str]]) -> str:
-        """How many of these differences exceed the spread of the seeds; "" for the paper's."""
-        cells = [self.cell(table, row, column) for row, column in pairs]
-        if self.view == "paper" or not all(cell is not None and cell.interval for cell in cells):
-            return ""
-        verdicts = [cell.verdict for cell in cells if cell is not None]
-        return (
-            f"; beyond the spread of the seeds: {verdicts.count('better')} better, "
-            f"{verdicts.count('worse')} worse of {len(verdicts)}"
-        )
 
     def need_room(self, baseline: float, gain: float, what: str) -> None:
         """Raise NotTestable where our baseline is too high to show a gain of so many points."""

@@ -38,7 +38,7 @@ from proxysynth.paper.figures.style import (
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import flat, measured, scale_notes, seeded, stands_for
+from proxysynth.paper.tables.cells import measured, scale_notes, seeded, stands_for
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.inference import Trained
@@ -445,7 +445,7 @@ def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
             rows[part] |= {name: (float(n),) for name, n in zip(columns[1:], counts, strict=False)}
         return figure_table(title, "classes", dict.fromkeys(columns, ""), rows)
 
-    return Artifact(lambda scale: runs_of(scale, benchmark), make, numbers=numbers)
+    return Artifact(make, lambda scale, pick: runs_of(scale, benchmark), numbers)
 
 
 def epoch_table(scale: Scale, store: Store) -> Table:
@@ -486,6 +486,8 @@ ARTIFACTS = {
     "figureB": _final("Figure B", "cub200", FEW),
     "figureC": _final("Figure C", "sop", MANY),
     "figureD": Artifact(
-        lambda scale: flat(runs_over_time(scale).values()), _over_time, numbers=epoch_table
+        _over_time,
+        lambda scale, pick: (run for runs in runs_over_time(scale).values() for run in runs),
+        epoch_table,
     ),
 }

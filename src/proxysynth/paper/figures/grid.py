@@ -143,8 +143,8 @@ def grid_table(scale: Scale, store: Store) -> Table:
 
 ARTIFACTS = {
     "figureA": Artifact(
-        lambda scale: tuple(run for runs in runs_of(scale).values() for run in runs),
         _make,
-        numbers=grid_table,
+        lambda scale, pick: (run for runs in runs_of(scale).values() for run in runs),
+        grid_table,
     )
 }

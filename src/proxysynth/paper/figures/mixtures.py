@@ -24,7 +24,7 @@ from proxysynth.paper.printed import rows_of
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import flat, scale_notes, stands_for
+from proxysynth.paper.tables.cells import scale_notes, stands_for
 from proxysynth.paper.tables.robustness import ON, mixed_recalls, runs_of
 
 METHODS = {"Norm-softmax": "none", "PS + Norm-softmax": "proxy_synthesis"}
@@ -129,6 +129,9 @@ def _beside(found: Mapping[str, Recalls]) -> str:
 
 ARTIFACTS = {
     "figure5": Artifact(
-        lambda scale: flat(runs_of(scale, "norm_softmax", reg) for reg in METHODS.values()), _make
+        _make,
+        lambda scale, pick: (
+            run for reg in METHODS.values() for run in runs_of(scale, "norm_softmax", reg)
+        ),
     )
 }

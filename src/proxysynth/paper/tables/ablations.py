@@ -2,104 +2,102 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from proxysynth.losses import NormSoftmax
-from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table
+from proxysynth.paper.artifact import Artifact, Column, Row, Table
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import cell, column, flat, ran_on, seeded
+from proxysynth.paper.tables.cells import cell, column, ran_on, seeded
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training.run import Run
 
 ON = "cars196"
+PLAIN = NormSoftmax()
 MODELS = {
-    "M1": ("original", "original"),
-    "M2": ("synthetic", "synthetic"),
-    "M3": ("original", "both"),
-    "M4": ("synthetic", "both"),
-    "PS": ("both", "both"),
+    "M1": ("M1 (baseline)", "original", "original"),
+    "M2": ("M2", "synthetic", "synthetic"),
+    "M3": ("M3", "original", "both"),
+    "M4": ("M4", "synthetic", "both"),
+    "PS": ("Proxy Synthesis", "both", "both"),
 }
-"""Which embeddings and proxies take part.                                             [Table 1]"""
-LABELS = {"M1": "M1 (baseline)", "PS": "Proxy Synthesis"}
-LAMS = (0.1, 0.2, 0.3, 0.4, 0.5)
-ALPHAS = (0.2, 0.4, 0.8, 1.0, 1.5)
+"""Labels, and which embeddings and proxies take part.                                 [Table 1]"""
+MODEL_NAMES = tuple(label for label, _, _ in MODELS.values())
+GENERATIONS = {
+    "lam": ("static lam", (0.1, 0.2, 0.3, 0.4, 0.5)),
+    "alpha": ("drawn, alpha", (0.2, 0.4, 0.8, 1.0, 1.5)),
+}
+"""How lam is fixed or drawn.                                                          [Table 2]"""
+Line = tuple[tuple[str, ...], Any, float | None]
+"""Labels, the loss, and the paper's Recall@1."""
 
 
-def _models(scale: Scale) -> dict[str, tuple[Run, ...]]:
-    """The Runs of Table 1."""
-    made: dict[str, tuple[Run, ...]] = {}
-    for name, (embeddings, proxies) in MODELS.items():
-        parts: Any = {"embeddings": embeddings, "proxies": proxies}
-        loss = NormSoftmax() if name == "M1" else ProxySynthesis(NormSoftmax(), **parts)
-        made[name] = seeded(scale, ON, loss)
-    return made
+def _lines1() -> Iterable[Line]:
+    for name, (label, *parts) in MODELS.items():
+        taking: Any = dict(zip(("embeddings", "proxies"), parts, strict=True))
+        shown = ["original, synthetic" if part == "both" else part for part in parts]
+        loss = PLAIN if name == "M1" else ProxySynthesis(PLAIN, **taking)
+        yield (label, *shown), loss, number("table1", model=name)
 
 
-def _generations(scale: Scale) -> dict[tuple[str, float], tuple[Run, ...]]:
-    """The Runs of Table 2."""
-    settings = [("lam", lam) for lam in LAMS] + [("alpha", alpha) for alpha in ALPHAS]
-    made: dict[tuple[str, float], tuple[Run, ...]] = {}
-    for kind, value in settings:
-        generation: Any = {kind: value}
-        made[kind, value] = seeded(scale, ON, ProxySynthesis(NormSoftmax(), **generation))
-    return made
+def _lines2() -> Iterable[Line]:
+    for kind, (label, values) in GENERATIONS.items():
+        for value in values:
+            given: Any = {kind: value}
+            paper = number("table2", generation=kind, parameter=str(value))
+            yield (label, f"{value:g}"), ProxySynthesis(PLAIN, **given), paper
 
 
-def _cells(
-    store: Store, runs: tuple[Run, ...], plain: tuple[Run, ...], paper: float | None
-) -> tuple[Cell, Cell]:
-    """Recall@1 beside the paper's, and MAP@R; against the plain loss if it is given."""
-    paper_plain = number("table1", model="M1") if plain else None
-    return (
-        cell(store, runs, paper, plain, paper_plain),
-        cell(store, runs, plain=plain, metric="map@r"),
-    )
+def _needs(lines: Iterable[Line], scale: Scale) -> Iterable[Run]:
+    for loss in (PLAIN, *(loss for _, loss, _ in lines)):
+        yield from seeded(scale, ON, loss)
 
 
-def _columns(scale: Scale) -> tuple[Column, Column]:
-    return column(scale, ON, "R@1"), Column("MAP@R", scale.heading(ON), "", "MAP@R")
-
-
-def _table1(scale: Scale, store: Store) -> Table:
-    runs, rows = _models(scale), []
-    for name, parts in MODELS.items():
-        labels = [{"both": "original, synthetic"}.get(part, part) for part in parts]
-        paper = number("table1", model=name)
-        cells = _cells(store, runs[name], () if name == "M1" else runs["M1"], paper)
-        rows.append(Row((LABELS.get(name, name), *labels), cells))
-    return Table(
-        "Table 1",
-        "Recall@1 (%) with original and synthetic embeddings and proxies in Norm-softmax.",
-        ("model", "embeddings", "proxies"),
-        _columns(scale),
-        tuple(rows),
-        (*ran_on(scale, ON), "Differences are against M1, the plain loss."),
-    )
-
-
-def _table2(scale: Scale, store: Store) -> Table:
-    plain, rows = seeded(scale, ON, NormSoftmax()), []
-    labels = {"lam": "static lam", "alpha": "drawn, alpha"}
-    for (kind, value), runs in _generations(scale).items():
-        paper = number("table2", generation=kind, parameter=str(value))
-        rows.append(Row((labels[kind], f"{value:g}"), _cells(store, runs, plain, paper)))
-    return Table(
-        "Table 2",
-        "Recall@1 (%) of PS + Norm-softmax with a fixed lam and with lam drawn from "
-        "Beta(alpha, alpha).",
-        ("generation", "value"),
-        _columns(scale),
-        tuple(rows),
-        (*ran_on(scale, ON), "Differences are against plain Norm-softmax, M1 of Table 1."),
-    )
+def _table(
+    title: str, caption: str, stubs: tuple[str, ...], lines: Iterable[Line], against: str,
+    scale: Scale, store: Store,
+) -> Table:  # fmt: skip
+    rows = []
+    for labels, loss, paper in lines:
+        plain = () if loss == PLAIN else seeded(scale, ON, PLAIN)
+        paper_plain = number("table1", model="M1") if plain else None
+        runs = seeded(scale, ON, loss)
+        cells = (
+            cell(store, runs, paper, plain, paper_plain),
+            cell(store, runs, plain=plain, metric="map@r"),
+        )
+        rows.append(Row(labels, cells))
+    columns = (column(scale, ON, "R@1"), Column("MAP@R", scale.heading(ON), "", "MAP@R"))
+    notes = (*ran_on(scale, ON), f"Differences are against {against}.")
+    return Table(title, caption, stubs, columns, tuple(rows), notes)
 
 
 ARTIFACTS = {
-    "table1": Artifact(lambda scale: flat(_models(scale).values()), _table1),
+    "table1": Artifact(
+        lambda scale, store: _table(
+            "Table 1",
+            "Recall@1 (%) with original and synthetic embeddings and proxies in Norm-softmax.",
+            ("model", "embeddings", "proxies"),
+            _lines1(),
+            "M1, the plain loss",
+            scale,
+            store,
+        ),
+        lambda scale, pick: _needs(_lines1(), scale),
+    ),
     "table2": Artifact(
-        lambda scale: flat([seeded(scale, ON, NormSoftmax()), *_generations(scale).values()]),
-        _table2,
+        lambda scale, store: _table(
+            "Table 2",
+            "Recall@1 (%) of PS + Norm-softmax with a fixed lam and with lam drawn from "
+            "Beta(alpha, alpha).",
+            ("generation", "value"),
+            _lines2(),
+            "plain Norm-softmax, M1 of Table 1",
+            scale,
+            store,
+        ),
+        lambda scale, pick: _needs(_lines2(), scale),
     ),
 }

@@ -1,13 +1,15 @@
-"""From Runs to the numbers of a cell, and the notes that tables share."""
+"""From Runs to the numbers of a cell, and the searches and notes that tables share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from proxysynth.paper.artifact import Cell, Choice, Column, Option
+from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale, trained_loss
-from proxysynth.paper.stand_ins import NAMES, RETRIEVAL
+from proxysynth.paper.stand_ins import KS, NAMES
 from proxysynth.paper.store import Store
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training.run import Run
@@ -46,17 +48,6 @@ def seeded(scale: Scale, benchmark: str, loss: Any, **changes: Any) -> tuple[Run
     return tuple(run for run in runs if run is not None)
 
 
-def validated(scale: Scale, benchmark: str, loss: Any) -> tuple[Run, ...]:
-    """The Runs that try a setting, judged on a held-out fifth of the seen classes."""
-    runs = (scale.run(benchmark, loss, seed, report_epoch="best") for seed in scale.search_seeds)
-    return tuple(run for run in runs if run is not None)
-
-
-def flat(groups: Iterable[Sequence[Run]]) -> tuple[Run, ...]:
-    """All Runs of several groups, each once."""
-    return tuple(dict.fromkeys(run for group in groups for run in group))
-
-
 def measured(store: Store, runs: Iterable[Run], metric: str = "recall@1") -> tuple[float, ...]:
     """A metric of each Run in percent; empty unless all are finished, since a mean over the seeds
     that happen to finish first is a different number."""
@@ -81,7 +72,7 @@ def cell(
     plain: Sequence[Run] = (),
     paper_plain: float | None = None,
     metric: str = "recall@1",
-    **more: Any,
+    chosen: bool = False,
 ) -> Cell:
     """A metric of some Runs beside the paper's, compared with that of the plain loss if given."""
     return Cell(
@@ -90,13 +81,40 @@ def cell(
         baseline=measured(store, plain, metric),
         paper_baseline=paper_plain,
         last=last_epochs(store, runs, metric),
-        **more,
+        chosen=chosen,
     )
+
+
+def compared(
+    values: Callable[[str], tuple[float, ...]], regularizer: str, file: str, **keys: str
+) -> Cell:
+    """A regularizer's values against the plain loss's, beside the paper's of `numbers/FILE.csv`."""
+    base = regularizer != "none"
+    return Cell(
+        values(regularizer),
+        number(file, regularizer=regularizer, **keys),
+        baseline=values("none") if base else (),
+        paper_baseline=number(file, regularizer="none", **keys) if base else None,
+    )
+
+
+def compared_runs(
+    store: Store, runs: Callable[[str], Sequence[Run]], measure: str, regularizer: str, file: str,
+    **keys: str,
+) -> Cell:  # fmt: skip
+    """The same of a metric of the Runs of each regularizer."""
+    made = compared(lambda reg: measured(store, runs(reg), measure), regularizer, file, **keys)
+    return replace(made, last=last_epochs(store, runs(regularizer), measure))
 
 
 def column(scale: Scale, benchmark: str, name: str, key: str = "") -> Column:
     """A column of what ran beside the paper's."""
     return Column(name, scale.heading(benchmark), NAMES[benchmark], key or name)
+
+
+def ran_as(scale: Scale, benchmark: str) -> str:
+    """What ran in place of a benchmark; its own name if nothing did."""
+    return scale.heading(benchmark) or NAMES[benchmark]
 
 
 # Notes
@@ -105,7 +123,7 @@ def column(scale: Scale, benchmark: str, name: str, key: str = "") -> Column:
 def ran_on(scale: Scale, *benchmarks: str) -> tuple[str, ...]:
     """What stands in for what, over how many seeds, at which epoch."""
     notes = (*stands_for(scale, *benchmarks), over_seeds(scale))
-    if scale.name == "paper" and set(benchmarks) <= set(RETRIEVAL):
+    if scale.name == "paper" and set(benchmarks) <= set(KS):
         notes += (BEST_ON_TEST,)
     return (*notes, *scale_notes(scale))
 
@@ -150,38 +168,39 @@ def paper_notes(notes: Iterable[str]) -> tuple[str, ...]:
 # Searches
 
 
-def chosen(choice: Choice, store: Store) -> Option | None:
-    """What a search chose; None while it is unfinished."""
-    return choice.best(store.result)
-
-
-def search_note(choices: Sequence[Choice], store: Store, what: str) -> str:
-    """All searches of a table as one note; `what` says what was chosen and on what."""
-    found = []
-    for choice in choices:
-        option = chosen(choice, store)
-        result = option.label if option else "unfinished" if choice.runs else "not searched"
-        found.append(f"{choice.what}: {result}")
-    by = " and ".join(dict.fromkeys(METRIC_NAMES[choice.by] for choice in choices))
-    tried = " or ".join(dict.fromkeys(str(len(choice.options)) for choice in choices))
-    return f"{what}, by {by}, among {tried} settings. Chosen: {'; '.join(found)}."
+def search(
+    scale: Scale, benchmark: str, what: str, losses: Iterable[Any], by: str = "map@r"
+) -> Choice:
+    """Which of some losses is the best on a held-out fifth of the seen classes or images."""
+    options = []
+    for loss in losses:
+        runs = [
+            scale.run(benchmark, loss, seed, report_epoch="best") for seed in scale.search_seeds
+        ]
+        found = tuple(run for run in runs if run is not None)
+        mu = f" and mu {loss.mu:g}" if isinstance(loss, ProxySynthesis) else ""
+        options += [Option(loss, f"alpha {loss.alpha:g}{mu}", found)] if found else []
+    return Choice(what, tuple(options), by)
 
 
 def synthesis_search(scale: Scale, benchmark: str, loss: str) -> Choice:
     """alpha and mu of Proxy Synthesis for Table 6: for every loss at the paper's scale, with
     Norm-softmax for all losses at the others."""
-    loss, where = searched_with(scale, loss), scale.heading(benchmark) or NAMES[benchmark]
-    plain = trained_loss(loss)
-    options = []
-    for alpha in scale.search_alphas:
-        for mu in scale.search_mus:
-            runs = validated(scale, benchmark, ProxySynthesis(plain, alpha=alpha, mu=mu))
-            if runs:
-                options.append(Option((alpha, mu), f"alpha {alpha:g} and mu {mu:g}", runs))
-    what = f"{LOSS_NAMES[loss]} on {where}" if scale.name == "paper" else where
-    return Choice(what, tuple(options))
+    what, plain = ran_as(scale, benchmark), trained_loss("norm_softmax")
+    if scale.name == "paper":
+        what, plain = f"{LOSS_NAMES[loss]} on {what}", trained_loss(loss)
+    grid = [(alpha, mu) for alpha in scale.search_alphas for mu in scale.search_mus]
+    losses = [ProxySynthesis(plain, alpha=alpha, mu=mu) for alpha, mu in grid]
+    return search(scale, benchmark, what, losses)
 
 
-def searched_with(scale: Scale, loss: str) -> str:
-    """The loss whose search decides alpha and mu for this one."""
-    return loss if scale.name == "paper" else "norm_softmax"
+def search_note(choices: Iterable[Choice], store: Store, what: str) -> str:
+    """All searches of a table as one note; `what` says what was chosen and on what."""
+    found, choices = [], list(dict.fromkeys(choices))
+    for choice in choices:
+        option = choice.best(store.result)
+        result = option.label if option else "unfinished" if choice.runs else "not searched"
+        found.append(f"{choice.what}: {result}")
+    by = " and ".join(dict.fromkeys(METRIC_NAMES[choice.by] for choice in choices))
+    tried = " or ".join(dict.fromkeys(str(len(choice.options)) for choice in choices))
+    return f"{what}, by {by}, among {tried} settings. Chosen: {'; '.join(found)}."

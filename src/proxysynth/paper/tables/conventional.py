@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 
-from proxysynth.losses import LOSSES
 from proxysynth.paper.artifact import Artifact, Cell, Column, Pick, Row, Table
 from proxysynth.paper.printed import notes_of, number, printed
 from proxysynth.paper.scale import Scale, trained_loss
@@ -18,19 +18,15 @@ from proxysynth.paper.tables.cells import (
     LOSS_NAMES,
     PAIR,
     SQUARED_NCA,
-    cell,
-    chosen,
     column,
-    flat,
+    compared_runs,
     method_name,
     paper_notes,
     ran_on,
     search_note,
-    searched_with,
     seeded,
     synthesis_search,
 )
-from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training.run import Run
 
 TABLE_OF = {"cub200": "F", "cars196": "H", "sop": "J", "inshop": "L"}
@@ -45,70 +41,34 @@ PHOTOGRAPHS = (
     f"Photographs, from results/study_cub200.csv: {CUB_96.about}, the last of them; alpha 0.4 and "
     "mu 1; Proxy-anchor with its own settings. Losses that were not run show a dash."
 )
-
-
-def _plain(scale: Scale, benchmark: str, loss: str) -> tuple[Run, ...]:
-    return seeded(scale, benchmark, trained_loss(loss))
-
-
-def _with(scale: Scale, benchmark: str, loss: str, found: tuple[float, float]) -> tuple[Run, ...]:
-    alpha, mu = found
-    return seeded(scale, benchmark, ProxySynthesis(trained_loss(loss), alpha=alpha, mu=mu))
-
-
-def _runs(benchmarks: Sequence[str], scale: Scale) -> tuple[Run, ...]:
-    pairs = [(benchmark, loss) for benchmark in benchmarks for loss in LOSSES]
-    searches = [synthesis_search(scale, *pair).runs for pair in pairs]
-    return flat([*(_plain(scale, *pair) for pair in pairs), *searches])
-
-
-def _later(benchmarks: Sequence[str], scale: Scale, pick: Pick) -> tuple[Run, ...]:
-    groups = []
-    for benchmark in benchmarks:
-        for loss in LOSSES:
-            found = pick(synthesis_search(scale, benchmark, loss))
-            groups += [_with(scale, benchmark, loss, found)] if found else []
-    return flat(groups)
+Filled = tuple[Column, Callable[[str, str], Cell]]
+"""A column, and its cell of a loss and a regularizer."""
 
 
 def runs_of(
-    scale: Scale, store: Store, benchmark: str, loss: str, regularizer: str
+    scale: Scale, pick: Pick, benchmark: str, loss: str, regularizer: str
 ) -> tuple[Run, ...]:
     """The Runs of a loss, with the alpha and mu that the search chose; none while it searches."""
     if regularizer == "none":
-        return _plain(scale, benchmark, loss)
-    found = chosen(synthesis_search(scale, benchmark, loss), store)
-    return _with(scale, benchmark, loss, found.value) if found else ()
+        return seeded(scale, benchmark, loss)
+    found = pick(synthesis_search(scale, benchmark, loss))
+    # At most scales the search is of Norm-softmax.
+    return seeded(scale, benchmark, replace(found, loss=trained_loss(loss))) if found else ()
 
 
-def _cell(scale: Scale, store: Store, benchmark: str, loss: str, reg: str, metric: str) -> Cell:
+def _needs(benchmarks: Sequence[str], scale: Scale, pick: Pick) -> Iterable[Run]:
+    for benchmark in benchmarks:
+        for loss in LOSS_NAMES:
+            for regularizer in PAIR:
+                yield from runs_of(scale, pick, benchmark, loss, regularizer)
+
+
+def _cell(
+    scale: Scale, store: Store, benchmark: str, metric: str, loss: str, regularizer: str
+) -> Cell:
+    runs = partial(runs_of, scale, store.pick, benchmark, loss)
     keys = {"benchmark": benchmark, "loss": loss, "metric": metric}
-    base = reg != "none"
-    return cell(
-        store,
-        runs_of(scale, store, benchmark, loss, reg),
-        number("conventional", regularizer=reg, **keys),
-        _plain(scale, benchmark, loss) if base else (),
-        number("conventional", regularizer="none", **keys) if base else None,
-        metric,
-    )
-
-
-def _boost_cell(cells: dict[tuple[str, str], Cell], boost: str, paper: float | None) -> Cell:
-    """The average, least or largest gain of the eight losses, one number per seed."""
-    gains = [
-        [
-            b - a
-            for a, b in zip(
-                cells[loss, "none"].ours, cells[loss, "proxy_synthesis"].ours, strict=False
-            )
-        ]
-        for loss in LOSSES
-    ]
-    seeds = list(zip(*gains, strict=False)) if all(gains) else []
-    ours = tuple(BOOSTS[boost](seed) for seed in seeds)
-    # The least and the largest of eight differ from zero by selection: they get no color.
-    return Cell(ours, paper, gain=True, better=1 if boost == "average" else 0)
+    return compared_runs(store, runs, metric, regularizer, "conventional", **keys)
 
 
 # Photographs of CUB200
@@ -129,54 +89,42 @@ def photographed(scale: Scale, benchmark: str) -> bool:
     return benchmark == "cub200" and stand_in and bool(_study())
 
 
-def _photograph_cell(scale: Scale, loss: str, reg: str, metric: str) -> Cell:
-    def values(regularizer: str) -> tuple[float, ...]:
+def _photographs(scale: Scale, names: dict[tuple[str, str], str]) -> list[Filled]:
+    """A column of photographs for each (key, metric) and its name."""
+
+    def values(metric: str, loss: str, regularizer: str) -> tuple[float, ...]:
         rows = [_study().get((loss, regularizer, str(seed))) for seed in scale.seeds]
         found = [100 * float(row[metric]) for row in rows if row is not None]
         return tuple(found) if len(found) == len(rows) else ()
 
-    return Cell(values(reg), baseline=values("none") if reg != "none" else ())
+    def cell(metric: str, loss: str, reg: str) -> Cell:
+        plain = values(metric, loss, "none") if reg != "none" else ()
+        return Cell(values(metric, loss, reg), baseline=plain)
 
-
-def _photograph_columns(scale: Scale, benchmark: str, names: dict[str, str]) -> list[Column]:
-    if not photographed(scale, benchmark):
-        return []
     ran = f"{CUB_96.heading}, EfficientNet-Lite0, 512-d"
     return [
-        Column(f"{name}, photographs", ran, "", f"{key} photographs") for key, name in names.items()
+        (Column(f"{name}, photographs", ran, "", f"{key} photographs"), partial(cell, metric))
+        for (key, metric), name in names.items()
     ]
 
 
 # The tables
 
 
-def _heading(scale: Scale, benchmark: str) -> str:
-    """What ran, with its network and dimension."""
-    run = scale.run(benchmark, "norm_softmax")
-    if run is None or scale.name == "paper":
-        return scale.heading(benchmark)
-    width = f" x {run.width:g}" if run.width != 1 else ""
-    return f"{scale.heading(benchmark)}, {run.backbone}{width}, {run.dim}-d"
-
-
 def _table6(scale: Scale, store: Store) -> Table:
-    shown = photographed(scale, "cub200")
+    columns: list[Filled] = [
+        (column(scale, b, NAMES[b], b), partial(_cell, scale, store, b, "recall@1"))
+        for b in RETRIEVAL
+    ]
+    if photographed(scale, "cub200"):
+        columns += _photographs(scale, {("cub200", "recall@1"): "CUB200"})
     return Table(
         "Table 6",
         "Conventional evaluation: Recall@1 (%) of eight losses with and without Proxy Synthesis.",
         ("method",),
-        (
-            *(column(scale, b, NAMES[b], b) for b in RETRIEVAL),
-            *_photograph_columns(scale, "cub200", {"cub200": "CUB200"}),
-        ),
+        tuple(head for head, _ in columns),
         tuple(
-            Row(
-                (method_name(loss, reg),),
-                (
-                    *(_cell(scale, store, b, loss, reg, "recall@1") for b in RETRIEVAL),
-                    *([_photograph_cell(scale, loss, reg, "recall@1")] if shown else []),
-                ),
-            )
+            Row((method_name(loss, reg),), tuple(cell(loss, reg) for _, cell in columns))
             for loss in LOSS_NAMES
             for reg in PAIR
         ),
@@ -193,58 +141,68 @@ def _table6(scale: Scale, store: Store) -> Table:
 
 def _notes(scale: Scale, store: Store, benchmarks: Sequence[str]) -> tuple[str, ...]:
     """What ran, how alpha and mu were chosen, and how two of the losses were trained."""
-    losses = dict.fromkeys(searched_with(scale, loss) for loss in LOSSES)
-    searches = [synthesis_search(scale, b, loss) for b in benchmarks for loss in losses]
-    chosen_how = (
-        "Alpha and mu of Proxy Synthesis were chosen for each loss and data set"
-        if scale.name == "paper"
-        else "Alpha and mu of Proxy Synthesis were chosen once per data set, with Norm-softmax and "
-        "not for each loss,"
-    )
+    searches = [synthesis_search(scale, b, loss) for b in benchmarks for loss in LOSS_NAMES]
     own = "batches of 180, AdamW, a warm-up epoch, both poolings"
+    if scale.name == "paper":
+        how = "for each loss and data set"
+        anchor = f"Proxy-anchor is trained with its own settings: {own}."
+    else:
+        how = "once per data set, with Norm-softmax and not for each loss,"
+        anchor = f"Proxy-anchor is trained like the other losses, without its own settings ({own})."
+    how = (
+        f"Alpha and mu of Proxy Synthesis were chosen {how} on a held-out fifth of the seen classes"
+    )
     return (
         *ran_on(scale, *benchmarks),
         *([PHOTOGRAPHS] if any(photographed(scale, b) for b in benchmarks) else []),
-        search_note(searches, store, f"{chosen_how} on a held-out fifth of the seen classes"),
-        f"Proxy-anchor is trained with its own settings: {own}."
-        if scale.name == "paper"
-        else f"Proxy-anchor is trained like the other losses, without its own settings ({own}).",
+        search_note(searches, store, how),
+        anchor,
         SQUARED_NCA,
     )
 
 
+def _heading(scale: Scale, benchmark: str) -> str:
+    """What ran, with its network and dimension."""
+    run = scale.run(benchmark, "norm_softmax")
+    if run is None or scale.name == "paper":
+        return scale.heading(benchmark)
+    width = f" x {run.width:g}" if run.width != 1 else ""
+    return f"{scale.heading(benchmark)}, {run.backbone}{width}, {run.dim}-d"
+
+
 def _extended(benchmark: str, scale: Scale, store: Store) -> Table:
-    metrics = {f"recall@{k}": f"R@{k}" for k in KS[benchmark]}
-    shown = photographed(scale, benchmark)
-    extra = (Cell(),) * (len(metrics) + 1) if shown else ()
-    rows = [Row(row.labels, (*row.cells, *extra)) for row in _cited(benchmark, list(metrics))]
-    cells: dict[str, dict[tuple[str, str], Cell]] = {name: {} for name in (*metrics, "map@r")}
+    heading, paper = _heading(scale, benchmark), NAMES[benchmark]
+    recalls = {f"recall@{k}": f"R@{k}" for k in KS[benchmark]}
+    names = recalls | {"map@r": "MAP@R"}
+    columns: list[Filled] = [
+        (
+            Column(name, heading, paper if metric in recalls else "", metric),
+            partial(_cell, scale, store, benchmark, metric),
+        )
+        for metric, name in names.items()
+    ]
+    if photographed(scale, benchmark):
+        columns += _photographs(scale, {(metric, metric): name for metric, name in names.items()})
+    blank = (Cell(),) * (len(columns) - len(recalls))
+    rows = [Row(labels, (*cells, *blank)) for labels, cells in _cited(benchmark, recalls)]
+    mixed: list[tuple[Cell, ...]] = []
     for loss in LOSS_NAMES:
         for reg in PAIR:
-            for metric, made in cells.items():
-                made[loss, reg] = _cell(scale, store, benchmark, loss, reg, metric)
-            own = [made[loss, reg] for made in cells.values()]
-            own += [_photograph_cell(scale, loss, reg, metric) for metric in cells if shown]
-            rows.append(Row(("Proxy", method_name(loss, reg), "BN", "512"), tuple(own)))
+            cells = tuple(cell(loss, reg) for _, cell in columns)
+            rows.append(Row(("Proxy", method_name(loss, reg), "BN", "512"), cells))
+            mixed += [cells] if reg != "none" else []
     for boost in BOOSTS:
         gains = [
-            _boost_cell(
-                made, boost, number("boosts", benchmark=benchmark, boost=boost, metric=metric)
-            )
-            for metric, made in cells.items()
+            _boost([cells[i] for cells in mixed], boost, benchmark, metric)
+            for i, metric in enumerate(names)
         ]
-        rows.append(Row(("-", f"PS: {boost} boost", "-", "-"), (*gains, *extra)))
-    heading = _heading(scale, benchmark)
+        rows.append(Row(("-", f"PS: {boost} boost", "-", "-"), (*gains, *blank[1:])))
     return Table(
         f"Table {TABLE_OF[benchmark]}",
-        f"Conventional evaluation: Recall@k (%) on {NAMES[benchmark]}, with the methods that the "
-        "paper cites, as printed.",
+        f"Conventional evaluation: Recall@k (%) on {paper}, with the methods that the paper cites, "
+        "as printed.",
         ("type", "method", "network (paper)", "dimension (paper)"),
-        (
-            *(Column(name, heading, NAMES[benchmark], key) for key, name in metrics.items()),
-            Column("MAP@R", heading, "", "map@r"),
-            *_photograph_columns(scale, benchmark, {**metrics, "map@r": "MAP@R"}),
-        ),
+        tuple(head for head, _ in columns),
         tuple(rows),
         (
             *_notes(scale, store, (benchmark,)),
@@ -255,29 +213,29 @@ def _extended(benchmark: str, scale: Scale, store: Store) -> Table:
     )
 
 
-def _cited(benchmark: str, metrics: Sequence[str]) -> list[Row]:
+def _boost(cells: Sequence[Cell], boost: str, benchmark: str, metric: str) -> Cell:
+    """The average, least or largest gain of the eight losses, one number per seed."""
+    gains = [[b - a for a, b in zip(one.baseline, one.ours, strict=False)] for one in cells]
+    seeds = zip(*gains, strict=False) if all(gains) else ()
+    paper = number("boosts", benchmark=benchmark, boost=boost, metric=metric)
+    # The least and the largest of eight differ from zero by selection: they get no color.
+    better = 1 if boost == "average" else 0
+    return Cell(tuple(BOOSTS[boost](seed) for seed in seeds), paper, gain=True, better=better)
+
+
+def _cited(benchmark: str, metrics: Iterable[str]) -> Iterable[tuple[tuple[str, ...], list[Cell]]]:
     """The methods that the paper cites, as printed."""
     labels = dict.fromkeys(
         (row["type"], row["method"], row["network"], row["dimension"])
         for row in printed("conventional")
         if row["benchmark"] == benchmark and row["type"] != "Proxy"
     )
-    rows = []
-    for kind, method, network, dimension in labels:
-        keys = {"benchmark": benchmark, "method": method}
-        cells = [Cell(paper=number("conventional", metric=metric, **keys)) for metric in metrics]
-        rows.append(Row((kind, method, network, dimension), (*cells, Cell())))
-    return rows
+    for one in labels:
+        keys = {"benchmark": benchmark, "method": one[1]}
+        yield one, [Cell(paper=number("conventional", metric=m, **keys)) for m in metrics]
 
 
-ARTIFACTS = {
-    "table6": Artifact(partial(_runs, RETRIEVAL), _table6, partial(_later, RETRIEVAL)),
-    **{
-        f"table{letter}": Artifact(
-            partial(_runs, (benchmark,)),
-            partial(_extended, benchmark),
-            partial(_later, (benchmark,)),
-        )
-        for benchmark, letter in TABLE_OF.items()
-    },
+ARTIFACTS = {"table6": Artifact(_table6, partial(_needs, RETRIEVAL))} | {
+    f"table{letter}": Artifact(partial(_extended, benchmark), partial(_needs, (benchmark,)))
+    for benchmark, letter in TABLE_OF.items()
 }

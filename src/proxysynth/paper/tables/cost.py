@@ -6,12 +6,14 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from proxysynth.formatting import count
 from proxysynth.losses import NormSoftmax
 from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table
 from proxysynth.paper.printed import notes_of, number
@@ -27,43 +29,52 @@ N, D, SCALE = 128, 512, 23.0
 Step = Callable[[], Any]
 
 
-def _measured(scale: Scale, store: Store) -> dict[str, Any] | None:
-    """The benchmark's rows, measured once per store, and the machine they are from."""
+COLUMNS = {
+    "generation": ("generation", "generation_ms", "generation_ms", 3),
+    "loss": ("loss", "loss_ms", "loss_ms", 3),
+    "features": ("features / N, reference", "features_reference", "features_over_n", 2),
+    "fused features": ("features / N, fast path", "features_fused", "", 2),
+    "reference step": ("whole step, reference", "reference_step_ms", "", 3),
+    "fused step": ("whole step, fast path", "fused_step_ms", "", 3),
+    "ratio": ("fast step / plain", "fused_step_ms", "", 2),
+}
+"""By key: the heading, our field, the paper's field if there is one, and digits."""
+
+
+def _tableA(scale: Scale, store: Store) -> Table:
     quick, threads = scale.name == "smoke", torch.get_num_threads()
 
     def compute() -> dict[str, Any]:
         return {"rows": table_a(threads, quick), **provenance(), "threads": threads}
 
-    found: dict[str, Any] | None = store.cached("table_a", ["quick" if quick else "full"], compute)
-    return found
-
-
-def _tableA(scale: Scale, store: Store) -> Table:
-    found = _measured(scale, store)
+    found = store.cached("table_a", ["quick" if quick else "full"], compute)
     by_mu = {row["mu"]: row for row in found["rows"]} if found else {}
     here, about = "", "Nothing was measured."
     if found:
-        here = f"CPU, {found['threads']} thread{'s' if found['threads'] > 1 else ''}"
+        here = f"CPU, {count(found['threads'], 'thread')}"
         about = (
             f"Ours was measured on {found['machine']}, medians; the paper's is a GPU, so compare "
             "only ratios within a column."
         )
-    theirs = "Tesla P40"
+
+    def cell(mu: float, key: str) -> Cell:
+        _, field, paper, digits = COLUMNS[key]
+        value = by_mu.get(mu, {}).get(field)
+        over = N if "features" in key else by_mu[0.0][field] if key == "ratio" and found else 1.0
+        ours = () if value is None else (value / over,)
+        printed = number("tableA", paper, mu=str(mu)) if paper else None
+        return Cell(ours, printed, digits=digits, better=-1)
+
     return Table(
         "Table A",
         f"Time (ms) and memory over mu, with a batch of N = {N} embeddings of 512 dimensions and "
         "the 98 classes of CARS196.",
         ("mu",),
-        (
-            Column("generation", here, theirs, "generation"),
-            Column("loss", here, theirs, "loss"),
-            Column("features / N, reference", here, theirs, "features"),
-            Column("features / N, fast path", here, "", "fused features"),
-            Column("whole step, reference", here, "", "reference step"),
-            Column("whole step, fast path", here, "", "fused step"),
-            Column("fast step / plain", here, "", "ratio"),
+        tuple(
+            Column(name, here, "Tesla P40" if paper else "", key)
+            for key, (name, _, paper, _) in COLUMNS.items()
         ),
-        tuple(Row((f"{mu:g}",), _cells(mu, by_mu)) for mu in MUS),
+        tuple(Row((f"{mu:g}",), tuple(cell(mu, key) for key in COLUMNS)) for mu in MUS),
         (
             about,
             "The reference path concatenates synthetics and originals, then computes the loss, as "
@@ -75,60 +86,43 @@ def _tableA(scale: Scale, store: Store) -> Table:
     )
 
 
-def _cells(mu: float, by_mu: dict[float, dict[str, Any]]) -> tuple[Cell, ...]:
-    """One row, in the order of the columns."""
-    row = by_mu.get(mu, {})
-
-    def cell(field: str, over: float | None = 1.0, paper: str = "", digits: int = 3) -> Cell:
-        value = row.get(field)
-        ours = () if value is None or not over else (value / over,)
-        printed = number("tableA", paper, mu=str(mu)) if paper else None
-        return Cell(ours, printed, digits=digits, better=-1)
-
-    plain = by_mu.get(0.0, {}).get("fused_step_ms")
-    return (
-        cell("generation_ms", paper="generation_ms"),
-        cell("loss_ms", paper="loss_ms"),
-        cell("features_reference", N, "features_over_n", 2),
-        cell("features_fused", N, digits=2),
-        cell("reference_step_ms"),
-        cell("fused_step_ms"),
-        cell("fused_step_ms", plain, digits=2),
-    )
-
-
 def table_a(threads: int, quick: bool) -> list[dict[str, Any]]:
     """Table A at the paper's size: time over mu, generation and loss measured separately."""
     x, y, p = batch(98)
-    rows = []
+    plain, rows = NormSoftmax(SCALE), []
     for mu in MUS:
-        ours = ProxySynthesis(NormSoftmax(SCALE), mu=mu)
-        draw = ours.draw(y)
-        steps: dict[str, Step] = {"fused_step": lambda ours=ours: ours(x, y, p).backward()}  # type: ignore[misc]
-        if draw is None:
-            unit_x, unit_p, labels = F.normalize(x), F.normalize(p), y
-            steps["reference_step"] = lambda: NormSoftmax(SCALE)(x, y, p).backward()
+        ours = ProxySynthesis(plain, mu=mu)
+        unit_x, unit_p, labels = F.normalize(x), F.normalize(p), y
+        steps: dict[str, Step] = {"fused_step": partial(_backward, ours, x, y, p)}
+        if (draw := ours.draw(y)) is None:
+            steps["reference_step"] = partial(_backward, plain, x, y, p)
         else:
             made = synthesize(x, y, p, draw, True)
-            unit_x, unit_p = (
-                torch.cat((F.normalize(x), made.x)),
-                torch.cat((F.normalize(p), made.p)),
-            )
+            unit_x, unit_p = torch.cat((unit_x, made.x)), torch.cat((unit_p, made.p))
             labels = torch.cat((y, made.y))
-            steps["generation"] = lambda ours=ours: synthesize(x, y, p, ours.draw(y), True)  # type: ignore[misc]
-            steps["reference_step"] = lambda ours=ours: ours.by_reference(  # type: ignore[misc]
-                ours.draw(y), x, y, p
-            ).backward()
-        steps["loss"] = lambda a=unit_x, b=labels, c=unit_p: NormSoftmax(SCALE)(a, b, c)  # type: ignore[misc]
+            steps["generation"] = partial(_generate, ours, x, y, p)
+            steps["reference_step"] = partial(_reference, ours, x, y, p)
+        steps["loss"] = partial(plain, unit_x, labels, unit_p)
         seconds = in_turn(steps, 5 if quick else 200, x, p)
-        rows.append(
-            {"table": "Table A", "threads": threads, "mu": mu,
-             "generation_ms": 1e3 * seconds["generation"] if "generation" in seconds else None,
-             "loss_ms": 1e3 * seconds["loss"], "reference_step_ms": 1e3 * seconds["reference_step"],
-             "fused_step_ms": 1e3 * seconds["fused_step"],
-             "features_reference": len(unit_x), "features_fused": N}
-        )  # fmt: skip
+        times = {
+            f"{name}_ms": 1e3 * seconds[name] if name in seconds else None
+            for name in ("generation", "loss", "reference_step", "fused_step")
+        }
+        about = {"table": "Table A", "threads": threads, "mu": mu}
+        rows.append({**about, **times, "features_reference": len(unit_x), "features_fused": N})
     return rows
+
+
+def _backward(loss: Any, x: Tensor, y: Tensor, p: Tensor) -> None:
+    loss(x, y, p).backward()
+
+
+def _generate(loss: ProxySynthesis, x: Tensor, y: Tensor, p: Tensor) -> None:
+    synthesize(x, y, p, loss.draw(y), True)  # type: ignore[arg-type]
+
+
+def _reference(loss: ProxySynthesis, x: Tensor, y: Tensor, p: Tensor) -> None:
+    loss.by_reference(loss.draw(y), x, y, p).backward()  # type: ignore[arg-type]
 
 
 def batch(c: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -161,4 +155,4 @@ def in_turn(steps: dict[str, Step], rounds: int, *parameters: Tensor) -> dict[st
     return {name: statistics.median(taken) for name, taken in seconds.items()}
 
 
-ARTIFACTS = {"tableA": Artifact(lambda scale: (), _tableA)}
+ARTIFACTS = {"tableA": Artifact(_tableA)}

@@ -18,7 +18,14 @@ from proxysynth.paper.printed import notes_of, number
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.stand_ins import NAMES, NETWORK, STUDIES, STUDY_EPOCHS
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import PAIR, method_name, paper_notes, scale_notes
+from proxysynth.paper.tables.cells import (
+    PAIR,
+    compared,
+    method_name,
+    paper_notes,
+    ran_as,
+    scale_notes,
+)
 from proxysynth.protocols.mlrc import Study, make_study
 from proxysynth.training.run import Run, Split
 from proxysynth.values import encode
@@ -26,22 +33,23 @@ from proxysynth.values import encode
 LOSSES = ("norm_softmax", "cosface", "arcface", "soft_triple", "proxy_nca", "proxy_anchor")
 METRICS = {"precision@1": "P@1", "r_precision": "RP", "map@r": "MAP@R"}
 TABLE_OF = {"cub200": "G", "cars196": "I", "sop": "K"}
-EMBEDDINGS = {"concatenated": "512-d", "separated": "128-d"}
 Part = tuple[str, str]
 """A benchmark and a kind of embedding."""
+
+
+def _rows() -> list[tuple[str, str]]:
+    return [(loss, reg) for loss in LOSSES for reg in PAIR]
 
 
 def studies_of(benchmarks: Iterable[str], scale: Scale) -> dict[str, Study]:
     """The studies of some benchmarks by the name of their folder; none without data."""
     made = {}
     for benchmark in benchmarks:
-        for loss in LOSSES:
+        for loss, reg in _rows():
             run = scale.run(benchmark, loss)
-            for reg in PAIR if run is not None else ():
-                assert run is not None
-                study = make_study(
-                    run.data, loss, reg, scale.name, **_changes(scale, benchmark, run)
-                )
+            if run is not None:
+                changes = _changes(scale, benchmark, run)
+                study = make_study(run.data, loss, reg, scale.name, **changes)
                 made[f"{benchmark}-{loss}-{reg}"] = study
     return made
 
@@ -61,85 +69,71 @@ def _changes(scale: Scale, benchmark: str, run: Run) -> dict[str, Any]:
     return changes | {k: v for k, v in scale.settings if k != "proxy_lr"}  # it is searched
 
 
-def result_of(
-    scale: Scale, store: Store, benchmark: str, loss: str, regularizer: str
-) -> dict[str, Any]:
+def command(scale: Scale, benchmark: str, loss: str, regularizer: str) -> str:
+    """The command that runs a study for these tables, in their folder. The data set's folder is
+    shown as ROOT: the table may be read on another machine."""
+    run = scale.run(benchmark, loss)
+    changes = dict(scale.settings) if run is None else _changes(scale, benchmark, run)
+    data = "glyphs" if run is not None and run.data == "glyphs" else f"{benchmark}:ROOT"
+    words = ["proxysynth mlrc", data]
+    if "trials" in changes:
+        words.append(f"--trials {changes.pop('trials')}")
+    if "split" in changes:
+        split, plain = encode(changes.pop("split")), encode(Split())
+        words += [f"--set split.{k}={v}" for k, v in split.items() if v != plain[k]]
+    words += [f"--set {k}={v}" for k, v in changes.items() if k != "proxy_lr"]
+    words += [f"--loss {loss} --regularizer {regularizer} --scale {scale.name}"]
+    return " ".join([*words, f"--out mlrc/{benchmark}-{loss}-{regularizer}"])
+
+
+def _result(scale: Scale, store: Store, benchmark: str, loss: str, reg: str) -> dict[str, Any]:
     """The result of a finished study of this scale and loss; empty if there is none."""
-    path = store.folder / "mlrc" / f"{benchmark}-{loss}-{regularizer}" / "result.json"
     try:
+        path = store.folder / "mlrc" / f"{benchmark}-{loss}-{reg}" / "result.json"
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    wanted = {"scale": scale.name, "loss": loss, "regularizer": regularizer}
+    wanted = {"scale": scale.name, "loss": loss, "regularizer": reg}
     if not isinstance(found, dict) or any(found.get(key, it) != it for key, it in wanted.items()):
         return {}
     return found
 
 
-def _studies(scale: Scale, store: Store, benchmark: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Finished studies of a benchmark by loss and regularizer."""
-    pairs = [(loss, reg) for loss in LOSSES for reg in PAIR]
-    found = {pair: result_of(scale, store, benchmark, *pair) for pair in pairs}
-    return {pair: result for pair, result in found.items() if result}
-
-
-def _cell(
-    scale: Scale, store: Store, benchmark: str, loss: str, reg: str, embedding: str, metric: str
-) -> Cell:
-    def values(regularizer: str) -> tuple[float, ...]:
-        found = result_of(scale, store, benchmark, loss, regularizer).get(embedding)
-        listed = found.get(metric) if isinstance(found, dict) else None
-        return tuple(100 * float(value) for value in listed) if isinstance(listed, list) else ()
-
-    keys = {"benchmark": benchmark, "loss": loss, "embedding": embedding, "metric": metric}
-    base = reg != "none"
-    return Cell(
-        values(reg),
-        number("mlrc", regularizer=reg, **keys),
-        number("mlrc", "ci95", regularizer=reg, **keys),
-        baseline=values("none") if base else (),
-        paper_baseline=number("mlrc", regularizer="none", **keys) if base else None,
-        paired=False,  # repetitions with different settings share nothing
-        digits=2,
-        of_mean=True,
-    )
-
-
 def _table(title: str, parts: tuple[Part, ...], caption: str, scale: Scale, store: Store) -> Table:
     """A row per loss; three columns for each part."""
-    rows = [
-        Row(
-            (method_name(loss, reg),),
-            tuple(
-                _cell(scale, store, b, loss, reg, e, metric) for b, e in parts for metric in METRICS
-            ),
-        )
-        for loss in LOSSES
-        for reg in PAIR
-    ]
-    one_benchmark = len({benchmark for benchmark, _ in parts}) == 1
-    columns = []
-    for benchmark, embedding in parts:
-        name = scale.heading(benchmark) or NAMES[benchmark]
-        ran = name if _studies(scale, store, benchmark) else ""
-        for metric, label in METRICS.items():
-            heading = f"{label}, {embedding if one_benchmark else NAMES[benchmark]}"
-            key = f"{benchmark} {embedding} {metric}"
-            columns.append(Column(heading, ran, NAMES[benchmark], key))
-    return Table(
-        title, caption, ("loss",), tuple(columns), tuple(rows), tuple(_notes(store, scale, parts))
-    )
-
-
-def _notes(store: Store, scale: Scale, parts: tuple[Part, ...]) -> list[str]:
     benchmarks = list(dict.fromkeys(benchmark for benchmark, _ in parts))
-    studies = {benchmark: _studies(scale, store, benchmark) for benchmark in benchmarks}
-    missing = [
-        (benchmark, loss, reg)
+    studies = {
+        benchmark: {row: _result(scale, store, benchmark, *row) for row in _rows()}
         for benchmark in benchmarks
-        for loss in LOSSES
-        for reg in PAIR
-        if (loss, reg) not in studies[benchmark]
+    }
+
+    def cell(loss: str, regularizer: str, benchmark: str, embedding: str, metric: str) -> Cell:
+        def values(reg: str) -> tuple[float, ...]:
+            found = studies[benchmark][loss, reg].get(embedding)
+            listed = found.get(metric) if isinstance(found, dict) else None
+            return tuple(100 * float(v) for v in listed) if isinstance(listed, list) else ()
+
+        keys = {"benchmark": benchmark, "loss": loss, "embedding": embedding, "metric": metric}
+        spread = number("mlrc", "ci95", regularizer=regularizer, **keys)
+        made = compared(values, regularizer, "mlrc", **keys)
+        # Repetitions with different settings share nothing.
+        return replace(made, paper_spread=spread, paired=False, digits=2, of_mean=True)
+
+    heads = [(benchmark, embedding, metric) for benchmark, embedding in parts for metric in METRICS]
+    columns = []
+    for benchmark, embedding, metric in heads:
+        kind = embedding if len(benchmarks) == 1 else NAMES[benchmark]
+        ran = ran_as(scale, benchmark) if any(studies[benchmark].values()) else ""
+        name, key = f"{METRICS[metric]}, {kind}", f"{benchmark} {embedding} {metric}"
+        columns.append(Column(name, ran, NAMES[benchmark], key))
+    rows = [
+        Row((method_name(*row),), tuple(cell(*row, *head) for head in heads)) for row in _rows()
+    ]
+    missing = [
+        (benchmark, *row)
+        for benchmark in benchmarks
+        for row, found in studies[benchmark].items()
+        if not found
     ]
     notes = []
     if missing:
@@ -147,63 +141,35 @@ def _notes(store: Store, scale: Scale, parts: tuple[Part, ...]) -> list[str]:
             f"{len(missing)} of {len(benchmarks) * len(LOSSES) * 2} studies have not been run. "
             f"`{command(scale, *missing[0])}`, run in this folder, runs the first of them alone."
         )
-    notes += [note for b in benchmarks if (note := _amount(scale, b, list(studies[b].values())))]
-    notes.append(
+    for benchmark in benchmarks:
+        notes += _amount(ran_as(scale, benchmark), studies[benchmark].values())
+    notes += [
         "Both ± are 95 % intervals of the mean over the repetitions, the paper's over ten; a "
-        "difference is colored where Welch's 95 % interval excludes zero."
-    )
-    notes.append(
+        "difference is colored where Welch's 95 % interval excludes zero.",
         "Proxy-anchor is trained like the other losses: section C.2 has one setting for this "
-        "protocol. Proxy-NCA is Eq. i with a scale, which is searched."
-    )
+        "protocol. Proxy-NCA is Eq. i with a scale, which is searched.",
+    ]
     for benchmark, embedding in parts:
         notes += paper_notes(notes_of("mlrc", benchmark=benchmark, embedding=embedding))
-    return [*notes, *scale_notes(scale)]
+    notes += scale_notes(scale)
+    return Table(title, caption, ("loss",), tuple(columns), tuple(rows), tuple(notes))
 
 
-def _amount(scale: Scale, benchmark: str, studies: list[dict[str, Any]]) -> str:
-    """How much was searched and repeated for a benchmark's rows; "" if nothing was."""
-    amounts = {
-        tuple(found.get(key) for key in ("trials", "folds", "repetitions"))
-        for found in studies
-        if found.get("trials")
-    }
-    if not amounts:
-        return ""
+def _amount(ran: str, studies: Iterable[dict[str, Any]]) -> list[str]:
+    """How much was searched and repeated for a benchmark's rows."""
+    counted = [found for found in studies if found.get("trials")]
+    amounts = {tuple(map(found.get, ("trials", "folds", "repetitions"))) for found in counted}
     each = " or ".join(
         f"{trials} trials of {folds} folds and {repetitions} repetitions"
         for trials, folds, repetitions in sorted(amounts, key=str)
     )
-    pruned = sum(int(found.get("pruned") or 0) for found in studies)
-    return f"{scale.heading(benchmark) or NAMES[benchmark]}: {each} for each row" + (
-        f"; {pruned} trials in total were pruned." if pruned else "."
-    )
-
-
-def command(scale: Scale, benchmark: str, loss: str, regularizer: str) -> str:
-    """The command that runs a study for these tables, in their folder. The data set's folder is
-    shown as ROOT: the table may be read on another machine."""
-    data, settings = f"{benchmark}:ROOT", ""
-    run = scale.run(benchmark, loss)
-    changes = dict(scale.settings) if run is None else _changes(scale, benchmark, run)
-    if run is not None and run.data == "glyphs":
-        data = run.data
-    if "trials" in changes:
-        settings = f" --trials {changes.pop('trials')}"
-    if "split" in changes:
-        split = encode(changes.pop("split"))
-        parts = {k: v for k, v in split.items() if v != encode(Split())[k]}
-        settings += "".join(f" --set split.{k}={v}" for k, v in parts.items())
-    settings += "".join(f" --set {k}={v}" for k, v in changes.items() if k != "proxy_lr")
-    return (
-        f"proxysynth mlrc {data}{settings} --loss {loss} --regularizer {regularizer} "
-        f"--scale {scale.name} --out mlrc/{benchmark}-{loss}-{regularizer}"
-    )
+    pruned = sum(int(found.get("pruned") or 0) for found in counted)
+    after = f"; {pruned} trials in total were pruned." if pruned else "."
+    return [f"{ran}: {each} for each row{after}"] if amounts else []
 
 
 ARTIFACTS = {
     "table4": Artifact(
-        lambda scale: (),
         partial(
             _table,
             "Table 4",
@@ -214,11 +180,10 @@ ARTIFACTS = {
     ),
     **{
         f"table{letter}": Artifact(
-            lambda scale: (),
             partial(
                 _table,
                 f"Table {letter}",
-                tuple((benchmark, embedding) for embedding in EMBEDDINGS),
+                ((benchmark, "concatenated"), (benchmark, "separated")),
                 f"MLRC evaluation on {NAMES[benchmark]}: P@1, R-precision and MAP@R (%) of the "
                 "concatenated 512 and the separated 128 dimensions.",
             ),

@@ -3,37 +3,33 @@ classification, and how their parameters were chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
+from proxysynth.formatting import count
 from proxysynth.losses import Softmax
-from proxysynth.paper.artifact import Artifact, Cell, Choice, Option, Pick, Row, Table
+from proxysynth.paper.artifact import Artifact, Cell, Choice, Pick, Row, Table
 from proxysynth.paper.printed import notes_of, number
 from proxysynth.paper.scale import CLASS_ALPHAS, CLASS_MUS, MIXUP_ALPHAS, Scale, trained_loss
-from proxysynth.paper.settings import INPUT_MIXUP_ALPHA, MANIFOLD_MIXUP_ALPHA
+from proxysynth.paper.settings import INPUT_MIXUP_ALPHA, MANIFOLD_MIXUP_ALPHA, classified_loss
 from proxysynth.paper.stand_ins import CLASSIFICATION, NAMES
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import (
     LOSS_NAMES,
     cell,
-    chosen,
     column,
-    flat,
+    compared_runs,
     paper_notes,
+    ran_as,
     ran_on,
     scale_notes,
+    search,
     search_note,
     seeded,
     stands_for,
-    validated,
 )
-from proxysynth.regularizers import (
-    REGULARIZERS,
-    InputMixup,
-    ManifoldMixup,
-    ProxySynthesis,
-    VirtualSoftmax,
-)
+from proxysynth.regularizers import REGULARIZERS, ProxySynthesis
 from proxysynth.training.run import Run
 
 MIXUPS = {"input_mixup": "Input Mixup", "manifold_mixup": "Manifold Mixup"}
@@ -43,14 +39,13 @@ REGULARIZER_NAMES = {
     **MIXUPS,
     "proxy_synthesis": "Proxy Synthesis",
 }
-RunsOf = Callable[[str], tuple[Run, ...]]
-"""The Runs of a regularizer; none while a search decides its settings."""
+ON, WITH = ("cars196", "sop"), ("softmax", "norm_softmax")
+RETRIEVED = tuple((loss, benchmark) for loss in WITH for benchmark in ON)
+CLASSIFIED = tuple(("softmax", benchmark) for benchmark in CLASSIFICATION)
+"""The columns of Tables 5 and D: a loss on a benchmark."""
 
-# Retrieval: Tables 5 and E
 
-ON = ("cars196", "sop")
-WITH = ("softmax", "norm_softmax")
-COLUMNS = tuple((loss, benchmark) for loss in WITH for benchmark in ON)
+# Searches
 
 
 def _mixed(regularizer: str, loss: str, alpha: float) -> Any:
@@ -58,143 +53,64 @@ def _mixed(regularizer: str, loss: str, alpha: float) -> Any:
     return kind(trained_loss(loss), alpha=alpha)
 
 
+def _synthesis(alpha: float, mu: float) -> ProxySynthesis:
+    return ProxySynthesis(Softmax(), alpha=alpha, mu=mu)
+
+
 def mixup_search(scale: Scale, benchmark: str, loss: str, regularizer: str) -> Choice:
     """The alpha of a Mixup, for one loss on one data set.                             [Table E]"""
-    options = []
-    for alpha in scale.mixup_alphas:
-        runs = validated(scale, benchmark, _mixed(regularizer, loss, alpha))
-        if runs:
-            options.append(Option(alpha, f"alpha {alpha:g}", runs))
-    where = scale.heading(benchmark) or NAMES[benchmark]
-    return Choice(f"{MIXUPS[regularizer]} with {LOSS_NAMES[loss]} on {where}", tuple(options))
+    what = f"{MIXUPS[regularizer]} with {LOSS_NAMES[loss]} on {ran_as(scale, benchmark)}"
+    losses = [_mixed(regularizer, loss, alpha) for alpha in scale.mixup_alphas]
+    return search(scale, benchmark, what, losses)
+
+
+def grid_search(scale: Scale, name: str) -> Choice:
+    """alpha and mu of Proxy Synthesis on one data set: the cells of Table C."""
+    losses = [_synthesis(alpha, mu) for alpha in scale.class_alphas for mu in scale.class_mus]
+    return search(scale, name, ran_as(scale, name), losses, by="accuracy")
 
 
 def _mixup_searches(scale: Scale) -> list[Choice]:
-    return [mixup_search(scale, b, loss, reg) for loss, b in COLUMNS for reg in MIXUPS]
+    return [mixup_search(scale, b, loss, reg) for loss, b in RETRIEVED for reg in MIXUPS]
 
 
-def _applicable(regularizer: str, loss: str) -> bool:
-    """Virtual Softmax needs a loss of raw dot products."""
-    return regularizer != "virtual_softmax" or not trained_loss(loss).normalized
-
-
-def _fixed5(scale: Scale, benchmark: str, loss: str, regularizer: str) -> tuple[Run, ...]:
-    """The Runs of a regularizer that needs no search."""
-    if not _applicable(regularizer, loss):
-        return ()
-    plain, kind = trained_loss(loss), REGULARIZERS[regularizer]
-    return seeded(scale, benchmark, plain if kind is None else kind(plain))
-
-
-def _runs5(scale: Scale) -> tuple[Run, ...]:
-    fixed = [
-        _fixed5(scale, benchmark, loss, regularizer)
-        for loss, benchmark in COLUMNS
-        for regularizer in REGULARIZER_NAMES
-        if regularizer not in MIXUPS
-    ]
-    return flat([*fixed, *(search.runs for search in _mixup_searches(scale))])
-
-
-def _later5(scale: Scale, pick: Pick) -> tuple[Run, ...]:
-    groups = []
-    for loss, benchmark in COLUMNS:
-        for regularizer in MIXUPS:
-            alpha = pick(mixup_search(scale, benchmark, loss, regularizer))
-            if alpha is not None:
-                groups.append(seeded(scale, benchmark, _mixed(regularizer, loss, alpha)))
-    return flat(groups)
-
-
-def _regularized5(scale: Scale, store: Store, benchmark: str, loss: str) -> RunsOf:
-    def runs(regularizer: str) -> tuple[Run, ...]:
-        if regularizer not in MIXUPS:
-            return _fixed5(scale, benchmark, loss, regularizer)
-        found = chosen(mixup_search(scale, benchmark, loss, regularizer), store)
-        mixed = None if found is None else _mixed(regularizer, loss, found.value)
-        return () if mixed is None else seeded(scale, benchmark, mixed)
-
-    return runs
-
-
-def _cell(
-    store: Store, runs: RunsOf, metric: str, regularizer: str, table: str, **keys: str
+def _option_cell(
+    search: Choice, value: Any, store: Store, metric: str, paper: float | None
 ) -> Cell:
-    """A regularizer against the baseline of its column."""
-    base = regularizer != "none"
+    """One setting of a search."""
+    runs = next((option.runs for option in search.options if option.value == value), ())
     return cell(
-        store,
-        runs(regularizer),
-        number(table, regularizer=regularizer, **keys),
-        runs("none") if base else (),
-        number(table, regularizer="none", **keys) if base else None,
-        metric,
+        store, runs, paper, metric=metric, chosen=bool(runs) and store.pick(search) == value
     )
 
 
-def _table5(scale: Scale, store: Store) -> Table:
-    rows = []
-    for regularizer, name in REGULARIZER_NAMES.items():
-        cells = [
-            _cell(store, _regularized5(scale, store, b, loss), "recall@1", regularizer, "table5",
-                  loss=loss, benchmark=b)
-            if _applicable(regularizer, loss)
-            else Cell(text="n/a")
-            for loss, b in COLUMNS
-        ]  # fmt: skip
-        rows.append(Row((name,), tuple(cells)))
-    return Table(
-        "Table 5",
-        "Recall@1 (%) of Proxy Synthesis and other regularizers in image retrieval.",
-        ("regularizer",),
-        tuple(
-            column(scale, b, f"{LOSS_NAMES[loss]}, {NAMES[b]}", f"{loss} {b}")
-            for loss, b in COLUMNS
-        ),
-        tuple(rows),
-        (
-            *ran_on(scale, *ON),
-            search_note(
-                _mixup_searches(scale),
-                store,
-                "Mixup's alphas are those of Table E, chosen on a held-out fifth of the seen "
-                "classes",
-            ),
-            "Virtual Softmax is not applicable (n/a) to Norm-softmax: its logit would be the "
-            "constant 1. With Softmax its logit is clipped at 10, as in the paper.",
-            *paper_notes(notes_of("table5")),
-        ),
-    )
+def _tried(ours: int, theirs: int) -> tuple[str, ...]:
+    return (f"At this scale {ours} of the paper's {theirs} settings are tried.",) * (ours < theirs)
 
 
 def _tableE(scale: Scale, store: Store) -> Table:
-    rows = []
-    for loss in WITH:
-        for alpha in MIXUP_ALPHAS:
-            cells = [
-                _option_cell(
-                    mixup_search(scale, benchmark, loss, reg),
-                    alpha,
-                    store,
-                    "recall@1",
-                    number("tableE", regularizer=reg, loss=loss, benchmark=benchmark,
-                           alpha=str(alpha)),
-                )
-                for benchmark in ON
-                for reg in MIXUPS
-            ]  # fmt: skip
-            rows.append(Row((LOSS_NAMES[loss], f"{alpha:g}"), tuple(cells)))
-    count = len(scale.search_seeds)
-    seeds = "over one seed" if count == 1 else f"the mean over {count} seeds"
+    columns = [(benchmark, reg) for benchmark in ON for reg in MIXUPS]
+
+    def one(loss: str, alpha: float, benchmark: str, reg: str) -> Cell:
+        keys = {"regularizer": reg, "loss": loss, "benchmark": benchmark, "alpha": str(alpha)}
+        tried, mixed = mixup_search(scale, benchmark, loss, reg), _mixed(reg, loss, alpha)
+        return _option_cell(tried, mixed, store, "recall@1", number("tableE", **keys))
+
+    seeds = len(scale.search_seeds)
+    over = "over one seed" if seeds == 1 else f"the mean over {seeds} seeds"
     return Table(
         "Table E",
         "Recall@1 (%) over the alpha of Input and Manifold Mixup in image retrieval.",
         ("loss", "alpha"),
-        tuple(column(scale, b, f"{MIXUPS[r]}, {NAMES[b]}", f"{r} {b}") for b in ON for r in MIXUPS),
-        tuple(rows),
+        tuple(column(scale, b, f"{MIXUPS[r]}, {NAMES[b]}", f"{r} {b}") for b, r in columns),
+        tuple(
+            Row((LOSS_NAMES[loss], f"{alpha:g}"), tuple(one(loss, alpha, *c) for c in columns))
+            for loss in WITH
+            for alpha in MIXUP_ALPHAS
+        ),
         (
             *stands_for(scale, *ON),
-            f"Ours is Recall@1 on the unseen classes, {seeds}, of models trained on four fifths of "
+            f"Ours is Recall@1 on the unseen classes, {over}, of models trained on four fifths of "
             "the seen ones. The other fifth chooses the alpha (marked *) by MAP@R, so the test "
             "classes have no influence. The paper does not say how it chose.",
             *_tried(len(scale.mixup_alphas), len(MIXUP_ALPHAS)),
@@ -203,132 +119,112 @@ def _tableE(scale: Scale, store: Store) -> Table:
     )
 
 
-def _tried(ours: int, theirs: int) -> tuple[str, ...]:
-    return (f"At this scale {ours} of the paper's {theirs} settings are tried.",) * (ours < theirs)
-
-
-def _option_cell(
-    search: Choice, value: Any, store: Store, metric: str, paper: float | None
-) -> Cell:
-    """One setting of a search."""
-    option = next((option for option in search.options if option.value == value), None)
-    found = option is not None and option == chosen(search, store)
-    return cell(store, option.runs if option else (), paper, metric=metric, chosen=found)
-
-
-# Classification: Tables C and D
-
-
-def _class_runs(scale: Scale, name: str, loss: Any) -> tuple[Run, ...]:
-    runs = (scale.classification(name, loss, seed) for seed in scale.seeds)
-    return tuple(run for run in runs if run is not None)
-
-
-def _class_loss(regularizer: str, name: str) -> Any:
-    """The losses of Table D, except Proxy Synthesis, whose alpha and mu Table C chooses."""
-    if regularizer == "virtual_softmax":
-        return VirtualSoftmax(Softmax(), clip=None)
-    if regularizer == "input_mixup":
-        return InputMixup(Softmax(), alpha=INPUT_MIXUP_ALPHA.value)
-    if regularizer == "manifold_mixup":
-        return ManifoldMixup(Softmax(), alpha=MANIFOLD_MIXUP_ALPHA[name].value)
-    return Softmax()
-
-
-def grid_search(scale: Scale, name: str) -> Choice:
-    """alpha and mu of Proxy Synthesis on one data set: the cells of Table C."""
-    options = []
-    for alpha in scale.class_alphas:
-        for mu in scale.class_mus:
-            loss = ProxySynthesis(Softmax(), alpha=alpha, mu=mu)
-            made = (
-                scale.classification(name, loss, seed, report_epoch="best", best_by="accuracy")
-                for seed in scale.search_seeds
-            )
-            runs = tuple(run for run in made if run is not None)
-            if runs:
-                options.append(Option((alpha, mu), f"alpha {alpha:g} and mu {mu:g}", runs))
-    return Choice(scale.heading(name) or NAMES[name], tuple(options), by="accuracy")
-
-
-def _chosen_runs(scale: Scale, name: str, found: tuple[float, float]) -> tuple[Run, ...]:
-    return _class_runs(scale, name, ProxySynthesis(Softmax(), alpha=found[0], mu=found[1]))
-
-
-def _runsD(scale: Scale) -> tuple[Run, ...]:
-    fixed = [
-        _class_runs(scale, name, _class_loss(regularizer, name))
-        for name in CLASSIFICATION
-        for regularizer in REGULARIZER_NAMES
-        if regularizer != "proxy_synthesis"
-    ]
-    return flat([*fixed, *(grid_search(scale, name).runs for name in CLASSIFICATION)])
-
-
-def _laterD(scale: Scale, pick: Pick) -> tuple[Run, ...]:
-    searches = {name: grid_search(scale, name) for name in CLASSIFICATION}
-    found = {name: pick(search) for name, search in searches.items() if search.options}
-    return flat(_chosen_runs(scale, name, best) for name, best in found.items() if best)
-
-
-def _regularizedD(scale: Scale, store: Store, name: str) -> RunsOf:
-    def runs(regularizer: str) -> tuple[Run, ...]:
-        if regularizer != "proxy_synthesis":
-            return _class_runs(scale, name, _class_loss(regularizer, name))
-        found = chosen(grid_search(scale, name), store)
-        return _chosen_runs(scale, name, found.value) if found else ()
-
-    return runs
-
-
 def _tableC(scale: Scale, store: Store) -> Table:
     searches = {name: grid_search(scale, name) for name in CLASSIFICATION}
-    rows = []
-    for alpha in CLASS_ALPHAS:
-        for mu in CLASS_MUS:
-            cells = [
-                _option_cell(
-                    searches[name],
-                    (alpha, mu),
-                    store,
-                    "accuracy",
-                    number("tableC", benchmark=name, alpha=f"{alpha:.1f}", mu=f"{mu:.2f}"),
-                )
-                for name in CLASSIFICATION
-            ]
-            rows.append(Row((f"{alpha:g}", f"{mu:g}"), tuple(cells)))
-    count = len(scale.search_seeds)
+
+    def one(name: str, alpha: float, mu: float) -> Cell:
+        paper = number("tableC", benchmark=name, alpha=f"{alpha:.1f}", mu=f"{mu:.2f}")
+        return _option_cell(searches[name], _synthesis(alpha, mu), store, "accuracy", paper)
+
+    grid = [(alpha, mu) for alpha in CLASS_ALPHAS for mu in CLASS_MUS]
     return Table(
         "Table C",
         "Accuracy (%) over alpha and mu of Proxy Synthesis in image classification.",
         ("alpha", "mu"),
         tuple(column(scale, name, NAMES[name], name) for name in CLASSIFICATION),
-        tuple(rows),
+        tuple(
+            Row((f"{alpha:g}", f"{mu:g}"), tuple(one(name, alpha, mu) for name in CLASSIFICATION))
+            for alpha, mu in grid
+        ),
         (
             *stands_for(scale, *CLASSIFICATION),
-            f"Ours is the test accuracy over {count} seed{'s' if count > 1 else ''} of models "
+            f"Ours is the test accuracy over {count(len(scale.search_seeds), 'seed')} of models "
             "trained on four fifths of the training images; the other fifth chooses the cell "
             "(marked *).",
-            *_tried(len(scale.class_alphas) * len(scale.class_mus), len(rows)),
+            *_tried(len(scale.class_alphas) * len(scale.class_mus), len(grid)),
             *scale_notes(scale),
         ),
     )
 
 
+# Regularizers side by side
+
+
+def _applicable(regularizer: str, loss: str) -> bool:
+    """Virtual Softmax needs a loss of raw dot products."""
+    return regularizer != "virtual_softmax" or not trained_loss(loss).normalized
+
+
+def runs_of(
+    scale: Scale, pick: Pick, loss: str, benchmark: str, regularizer: str
+) -> tuple[Run, ...]:
+    """The Runs of a regularizer; none while a search decides its settings.
+
+    In retrieval Mixup's alpha is searched, in classification alpha and mu of Proxy Synthesis.
+    """
+    if not _applicable(regularizer, loss):
+        return ()
+    if benchmark in CLASSIFICATION:
+        searched = regularizer == "proxy_synthesis"
+        found = pick(grid_search(scale, benchmark)) if searched else None
+        fixed = classified_loss(benchmark, regularizer)
+    else:
+        searched = regularizer in MIXUPS
+        found = pick(mixup_search(scale, benchmark, loss, regularizer)) if searched else None
+        fixed = trained_loss(loss, regularizer)
+    wanted = found if searched else fixed
+    return () if wanted is None else seeded(scale, benchmark, wanted)
+
+
+def _needs(columns: Iterable[tuple[str, str]], scale: Scale, pick: Pick) -> Iterable[Run]:
+    for loss, benchmark in columns:
+        for regularizer in REGULARIZER_NAMES:
+            yield from runs_of(scale, pick, loss, benchmark, regularizer)
+
+
+def _rows(
+    columns: Iterable[tuple[str, str]], scale: Scale, store: Store, metric: str, file: str,
+    with_loss: bool,
+) -> tuple[Row, ...]:  # fmt: skip
+    """A row per regularizer; `with_loss` says whether the paper's numbers have the loss as a key."""
+
+    def one(regularizer: str, loss: str, benchmark: str) -> Cell:
+        if not _applicable(regularizer, loss):
+            return Cell(text="n/a")
+        keys = {"benchmark": benchmark} | ({"loss": loss} if with_loss else {})
+        runs = partial(runs_of, scale, store.pick, loss, benchmark)
+        return compared_runs(store, runs, metric, regularizer, file, **keys)
+
+    return tuple(
+        Row((name,), tuple(one(regularizer, *column) for column in columns))
+        for regularizer, name in REGULARIZER_NAMES.items()
+    )
+
+
+def _table5(scale: Scale, store: Store) -> Table:
+    how = "Mixup's alphas are those of Table E, chosen on a held-out fifth of the seen classes"
+    return Table(
+        "Table 5",
+        "Recall@1 (%) of Proxy Synthesis and other regularizers in image retrieval.",
+        ("regularizer",),
+        tuple(
+            column(scale, b, f"{LOSS_NAMES[loss]}, {NAMES[b]}", f"{loss} {b}")
+            for loss, b in RETRIEVED
+        ),
+        _rows(RETRIEVED, scale, store, "recall@1", "table5", with_loss=True),
+        (
+            *ran_on(scale, *ON),
+            search_note(_mixup_searches(scale), store, how),
+            "Virtual Softmax is not applicable (n/a) to Norm-softmax: its logit would be the "
+            "constant 1. With Softmax its logit is clipped at 10, as in the paper.",
+            *paper_notes(notes_of("table5")),
+        ),
+    )
+
+
 def _tableD(scale: Scale, store: Store) -> Table:
-    rows = tuple(
-        Row(
-            (label,),
-            tuple(
-                _cell(store, _regularizedD(scale, store, name), "accuracy", regularizer, "tableD",
-                      benchmark=name)
-                for name in CLASSIFICATION
-            ),
-        )
-        for regularizer, label in REGULARIZER_NAMES.items()
-    )  # fmt: skip
     searches = [grid_search(scale, name) for name in CLASSIFICATION if scale.heading(name)]
-    search = (
+    how = (
         "Alpha and mu of Proxy Synthesis are those of Table C's best cell, chosen on a held-out "
         "fifth of the training images"
     )
@@ -338,10 +234,10 @@ def _tableD(scale: Scale, store: Store) -> Table:
         "Accuracy (%) of regularizers of the Softmax loss in image classification.",
         ("regularizer",),
         tuple(column(scale, name, NAMES[name], name) for name in CLASSIFICATION),
-        rows,
+        _rows(CLASSIFIED, scale, store, "accuracy", "tableD", with_loss=False),
         (
             *ran_on(scale, *CLASSIFICATION),
-            *([search_note(searches, store, search)] if searches else []),
+            *([search_note(searches, store, how)] if searches else []),
             f"Mixup's alphas are the best of their own papers: {INPUT_MIXUP_ALPHA.value:g} for "
             f"Input Mixup, {manifold['cifar10']} for Manifold Mixup ({manifold['tiny_imagenet']} "
             "on TinyImageNet). Virtual Softmax is not clipped here.",
@@ -350,13 +246,16 @@ def _tableD(scale: Scale, store: Store) -> Table:
     )
 
 
+def _searched(searches: Iterable[Choice]) -> Iterable[Run]:
+    return (run for search in searches for run in search.runs)
+
+
 ARTIFACTS = {
-    "table5": Artifact(_runs5, _table5, _later5),
+    "table5": Artifact(_table5, partial(_needs, RETRIEVED)),
     "tableC": Artifact(
-        lambda scale: flat(grid_search(scale, name).runs for name in CLASSIFICATION), _tableC
+        _tableC,
+        lambda scale, pick: _searched(grid_search(scale, name) for name in CLASSIFICATION),
     ),
-    "tableD": Artifact(_runsD, _tableD, _laterD),
-    "tableE": Artifact(
-        lambda scale: flat(search.runs for search in _mixup_searches(scale)), _tableE
-    ),
+    "tableD": Artifact(_tableD, partial(_needs, CLASSIFIED)),
+    "tableE": Artifact(_tableE, lambda scale, pick: _searched(_mixup_searches(scale))),
 }

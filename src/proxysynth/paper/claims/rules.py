@@ -1,0 +1,317 @@
+"""The rules that `claims.toml` names: each reads numbers and returns margins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, pairwise
+from os.path import commonprefix
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from proxysynth.losses import LOSSES
+from proxysynth.paper.claims.claim import (
+    EQUAL,
+    Evidence,
+    Finding,
+    Missing,
+    NotTestable,
+    listed,
+    rounded,
+    titled,
+)
+from proxysynth.paper.tables.cells import LOSS_NAMES
+from proxysynth.paper.tables.conventional import TABLE_OF
+from proxysynth.regularizers import ProxySynthesis
+
+# Rows against rows
+
+Rows = str | Sequence[str]
+"""A row, or several of which the highest counts."""
+
+
+def above(
+    e: Evidence,
+    tables: Sequence[str],
+    pairs: Sequence[tuple[Rows, Rows]],
+    columns: Sequence[str] = (),
+    opposite: Sequence[str] = (),
+    digits: int = 1,
+) -> Finding:
+    """The first of each pair of rows is above the second, in each column of each table.
+
+    Args:
+        columns: all that have numbers by default.
+        opposite: columns in which the first is below.
+    """
+    margins, texts = {}, []
+    for table in tables:
+        asked = columns or e.measured_columns(table)
+        for column in asked:
+            found: dict[str, float] = {}
+            where = titled(table) + ": " if len(tables) > 1 else ""
+            where += e.named(table, column) + ": " if len(asked) > 1 else ""
+            for ends in pairs:
+                first, second = ([rows] if isinstance(rows, str) else rows for rows in ends)
+                found |= {row: e.value(table, row, column) for row in chain(first, second)}
+                over = max(found[row] for row in first) - max(found[row] for row in second)
+                name = f"{where}{_shortened(first)} above {_shortened(second)}"
+                margins[name] = -over if column in opposite else over
+            order = [name for row in e.tables[table].rows for name in (row.key, *row.labels)]
+            shown = {row: found[row] for row in sorted(found, key=order.index)}
+            texts.append(where + listed(shown, digits))
+    return Finding(margins, "; ".join(texts))
+
+
+def _shortened(rows: Sequence[str]) -> str:
+    """ "static lam 0.2, 0.3, 0.4"."""
+    shared = commonprefix(list(rows)).rpartition(" ")[0] if len(rows) > 1 else ""
+    return ", ".join([rows[0], *(row.removeprefix(shared).strip() for row in rows[1:])])
+
+
+def over_epochs(e: Evidence) -> Finding:
+    """MAP@R of Figure D rises from row to row."""
+    rows = e.rows("figureD")
+    if len(rows) < 2:
+        raise Missing("Figure D")
+    return above(e, ["figureD"], [(b, a) for a, b in pairwise(rows)], ["map@r"])
+
+
+def best(e: Evidence, table: str, row: str) -> Finding:
+    """The row is the best in each column; cells that are not applicable do not count."""
+    margins, found = {}, []
+    for head in e.tables[table].columns:
+        cells = [(name, e.cell(table, name, head.key)) for name in e.rows(table)]
+        names = [name for name, cell in cells if cell is not None and not cell.text]
+        values = {name: e.value(table, name, head.key) for name in names}
+        others = max(value for name, value in values.items() if name != row)
+        margins[f"{row} best, {e.named(table, head.key)}"] = values[row] - others
+        found.append(max(values, key=values.__getitem__))
+    return Finding(margins, f"best in the columns of {titled(table)}: {', '.join(found)}")
+
+
+def beats_cited(e: Evidence, every: bool) -> Finding:
+    """Recall@1 with Proxy Synthesis is above all without it in Tables F, H, J and L; with `every`,
+    each loss's is above those of the cited methods."""
+    if e.view != "paper":
+        raise NotTestable("the cited methods are not run here")
+    margins, texts = {}, []
+    for letter in TABLE_OF.values():
+        rows = [row for row in e.rows(f"table{letter}") if not row.startswith("-")]
+        found = {row: e.value(f"table{letter}", row, "recall@1") for row in rows}
+        ours = {row: value for row, value in found.items() if "PS + " in row}
+        others = {
+            row: value
+            for row, value in found.items()
+            if row not in ours and not (every and row.startswith("Proxy"))
+        }
+        most = max(others.values())
+        margins[f"Table {letter}"] = (min if every else max)(ours.values()) - most
+        if every:
+            below = sum(value <= most for value in ours.values())
+            text = f"best cited {most:.1f}, {below} of {len(ours)} PS not above"
+        else:
+            top = max(found, key=found.__getitem__)
+            text = f"{top.removeprefix('Proxy ')} {found[top]:.1f}"
+        texts.append(f"Table {letter}: {text}")
+    return Finding(margins, "; ".join(texts))
+
+
+# Changes against the plain loss
+
+
+def rise(
+    e: Evidence, sign: int = 1, average: float | None = None, best_row: str = "", **where: Any
+) -> Finding:
+    """Every change is above zero (below it with the sign -1), their mean at least `average`.
+
+    Args:
+        best_row: a row that is the best of its table in each column, too.
+        where: arguments of `Evidence.gains`.
+    """
+    gains = e.gains(**where)
+    margins = {name: sign * gain for name, gain in gains.values.items()}
+    if average is not None:
+        e.need_room(fmean(gains.baselines), average, "Recall@1 on average")
+        margins["average"] = sign * (rounded(gains.mean, 2) - average) + EQUAL
+    if best_row:
+        margins |= best(e, where["tables"][0], best_row).margins
+    return Finding(margins, gains.text)
+
+
+def gain_range(e: Evidence, least: float, most: float, average: float, **where: Any) -> Finding:
+    """The least, the largest and the mean change are at least so large."""
+    gains = e.gains(**where)
+    e.need_room(max(gains.baselines), least, "the best plain loss")
+    e.need_room(min(gains.baselines), most, "every plain loss")
+    found = min(gains.values.values()), max(gains.values.values()), gains.mean
+    margins = {
+        f"{name} gain": rounded(value) - limit + EQUAL
+        for name, value, limit in zip(
+            ("least", "largest", "average"), found, (least, most, average), strict=True
+        )
+    }
+    return Finding(margins, gains.text)
+
+
+def mostly_rise(e: Evidence, **where: Any) -> Finding:
+    """More than half of the changes are above zero."""
+    gains = e.gains(**where)
+    share = sum(gain > 0 for gain in gains.values.values()) / len(gains.values)
+    return Finding({"more than half": share - 0.5}, gains.text)
+
+
+def classify_well(e: Evidence) -> Finding:
+    """Table D for the first half of the sentence, Table 5 for the second."""
+    rows = ("Virtual Softmax", "Input Mixup", "Manifold Mixup")
+    classified = rise(e, tables=["tableD"], rows=rows, partial=True)
+    retrieved = best(e, "table5", "Proxy Synthesis")
+    text = f"in classification, {classified.text}; {retrieved.text}"
+    return Finding({**classified.margins, **retrieved.margins}, text)
+
+
+# Table B, Figures A and C
+
+ALMOST_TWICE = 1.8
+
+
+def _curve(e: Evidence, loss: str, part: str, regularizer: str) -> dict[str, float]:
+    column = f"{loss} {part} {regularizer}"
+    return {lam: e.value("tableB", lam, column) for lam in e.rows("tableB")}
+
+
+def almost_twice(e: Evidence, loss: str) -> Finding:
+    """With Proxy Synthesis, the mean over lam is so many times as high, seen and unseen."""
+    ratios = {}
+    for part, name in (("train", "seen classes"), ("test", "unseen classes")):
+        plain = fmean(_curve(e, loss, part, "none").values())
+        e.need_room(plain, (ALMOST_TWICE - 1) * plain, f"the mean of Table B on {name}")
+        mixed = fmean(_curve(e, loss, part, "proxy_synthesis").values())
+        ratios[name] = mixed / plain if plain else float("inf")
+    margins = {name: ratio - ALMOST_TWICE + EQUAL for name, ratio in ratios.items()}
+    return Finding(margins, listed(ratios, 2) + " times")
+
+
+def peak_in_the_middle(e: Evidence) -> Finding:
+    """The curves of Norm-softmax peak at 0.50 and are lower at their ends."""
+    peaks, margins = [], {}
+    for part in ("train", "test"):
+        for regularizer, method in (("none", "plain"), ("proxy_synthesis", "PS")):
+            name = f"{part}, {method}"
+            curve = _curve(e, "norm_softmax", part, regularizer)
+            peaks.append(f"{max(curve, key=curve.__getitem__)} ({name})")
+            before = max(value for lam, value in curve.items() if float(lam) < 0.5)
+            after = max(value for lam, value in curve.items() if float(lam) > 0.5)
+            margins[f"{name}: 0.50 above smaller lam"] = curve["0.50"] - before
+            margins[f"{name}: 0.50 not below larger lam"] = curve["0.50"] - after + EQUAL
+            ends = (curve["0.10"] + curve["0.95"]) / 2
+            margins[f"{name}: 0.50 above the ends"] = curve["0.50"] - ends
+    return Finding(margins, f"peak at {', '.join(peaks)}")
+
+
+def _means(e: Evidence, over: str) -> dict[float, float]:
+    """The mean Recall@1 of Figure A for each alpha, or each mu."""
+    alphas = e.rows("figureA")
+    mus = [head.key for head in e.tables["figureA"].columns]
+    outer, inner = (alphas, mus) if over == "alpha" else (mus, alphas)
+    return {
+        float(a): fmean(e.value("figureA", *((a, b) if over == "alpha" else (b, a))) for b in inner)
+        for a in outer
+    }
+
+
+def small_alphas(e: Evidence) -> Finding:
+    found = _means(e, "alpha")
+    large = [value for alpha, value in found.items() if alpha > 0.8]
+    if not large:
+        raise Missing("Figure A, alpha above 0.8")
+    means = fmean(value for alpha, value in found.items() if alpha <= 0.8), fmean(large)
+    text = f"mean {means[0]:.1f} for alpha up to 0.8, {means[1]:.1f} above"
+    return Finding({"small above large alpha": means[0] - means[1]}, text)
+
+
+def mu_around_one(e: Evidence) -> Finding:
+    found = _means(e, "mu")
+    if len(found) < 3:
+        raise Missing("Figure A, more than two mu")
+    inside = max(value for mu, value in found.items() if 0.5 <= mu <= 1.5)
+    outside = max(value for mu, value in found.items() if not 0.5 <= mu <= 1.5)
+    text = listed({f"mu {mu:g}": value for mu, value in found.items()})
+    return Finding({"mu from 0.5 to 1.5 above the others": inside - outside}, text)
+
+
+def many_classes(e: Evidence) -> Finding:
+    """Figure C shows 100 seen and 100 unseen classes with more than 10 images each."""
+    margins, texts = {}, []
+    for part in ("seen", "unseen"):
+        count, least, most = (e.value("figureC", part, key) for key in ("classes", "least", "most"))
+        if least <= 10:
+            raise NotTestable(f"the {part} classes here have {least:.0f} images")
+        margins[f"{part} classes"] = 0.5 - abs(count - 100)
+        margins[f"{part} images"] = least - 10
+        texts.append(f"{count:.0f} {part} classes with {least:.0f} to {most:.0f} images shown")
+    return Finding(margins, "; ".join(texts))
+
+
+# Code and cost
+
+MUS = ("0.2", "0.5", "1", "1.5", "2")
+STEP = 1000.0
+"""Milliseconds of a training step on the two cores of Table A: 128 images of 96 pixels through
+EfficientNet-Lite0, less than the paper's network and images; 126 images per second in
+results/bench_training_efficientnet-lite0_at_96_pixels.csv."""
+
+
+def any_loss(e: Evidence) -> Finding:
+    """Every loss was trained with Proxy Synthesis on every data set of Table 6."""
+    heads = [head.key for head in e.tables["table6"].columns if head.paper]
+    for name in LOSS_NAMES.values():
+        for column in heads:
+            e.value("table6", f"PS + {name}", column)
+    return Finding({"losses": 0.5}, f"{len(LOSS_NAMES)} losses of 8 trained")
+
+
+def plug_and_play(e: Evidence) -> Finding:
+    """Every loss, unchanged, is given originals and synthetics; nothing else is computed."""
+    e.seeds.add(1)
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(12, 8, generator=g), torch.arange(12) % 4
+    margins = {}
+    for key, name in LOSS_NAMES.items():
+        loss = LOSSES[key]()
+        shape = (4, loss.k, 8) if key == "soft_triple" else (4, 8)
+        p = torch.randn(*shape, generator=g)
+        synthesis = ProxySynthesis(loss)
+        made = synthesis.synthesize(x, y, p, torch.Generator().manual_seed(1))
+        together = (torch.cat((x, made.x)), torch.cat((y, made.y)), torch.cat((p, made.p)))
+        value = synthesis(x, y, p, generator=torch.Generator().manual_seed(1))
+        margins[name] = 1e-4 - float((value - loss(*together)).abs())
+    equal = sum(margin > 0 for margin in margins.values())
+    return Finding(margins, f"equal for {equal} of {len(margins)} losses")
+
+
+def milliseconds(e: Evidence) -> Finding:
+    limits, margins, texts = {"generation": 0.467, "loss": 1.530}, {}, []
+    for what, limit in limits.items():
+        found = [e.value("tableA", mu, what) for mu in MUS]
+        margins[what] = limit - max(found) + EQUAL
+        texts.append(f"{what} {min(found):.3f} to {max(found):.3f} ms")
+    if e.view != "paper":
+        raise NotTestable(f"milliseconds of a Tesla P40; here, on a CPU, {', '.join(texts)}")
+    return Finding(margins, ", ".join(texts))
+
+
+def negligible(e: Evidence) -> Finding:
+    added = e.value("tableA", "1", "fused step") - e.value("tableA", "0", "fused step")
+    text = f"{added:+.2f} ms, {added / STEP:.2%} of a training step of {STEP / 1000:.1f} s"
+    return Finding({"share": 0.01 - added / STEP}, text)
+
+
+def memory(e: Evidence) -> Finding:
+    found = {f"mu {mu}": e.value("tableA", mu, "features") for mu in MUS}
+    margins = {
+        name: 0.01 - abs(value - 1 - float(mu))
+        for (name, value), mu in zip(found.items(), MUS, strict=True)
+    }
+    return Finding(margins, f"{listed(found, 2)} N")
