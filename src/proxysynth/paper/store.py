@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
@@ -46,10 +46,8 @@ class Store:
         """The folder of a Run, whether it exists or not."""
         return self.folder / "runs" / _identity(run)
 
-    def result(self, run: Run | None) -> Result | None:
+    def result(self, run: Run) -> Result | None:
         """The result of a finished Run, else None."""
-        if run is None:
-            return None
         identity = _identity(run)
         if identity not in self._finished:  # a finished Run never changes: read it once
             found = read_result(self.folder_of(run))
@@ -72,11 +70,9 @@ class Store:
         found: dict[str, float] = json.loads(lines[-1])
         return found
 
-    def model(self, run: Run | None, device: str | None = None) -> Trained | None:
+    def model(self, run: Run) -> Trained | None:
         """The trained model of a finished Run, else None."""
-        if run is None or self.result(run) is None:
-            return None
-        return load(self.folder_of(run), device)
+        return None if self.result(run) is None else load(self.folder_of(run))
 
     def cached(self, name: str, key: Any, compute: Callable[[], Any]) -> Any:
         """A measurement that is made once and kept on disk.
@@ -99,6 +95,25 @@ class Store:
         make_folder(path.parent)
         write_json(path, {"name": name, "key": encode(key), "value": value})
         return value
+
+    def on_models(
+        self, name: str, runs: Iterable[Run], about: Any, measure: Callable[[Trained], Any]
+    ) -> list[Any]:
+        """A cached measurement on each Run's model; empty unless there is one of every Run.
+
+        Args:
+            about: what it depends on besides the Run, as a value.
+        """
+        found = []
+        for run in runs:
+            if self.result(run) is None:
+                return []
+
+            def compute(run: Run = run) -> Any:
+                return measure(load(self.folder_of(run)))
+
+            found.append(self.cached(name, [run, encode(about)], compute))
+        return [] if any(one is None for one in found) else found
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -3,48 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.data import Listing
 from proxysynth.data.listing import shuffled_names
+from proxysynth.formatting import count
 from proxysynth.losses.functional import unit
 from proxysynth.paper.artifact import Artifact, PaperFigure, Table
-from proxysynth.paper.figures.style import (
-    BLUE,
-    DARK_BLUE,
-    DARK_GOLD,
-    GOLD,
-    GREY,
-    PAGE,
-    figure_table,
-    legend_below,
-    lettered,
-    not_run,
-    panels,
-    styled,
-    without_ticks,
-)
+from proxysynth.paper.figures import style
+from proxysynth.paper.figures.style import BLUE, DARK_BLUE, DARK_GOLD, GOLD, GREY
 from proxysynth.paper.scale import Scale, trained_loss
-from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import measured, scale_notes, seeded, stands_for
+from proxysynth.paper.tables.cells import measured, ran_as, scale_notes, seeded, stands_for
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.inference import Trained
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
-from proxysynth.values import encode
 
 KINDS = ("train", "proxy", "test", "synthetic", "synthetic proxy")
 
@@ -104,11 +90,8 @@ def select(listing: Listing, selection: Selection) -> tuple[Listing, str]:
             most = max(size[name] for name in large)
             note += f", so {len(large)} with up to {most} are shown"
     listing = listing.of_classes(large[: selection.classes])
-    place = np.zeros(len(listing), np.int64)  # index of an image within its class
-    for number in range(len(listing.classes)):
-        of_class = np.flatnonzero(listing.labels == number)
-        place[of_class] = np.arange(len(of_class))
-    return listing.take(np.flatnonzero(place < selection.pictures)), note
+    classes = [np.flatnonzero(listing.labels == n) for n in range(len(listing.classes))]
+    return listing.take(np.sort(np.concatenate([c[: selection.pictures] for c in classes]))), note
 
 
 def points_of(model: Trained, selection: Selection) -> Points:
@@ -118,40 +101,33 @@ def points_of(model: Trained, selection: Selection) -> Points:
     the selection's mu and lam.
     """
     splits = open_splits(model.run)
-    train, missing_train = select(splits.train, selection)
-    test, missing_test = select(splits.query, selection)
+    (train, few_seen), (test, few_unseen) = (
+        select(part, selection) for part in (splits.train, splits.query)
+    )
     x, unseen = (unit(Conventional()(model, part).query) for part in (train, test))
-    rows = [model.classes.index(name) for name in train.classes]
     every = unit(model.proxies.detach().float().cpu())
-    p = every[rows]
-    made_x, made_p = _synthetics(model, x, torch.from_numpy(train.labels.copy()), p, selection)
-    none = np.full(len(made_x), -1)
-    parts = (x, p, unseen, made_x, made_p)
-    labels = (train.labels, np.arange(len(p)), test.labels, none, np.full(len(made_p), -1))
-    notes = [
-        f"Among the {which} classes, {text}."
-        for which, text in (("seen", missing_train), ("unseen", missing_test))
-        if text
-    ]
+    p = every[[model.classes.index(name) for name in train.classes]]
+    loss = model.run.loss
+    if not isinstance(loss, ProxySynthesis):
+        raise ValueError(f"synthetics need a Run with Proxy Synthesis, got the loss {loss!r}")
+    shown = replace(loss, mu=selection.mu, lam=selection.lam)
+    draws = torch.Generator().manual_seed(selection.seed)
+    made = shown.synthesize(x, torch.from_numpy(train.labels.copy()), p, draws)
+    parts = (x, p, unseen, made.x, torch.unique(made.p, dim=0))
+    labels = (
+        train.labels,
+        np.arange(len(p)),
+        test.labels,
+        *(np.full(len(q), -1) for q in parts[3:]),
+    )
+    notes = (("seen", few_seen), ("unseen", few_unseen))
     return Points(
         torch.cat(parts),
         np.repeat(np.array(KINDS), [len(part) for part in parts]),
         np.concatenate(labels),
         every,
-        " ".join(notes),
+        " ".join(f"Among the {which} classes, {text}." for which, text in notes if text),
     )
-
-
-def _synthetics(
-    model: Trained, x: Tensor, y: Tensor, p: Tensor, selection: Selection
-) -> tuple[Tensor, Tensor]:
-    """Synthetic embeddings (m, d) and distinct synthetic proxies (u, d)."""
-    loss = model.run.loss
-    if not isinstance(loss, ProxySynthesis):
-        raise ValueError(f"synthetics need a Run with Proxy Synthesis, got the loss {loss!r}")
-    shown = replace(loss, mu=selection.mu, lam=selection.lam)
-    made = shown.synthesize(x, y, p, torch.Generator().manual_seed(selection.seed))
-    return made.x, torch.unique(made.p, dim=0)
 
 
 # t-SNE and drawing
@@ -163,19 +139,16 @@ LABELS = {
     "synthetic": "synthetic embedding",
     "synthetic proxy": "synthetic proxy",
 }
+SMALL_MARK = {"s": 9, "edgecolor": "white", "linewidth": 0.25}
 MARKS: dict[str, dict[str, Any]] = {
-    "train": {"s": 9, "marker": "o", "color": BLUE, "edgecolor": "white", "linewidth": 0.25},
-    "test": {"s": 9, "marker": "s", "color": GREY, "edgecolor": "white", "linewidth": 0.25},
-    "synthetic": {"s": 9, "marker": "o", "color": GOLD, "edgecolor": "white", "linewidth": 0.25},
+    "train": {**SMALL_MARK, "marker": "o", "color": BLUE},
+    "test": {**SMALL_MARK, "marker": "s", "color": GREY},
+    "synthetic": {**SMALL_MARK, "marker": "o", "color": GOLD},
     "proxy": {"s": 46, "marker": "D", "color": DARK_BLUE, "edgecolor": "white", "linewidth": 0.7},
     "synthetic proxy": {
-        "s": 34,
-        "marker": "*",
-        "color": GOLD,
-        "edgecolor": DARK_GOLD,
-        "linewidth": 0.5,
+        "s": 34, "marker": "*", "color": GOLD, "edgecolor": DARK_GOLD, "linewidth": 0.5,
     },
-}
+}  # fmt: skip
 """How each kind is drawn, in drawing order."""
 PANELS = {
     "seen and unseen": ("train", "proxy", "test"),
@@ -196,9 +169,8 @@ def project(points: Points, seed: int = 0) -> Cloud:
             "t-SNE needs scikit-learn, which is not installed: pip install 'proxysynth[paper]'"
         ) from error
     x = points.x.numpy()
-    at = TSNE(
-        perplexity=float(min(30, max(2, (len(x) - 1) // 4))), random_state=seed, n_jobs=1
-    ).fit_transform(x)
+    perplexity = float(min(30, max(2, (len(x) - 1) // 4)))
+    at = TSNE(perplexity=perplexity, random_state=seed, n_jobs=1).fit_transform(x)
     middle = (at.max(axis=0) + at.min(axis=0)) / 2
     at = (at - middle) / np.abs(at - middle).max(axis=0)  # t-SNE has no unit
     return [
@@ -224,36 +196,36 @@ def nearness(points: Points) -> dict[str, float]:
     return {**found, "unseen at synthetic": float((made > seen).double().mean())}
 
 
-@styled
+@style.styled
 def draw_clouds(clouds: Sequence[Cloud], names: Sequence[str] = ("",)) -> Figure:
     """A row per cloud: seen and unseen on the left, seen and synthetic on the right."""
     rows = len(clouds)
     high = 3.1 if rows == 1 else 2.3  # four rows fit on a page
-    figure, axes = panels(rows, 2, width=PAGE, height=0.4 + rows * high)
-    letters = iter("abcdefgh")
-    for row, (cloud, name) in enumerate(zip(clouds, names, strict=True)):
-        after = f", {name}" if name else ""
-        for one, (panel, kinds) in zip(axes[2 * row :], PANELS.items(), strict=False):
-            _panel(one, [point for point in cloud if point["kind"] in kinds])
-            lettered(one, next(letters), panel + after)
-    legend_below(figure, _legend(any(map(_crowded, clouds))))
+    figure, axes = style.panels(rows, 2, height=0.4 + rows * high)
+    proxies = max(sum(point["kind"] == "proxy" for point in cloud) for cloud in clouds)
+    marks = {kind: _small(mark) for kind, mark in MARKS.items()} if proxies > 40 else MARKS
+    shown = [
+        (cloud, panel + (f", {name}" if name else ""), kinds)
+        for cloud, name in zip(clouds, names, strict=True)
+        for panel, kinds in PANELS.items()
+    ]
+    for letter, one, (cloud, title, kinds) in zip("abcdefgh", axes, shown, strict=False):
+        style.without_ticks(one)
+        one.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
+        for kind, mark in marks.items():
+            at = [(row["x"], row["y"]) for row in cloud if row["kind"] == kind]
+            if at and kind in kinds:
+                one.scatter(*zip(*at, strict=True), **mark)
+        style.lettered(one, letter, title)
+    legend = [
+        style.mark(
+            m["marker"], m["color"], LABELS[kind], max(4.0, m["s"] ** 0.5), m["edgecolor"],
+            markeredgewidth=m["linewidth"],
+        )
+        for kind, m in ((kind, marks[kind]) for kind in LABELS)
+    ]  # fmt: skip
+    style.legend_below(figure, legend)
     return figure
-
-
-def _crowded(cloud: Cloud) -> bool:
-    """Whether a panel has so many classes that large marks would hide small ones."""
-    return sum(point["kind"] == "proxy" for point in cloud) > 40
-
-
-def _panel(axes: Axes, cloud: Cloud) -> None:
-    without_ticks(axes)
-    axes.set_xlim(-1.08, 1.08)
-    axes.set_ylim(-1.08, 1.08)
-    crowded = _crowded(cloud)
-    for kind, mark in MARKS.items():
-        at = np.array([(row["x"], row["y"]) for row in cloud if row["kind"] == kind])
-        if len(at):
-            axes.scatter(at[:, 0], at[:, 1], **(_small(mark) if crowded else mark))
 
 
 def _small(mark: dict[str, Any]) -> dict[str, Any]:
@@ -264,21 +236,6 @@ def _small(mark: dict[str, Any]) -> dict[str, Any]:
     return small
 
 
-def _legend(crowded: bool) -> list[Line2D]:
-    """The marks as they are drawn."""
-    handles = []
-    for kind, label in LABELS.items():
-        mark = _small(MARKS[kind]) if crowded else MARKS[kind]
-        handles.append(
-            Line2D(
-                [], [], linestyle="none", marker=mark["marker"], markerfacecolor=mark["color"],
-                markeredgecolor=mark["edgecolor"], markeredgewidth=mark["linewidth"],
-                markersize=max(4.0, mark["s"] ** 0.5), label=label,
-            )
-        )  # fmt: skip
-    return handles
-
-
 # Figures
 
 FEW = Selection()
@@ -286,12 +243,11 @@ MANY = Selection(classes=100, pictures=12, above=10, mu=1.0)
 SMOKE = Selection(classes=4, pictures=6)
 EPOCHS = (2, 30, 60, 150)
 """Of Figure D, in a training of 150."""
-MIXED_WITH = "PS + Norm-softmax"
 
 
 def runs_of(scale: Scale, benchmark: str) -> tuple[Run, ...]:
     """PS + Norm-softmax with the paper's alpha and mu, one per seed; the first is drawn."""
-    return seeded(scale, benchmark, ProxySynthesis(trained_loss("norm_softmax")))
+    return seeded(scale, benchmark, trained_loss("norm_softmax", "proxy_synthesis"))
 
 
 def runs_over_time(scale: Scale) -> dict[str, tuple[Run, ...]]:
@@ -328,30 +284,19 @@ def runs_over_time(scale: Scale) -> dict[str, tuple[Run, ...]]:
 def shown_of(store: Store, run: Run, selection: Selection) -> dict[str, Any] | None:
     """The positions of all points, and what could not be shown; None if the Run is missing."""
 
-    def measure(points: Points) -> dict[str, Any]:
+    def measure(model: Trained) -> dict[str, Any]:
+        points = points_of(model, selection)
         return {"cloud": project(points), "note": points.note}
 
-    return _measured(store, run, selection, "t-sne_together", measure)
+    found = store.on_models("t-sne_together", [run], selection, measure)
+    return found[0] if found else None
 
 
 def nearness_of(store: Store, runs: Sequence[Run], selection: Selection) -> list[dict[str, float]]:
     """`nearness` of each Run; empty unless every Run is finished."""
-    found = [_measured(store, run, selection, "nearness_to_all", nearness) for run in runs]
-    return [one for one in found if one] if all(found) else []
-
-
-def _measured(
-    store: Store, run: Run, selection: Selection, name: str, measure: Callable[[Points], Any]
-) -> Any:
-    if store.result(run) is None:
-        return None
-
-    def compute() -> Any:
-        model = store.model(run)
-        assert model is not None
-        return measure(points_of(model, selection))
-
-    return store.cached(name, [run, encode(selection)], compute)
+    return store.on_models(
+        "nearness_to_all", runs, selection, lambda model: nearness(points_of(model, selection))
+    )
 
 
 def selection_for(scale: Scale, selection: Selection) -> Selection:
@@ -362,24 +307,25 @@ def selection_for(scale: Scale, selection: Selection) -> Selection:
 def _figure(
     title: str,
     caption: str,
-    shown: dict[str, Any],
-    near: Sequence[str],
+    shown: dict[str, dict[str, Any] | None],
     notes: Sequence[str],
     numbers: Table,
 ) -> PaperFigure:
     """The drawing, a row for each named cloud, or a dash if a Run is missing."""
-    if not shown or not all(shown.values()):
-        return PaperFigure(title, caption, not_run(f"{MIXED_WITH} was not run"), notes=tuple(notes))
+    found = {name: one for name, one in shown.items() if one}
+    if not found or len(found) < len(shown):
+        missing = style.not_run("PS + Norm-softmax was not run")
+        return PaperFigure(title, caption, missing, notes=tuple(notes))
     return PaperFigure(
         title,
         caption,
-        draw_clouds([one["cloud"] for one in shown.values()], list(shown)),
+        draw_clouds([one["cloud"] for one in found.values()], list(found)),
         [
             {"epoch": name, **row} if name else row
-            for name, one in shown.items()
+            for name, one in found.items()
             for row in one["cloud"]
         ],
-        (*notes, *near, *dict.fromkeys(one["note"] for one in shown.values() if one["note"])),
+        (*notes, *dict.fromkeys(one["note"] for one in found.values() if one["note"])),
         numbers,
     )
 
@@ -391,61 +337,56 @@ def _near(found: Sequence[dict[str, float]]) -> str:
 
 
 def _notes(scale: Scale, benchmark: str, selection: Selection) -> list[str]:
-    notes = [
+    return [
         *stands_for(scale, benchmark),
         f"{selection.classes} seen and {selection.classes} unseen classes drawn with a fixed seed, "
         f"up to {selection.pictures} images of each; {selection.mu:g} "
         f"synthetic{'s' * (selection.mu != 1)} per seen image with lam {selection.lam:g}, where "
         "training draws it. One t-SNE of everything, shown in two panels.",
+        *scale_notes(scale),
     ]
-    return [*notes, *scale_notes(scale)]
 
 
-def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
+def _final(
+    title: str, benchmark: str, selection: Selection, scale: Scale, store: Store
+) -> PaperFigure:
     """Figure 3, B or C: two panels of a finished training."""
-
-    def make(scale: Scale, store: Store) -> PaperFigure:
-        chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
-        found = nearness_of(store, runs, chosen)
-        near = []
-        if found:
-            share = fmean(one["unseen at synthetic"] for one in found)
-            near = [
-                "Mean cosine to the nearest and to the second nearest proxy of all seen classes, "
-                f"over {len(found)} seed{'s' * (len(found) > 1)}, before t-SNE: "
-                f"{_near(found)}. {100 * share:.0f} % of the unseen embeddings are nearer to a "
-                "synthetic embedding than to any seen one."
-            ]
-        return _figure(
-            title,
-            f"t-SNE of a network trained with PS + Norm-softmax on "
-            f"{scale.heading(benchmark) or NAMES[benchmark]}. (a) Seen classes with their proxies, "
-            "and unseen classes. (b) The same seen classes with synthetic embeddings and proxies.",
-            {"": shown_of(store, runs[0], chosen)} if runs else {},
-            near,
-            _notes(scale, benchmark, chosen),
-            numbers(scale, store),
+    chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
+    notes = _notes(scale, benchmark, chosen)
+    if found := nearness_of(store, runs, chosen):
+        share = fmean(one["unseen at synthetic"] for one in found)
+        notes.append(
+            "Mean cosine to the nearest and to the second nearest proxy of all seen classes, over "
+            f"{count(len(found), 'seed')}, before t-SNE: {_near(found)}. {100 * share:.0f} % of "
+            "the unseen embeddings are nearer to a synthetic embedding than to any seen one."
         )
+    return _figure(
+        title,
+        f"t-SNE of a network trained with PS + Norm-softmax on {ran_as(scale, benchmark)}. (a) "
+        "Seen classes with their proxies, and unseen classes. (b) The same seen classes with "
+        "synthetic embeddings and proxies.",
+        {"": shown_of(store, runs[0], chosen)} if runs else {},
+        notes,
+        between_table(title, benchmark, selection, scale, store),
+    )
 
-    def numbers(scale: Scale, store: Store) -> Table:
-        """How far embeddings lie between clusters; how many classes and images are shown."""
-        chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
-        found = nearness_of(store, runs, chosen)
-        shown = shown_of(store, runs[0], chosen) if runs else None
-        columns = ("between", "classes", "least", "most")
-        rows = {}
-        for part, kind in PARTS.items():
-            labels = (
-                [row["label"] for row in shown["cloud"] if row["kind"] == kind] if shown else []
-            )
-            sizes = [labels.count(label) for label in set(labels)]
-            between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
-            counts = (len(sizes), min(sizes), max(sizes)) if sizes else ()
-            rows[part] = {"between": between}
-            rows[part] |= {name: (float(n),) for name, n in zip(columns[1:], counts, strict=False)}
-        return figure_table(title, "classes", dict.fromkeys(columns, ""), rows)
 
-    return Artifact(make, lambda scale, pick: runs_of(scale, benchmark), numbers)
+def between_table(
+    title: str, benchmark: str, selection: Selection, scale: Scale, store: Store
+) -> Table:
+    """How far embeddings lie between clusters; how many classes and images are shown."""
+    chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
+    found = nearness_of(store, runs, chosen)
+    shown = shown_of(store, runs[0], chosen) if runs else None
+    columns, rows = ("between", "classes", "least", "most"), {}
+    for part, kind in PARTS.items():
+        cloud = shown["cloud"] if shown else []
+        sizes = Counter(row["label"] for row in cloud if row["kind"] == kind).values()
+        between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
+        counts = (len(sizes), min(sizes), max(sizes)) if sizes else ()
+        rows[part] = {"between": between}
+        rows[part] |= {name: (float(n),) for name, n in zip(columns[1:], counts, strict=False)}
+    return style.figure_table(title, "classes", dict.fromkeys(columns, ""), rows)
 
 
 def epoch_table(scale: Scale, store: Store) -> Table:
@@ -454,37 +395,46 @@ def epoch_table(scale: Scale, store: Store) -> Table:
         name: {"map@r": measured(store, runs, "map@r")}
         for name, runs in runs_over_time(scale).items()
     }
-    return figure_table("Figure D", "epoch", {"map@r": "MAP@R"}, rows)
+    return style.figure_table("Figure D", "epoch", {"map@r": "MAP@R"}, rows)
 
 
 def _over_time(scale: Scale, store: Store) -> PaperFigure:
     runs, selection = runs_over_time(scale), selection_for(scale, FEW)
-    near = [
-        f"{name}: {_near(found)}"
-        for name, (run, *_) in runs.items()
-        if (found := nearness_of(store, [run], selection))
-    ]
+    first = {name: seeds[0] for name, seeds in runs.items()}
+    found = {name: nearness_of(store, [run], selection) for name, run in first.items()}
+    near = "; ".join(f"{name}: {_near(one)}" for name, one in found.items() if one)
     return _figure(
         "Figure D",
-        "t-SNE of PS + Norm-softmax on "
-        f"{scale.heading('cars196') or NAMES['cars196']} as training proceeds. Left: seen and "
-        "unseen classes. Right: seen classes and synthetics.",
-        {name: shown_of(store, run, selection) for name, (run, *_) in runs.items()},
-        [f"Mean cosine to the nearest and the second nearest proxy: {'; '.join(near)}."],
+        f"t-SNE of PS + Norm-softmax on {ran_as(scale, 'cars196')} as training proceeds. Left: "
+        "seen and unseen classes. Right: seen classes and synthetics.",
+        {name: shown_of(store, run, selection) for name, run in first.items()},
         [
             *_notes(scale, "cars196", selection),
             "Each epoch is a Run of its own with the same seed and rates that do not depend on the "
             "end, which is the same training stopped there. The paper shows epochs 2, 30, 60 and "
             "150; a shorter training starts with a few steps, on four images of each class.",
+            *(
+                [f"Mean cosine to the nearest and the second nearest proxy: {near}."]
+                if near
+                else []
+            ),
         ],
         epoch_table(scale, store),
     )
 
 
+def _final_artifact(title: str, benchmark: str, selection: Selection) -> Artifact:
+    return Artifact(
+        partial(_final, title, benchmark, selection),
+        lambda scale, pick: runs_of(scale, benchmark),
+        partial(between_table, title, benchmark, selection),
+    )
+
+
 ARTIFACTS = {
-    "figure3": _final("Figure 3", "cars196", FEW),
-    "figureB": _final("Figure B", "cub200", FEW),
-    "figureC": _final("Figure C", "sop", MANY),
+    "figure3": _final_artifact("Figure 3", "cars196", FEW),
+    "figureB": _final_artifact("Figure B", "cub200", FEW),
+    "figureC": _final_artifact("Figure C", "sop", MANY),
     "figureD": Artifact(
         _over_time,
         lambda scale, pick: (run for runs in runs_over_time(scale).values() for run in runs),

@@ -11,38 +11,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from proxysynth.formatting import count
 from proxysynth.paper.artifact import Artifact, PaperFigure, Table
-from proxysynth.paper.figures.style import (
-    FAINT,
-    INK,
-    PAGE,
-    WARM,
-    figure_table,
-    lettered,
-    panels,
-    styled,
-    without_ticks,
-)
+from proxysynth.paper.figures import style
 from proxysynth.paper.scale import Scale, trained_loss
-from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import measured, scale_notes, seeded, stands_for
+from proxysynth.paper.tables.cells import measured, ran_as, scale_notes, seeded, stands_for
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.run import Run
 
 ON = "cars196"
 METRICS = {"recall@1": "Recall@1 (%)", "map@r": "MAP@R (%)"}
 Grid = dict[tuple[float, float], tuple[float, ...]]
-"""The scores of each (alpha, mu) that was run, one per seed."""
+"""The scores of each (alpha, mu), one per seed; empty where it was not run."""
 
 
-@styled
+@style.styled
 def draw_grids(grids: dict[str, Grid], alphas: Sequence[float], mus: Sequence[float]) -> Figure:
     """A heat map per grid, every cell with its number or a dash."""
-    figure, axes = panels(1, len(grids), width=PAGE, height=0.9 + 0.42 * len(alphas))
+    figure, axes = style.panels(1, len(grids), height=0.9 + 0.42 * len(alphas))
     for letter, (name, grid), one in zip("abcd", grids.items(), axes, strict=False):
         _heat_map(one, grid, alphas, mus)
-        lettered(one, letter, name)
+        style.lettered(one, letter, name)
     return figure
 
 
@@ -53,31 +43,27 @@ def _heat_map(axes: Axes, grid: Grid, alphas: Sequence[float], mus: Sequence[flo
     low, high = (there.min(), there.max()) if len(there) else (0.0, 1.0)
     room = max(high - low, 1e-9)
     # Keep the palest color off white, and the darkest from hiding its number.
-    axes.imshow(values, cmap=WARM, vmin=low - 0.1 * room, vmax=high + 0.25 * room, aspect="auto")
-    without_ticks(axes)
-    for row, column in np.ndindex(*values.shape):
-        value = values[row, column]
-        dark = not np.isnan(value) and (value - low) / room > 0.75
+    limits = {"vmin": low - 0.1 * room, "vmax": high + 0.25 * room}
+    axes.imshow(values, cmap=style.WARM, aspect="auto", **limits)
+    style.without_ticks(axes)
+    for (row, column), value in np.ndenumerate(values):
         cell = seeds[row][column]
-        text = "–" if np.isnan(value) else f"{value:.1f}"
+        text = f"{value:.1f}" if cell else "–"
         text += f"\n±{stdev(cell):.1f}" if len(cell) > 1 else ""
-        axes.text(
-            column, row, text, ha="center", va="center", color="white" if dark else INK, fontsize=8
-        )
+        color = "white" if cell and (value - low) / room > 0.75 else style.INK
+        axes.text(column, row, text, ha="center", va="center", color=color, fontsize=8)
     if len(there):
         row, column = np.unravel_index(np.nanargmax(values), values.shape)
-        axes.add_patch(
-            Rectangle((column - 0.47, row - 0.47), 0.94, 0.94, fill=False, color=INK, linewidth=1.6)
-        )
+        at, look = (column - 0.47, row - 0.47), {"color": style.INK, "linewidth": 1.6}
+        axes.add_patch(Rectangle(at, 0.94, 0.94, fill=False, **look))
     axes.set_xticks(range(len(mus)), [f"{mu:g}" for mu in mus])
     axes.set_yticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
     axes.tick_params(length=0)
     axes.set_xlabel(r"$\mu$, synthetics per embedding")
     axes.set_ylabel(r"$\alpha$")
-    for edge in range(1, len(mus)):
-        axes.axvline(edge - 0.5, color=FAINT, linewidth=0.6)
-    for edge in range(1, len(alphas)):
-        axes.axhline(edge - 0.5, color=FAINT, linewidth=0.6)
+    for line, many in ((axes.axvline, len(mus)), (axes.axhline, len(alphas))):
+        for edge in range(1, many):
+            line(edge - 0.5, color=style.FAINT, linewidth=0.6)
 
 
 def runs_of(scale: Scale) -> dict[tuple[float, float], tuple[Run, ...]]:
@@ -90,8 +76,9 @@ def runs_of(scale: Scale) -> dict[tuple[float, float], tuple[Run, ...]]:
     }
 
 
-def _spread(name: str, cells: Sequence[tuple[float, ...]]) -> list[str]:
+def _spread(name: str, grid: Grid) -> list[str]:
     """How far cells differ, and how far the seeds of one cell do."""
+    cells = [values for values in grid.values() if values]
     if not cells:
         return []
     means = [fmean(values) for values in cells]
@@ -105,31 +92,29 @@ def _spread(name: str, cells: Sequence[tuple[float, ...]]) -> list[str]:
 def _make(scale: Scale, store: Store) -> PaperFigure:
     grids: dict[str, Grid] = {}
     data: list[dict[str, Any]] = []
-    spread = []
     for metric, name in METRICS.items():
-        cells = {at: measured(store, runs, metric) for at, runs in runs_of(scale).items()}
-        grids[name] = {at: values for at, values in cells.items() if values}
-        spread += _spread(name, [values for values in cells.values() if values])
-        for (alpha, mu), values in cells.items():
+        grids[name] = {at: measured(store, runs, metric) for at, runs in runs_of(scale).items()}
+        for (alpha, mu), values in grids[name].items():
             data.append({"metric": metric, "alpha": alpha, "mu": mu, "seeds": len(values),
                          "mean": fmean(values) if values else "",
                          "values": " ".join(f"{value:.6g}" for value in values)})  # fmt: skip
+    spread = "; ".join(note for name, grid in grids.items() for note in _spread(name, grid))
     return PaperFigure(
         "Figure A",
-        f"Recall@1 and MAP@R of PS + Norm-softmax on {scale.heading(ON) or NAMES[ON]} over alpha "
-        "and mu; the best cell has a frame.",
+        f"Recall@1 and MAP@R of PS + Norm-softmax on {ran_as(scale, ON)} over alpha and mu; the "
+        "best cell has a frame.",
         draw_grids(grids, scale.figure_alphas, scale.figure_mus),
         data,
         (
             *stands_for(scale, ON),
-            f"Means over {len(scale.seeds)} seed{'s' * (len(scale.seeds) > 1)}. "
-            + (f"{'; '.join(spread)}. " if spread else "")
+            f"Means over {count(len(scale.seeds), 'seed')}. "
+            + (f"{spread}. " if spread else "")
             + "The paper draws Recall@1 on CARS196 for alpha in 0.2, 0.4, 0.8, 1.0, 1.5, 2.0 and "
             "mu in 0.2, 0.5, 1.0, 1.5, 2.0 without printing its numbers.",
             *scale_notes(scale),
         ),
         grid_table(scale, store),
-    )  # fmt: skip
+    )
 
 
 def grid_table(scale: Scale, store: Store) -> Table:
@@ -138,7 +123,7 @@ def grid_table(scale: Scale, store: Store) -> Table:
     for (alpha, mu), runs in runs_of(scale).items():
         rows.setdefault(f"{alpha:g}", {})[f"{mu:g}"] = measured(store, runs)
     columns = {f"{mu:g}": f"mu {mu:g}" for mu in scale.figure_mus}
-    return figure_table("Figure A", "alpha", columns, rows)
+    return style.figure_table("Figure A", "alpha", columns, rows)
 
 
 ARTIFACTS = {

@@ -8,39 +8,26 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Ellipse, FancyArrowPatch
+from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
 from proxysynth.paper.artifact import Artifact, PaperFigure
-from proxysynth.paper.figures.style import (
-    BLUE,
-    DARK_GOLD,
-    GOLD,
-    GREY,
-    INK,
-    PAGE,
-    RED,
-    RED_TO_BLUE,
-    legend_below,
-    lettered,
-    panels,
-    styled,
-    without_ticks,
-)
+from proxysynth.paper.figures import style
+from proxysynth.paper.figures.style import BLUE, DARK_GOLD, GOLD, GREY, INK, RED, dots, mark
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 
 LAM = 0.6
 RED_AT, BLUE_AT, UNSEEN_AT = np.array((-2.2, -0.3)), np.array((2.2, -0.3)), np.array((0.0, 0.1))
 X, OTHER = np.array((-2.1, 0.55)), np.array((1.95, 0.6))  # the two embeddings that are mixed
+MADE_X, MADE_P = LAM * X + (1 - LAM) * OTHER, LAM * RED_AT + (1 - LAM) * BLUE_AT
 # The other embeddings of a class, around its proxy: placed by hand, this is a drawing.
 CLOUD = np.array(
     ((-0.62, 0.45), (0.68, 0.35), (-0.85, -0.1), (0.75, -0.35), (-0.6, -0.68), (0.5, -0.85))
 )
 WIDE, HIGH = 3.7, 2.35  # half the panel, in the drawing's units
+DASHED = (0, (2, 1.5))
 Points = NDArray[np.float64]
-
-
 Panel = tuple[str, float, Callable[[Axes], None]]
 """Its title, how steep its decision boundary is (0: none is drawn), and what is drawn on it."""
 
@@ -68,92 +55,63 @@ def draw_concepts() -> Figure:
     )
 
 
-@styled
+@style.styled
 def _draw(drawn: Sequence[Panel], unseen: bool = False) -> Figure:
-    figure, axes = panels(1, 3, width=PAGE, height=2.1 if unseen else 2.3)
+    figure, axes = style.panels(1, 3, height=2.1 if unseen else 2.3)
     for letter, (title, steepness, paint), one in zip("abc", drawn, axes, strict=True):
-        without_ticks(one)
-        one.set_xlim(-WIDE, WIDE)
-        one.set_ylim(-HIGH, HIGH)
-        lettered(one, letter, title)
-        one.set_aspect("equal")
-        if steepness:
-            _boundary(one, steepness)
-        _seen(one, proxies=paint is not _pairs)
+        style.without_ticks(one)
+        one.set(xlim=(-WIDE, WIDE), ylim=(-HIGH, HIGH), aspect="equal")
+        style.lettered(one, letter, title)
+        if steepness:  # the confidence of a classifier changes from red to blue along the panel
+            blue = 1 / (1 + np.exp(-steepness * np.linspace(-WIDE, WIDE, 512)))
+            one.imshow(
+                blue[None], cmap=style.RED_TO_BLUE, vmin=-0.5, vmax=1.5,
+                extent=(-WIDE, WIDE, -HIGH, HIGH), aspect="equal", zorder=0,
+            )  # fmt: skip
+        for middle, x, color, side in ((RED_AT, X, RED, 1), (BLUE_AT, OTHER, BLUE, -1)):
+            dots(one, np.vstack((middle + CLOUD * (side, 1), x)), 24, color, zorder=3)
+            if paint is not _pairs:
+                dots(one, middle, 75, color, marker="D", edgecolor=INK, linewidth=1, zorder=4)
         paint(one)
-    legend_below(figure, _legend(unseen), ncols=5 if unseen else 3)
+    style.legend_below(figure, _legend(unseen), ncols=5 if unseen else 3)
     return figure
-
-
-def _boundary(axes: Axes, steepness: float) -> None:
-    """The confidence of a classifier that changes from red to blue along the panel."""
-    x = np.linspace(-WIDE, WIDE, 512)
-    blue = 1 / (1 + np.exp(-steepness * x))
-    extent = (-WIDE, WIDE, -HIGH, HIGH)
-    axes.imshow(
-        blue[None], cmap=RED_TO_BLUE, vmin=-0.5, vmax=1.5, extent=extent, aspect="equal", zorder=0
-    )
-
-
-def _seen(axes: Axes, proxies: bool = True) -> None:
-    for middle, one, color, side in ((RED_AT, X, RED, 1), (BLUE_AT, OTHER, BLUE, -1)):
-        cloud = np.vstack((middle + CLOUD * (side, 1), one))
-        axes.scatter(
-            cloud[:, 0], cloud[:, 1], s=24, color=color, edgecolor="white", linewidth=0.6, zorder=3
-        )
-        if proxies:
-            axes.scatter(
-                middle[:1],
-                middle[1:],
-                s=75,
-                marker="D",
-                color=color,
-                edgecolor=INK,
-                linewidth=1,
-                zorder=4,
-            )
 
 
 def _pull(axes: Axes) -> None:
     """Towards the own proxy, away from the other."""
     _arrow(axes, X, RED_AT)
     _arrow(axes, X, X + 0.3 * (X - BLUE_AT), dashed=True)
-    axes.text(0, 1.8, "red or blue, nothing between", ha="center", va="center", fontsize=8.5)
+    _say(axes, "red or blue, nothing between")
 
 
 def _pairs(axes: Axes) -> None:
     """An anchor with a positive and with a negative embedding."""
     _arrow(axes, X, RED_AT + CLOUD[4])
     _arrow(axes, X, OTHER, dashed=True)
-    axes.text(0, 1.8, "embedding and embedding", ha="center", va="center", fontsize=8.5)
+    _say(axes, "embedding and embedding")
 
 
 def _proxies(axes: Axes) -> None:
     """An anchor with its own proxy and with all others."""
     _arrow(axes, X, RED_AT)
     _arrow(axes, X, BLUE_AT, dashed=True)
-    axes.text(0, 1.8, "embedding and proxies", ha="center", va="center", fontsize=8.5)
+    _say(axes, "embedding and proxies")
 
 
 def _competitors(axes: Axes) -> None:
     """A synthetic class, with which the anchor competes too."""
     _synthetic(axes)
-    _arrow(axes, X, LAM * RED_AT + (1 - LAM) * BLUE_AT, dashed=True)
+    _arrow(axes, X, MADE_P, dashed=True)
 
 
 def _synthetic(axes: Axes) -> None:
-    made_x, made_p = LAM * X + (1 - LAM) * OTHER, LAM * RED_AT + (1 - LAM) * BLUE_AT
     for a, b in ((X, OTHER), (RED_AT, BLUE_AT)):
         axes.plot((a[0], b[0]), (a[1], b[1]), color=DARK_GOLD, linewidth=1.1, linestyle=(0, (2, 2)))
-    axes.scatter(
-        made_x[0], made_x[1], s=48, color=GOLD, edgecolor=DARK_GOLD, linewidth=0.9, zorder=5
-    )
-    axes.scatter(
-        made_p[0], made_p[1], s=190, marker="*", color=GOLD, edgecolor=INK, linewidth=0.9, zorder=5
-    )
+    dots(axes, MADE_X, 48, GOLD, edgecolor=DARK_GOLD, linewidth=0.9, zorder=5)
+    dots(axes, MADE_P, 190, GOLD, marker="*", edgecolor=INK, linewidth=0.9, zorder=5)
     formula = "$\\tilde{%s} = \\lambda\\,%s + (1-\\lambda)\\,%s'$"
-    axes.text(made_x[0], 1.8, formula % ("x", "x", "x"), ha="center", va="center")
-    axes.text(made_p[0], -1.8, formula % ("p", "p", "p"), ha="center", va="center")
+    axes.text(MADE_X[0], 1.8, formula % ("x", "x", "x"), ha="center", va="center")
+    axes.text(MADE_P[0], -1.8, formula % ("p", "p", "p"), ha="center", va="center")
     for end, text, color, up in (
         (X, "$x$", RED, 6),
         (OTHER, "$x'$", BLUE, 6),
@@ -161,57 +119,32 @@ def _synthetic(axes: Axes) -> None:
         (BLUE_AT, "$p'$", BLUE, -17),
     ):
         axes.annotate(
-            text,
-            (end[0], end[1]),
-            (0, up),
-            textcoords="offset points",
-            ha="center",
-            color=color,
+            text, (end[0], end[1]), (0, up), textcoords="offset points", ha="center", color=color,
             fontsize=10,
-        )
+        )  # fmt: skip
 
 
 def _unseen(axes: Axes) -> None:
     cloud = np.vstack((UNSEEN_AT + 0.85 * CLOUD, UNSEEN_AT + (0.05, 0.55), UNSEEN_AT))
-    circle = Ellipse(
-        (UNSEEN_AT[0], UNSEEN_AT[1]),
-        1.95,
-        1.95,
-        facecolor="none",
-        edgecolor=INK,
-        linestyle=(0, (3, 2)),
-    )
-    axes.add_patch(circle)
-    axes.scatter(
-        cloud[:, 0], cloud[:, 1], s=24, color=GREY, edgecolor="white", linewidth=0.6, zorder=3
-    )
-    axes.text(0, 1.8, "room was kept for it", ha="center", va="center", fontsize=8.5)
+    at = (UNSEEN_AT[0], UNSEEN_AT[1])
+    axes.add_patch(Ellipse(at, 1.95, 1.95, fill=False, edgecolor=INK, linestyle=(0, (3, 2))))
+    dots(axes, cloud, 24, GREY, zorder=3)
+    _say(axes, "room was kept for it")
+
+
+def _say(axes: Axes, text: str) -> None:
+    axes.text(0, 1.8, text, ha="center", va="center", fontsize=8.5)
 
 
 def _arrow(axes: Axes, start: Points, end: Points, dashed: bool = False) -> None:
-    axes.add_patch(
-        FancyArrowPatch(
-            (start[0], start[1]),
-            (end[0], end[1]),
-            arrowstyle="-|>",
-            mutation_scale=9,
-            shrinkA=3,
-            shrinkB=5,
-            color=INK,
-            linewidth=1.1,
-            linestyle=(0, (2, 1.5)) if dashed else "-",
-            zorder=6,
-        )
-    )
+    look = {
+        "arrowstyle": "-|>", "mutation_scale": 9, "shrinkA": 3, "shrinkB": 5, "color": INK,
+        "linewidth": 1.1, "linestyle": DASHED if dashed else "-",
+    }  # fmt: skip
+    axes.annotate("", (end[0], end[1]), (start[0], start[1]), arrowprops=look, zorder=6)
 
 
 def _legend(unseen: bool) -> list[Line2D]:
-    def mark(shape: str, color: str, label: str, size: float, edge: str) -> Line2D:
-        return Line2D(
-            [], [], linestyle="none", marker=shape, color=color, markeredgecolor=edge,
-            markersize=size, label=label,
-        )  # fmt: skip
-
     handles = [
         mark("o", BLUE, "embedding", 5, "white"),
         mark("D", BLUE, "proxy", 6.5, INK),
@@ -221,7 +154,7 @@ def _legend(unseen: bool) -> list[Line2D]:
     if unseen:
         return [*handles, mark("o", GREY, "unseen class", 5, "white")]
     near = Line2D([], [], color=INK, linewidth=1.1, label="more similar")
-    far = Line2D([], [], color=INK, linewidth=1.1, linestyle=(0, (2, 1.5)), label="less similar")
+    far = Line2D([], [], color=INK, linewidth=1.1, linestyle=DASHED, label="less similar")
     return [*handles, near, far]
 
 

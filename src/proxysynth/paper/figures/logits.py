@@ -12,6 +12,7 @@ Synthesis there is one block, with the diagonal D0.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -20,26 +21,16 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor
 
 from proxysynth.data.listing import shuffled_names
 from proxysynth.losses.functional import unit
 from proxysynth.paper.artifact import Artifact, PaperFigure, Table
-from proxysynth.paper.figures.style import (
-    COLD_TO_HOT,
-    INK,
-    PAGE,
-    figure_table,
-    lettered,
-    not_run,
-    panels,
-    styled,
-    without_ticks,
-)
+from proxysynth.paper.figures import style
 from proxysynth.paper.scale import Scale, trained_loss
-from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import scale_notes
+from proxysynth.paper.tables.cells import PAIR, method_name, ran_as, scale_notes
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.inference import Trained
@@ -50,6 +41,7 @@ ON = "cars196"
 CLASSES = 24
 LAM = 0.7  # the share of the parent on the diagonal
 DIAGONALS = ("D0", "D1", "D2", "D3", "D4")
+METHODS = tuple(method_name("norm_softmax", regularizer) for regularizer in PAIR)
 Matrix = NDArray[np.float64]
 
 
@@ -84,48 +76,40 @@ def synthesis_logits(
 def diagonals(S: Matrix) -> dict[str, float]:
     """The mean of D1 to D4 in a (2c, 2c) matrix."""
     c = len(S) // 2
-    return {
-        "D1": float(np.diagonal(S[:c, :c]).mean()),
-        "D2": float(np.diagonal(S[:c, c:]).mean()),
-        "D3": float(np.diagonal(S[c:, :c]).mean()),
-        "D4": float(np.diagonal(S[c:, c:]).mean()),
-    }
+    blocks = (S[:c, :c], S[:c, c:], S[c:, :c], S[c:, c:])
+    means = (float(np.diagonal(block).mean()) for block in blocks)
+    return dict(zip(DIAGONALS[1:], means, strict=True))
 
 
 def confidences(S: Matrix, scale: float) -> Matrix:
     """The softmax of each row over the proxies shown, at the loss's scale."""
-    powers = np.exp(scale * (S - S.max(axis=1, keepdims=True)))
-    made: Matrix = powers / powers.sum(axis=1, keepdims=True)
+    made: Matrix = softmax(scale * S, axis=1)
     return made
 
 
-@styled
+@style.styled
 def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
     """Cosines above their softmax; the plain batch at the left, with synthetics at the right."""
-    figure, axes = panels(2, 2, width=PAGE, height=7.0)
+    figure, axes = style.panels(2, 2, height=7.0)
     c = len(plain)
     shown = [plain, mixed, confidences(plain, scale), confidences(mixed, scale)]
-    names = ("Norm-softmax", "PS + Norm-softmax")
     for number, (S, one) in enumerate(zip(shown, axes, strict=True)):
-        without_ticks(one)
-        image = one.imshow(S, cmap=COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
+        style.without_ticks(one)
+        image = one.imshow(S, cmap=style.COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
         what = "cosine" if number < 2 else "softmax"
-        lettered(one, "abcd"[number], f"{names[number % 2]}: {what}", pad=20)
+        style.lettered(one, "abcd"[number], f"{METHODS[number % 2]}: {what}", pad=20)
         if len(S) == c:
-            _name(one, "D_0", float(np.diagonal(S).mean()), c, 0, 0)
-            _blocks(one, [(c / 2, "embeddings", "proxies")])
+            _name(one, "D0", float(np.diagonal(S).mean()), c, 0, 0)
+            _blocks(one, c, ["embeddings"], ["proxies"])
             continue
-        for (name, mean), (row, column) in zip(
-            diagonals(S).items(), ((0, 0), (0, c), (c, 0), (c, c)), strict=True
-        ):
-            _name(one, f"{name[0]}_{name[1]}", mean, c, row, column)
-        for line in (one.axhline, one.axvline):
-            line(c - 0.5, color=INK, linewidth=1)
-        _blocks(one, [(c / 2, "embeddings", "proxies"), (3 * c / 2, "synthetic", "synthetic")])
-    ticks = [0, 0.25, 0.5, 0.75, 1]
-    bar = figure.colorbar(
-        image, ax=axes, shrink=0.5, aspect=30, pad=0.02, extend="min", ticks=ticks
-    )
+        corners = ((0, 0), (0, c), (c, 0), (c, c))
+        for (name, mean), corner in zip(diagonals(S).items(), corners, strict=True):
+            _name(one, name, mean, c, *corner)
+        one.axhline(c - 0.5, color=style.INK, linewidth=1)
+        one.axvline(c - 0.5, color=style.INK, linewidth=1)
+        _blocks(one, c, ["embeddings", "synthetic"], ["proxies", "synthetic"])
+    look = {"shrink": 0.5, "aspect": 30, "pad": 0.02, "extend": "min"}
+    bar = figure.colorbar(image, ax=axes, ticks=[0, 0.25, 0.5, 0.75, 1], **look)
     bar.outline.set_visible(False)
     bar.set_label("cosine similarity, softmax confidence")
     return figure
@@ -135,28 +119,29 @@ def _name(axes: Axes, name: str, mean: float, c: int, row: int, column: int) -> 
     """The diagonal's name and mean, above or below its block so that it covers no cell."""
     above = row == 0
     axes.annotate(
-        f"${name}$  {mean:.2f}", (column + c / 2 - 0.5, -0.5 if above else row + c - 0.5),
-        (0, 3 if above else -3), textcoords="offset points", ha="center",
-        va="bottom" if above else "top", annotation_clip=False,
+        f"${name[0]}_{name[1]}$  {mean:.2f}",
+        (column + c / 2 - 0.5, -0.5 if above else row + c - 0.5), (0, 3 if above else -3),
+        textcoords="offset points", ha="center", va="bottom" if above else "top",
+        annotation_clip=False,
     )  # fmt: skip
 
 
-def _blocks(axes: Axes, blocks: list[tuple[float, str, str]]) -> None:
+def _blocks(axes: Axes, c: int, rows: list[str], columns: list[str]) -> None:
     """Labels of rows and columns."""
-    middles = [middle - 0.5 for middle, _, _ in blocks]
-    axes.set_yticks(middles, [rows for _, rows, _ in blocks], rotation=90, va="center")
-    axes.set_xticks(middles, [columns for _, _, columns in blocks])
+    middles = [(i + 0.5) * c - 0.5 for i in range(len(rows))]
+    axes.set_yticks(middles, rows, rotation=90, va="center")
+    axes.set_xticks(middles, columns)
     axes.tick_params(length=0)
-    axes.tick_params(axis="x", pad=14 if len(blocks) > 1 else 4)
+    axes.tick_params(axis="x", pad=14 if len(rows) > 1 else 4)
 
 
 def _pairs(scale: Scale) -> list[tuple[Run, Run]]:
     """Norm-softmax without and with Proxy Synthesis, a pair for each seed; the first is drawn."""
-    plain, made = trained_loss("norm_softmax"), []
+    made = []
     for seed in scale.seeds:
-        losses, at = (plain, ProxySynthesis(plain)), scale.at_epoch(100)
-        a, b = (scale.run(ON, loss, seed, **at) for loss in losses)
-        made += [(a, b)] if a is not None and b is not None else []
+        losses, at = (trained_loss("norm_softmax", reg) for reg in PAIR), scale.at_epoch(100)
+        plain, mixed = (scale.run(ON, loss, seed, **at) for loss in losses)
+        made += [(plain, mixed)] if plain is not None and mixed is not None else []
     return made
 
 
@@ -173,24 +158,24 @@ def _logits(store: Store, pair: tuple[Run, Run]) -> tuple[Matrix, Matrix] | None
 def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
     """The means of D0 to D4, of cosines ("D0") and of confidences ("D0 softmax"), for each seed;
     empty unless every Run is finished."""
-    found, gamma = [], trained_loss("norm_softmax").scale
+    gamma = trained_loss("norm_softmax").scale
+
+    def measure(pair: tuple[Run, Run]) -> dict[str, float]:
+        made = _logits(store, pair)
+        assert made is not None
+        sure = confidences(made[0], gamma), confidences(made[1], gamma)
+        return {
+            name + after: mean
+            for after, (S, T) in {"": made, " softmax": sure}.items()
+            for name, mean in {"D0": float(np.diagonal(S).mean()), **diagonals(T)}.items()
+        }
+
+    found = []
     for pair in _pairs(scale):
         if any(store.result(run) is None for run in pair):
             return []
-
-        def compute(pair: tuple[Run, Run] = pair) -> dict[str, float]:
-            made = _logits(store, pair)
-            assert made is not None
-            means: dict[str, float] = {}
-            for after, (S, T) in {
-                "": made,
-                " softmax": (confidences(made[0], gamma), confidences(made[1], gamma)),
-            }.items():
-                both = {"D0": float(np.diagonal(S).mean()), **diagonals(T)}
-                means |= {name + after: value for name, value in both.items()}
-            return means
-
-        found.append(store.cached("diagonals_both", [*pair, LAM, CLASSES], compute))
+        key = [*pair, LAM, CLASSES]
+        found.append(store.cached("diagonals_both", key, partial(measure, pair)))
     return found if all(found) else []
 
 
@@ -212,7 +197,7 @@ def _note(found: list[dict[str, float]]) -> str:
 def _make(scale: Scale, store: Store) -> PaperFigure:
     caption = (
         "Cosine similarities (logits without their scale) of one batch, an image of each of "
-        f"{CLASSES} seen classes, at the end of training on {scale.heading(ON) or NAMES[ON]}, and "
+        f"{CLASSES} seen classes, at the end of training on {ran_as(scale, ON)}, and "
         "below them the softmax of each row at the loss's scale. The means of the diagonals stand "
         "above and below their blocks: D0, D1 and D4 are of an embedding with its own proxy, D2 "
         "and D3 with the rival made from it."
@@ -220,24 +205,18 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     pairs = _pairs(scale)
     made = _logits(store, pairs[0]) if pairs else None
     if made is None:
-        missing = not_run("Norm-softmax and PS + Norm-softmax were not run")
+        missing = style.not_run("Norm-softmax and PS + Norm-softmax were not run")
         return PaperFigure("Figure 4", caption, missing, notes=scale_notes(scale))
-    plain, mixed = made
-    found, loss = diagonals_of(scale, store), trained_loss("norm_softmax")
-    about = scale.about(ON)
+    found, gamma = diagonals_of(scale, store), trained_loss("norm_softmax").scale
     return PaperFigure(
         "Figure 4",
-        caption.replace(str(CLASSES), str(len(plain))),
-        draw_logits(plain, mixed, loss.scale),
-        [
-            *_rows("Norm-softmax", plain, loss.scale),
-            *_rows("PS + Norm-softmax", mixed, loss.scale),
-        ],
+        caption.replace(str(CLASSES), str(len(made[0]))),
+        draw_logits(*made, gamma),
+        _rows(made, gamma),
         (
-            f"The paper shows CARS196 at epoch 100. Here, {about}.",
+            f"The paper shows CARS196 at epoch 100. Here, {scale.about(ON)}.",
             f"lam is fixed at {LAM:g}, so that the synthetic of a row is nearer to the embedding "
-            "of that row; training draws it. The figure shows seed "
-            f"{scale.seeds[0]}.",
+            f"of that row; training draws it. The figure shows seed {scale.seeds[0]}.",
             *([_note(found)] if found else []),
             *scale_notes(scale),
         ),
@@ -245,17 +224,16 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     )
 
 
-def _rows(method: str, S: Matrix, scale: float) -> list[dict[str, Any]]:
-    P = confidences(S, scale)
-    return [
-        {"method": method, "row": row, "column": column, "cosine": round(float(value), 5),
-         "confidence": round(float(P[row, column]), 5)}
-        for (row, column), value in np.ndenumerate(S)
-    ]  # fmt: skip
-
-
-def _runs(scale: Scale) -> tuple[Run, ...]:
-    return tuple(run for pair in _pairs(scale) for run in pair)
+def _rows(made: tuple[Matrix, Matrix], scale: float) -> list[dict[str, Any]]:
+    rows = []
+    for method, S in zip(METHODS, made, strict=True):
+        P = confidences(S, scale)
+        rows += [
+            {"method": method, "row": i, "column": j, "cosine": round(float(S[i, j]), 5),
+             "confidence": round(float(P[i, j]), 5)}
+            for i, j in np.ndindex(S.shape)
+        ]  # fmt: skip
+    return rows
 
 
 def diagonal_table(scale: Scale, store: Store) -> Table:
@@ -269,7 +247,13 @@ def diagonal_table(scale: Scale, store: Store) -> Table:
         for name in DIAGONALS
     }
     columns = {"mean": "cosine", "softmax": "softmax"}
-    return figure_table("Figure 4", "diagonal", columns, rows, "D0", digits=2)
+    return style.figure_table("Figure 4", "diagonal", columns, rows, "D0", digits=2)
 
 
-ARTIFACTS = {"figure4": Artifact(_make, lambda scale, pick: _runs(scale), diagonal_table)}
+ARTIFACTS = {
+    "figure4": Artifact(
+        _make,
+        lambda scale, pick: (run for pair in _pairs(scale) for run in pair),
+        diagonal_table,
+    )
+}

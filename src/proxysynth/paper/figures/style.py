@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
 
 from proxysynth.paper.artifact import Cell, Column, Row, Table
 
@@ -31,7 +34,7 @@ GOLD = "#e09000"
 DARK_GOLD = "#9a5d00"  # edges of gold marks, and gold letters
 DARK_BLUE = "#0d3a63"
 
-COLUMN, PAGE = 3.4, 7.0  # inches: widths of a column and of a page with two of them
+PAGE = 7.0  # inches: the width of a page
 
 RED_TO_BLUE = LinearSegmentedColormap.from_list(
     "red_to_blue", ["#e0796b", "#f0b0a6", "#ffffff", "#a9cbea", "#6ba3d6"]
@@ -56,12 +59,9 @@ _SETTINGS: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
+    **{f"{axis}tick.color": INK for axis in "xy"},
+    **{f"{axis}tick.labelsize": 8.5 for axis in "xy"},
+    **{f"{axis}tick.major.width": 0.7 for axis in "xy"},
     "legend.fontsize": 8.5,
     "legend.frameon": False,
     "legend.handletextpad": 0.4,
@@ -75,12 +75,7 @@ styled = rc_context(_SETTINGS)
 
 
 def panels(
-    rows: int = 1,
-    columns: int = 1,
-    *,
-    width: float = PAGE,
-    height: float = 3.0,
-    **options: Any,
+    rows: int = 1, columns: int = 1, *, width: float = PAGE, height: float = 3.0, **options: Any
 ) -> tuple[Figure, list[Axes]]:
     """A figure with its size in inches, and its axes, row by row.
 
@@ -91,6 +86,20 @@ def panels(
     figure = Figure(figsize=(width, height), layout=layout, dpi=200)
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, list(axes.flat)
+
+
+def dots(axes: Axes, points: ArrayLike, size: float, color: str, **options: Any) -> None:
+    """Points (n, 2) with a thin white edge."""
+    x, y = np.asarray(points, float).reshape(-1, 2).T
+    axes.scatter(x, y, s=size, color=color, **{"edgecolor": "white", "linewidth": 0.6, **options})
+
+
+def mark(shape: str, color: str, label: str, size: float, edge: str, **options: Any) -> Line2D:
+    """A mark of the legend."""
+    return Line2D(
+        [], [], linestyle="none", marker=shape, color=color, markeredgecolor=edge,
+        markersize=size, label=label, **options,
+    )  # fmt: skip
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist], ncols: int | None = None) -> None:
@@ -113,9 +122,9 @@ def without_ticks(axes: Axes) -> None:
 
 
 @styled
-def not_run(message: str, width: float = PAGE) -> Figure:
+def not_run(message: str) -> Figure:
     """A placeholder for a figure whose Runs are missing: a dash and the reason."""
-    figure, (axes,) = panels(width=width, height=1.2)
+    figure, (axes,) = panels(height=1.2)
     without_ticks(axes)
     axes.text(0.5, 0.5, f"–   {message}", ha="center", va="center", wrap=True, fontsize=9)
     return figure

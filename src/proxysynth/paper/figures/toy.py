@@ -35,23 +35,12 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from torch import Tensor, nn
 
+from proxysynth.formatting import count
 from proxysynth.interfaces import Loss
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.paper.artifact import Artifact, PaperFigure, Table
-from proxysynth.paper.figures.style import (
-    BLUE,
-    GREY,
-    INK,
-    PAGE,
-    RED,
-    RED_TO_BLUE,
-    figure_table,
-    legend_below,
-    lettered,
-    panels,
-    styled,
-    without_ticks,
-)
+from proxysynth.paper.figures import style
+from proxysynth.paper.figures.style import BLUE, GREY, INK, RED, mark
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
@@ -137,25 +126,6 @@ class TrainedToy:
         return self.confidence(self.embed(inputs))
 
 
-@dataclass(frozen=True)
-class Between:
-    """What the toy says between the seen classes: means of the larger of the two confidences, and
-    how far the confidence in blue is from a straight line.
-
-    inputs: on the straight line between the centers of red and blue.
-    embeddings: on the shorter arc between the embeddings of these centers.
-    unseen: over the points of the grey class.
-    input_bend, embedding_bend: the mean distance, on the same line and arc, between the confidence
-        in blue and one that rises evenly from 0 at red to 1 at blue.
-    """
-
-    inputs: float
-    embeddings: float
-    unseen: float
-    input_bend: float
-    embedding_bend: float
-
-
 def sample(toy: Toy, seed: int) -> Tensor:
     """Points of red, blue and grey, (3, n, 2)."""
     generator = torch.Generator().manual_seed(seed)
@@ -193,21 +163,24 @@ def train_toy(toy: Toy, loss: Loss, seed: int) -> TrainedToy:
     return TrainedToy(toy, net, proxies.detach(), points)
 
 
-def between(trained: TrainedToy, steps: int = 201) -> Between:
-    """How confident the toy is where it saw no data."""
-    toy = trained.toy
-    ends = torch.tensor([toy.red, toy.blue])
+def between(trained: TrainedToy, steps: int = 201) -> dict[str, float]:
+    """How confident the toy is where it saw no data, by the keys of `BETWEEN`.
+
+    inputs: the mean of the larger of the two confidences, on the straight line between the centers
+        of red and blue.
+    embeddings: the same on the shorter arc between the embeddings of these centers.
+    unseen: the same over the points of the grey class.
+    input_bend, embedding_bend: the mean distance, on that line and arc, between the confidence in
+        blue and one that rises evenly from 0 at red to 1 at blue.
+    """
+    ends = torch.tensor([trained.toy.red, trained.toy.blue])
     share = torch.linspace(0, 1, steps)[:, None]
-    line = (1 - share) * ends[0] + share * ends[1]
-    on_line = trained.input_confidence(line)
+    on_line = trained.input_confidence((1 - share) * ends[0] + share * ends[1])
     on_arc = trained.confidence(_arc(trained.embed(ends), steps))
-    return Between(
-        inputs=_mean_confidence(on_line),
-        embeddings=_mean_confidence(on_arc),
-        unseen=_mean_confidence(trained.input_confidence(trained.points[2])),
-        input_bend=float((on_line[:, 1] - share[:, 0]).abs().mean()),
-        embedding_bend=float((on_arc[:, 1] - share[:, 0]).abs().mean()),
-    )
+    unseen = trained.input_confidence(trained.points[2])
+    sure = [float(one.max(dim=1).values.mean()) for one in (on_line, on_arc, unseen)]
+    bends = [float((one[:, 1] - share[:, 0]).abs().mean()) for one in (on_line, on_arc)]
+    return dict(zip(BETWEEN, (*sure, *bends), strict=True))
 
 
 def _arc(ends: Tensor, steps: int) -> Tensor:
@@ -216,10 +189,6 @@ def _arc(ends: Tensor, steps: int) -> Tensor:
     turn = (angle[1] - angle[0] + math.pi) % (2 * math.pi) - math.pi
     angles = angle[0] + turn * torch.linspace(0, 1, steps)
     return torch.stack((angles.cos(), angles.sin()), dim=1)
-
-
-def _mean_confidence(confidence: Tensor) -> float:
-    return float(confidence.max(dim=1).values.mean())
 
 
 def spaces(trained: TrainedToy, side: int = 121) -> dict[str, Space]:
@@ -236,133 +205,111 @@ def spaces(trained: TrainedToy, side: int = 121) -> dict[str, Space]:
         x = trained.embed(points.reshape(-1, 2)).view_as(points)
         x = x / x[:2].norm(dim=-1).mean()
         proxies = trained.proxies / trained.proxies.norm(dim=1, keepdim=True)
-        inputs = trained.input_confidence(_square(HALF["input"], side))[:, 1]
-        embeddings = trained.confidence(_square(HALF["embedding"], side))[:, 1]
-    return {
-        "input": {
-            "blue": inputs.view(side, side).tolist(),
-            "points": points.tolist(),
-            "proxies": [],
-        },
-        "embedding": {
-            "blue": embeddings.view(side, side).tolist(),
-            "points": x.tolist(),
-            "proxies": proxies.tolist(),
-        },
-    }
+    made = {}
+    for space, confidence, at, own in (
+        ("input", trained.input_confidence, points, []),
+        ("embedding", trained.confidence, x, proxies.tolist()),
+    ):
+        steps = torch.linspace(-HALF[space], HALF[space], side)
+        down, across = torch.meshgrid(steps, steps, indexing="ij")
+        square = torch.stack((across, down), dim=-1).view(-1, 2)
+        blue = confidence(square)[:, 1].view(side, side).tolist()
+        made[space] = {"blue": blue, "points": at.tolist(), "proxies": own}
+    return made
 
 
-def _square(half: float, side: int) -> torch.Tensor:
-    """The points of a grid, (side^2, 2), row by row from below."""
-    steps = torch.linspace(-half, half, side)
-    y, x = torch.meshgrid(steps, steps, indexing="ij")
-    return torch.stack((x, y), dim=-1).view(-1, 2)
-
-
-@styled
+@style.styled
 def draw_boundaries(shown: dict[str, dict[str, Space]]) -> Figure:
     """Four panels, input space above embedding space, without Proxy Synthesis and with it.
 
     Args:
         shown: for each of `METHODS`, what `spaces` gave.
     """
-    figure, axes = panels(2, 2, width=0.86 * PAGE, height=0.87 * PAGE)
+    figure, axes = style.panels(2, 2, width=0.86 * style.PAGE, height=0.87 * style.PAGE)
     order = [(space, method) for space in HALF for method in METHODS]
-    images = []
     for letter, (space, method), one in zip("abcd", order, axes, strict=True):
-        images.append(_panel(one, shown[method][space], HALF[space]))
-        lettered(one, letter, f"{method}: {space}s")
-    bar = figure.colorbar(images[0], ax=axes, shrink=0.6, aspect=28, pad=0.02, ticks=[0, 0.5, 1])
+        image = _panel(one, shown[method][space], HALF[space])
+        style.lettered(one, letter, f"{method}: {space}s")
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=28, pad=0.02, ticks=[0, 0.5, 1])
     bar.ax.set_yticklabels(["red", "50 %", "blue"])
     bar.outline.set_visible(False)
     bar.ax.set_title("confident in", fontsize=8.5, loc="left")
-    legend_below(figure, _legend())
+    style.legend_below(
+        figure,
+        [
+            *(mark("o", color, label, 6, "white") for label, color in CLASSES),
+            mark("D", "white", "proxy", 6, INK),
+            Line2D([], [], color=INK, linewidth=1.2, label="50 %"),
+            Line2D([], [], color=INK, linewidth=0.7, linestyle="--", label="90 % confident"),
+        ],
+    )
     return figure
 
 
 def _panel(axes: Axes, space: Space, half: float) -> AxesImage:
-    without_ticks(axes)
+    style.without_ticks(axes)
     blue, extent = np.asarray(space["blue"]), (-half, half, -half, half)
     image = axes.imshow(
-        blue, cmap=RED_TO_BLUE, vmin=0, vmax=1, extent=extent, origin="lower",
+        blue, cmap=style.RED_TO_BLUE, vmin=0, vmax=1, extent=extent, origin="lower",
         interpolation="bilinear",
     )  # fmt: skip
     steps = np.linspace(-half, half, len(blue))
     axes.contour(steps, steps, blue, levels=[0.1, 0.9], colors=INK, linewidths=0.6, linestyles="--")
     axes.contour(steps, steps, blue, levels=[0.5], colors=INK, linewidths=1.2)
     for cloud, (_, color) in zip(space["points"], CLASSES, strict=True):
-        at = np.asarray(cloud)
-        axes.scatter(at[:, 0], at[:, 1], s=13, color=color, edgecolor="white", linewidth=0.45)
+        style.dots(axes, cloud, 13, color, linewidth=0.45)
     for proxy, color in zip(space["proxies"], (RED, BLUE), strict=False):
         axes.plot((0, proxy[0]), (0, proxy[1]), color=INK, linewidth=0.9)
-        axes.scatter(
-            proxy[0], proxy[1], s=62, marker="D", color=color, edgecolor=INK, linewidth=1, zorder=4
-        )
-    axes.set_xlim(-half, half)
-    axes.set_ylim(-half, half)
+        style.dots(axes, proxy, 62, color, marker="D", edgecolor=INK, linewidth=1, zorder=4)
+    axes.set(xlim=(-half, half), ylim=(-half, half))
     return image
 
 
-def _legend() -> list[Line2D]:
-    dots = [
-        Line2D([], [], linestyle="none", marker="o", color=c, markeredgecolor="white", label=label)
-        for label, c in CLASSES
-    ]
-    proxy = Line2D([], [], linestyle="none", marker="D", color="white", markeredgecolor=INK)
-    half = Line2D([], [], color=INK, linewidth=1.2)
-    sure = Line2D([], [], color=INK, linewidth=0.7, linestyle="--")
-    for line, label in ((proxy, "proxy"), (half, "50 %"), (sure, "90 % confident")):
-        line.set_label(label)
-    return [*dots, proxy, half, sure]
-
-
-def _measure(toy: Toy, seeds: tuple[int, ...]) -> dict[str, Any]:
-    """Everything Figure 2 needs, as JSON: the maps of the first seed, numbers of all seeds."""
-    shown: dict[str, Any] = {}
-    numbers: list[dict[str, Any]] = []
-    for seed in seeds:
-        losses: tuple[Loss, Loss] = (toy.loss, toy.synthesis)
-        for method, loss in zip(METHODS, losses, strict=True):
-            trained = train_toy(toy, loss, seed)
-            if seed == seeds[0]:
-                shown[method] = spaces(trained)
-            numbers.append({"method": method, "seed": seed, **vars(between(trained))})
-    return {"shown": shown, "numbers": numbers}
-
-
 def toys_of(scale: Scale, store: Store) -> dict[str, Any] | None:
-    """The measurements of the held-out seeds; None if missing in a read-only store."""
+    """Everything Figure 2 needs: the maps of the first held-out seed, numbers of all; None if
+    missing in a read-only store."""
     toy, seeds = Toy(), HELD_OUT if scale.name != "smoke" else HELD_OUT[:1]
-    found: dict[str, Any] | None = store.cached(
-        "toy-between", [encode(toy), seeds], lambda: _measure(toy, seeds)
-    )
+
+    def measure() -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        numbers: list[dict[str, Any]] = []
+        losses: tuple[Loss, Loss] = (toy.loss, toy.synthesis)
+        for seed in seeds:
+            for method, loss in zip(METHODS, losses, strict=True):
+                trained = train_toy(toy, loss, seed)
+                if seed == seeds[0]:
+                    shown[method] = spaces(trained)
+                numbers.append({"method": method, "seed": seed, **between(trained)})
+        return {"shown": shown, "numbers": numbers}
+
+    found: dict[str, Any] | None = store.cached("toy-between", [encode(toy), seeds], measure)
     return found
+
+
+def _values(found: dict[str, Any] | None) -> dict[str, dict[str, tuple[float, ...]]]:
+    """Method -> what is measured -> one number per seed."""
+    numbers = found["numbers"] if found else []
+    return {
+        method: {
+            name: tuple(row[name] for row in numbers if row["method"] == method) for name in BETWEEN
+        }
+        for method in METHODS
+    }
 
 
 def toy_table(scale: Scale, store: Store) -> Table:
     """The confidence between the classes, one number per seed."""
-    found = toys_of(scale, store)
-    numbers = found["numbers"] if found else []
-    rows = {
-        method: {
-            space: tuple(row[space] for row in numbers if row["method"] == method)
-            for space in BETWEEN
-        }
-        for method in METHODS
-    }
-    return figure_table("Figure 2", "method", BETWEEN, rows, METHODS[0], digits=3)
+    rows = _values(toys_of(scale, store))
+    return style.figure_table("Figure 2", "method", BETWEEN, rows, METHODS[0], digits=3)
 
 
 def _make(scale: Scale, store: Store) -> PaperFigure:
     toy, found = Toy(), toys_of(scale, store)
     assert found is not None
     seeds = list(dict.fromkeys(row["seed"] for row in found["numbers"]))
-    values = {
-        name: [[row[name] for row in found["numbers"] if row["method"] == m] for m in METHODS]
-        for name in BETWEEN
-    }
-    means = {name: " and ".join(f"{fmean(of):.3f}" for of in values[name]) for name in BETWEEN}
-    lower = sum(mixed < plain for plain, mixed in zip(*values["inputs"], strict=True))
+    plain, mixed = _values(found).values()
+    means = {name: f"{fmean(plain[name]):.3f} and {fmean(mixed[name]):.3f}" for name in BETWEEN}
+    lower = sum(b < a for a, b in zip(plain["inputs"], mixed["inputs"], strict=True))
     return PaperFigure(
         title="Figure 2",
         caption="Two Gaussian classes are seen, red and blue; a third between them, grey, is not. "
@@ -371,7 +318,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
         figure=draw_boundaries(found["shown"]),
         data=_rows(found),
         notes=(
-            f"Means over {len(seeds)} held-out seed{'s' * (len(seeds) > 1)}, with Norm-softmax and "
+            f"Means over {count(len(seeds), 'held-out seed')}, with Norm-softmax and "
             f"with Proxy Synthesis: confidence on the line between the classes {means['inputs']}, "
             f"on the arc between their embeddings {means['embeddings']}, on the unseen class "
             f"{means['unseen']}; distance of the transition from a linear one "

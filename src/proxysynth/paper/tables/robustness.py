@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from proxysynth.data.deformations import DEFORMATIONS
 from proxysynth.paper.artifact import Artifact, Cell, ContactSheet, Pick, Row, Table
@@ -23,9 +22,9 @@ from proxysynth.paper.tables.cells import (
 from proxysynth.protocols.conventional import embeddings_of
 from proxysynth.protocols.deformation import UNDEFORMED, Deformation, contact_sheet
 from proxysynth.protocols.embedding_deformation import LAMS, EmbeddingDeformation
+from proxysynth.training.inference import Trained
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
-from proxysynth.values import encode
 
 ON = "cars196"
 PARTS = ("train", "test")
@@ -37,52 +36,35 @@ def runs_of(scale: Scale, loss: str, regularizer: str) -> tuple[Run, ...]:
     return seeded(scale, ON, trained_loss(loss, regularizer))
 
 
-def _for_each(
-    store: Store, name: str, runs: Iterable[Run], protocol: Any, measure: Callable[[Run], Any]
-) -> list[Any]:
-    """A measurement on each Run's model, made once; empty unless there is one of every Run."""
-    found = []
-    for run in runs:
-        if store.result(run) is None:
-            return []
-        found.append(store.cached(name, [run, encode(protocol)], partial(measure, run)))
-    return [] if any(one is None for one in found) else found
-
-
 def deformed_recalls(store: Store, runs: Iterable[Run]) -> dict[str, tuple[float, ...]]:
     """Recall@1 (%) of each Run on deformed images, by deformation."""
     protocol = Deformation(ks=(1,))
 
-    def measure(run: Run) -> dict[str, float]:
-        model, splits = store.model(run), open_splits(run)
-        assert model is not None
+    def measure(model: Trained) -> dict[str, float]:
+        splits = open_splits(model.run)
         found = protocol(model, splits.query, splits.gallery)
         return {name: metrics["recall@1"] for name, metrics in found.items()}
 
-    found = _for_each(store, "deformation_2", runs, protocol, measure)
+    found = store.on_models("deformation_2", runs, protocol, measure)
     names = (UNDEFORMED, *DEFORMATIONS) if found else ()
     return {name: tuple(100 * one[name] for one in found) for name in names}
 
 
-def mixed_recalls(
-    store: Store, runs: Iterable[Run], protocol: EmbeddingDeformation | None = None
-) -> dict[str, dict[float, tuple[float, ...]]]:
+def mixed_recalls(store: Store, runs: Iterable[Run]) -> dict[str, dict[float, tuple[float, ...]]]:
     """Recall@1 (%) of mixed embeddings: part ("train", "test") -> lam -> one number per Run.
 
     Empty unless every Run is finished.                                      [Table B, Figure 5]
     """
-    protocol = protocol or EmbeddingDeformation()
+    protocol = EmbeddingDeformation()
 
-    def measure(run: Run) -> dict[str, list[float]]:
-        model, splits = store.model(run), open_splits(run)
-        assert model is not None
-        found = {}
+    def measure(model: Trained) -> dict[str, list[float]]:
+        splits, found = open_splits(model.run), {}
         for part, listing in zip(PARTS, (splits.train, splits.query), strict=True):
             recalls = protocol(embeddings_of(model, listing), listing.labels)
             found[part] = [recalls[lam] for lam in protocol.lams]
         return found
 
-    found = _for_each(store, "embedding_deformation", runs, protocol, measure)
+    found = store.on_models("embedding_deformation", runs, protocol, measure)
     lams = list(enumerate(protocol.lams))
     return {
         part: {lam: tuple(100 * one[part][i] for one in found) for i, lam in lams}
@@ -120,19 +102,15 @@ def _table3(scale: Scale, store: Store) -> Table:
 def _sheet(scale: Scale, store: Store) -> ContactSheet | None:
     """Some test images as the network sees them, in each deformation."""
     runs = [run for run in runs_of(scale, "norm_softmax", "none") if store.result(run)]
-    if not runs:
-        return None
     protocol = Deformation(ks=(1,))
 
-    def compute() -> str:
-        model = store.model(runs[0])
-        assert model is not None
-        png = contact_sheet(model, open_splits(runs[0]).query, protocol)
+    def measure(model: Trained) -> str:
+        png = contact_sheet(model, open_splits(model.run).query, protocol)
         return base64.b64encode(png).decode()
 
-    found = store.cached("contact_sheet_2", [runs[0], encode(protocol)], compute)
+    found = store.on_models("contact_sheet_2", runs[:1], protocol, measure)
     caption = "Test images as the network sees them: undeformed, and in each deformation."
-    return None if found is None else ContactSheet(base64.b64decode(found), caption)
+    return ContactSheet(base64.b64decode(found[0]), caption) if found else None
 
 
 def _tableB(scale: Scale, store: Store) -> Table:
