@@ -20,7 +20,7 @@ from proxysynth.paper.artifacts import TITLES, load_artifacts
 from proxysynth.paper.claims import CLAIMS, DIFFERENCES, Checked, check, contradictions
 from proxysynth.paper.findings import counted, findings
 from proxysynth.paper.plan import label
-from proxysynth.paper.render import section, templates, write_figure, write_table
+from proxysynth.paper.render import markdown_row, section, templates, write_files
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.report.pages import write_page
@@ -60,10 +60,7 @@ def add(
     """Write an artifact's files and its section; returns the files."""
     folder = store.folder
     make_folder(folder / SECTIONS)
-    if isinstance(made, Table):
-        files = write_table(folder, name, made, about)
-    else:
-        files = write_figure(folder, name, made, about)
+    files = write_files(folder, name, made, about)
     write_bytes(folder / SECTIONS / f"{name}.html", section(name, made).encode())
     entries = read_entries(folder, scale) | {name: {"title": made.title, "about": TITLES[name]}}
     record = {"scale": scale.name, "settings": encode(dict(scale.settings)), "made": entries}
@@ -130,23 +127,10 @@ def render_page(
     remark: str = "",
 ) -> str:
     """The whole document; `remark` is added to the description of the scale."""
-    departures = [
-        (
-            "contradictions",
-            "Where the paper contradicts itself",
-            "Found while reading it, or by testing its sentences on its own tables.",
-            contradictions(checked),
-        ),
-        (
-            "differences",
-            "Where we chose differently",
-            "This code departs from the paper's text, or fills in what it does not say.",
-            DIFFERENCES,
-        ),
-    ]
+    lists = departures(checked)
     contents = [(one.name, one.title, TITLES[one.name]) for one in entries]
     contents.append(("claims", "Claims", "what the paper says, and what was found"))
-    contents += [(anchor, title, "") for anchor, title, _, _ in departures]
+    contents += [(anchor, title, "") for anchor, title, _, _ in lists]
     listed = [_run_row(run, store) for run in runs]
     contents += [("runs", "Runs", "settings and identities")] if listed else []
     return templates().get_template("paper.html").render(
@@ -159,7 +143,7 @@ def render_page(
         introduction=INTRODUCTION,
         counts=counted(checked),
         heads=HEADS,
-        departures=departures,
+        departures=lists,
         runs=listed,
         about=about,
     )  # fmt: skip
@@ -181,7 +165,7 @@ def _run_row(run: Run, store: Store) -> dict[str, str]:
 def claims_markdown(checked: Sequence[Checked]) -> str:
     """The claims as a page of their own."""
     lines = ["# Claims of the paper", "", INTRODUCTION, "", f"Here, {counted(checked)}.", ""]
-    lines += [f"| {' | '.join(HEADS)} |", "| --- | --- | --- | --- |"]
+    lines += [markdown_row(HEADS), markdown_row(["---"] * len(HEADS))]
     for one in checked:
         cells = (
             f"“{one.claim.sentence}” ({one.claim.where})",
@@ -189,8 +173,25 @@ def claims_markdown(checked: Sequence[Checked]) -> str:
             f"**{one.ours.status}**: {one.ours.evidence}",
             ": ".join(filter(None, (one.paper.status, one.paper.evidence))),
         )
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    lines += ["", "## Where the paper contradicts itself", ""]
-    lines += [f"- {item}" for item in contradictions(checked)]
-    lines += ["", "## Where we chose differently", "", *(f"- {item}" for item in DIFFERENCES)]
+        lines.append(markdown_row(cells))
+    for _, title, _, items in departures(checked):
+        lines += ["", f"## {title}", "", *(f"- {item}" for item in items)]
     return "\n".join([*lines, ""])
+
+
+def departures(checked: Sequence[Checked]) -> list[tuple[str, str, str, Sequence[str]]]:
+    """Two lists after the claims: an anchor, a title, an introduction and the items of each."""
+    return [
+        (
+            "contradictions",
+            "Where the paper contradicts itself",
+            "Found while reading it, or by testing its sentences on its own tables.",
+            contradictions(checked),
+        ),
+        (
+            "differences",
+            "Where we chose differently",
+            "This code departs from the paper's text, or fills in what it does not say.",
+            DIFFERENCES,
+        ),
+    ]

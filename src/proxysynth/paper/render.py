@@ -6,12 +6,11 @@ import base64
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment
 from markupsafe import Markup, escape
@@ -33,8 +32,7 @@ _NO_DATES = {
 }  # the same figure always gives the same file
 
 
-@dataclass(frozen=True)
-class CellText:
+class CellText(NamedTuple):
     """A cell as text.
 
     Args:
@@ -54,43 +52,49 @@ class CellText:
 def cell_text(cell: Cell) -> CellText:
     if cell.text:
         return CellText(cell.text, "", "", cell.text, "")
-    change, paper_change = cell.difference, None
-    if cell.paper is not None and cell.paper_baseline is not None:
-        paper_change = cell.paper - cell.paper_baseline
-    return CellText(
-        ours=_ours(cell),
-        change="" if change is None or cell.gain else signed(change, cell.digits),
-        verdict=cell.verdict,
-        paper=_paper(cell),
-        paper_change="" if paper_change is None else signed(paper_change, cell.digits),
-    )
 
+    def shown(value: float | None, spread: float | None) -> str:
+        if value is None:
+            return DASH
+        text = signed(value, cell.digits) if cell.gain else f"{value:.{cell.digits}f}"
+        return text if spread is None else f"{text} ± {spread:.{cell.digits}f}"
 
-def _ours(cell: Cell) -> str:
-    if not cell.ours:
-        return DASH
-    text = _number(fmean(cell.ours), cell)
+    def change(value: float | None) -> str:
+        return "" if value is None else signed(value, cell.digits)
+
+    spread, theirs = None, None
     if len(cell.ours) > 1:
         spread = half_width(cell.ours) if cell.of_mean else stdev(cell.ours)
-        text += f" ± {spread:.{cell.digits}f}"
-    return f"{text} *" if cell.chosen else text
-
-
-def _paper(cell: Cell) -> str:
-    if cell.paper is None:
-        return DASH
-    spread = "" if cell.paper_spread is None else f" ± {cell.paper_spread:.{cell.digits}f}"
-    return f"{_number(cell.paper, cell)}{spread}"
-
-
-def _number(value: float, cell: Cell) -> str:
-    return signed(value, cell.digits) if cell.gain else f"{value:.{cell.digits}f}"
+    if cell.paper is not None and cell.paper_baseline is not None:
+        theirs = cell.paper - cell.paper_baseline
+    return CellText(
+        shown(fmean(cell.ours) if cell.ours else None, spread) + " *" * cell.chosen,
+        change(None if cell.gain else cell.difference),
+        cell.verdict,
+        shown(cell.paper, cell.paper_spread),
+        change(theirs),
+    )
 
 
 def signed(value: float, digits: int) -> str:
     """+1.4, -0.2, and 0.0 without a sign."""
     text = f"{value:+.{digits}f}"
     return text[1:] if float(text) == 0 else text
+
+
+def _text_rows(
+    table: Table, ours: Callable[[CellText], str], escaped: Callable[[str], str]
+) -> Iterator[list[str]]:
+    """Labels and cells of each row; `ours` shows a number of ours with its change."""
+    for row in table.rows:
+        texts = [escaped(label) for label in row.labels]
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            text = cell_text(cell)
+            texts.append(ours(text))
+            if column.paper:
+                change = f" ({text.paper_change})" if text.paper_change else ""
+                texts.append(escaped(text.paper) + change)
+        yield texts
 
 
 # Markdown
@@ -100,46 +104,41 @@ MARKS = {"better": " ▲", "worse": " ▼", "": ""}
 
 def table_markdown(table: Table, name: str = "") -> str:
     """Title, caption, table, notes, and its images, which are in NAME.png."""
+
+    def ours(text: CellText) -> str:
+        mark = MARKS[text.verdict]
+        return text.ours + (f" ({text.change}{mark})" if text.change else mark)
+
     head = list(table.stubs)
     for column in table.columns:
         head += [", ".join(filter(None, (column.measure, text))) for text in column.headings]
-    lines = [_markdown_row(head), _markdown_row(["---"] * len(head))]
-    for row in table.rows:
-        texts = list(row.labels)
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            text = cell_text(cell)
-            change = f" ({text.change}{MARKS[text.verdict]})" if text.change else ""
-            texts.append(text.ours + (change or MARKS[text.verdict]))
-            if column.paper:
-                change = f" ({text.paper_change})" if text.paper_change else ""
-                texts.append(text.paper + change)
-        lines.append(_markdown_row(texts))
-    marks = f"▲ better, ▼ worse, where the spread of the seeds supports it. {DASH}: not run."
+    rows = [head, ["---"] * len(head), *_text_rows(table, ours, str)]
     sheet = ["", f"![{table.sheet.caption}]({name}.png)"] if table.sheet and name else []
-    return "\n".join(
-        [f"# {table.title}", "", table.caption, "", *lines, "", marks, "",
-         *(f"- {note}" for note in table.notes), *sheet, ""]
-    )  # fmt: skip
+    marks = f"▲ better, ▼ worse, where the spread of the seeds supports it. {DASH}: not run."
+    lines = [*map(markdown_row, rows), "", marks, "", *_bullets(table.notes), *sheet]
+    return "\n".join([f"# {table.title}", "", table.caption, "", *lines, ""])
 
 
 def figure_markdown(figure: PaperFigure, name: str) -> str:
     """Title, the image, caption, notes."""
-    return "\n".join(
-        [f"# {figure.title}", "", f"![{figure.title}]({name}.svg)", "", figure.caption, "",
-         *(f"- {note}" for note in figure.notes), ""]
-    )  # fmt: skip
+    lines = [f"# {figure.title}", "", f"![{figure.title}]({name}.svg)", "", figure.caption, ""]
+    return "\n".join([*lines, *_bullets(figure.notes), ""])
 
 
-def _markdown_row(texts: Sequence[str]) -> str:
+def markdown_row(texts: Iterable[str]) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+
+
+def _bullets(notes: Iterable[str]) -> list[str]:
+    return [f"- {note}" for note in notes]
 
 
 # CSV
 
 FIELDS = (
     "table", "row", "column", "ran_on", "mean", "deviation", "seeds", "values", "baseline",
-    "last_epoch",
-    "change", "change_low", "change_high", "verdict", "chosen", "paper", "paper_spread", "paper_on",
+    "last_epoch", "change", "change_low", "change_high", "verdict", "chosen", "paper",
+    "paper_spread", "paper_on",
 )  # fmt: skip
 
 
@@ -149,33 +148,33 @@ def table_csv(table: Table, about: Mapping[str, str]) -> str:
     def text(value: float | None) -> str:
         return "" if value is None else f"{value:.6g}"
 
+    def texts(values: Iterable[float]) -> str:
+        return " ".join(map(text, values))
+
     lines = []
-    for row in table.rows:
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            low, high = cell.interval or (None, None)
-            lines.append(
-                {
-                    **about,
-                    "table": table.title,
-                    "row": " | ".join(row.labels),
-                    "column": column.name,
-                    "ran_on": column.ours if cell.ours else "",
-                    "mean": text(fmean(cell.ours) if cell.ours else None),
-                    "deviation": text(stdev(cell.ours) if len(cell.ours) > 1 else None),
-                    "seeds": len(cell.ours) or "",
-                    "values": " ".join(map(text, cell.ours)),
-                    "baseline": " ".join(map(text, cell.baseline)),
-                    "last_epoch": " ".join(map(text, cell.last)),
-                    "change": text(cell.difference),
-                    "change_low": text(low),
-                    "change_high": text(high),
-                    "verdict": cell.verdict,
-                    "chosen": "yes" if cell.chosen else "",
-                    "paper": text(cell.paper),
-                    "paper_spread": text(cell.paper_spread),
-                    "paper_on": column.paper,
-                }
-            )
+    for row, column, cell in table.cells():
+        low, high = cell.interval or (None, None)
+        values = (
+            table.title,
+            " | ".join(row.labels),
+            column.name,
+            column.ours if cell.ours else "",
+            text(fmean(cell.ours) if cell.ours else None),
+            text(stdev(cell.ours) if len(cell.ours) > 1 else None),
+            len(cell.ours) or "",
+            texts(cell.ours),
+            texts(cell.baseline),
+            texts(cell.last),
+            text(cell.difference),
+            text(low),
+            text(high),
+            cell.verdict,
+            "yes" if cell.chosen else "",
+            text(cell.paper),
+            text(cell.paper_spread),
+            column.paper,
+        )
+        lines.append({**about, **dict(zip(FIELDS, values, strict=True))})
     return rows_csv(lines, dict.fromkeys((*FIELDS, *about)))
 
 
@@ -202,34 +201,30 @@ COLORS = {"better": "ForestGreen", "worse": "Red"}
 def table_latex(table: Table) -> str:
     """A float with a caption. The preamble needs `\\usepackage{booktabs,adjustbox}` and
     `\\usepackage[dvipsnames]{xcolor}`."""
+
+    def ours(text: CellText) -> str:
+        shown, color = latex_escape(text.ours), COLORS.get(text.verdict)
+        changed = f"({text.change})" if text.change else shown
+        if color:
+            changed = f"\\textcolor{{{color}}}{{{changed}}}"
+        return f"{shown} {changed}" if text.change else changed
+
     headings = [text for column in table.columns for text in column.headings]
     spans = [
         f"\\multicolumn{{{width}}}{{c}}{{{latex_escape(name)}}}" for name, width in table.groups
     ]
     lines = [" & ".join([""] * len(table.stubs) + spans).strip()] if spans else []
     lines.append(" & ".join(map(latex_escape, (*table.stubs, *headings))))
-    lines.append("\\midrule")
-    for row in table.rows:
-        texts = [latex_escape(label) for label in row.labels]
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            text = cell_text(cell)
-            ours, color = latex_escape(text.ours), COLORS.get(text.verdict)
-            changed = f"({text.change})" if text.change else ours
-            if color:
-                changed = f"\\textcolor{{{color}}}{{{changed}}}"
-            texts.append(f"{ours} {changed}" if text.change else changed)
-            if column.paper:
-                change = f" ({text.paper_change})" if text.paper_change else ""
-                texts.append(latex_escape(text.paper) + change)
-        lines.append(" & ".join(texts))
-    body = "\n".join(line if line == "\\midrule" else rf"{line} \\" for line in lines)
+    head = "\n".join(rf"{line} \\" for line in lines)
+    rows = "".join(f"\n{' & '.join(texts)} \\\\" for texts in _text_rows(table, ours, latex_escape))
     caption = latex_escape(" ".join((table.caption, *table.notes)))
     return f"""\\begin{{table}}[t]
 \\centering
 \\begin{{adjustbox}}{{max width=\\linewidth}}
 \\begin{{tabular}}{{{"l" * len(table.stubs)}{"c" * len(headings)}}}
 \\toprule
-{body}
+{head}
+\\midrule{rows}
 \\bottomrule
 \\end{{tabular}}
 \\end{{adjustbox}}
@@ -280,32 +275,25 @@ def code(text: str) -> Markup:
 # Files
 
 
-def write_table(folder: Path, name: str, table: Table, about: Mapping[str, str]) -> list[Path]:
-    """NAME.md, NAME.csv and NAME.tex, and NAME.png for the images below it."""
-    texts = {
-        "md": table_markdown(table, name),
-        "csv": table_csv(table, about),
-        "tex": table_latex(table),
-    }
-    paths = [_write(folder / f"{name}.{kind}", text) for kind, text in texts.items()]
-    if table.sheet is not None:
-        write_bytes(folder / f"{name}.png", table.sheet.png)
-        paths.append(folder / f"{name}.png")
-    return paths
-
-
-def write_figure(
-    folder: Path, name: str, figure: PaperFigure, about: Mapping[str, str]
+def write_files(
+    folder: Path, name: str, made: Table | PaperFigure, about: Mapping[str, str]
 ) -> list[Path]:
-    """NAME.svg, NAME.pdf, NAME.png, NAME.md, NAME.csv if it has data, and NAME_numbers.csv with
-    what claims read."""
-    paths = save_plot(folder, name, figure.figure)
-    paths.append(_write(folder / f"{name}.md", figure_markdown(figure, name)))
-    if figure.data:
-        paths.append(_write(folder / f"{name}.csv", rows_csv(figure.data)))
-    if figure.numbers is not None:
-        text = table_csv(figure.numbers, about)
-        paths.append(_write(folder / f"{name}_numbers.csv", text))
+    """A table as NAME.md, .csv and .tex, and NAME.png for the images below it; a figure as NAME.svg,
+    .pdf, .png and .md, NAME.csv if it has data, and NAME_numbers.csv with what claims read."""
+    paths: list[Path] = []
+    files: dict[str, str | bytes] = {}
+    if isinstance(made, Table):
+        files |= {".md": table_markdown(made, name), ".csv": table_csv(made, about)}
+        files |= {".tex": table_latex(made)}
+        files |= {".png": made.sheet.png} if made.sheet else {}
+    else:
+        paths += save_plot(folder, name, made.figure)
+        files |= {".md": figure_markdown(made, name)}
+        files |= {".csv": rows_csv(made.data)} if made.data else {}
+        files |= {"_numbers.csv": table_csv(made.numbers, about)} if made.numbers else {}
+    for ending, content in files.items():
+        paths.append(folder / f"{name}{ending}")
+        write_bytes(paths[-1], content.encode() if isinstance(content, str) else content)
     return paths
 
 
@@ -325,8 +313,3 @@ def save_plot(
         paths.append(folder / f"{name}.{kind}")
         write_bytes(paths[-1], file.getvalue())
     return paths
-
-
-def _write(path: Path, text: str) -> Path:
-    write_bytes(path, text.encode())
-    return path

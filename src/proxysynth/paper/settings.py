@@ -31,7 +31,6 @@ README = "the commands in the authors' README"
 ANCHOR = "the released code of Proxy-anchor (Kim et al. 2020), which C.2 follows"
 TRIPLE = "the released code of SoftTriple (Qian et al. 2019)"
 MIXUP = "the released scripts of Manifold Mixup (Verma et al. 2019), which section D.4 follows"
-TABLE_C = "the best cell of Table C"
 OURS = "stated nowhere; chosen here"
 
 
@@ -45,57 +44,35 @@ class Sourced(NamedTuple):
 Settings = dict[str, Sourced]
 
 
-EVERY_SET: Settings = {
-    "backbone": Sourced("bn_inception", C2),
-    "pretrained": Sourced(True, C2),
-    "dim": Sourced(512, C2),
-    "pooling": Sourced("average", C2),
-    "image_size": Sourced(224, C2),
-    "augment": Sourced(True, C2),
-    "transforms": Sourced("conventional", C2),
-    "flip": Sourced(0.5, C2),
-    "crop_scale": Sourced((0.08, 1.0), CODE),
-    "cache_side": Sourced(0, CODE),
-    "optimizer": Sourced("adam", C2),
-    "eps": Sourced(0.01, CODE),
-    "weight_decay": Sourced(1e-4, CODE),
-    "batch_size": Sourced(128, C2),
-    "sampler": Sourced("shuffled", CODE),
-    "schedule": Sourced("step", C2),
-    "decay": Sourced(0.1, C2),
-    "warmup_epochs": Sourced(0, C2),
-    "evaluate_every": Sourced(5, CODE),
-    "report_epoch": Sourced("best_on_test", CODE),
-    "best_by": Sourced("recall@1", CODE),
-}
+def _from(source: str, **fields: Any) -> Settings:
+    return {name: Sourced(value, source) for name, value in fields.items()}
 
 
-# The paper gives the proxies no learning rate of their own; the code uses 100 times the network's.
+EVERY_SET = _from(
+    C2, backbone="bn_inception", pretrained=True, dim=512, pooling="average", image_size=224,
+    augment=True, transforms="conventional", flip=0.5, optimizer="adam", batch_size=128,
+    schedule="step", decay=0.1, warmup_epochs=0,
+) | _from(
+    CODE, crop_scale=(0.08, 1.0), cache_side=0, eps=0.01, weight_decay=1e-4, sampler="shuffled",
+    evaluate_every=5, report_epoch="best_on_test", best_by="recall@1",
+)  # fmt: skip
+
+
 def _each_set(lr: float, frozen: bool, decay_at: int, epochs: int, source: str) -> Settings:
-    return {
-        "lr": Sourced(lr, C2),
-        "proxy_lr": Sourced(100 * lr, CODE),
-        "freeze_batch_norm": Sourced(frozen, C2),
-        "decay_epochs": Sourced((decay_at,), C2),
-        "epochs": Sourced(epochs, source),
-    }
+    # The paper gives the proxies no learning rate of their own; the code uses 100 times as much.
+    stated = _from(C2, lr=lr, freeze_batch_norm=frozen, decay_epochs=(decay_at,))
+    return stated | _from(CODE, proxy_lr=100 * lr) | _from(source, epochs=epochs)
 
 
-EACH_SET: dict[str, Settings] = {
+EACH_SET = {
     "cub200": _each_set(1e-4, True, 20, 60, OURS),
     "cars196": _each_set(1e-4, True, 50, 130, README),
     "sop": _each_set(1e-3, False, 20, 60, OURS),
     "inshop": _each_set(1e-3, False, 60, 100, OURS),
 }
-PROXY_ANCHOR: Settings = {
-    "batch_size": Sourced(180, C2),
-    "optimizer": Sourced("adamw", C2),
-    "eps": Sourced(1e-8, ANCHOR),
-    "pooling": Sourced("both", C2),
-    "warmup_epochs": Sourced(1, ANCHOR),
-    "clip_value": Sourced(10.0, ANCHOR),
-    "epochs": Sourced(60, ANCHOR),
-}
+PROXY_ANCHOR = _from(C2, batch_size=180, optimizer="adamw", pooling="both") | _from(
+    ANCHOR, eps=1e-8, warmup_epochs=1, clip_value=10.0, epochs=60
+)
 # Epochs between decays, decay factor, learning rate: from the code of Proxy-anchor.
 PROXY_ANCHOR_RATES = {
     "cub200": (10, 0.5, 1e-4),
@@ -112,52 +89,28 @@ TRAINED_LOSSES = {
     ),
 }
 
-CLASSIFIED: Settings = {
-    "task": Sourced("classification", "section D.4"),
-    "backbone": Sourced("preact_resnet18", "Table C"),
-    "pretrained": Sourced(False, MIXUP),
-    "dim": Sourced(None, MIXUP),
-    "transforms": Sourced("pad_crop", MIXUP),
-    "augment": Sourced(True, MIXUP),
-    "flip": Sourced(0.5, MIXUP),
-    "image_size": Sourced(32, MIXUP),
-    "optimizer": Sourced("sgd", MIXUP),
-    "lr": Sourced(0.1, MIXUP),
-    "proxy_lr": Sourced(0.1, MIXUP),
-    "momentum": Sourced(0.9, MIXUP),
-    "weight_decay": Sourced(1e-4, MIXUP),
-    "batch_size": Sourced(100, MIXUP),
-    "epochs": Sourced(2000, MIXUP),
-    "schedule": Sourced("step", MIXUP),
-    "decay": Sourced(0.1, MIXUP),
-    "decay_epochs": Sourced((500, 1000, 1500), MIXUP),
-    "evaluate_every": Sourced(10, OURS),
-    "report_epoch": Sourced("last", OURS),
-    "best_by": Sourced("accuracy", OURS),
+CLASSIFIED = (
+    _from("section D.4", task="classification")
+    | _from("Table C", backbone="preact_resnet18")
+    | _from(
+        MIXUP, pretrained=False, dim=None, transforms="pad_crop", augment=True, flip=0.5,
+        image_size=32, optimizer="sgd", lr=0.1, proxy_lr=0.1, momentum=0.9, weight_decay=1e-4,
+        batch_size=100, epochs=2000, schedule="step", decay=0.1, decay_epochs=(500, 1000, 1500),
+    )
+    | _from(OURS, evaluate_every=10, report_epoch="last", best_by="accuracy")
+)  # fmt: skip
+EACH_CLASSIFIED = {
+    "cifar10": _from(MIXUP, pixels="cifar10"),
+    "cifar100": _from(MIXUP, pixels="cifar100"),
+    "svhn": _from(MIXUP, pixels="centred", flip=0.0),
+    "tiny_imagenet": _from(MIXUP, pixels="centred", image_size=64, decay_epochs=(1000, 1500)),
 }
-EACH_CLASSIFIED: dict[str, Settings] = {
-    "cifar10": {"pixels": Sourced("cifar10", MIXUP)},
-    "cifar100": {"pixels": Sourced("cifar100", MIXUP)},
-    "svhn": {"pixels": Sourced("centred", MIXUP), "flip": Sourced(0.0, MIXUP)},
-    "tiny_imagenet": {
-        "pixels": Sourced("centred", MIXUP),
-        "image_size": Sourced(64, MIXUP),
-        "decay_epochs": Sourced((1000, 1500), MIXUP),
-    },
-}
-CLASSIFIED_ALPHA_MU = {
-    "cifar10": Sourced((1.0, 0.5), TABLE_C),
-    "cifar100": Sourced((1.5, 0.75), TABLE_C),
-    "svhn": Sourced((0.4, 1.0), TABLE_C),
-    "tiny_imagenet": Sourced((2.0, 0.25), TABLE_C),
-}
+CLASSIFIED_ALPHA_MU = _from(
+    "the best cell of Table C", cifar10=(1.0, 0.5), cifar100=(1.5, 0.75), svhn=(0.4, 1.0),
+    tiny_imagenet=(2.0, 0.25),
+)  # fmt: skip
 INPUT_MIXUP_ALPHA = Sourced(1.0, MIXUP)
-MANIFOLD_MIXUP_ALPHA = {
-    "cifar10": Sourced(2.0, MIXUP),
-    "cifar100": Sourced(2.0, MIXUP),
-    "svhn": Sourced(2.0, MIXUP),
-    "tiny_imagenet": Sourced(0.2, MIXUP),
-}
+MANIFOLD_MIXUP_ALPHA = _from(MIXUP, cifar10=2.0, cifar100=2.0, svhn=2.0, tiny_imagenet=0.2)
 
 
 def conventional(
@@ -186,12 +139,9 @@ def conventional_settings(name: str, loss: str = "norm_softmax") -> Settings:
     settings = EVERY_SET | look_up(name, EACH_SET, "benchmark of the conventional protocol")
     if loss == "proxy_anchor":
         every, decay, lr = PROXY_ANCHOR_RATES[name]
-        settings |= PROXY_ANCHOR | {
-            "lr": Sourced(lr, ANCHOR),
-            "proxy_lr": Sourced(100 * lr, ANCHOR),
-            "decay": Sourced(decay, ANCHOR),
-            "decay_epochs": Sourced(tuple(range(every, 60, every)), ANCHOR),
-        }
+        at = tuple(range(every, 60, every))
+        own = _from(ANCHOR, lr=lr, proxy_lr=100 * lr, decay=decay, decay_epochs=at)
+        settings |= PROXY_ANCHOR | own
     return settings
 
 
