@@ -17,7 +17,6 @@ from proxysynth.values import nearest
 
 if TYPE_CHECKING:
     from proxysynth.paper.artifact import Artifact
-    from proxysynth.paper.plan import Plan
     from proxysynth.paper.scale import Scale
     from proxysynth.paper.store import Store
 
@@ -37,22 +36,37 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
     from proxysynth.paper.store import Store
 
     wanted, scale = load_artifacts(_names(args.artifacts)), _scale(args)
-    store = Store(_folder(args.out or OUT))
+    store = Store(args.out or OUT)
     if args.plan:
+        if os.path.isfile(store.folder):
+            raise _unusable(store.folder, FileExistsError(errno.EEXIST, ""))
         return _show_plan(wanted, scale, store, args)
-    _prepare(store.folder)
+    try:  # before anything is trained
+        store.folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(store.folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "")
+    except OSError as error:
+        raise _unusable(store.folder, error) from error
     try:
         return _make(wanted, scale, store, args)
     except CannotWrite as error:
-        raise cannot_write(
-            Path(str(error.filename)), error, "what was written before is complete"
-        ) from error
+        intact = "what was written before is complete"
+        raise cannot_write(Path(str(error.filename)), error, intact) from error
+
+
+def _unusable(out: Path, error: OSError) -> UsageError:
+    reason = os.strerror(error.errno).lower() if error.errno else str(error)
+    return UsageError(
+        f"--out takes a folder that can be written to, got {str(out)[:100]!r} ({reason}): give "
+        "another place"
+    )
 
 
 def _make(
     wanted: Mapping[str, Artifact], scale: Scale, store: Store, args: argparse.Namespace
 ) -> dict[str, Any]:
     from proxysynth.cli.parser import resources
+    from proxysynth.paper.artifact import Table
     from proxysynth.paper.book import add, write_book
     from proxysynth.paper.findings import counted
     from proxysynth.paper.plan import train_all
@@ -74,9 +88,12 @@ def _make(
                 artifacts[name] = {"files": [], "reason": str(error)}
                 continue
             files = [str(path) for path in add(name, made, scale, store, about)]
-            cells = _cell_counts(made)
-            artifacts[name] = {"title": made.title, "files": files, **cells}
-            done = "{measured} of {cells} cells measured, ".format(**cells) if cells else ""
+            artifacts[name], done = {"title": made.title, "files": files}, ""
+            if isinstance(made, Table):
+                cells = [cell for _, _, cell in made.cells() if not cell.text]
+                measured = sum(bool(cell.ours) for cell in cells)
+                artifacts[name] |= {"cells": len(cells), "measured": measured}
+                done = f"{measured} of {len(cells)} cells measured, "
             progress.say(f"{made.title}: {done}{files[0]}")
         page, checked = write_book(scale, store, about)
     progress.say(f"Page: {page}. Of the paper's claims, {counted(checked)}.")
@@ -93,16 +110,6 @@ def _make(
     }
 
 
-def _cell_counts(made: object) -> dict[str, int]:
-    """How many cells of a table there are, and how many have a number of ours."""
-    from proxysynth.paper.artifact import Table
-
-    if not isinstance(made, Table):
-        return {}
-    cells = [cell for row in made.rows for cell in row.cells if not cell.text]
-    return {"cells": len(cells), "measured": sum(bool(cell.ours) for cell in cells)}
-
-
 def _names(names: list[str]) -> list[str]:
     """The names of the artifacts asked for; `all` for every one."""
     if not names:
@@ -116,42 +123,13 @@ def _names(names: list[str]) -> list[str]:
     return list(TITLES) if "all" in names else names
 
 
-def _folder(out: Path) -> Path:
-    """`--out`, which must not be a file."""
-    try:
-        is_file = out.expanduser().exists() and not out.expanduser().is_dir()
-    except OSError as error:  # such as a name that is too long
-        raise _unusable(out, error) from error
-    if is_file:
-        raise UsageError(f"--out takes a folder, got the file {str(out)!r}: give another place")
-    return out
-
-
-def _prepare(folder: Path) -> None:
-    """Make sure that the folder can be written to, before anything is trained."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unusable(folder, error) from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise _unusable(folder, PermissionError(errno.EACCES, ""))
-
-
-def _unusable(out: Path, error: OSError) -> UsageError:
-    reason = os.strerror(error.errno).lower() if error.errno else str(error)
-    name = str(out) if len(str(out)) < 100 else f"{str(out)[:60]}..."
-    return UsageError(
-        f"--out takes a folder that can be written to, got {name!r} ({reason}): give another place"
-    )
-
-
 def _scale(args: argparse.Namespace) -> Scale:
     from proxysynth.paper.scale import SCALES
 
     roots = {}
     for text in args.data:
-        name, colon, root = text.partition(":")
-        if not colon or not root:
+        name, _, root = text.partition(":")
+        if not root:
             raise UsageError(
                 f"--data takes NAME:ROOT such as cub200:data/CUB_200_2011, got {text!r}"
             )
@@ -179,17 +157,17 @@ def _show_plan(
     plan = make_plan(wanted, scale, store, estimate)
     if not args.json:
         if args.runs:
-            for run in (*plan.known, *plan.later):
-                name = run.identity if run in plan.known else "(searched)"
-                print(f"{name:12}  {duration(plan.times[run], rough=True):>12}  {label(run)}")
-            for name in plan.studies:
-                print(f"{'study':12}  {duration(plan.times[name], rough=True):>12}  {name}")
+            lines = [(run.identity, plan.times[run], label(run)) for run in plan.known]
+            lines += [("(searched)", plan.times[run], label(run)) for run in plan.later]
+            lines += [("study", plan.times[name], name) for name in plan.studies]
+            for what, seconds, text in lines:
+                print(f"{what:12}  {duration(seconds, rough=True):>12}  {text}")
         else:
             print(f"{'':8}  {'needed':>6}  {'done':>5}  {'time left':>12}")
             for name, one in plans.items():
                 left = duration(one.seconds, rough=True) if one.missing else "-"
                 print(f"{name:8}  {one.missing + one.done:>6}  {one.done:>5}  {left:>12}")
-        print(_plan_summary(plan, wanted, scale))
+        print(f"{count(len(wanted), 'artifact')} at the scale {scale.name}: {plan.summary}")
     return {
         "scale": scale.name,
         "artifacts": {
@@ -207,22 +185,3 @@ def _show_plan(
         ],
         "studies": {name: plan.times[name] for name in plan.studies},
     }
-
-
-def _plan_summary(plan: Plan, wanted: Mapping[str, Artifact], scale: Scale) -> str:
-    """The last line of a plan."""
-    what = f"{count(len(wanted), 'artifact')} at the scale {scale.name}"
-    if not plan.missing:
-        finished = f"all {count(plan.done, 'Run')} finished" if plan.done else "nothing to train"
-        return f"{what}: {finished}."
-    runs = len(plan.known) + len(plan.later)
-    needed = [count(runs, "Run")] if runs else []
-    needed += [count(len(plan.studies), "study", "studies")] if plan.studies else []
-    basis = "finished Runs" if plan.finished else "a few timed steps"
-    summary = (
-        f"{what}: {' and '.join(needed)} missing, {plan.done} finished; about "
-        f"{duration(plan.seconds, rough=True)} in one process, estimated from {basis}. Shared Runs "
-        "are counted once."
-    )
-    later = " Runs marked (searched) will get the alpha and mu that a search finds."
-    return summary + later * bool(plan.later)

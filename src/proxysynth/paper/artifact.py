@@ -159,14 +159,6 @@ class Table:
     notes: tuple[str, ...] = ()
     sheet: ContactSheet | None = None
 
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row.labels) != len(self.stubs) or len(row.cells) != len(self.columns):
-                raise ValueError(
-                    f"{self.title}: a row needs {len(self.stubs)} labels and {len(self.columns)} "
-                    f"cells, got {len(row.labels)} and {len(row.cells)} in {row.key!r}"
-                )
-
     @property
     def groups(self) -> list[tuple[str, int]]:
         """Shared headings and how many columns each spans; empty where no column has one."""
@@ -202,7 +194,6 @@ class PaperFigure:
         figure: saved as SVG, PDF and PNG.
         data: the plotted numbers, saved as CSV; empty for a drawing.
         notes: sentences below it.
-        numbers: what claims read of it, saved as a CSV of its own.
     """
 
     title: str
@@ -210,7 +201,6 @@ class PaperFigure:
     figure: Figure
     data: list[dict[str, Any]] = field(default_factory=list)
     notes: tuple[str, ...] = ()
-    numbers: Table | None = None
 
 
 @dataclass(frozen=True)
@@ -265,7 +255,7 @@ class Artifact:
         make: builds it from the store. Trains nothing: missing results are shown as a dash.
         needs: the Runs that it shows. One whose settings a search decides is left out while `pick`
             returns None. A benchmark without data at a scale gives no Run.
-        numbers: for a figure, the numbers that claims read, as a table.
+        numbers: for a figure, the numbers that claims read, as a table; saved as a CSV of its own.
         studies: the MLRC studies it needs, by the name of their folder.
     """
 

@@ -20,8 +20,7 @@ _MODULES = {
     "figures.toy": ("figure2",),
     "figures.embedding_space": ("figure3", "figureB", "figureC", "figureD"),
     "figures.logits": ("figure4",),
-    "figures.mixtures": ("figure5",),
-    "figures.grid": ("figureA",),
+    "figures.scores": ("figure5", "figureA"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -60,7 +60,9 @@ def add(
     """Write an artifact's files and its section; returns the files."""
     folder = store.folder
     make_folder(folder / SECTIONS)
-    files = write_files(folder, name, made, about)
+    numbers = load_artifacts([name])[name].numbers
+    read_by_claims = numbers(scale, store) if numbers else None
+    files = write_files(folder, name, made, about, read_by_claims)
     write_bytes(folder / SECTIONS / f"{name}.html", section(name, made).encode())
     entries = read_entries(folder, scale) | {name: {"title": made.title, "about": TITLES[name]}}
     record = {"scale": scale.name, "settings": encode(dict(scale.settings)), "made": entries}

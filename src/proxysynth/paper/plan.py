@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proxysynth.errors import NotFinite
-from proxysynth.formatting import duration
+from proxysynth.formatting import count, duration
 from proxysynth.paper.artifact import Artifact, Choice
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
@@ -56,6 +56,22 @@ class Plan:
     @property
     def seconds(self) -> float:
         return sum(self.times.values())
+
+    @property
+    def summary(self) -> str:
+        """What is left, in a sentence or two."""
+        if not self.missing:
+            return f"all {count(self.done, 'Run')} finished." if self.done else "nothing to train."
+        runs = len(self.known) + len(self.later)
+        needed = [count(runs, "Run")] * bool(runs)
+        needed += [count(len(self.studies), "study", "studies")] * bool(self.studies)
+        basis = "finished Runs" if self.finished else "a few timed steps"
+        later = " Runs marked (searched) will get the alpha and mu that a search finds."
+        return (
+            f"{' and '.join(needed)} missing, {self.done} finished; about "
+            f"{duration(self.seconds, rough=True)} in one process, estimated from {basis}. Shared "
+            f"Runs are counted once.{later * bool(self.later)}"
+        )
 
 
 def make_plan(
@@ -181,13 +197,11 @@ def label(run: Run) -> str:
     ]
     extra = f" ({', '.join(unusual)})" if unusual else ""
     data = run.data.partition(":")[0]
-    if data == "glyphs":
-        data = (
-            f"faces of {run.split.train_classes} glyphs"
-            if run.split.test_faces
-            else f"glyphs {(run.split.seed or 0) + 1}"
-        )
+    if data == "glyphs" and run.split.test_faces:
+        data = f"faces of {run.split.train_classes} glyphs"
+    elif data == "glyphs":
+        data = f"glyphs {(run.split.seed or 0) + 1}"
     held_out = ", validation held out" if run.report_epoch == "best" else ""
     few = f"{run.split.train_pictures} images, " if run.split.train_pictures else ""
-    epochs = f"{few}{run.epochs} epoch{'s' * (run.epochs != 1)}"
+    epochs = f"{few}{count(run.epochs, 'epoch')}"
     return f"{method(settings)}{extra} on {data}{held_out}, {epochs}, seed {run.seed}"

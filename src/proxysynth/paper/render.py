@@ -276,10 +276,14 @@ def code(text: str) -> Markup:
 
 
 def write_files(
-    folder: Path, name: str, made: Table | PaperFigure, about: Mapping[str, str]
+    folder: Path,
+    name: str,
+    made: Table | PaperFigure,
+    about: Mapping[str, str],
+    numbers: Table | None = None,
 ) -> list[Path]:
-    """A table as NAME.md, .csv and .tex, and NAME.png for the images below it; a figure as NAME.svg,
-    .pdf, .png and .md, NAME.csv if it has data, and NAME_numbers.csv with what claims read."""
+    """A table as NAME.md, .csv and .tex, and NAME.png for the images below it; a figure as
+    NAME.svg, .pdf, .png and .md, NAME.csv for its data and NAME_numbers.csv for `numbers`."""
     paths: list[Path] = []
     files: dict[str, str | bytes] = {}
     if isinstance(made, Table):
@@ -290,7 +294,7 @@ def write_files(
         paths += save_plot(folder, name, made.figure)
         files |= {".md": figure_markdown(made, name)}
         files |= {".csv": rows_csv(made.data)} if made.data else {}
-        files |= {"_numbers.csv": table_csv(made.numbers, about)} if made.numbers else {}
+        files |= {"_numbers.csv": table_csv(numbers, about)} if numbers else {}
     for ending, content in files.items():
         paths.append(folder / f"{name}{ending}")
         write_bytes(paths[-1], content.encode() if isinstance(content, str) else content)

@@ -16,7 +16,7 @@ from typing import Any
 
 from proxysynth.losses import ProxyAnchor
 from proxysynth.losses.functional import plain_loss
-from proxysynth.paper.settings import classification, conventional, trained_loss
+from proxysynth.paper.settings import paper_settings, trained_loss, values_of
 from proxysynth.paper.stand_ins import (
     CUB_96,
     KS,
@@ -128,19 +128,21 @@ class Scale:
         found = self.stand_in(benchmark)
         return "" if found is None else found.about
 
-    def stand_in(self, benchmark: str) -> StandIn | None:
-        """What runs in place of a benchmark. At the paper's scale it is the benchmark itself, and
-        `settings.py` has the fields."""
+    def stand_in(self, benchmark: str, loss: str = "norm_softmax") -> StandIn | None:
+        """What runs in place of a benchmark; at the paper's scale, the benchmark itself. `loss`
+        matters only there, where Proxy-anchor has settings of its own."""
         name, root = look_up(benchmark, NAMES, "benchmark"), self.root(benchmark)
-        if self.name == "paper":
-            return StandIn({}, name, f"{name}: as section C.2 says") if root else None
         if self.name == "smoke":
             return SMOKE.get(benchmark)
-        photographs = CUB_96 if benchmark == "cub200" else small_classification(benchmark)
-        if root and photographs is not None:
-            data = {"data": f"{benchmark}:{root}"}
-            return photographs._replace(fields={**photographs.fields, **data})
-        return SMALL[benchmark]
+        found: StandIn | None = None
+        if self.name == "paper":
+            settings = paper_settings(benchmark, loss)
+            found = StandIn(values_of(settings), name, f"{name}: as section C.2 says")
+        elif root:
+            found = CUB_96 if benchmark == "cub200" else small_classification(benchmark)
+        if root and found:
+            return found._replace(fields={**found.fields, "data": f"{benchmark}:{root}"})
+        return SMALL[benchmark] if self.name == "small" else None
 
 
 # Tables ask for the same Runs many times, and creating one checks every field: cache them.
@@ -148,21 +150,13 @@ class Scale:
 def _run(
     scale: Scale, name: str, loss: Any, seed: int, changes: tuple[tuple[str, Any], ...]
 ) -> Run | None:
-    found = scale.stand_in(name)
+    kind = "proxy_anchor" if isinstance(plain_loss(loss), ProxyAnchor) else ""
+    found = scale.stand_in(name, kind)
     if found is None:
         return None
-    fields: dict[str, Any] = {**found.fields, "loss": loss, "seed": seed}
-    fields |= {"ks": KS[name]} if name in KS else {}
+    ks = {"ks": KS[name]} if name in KS else {}
+    run = Run(**{**found.fields, "loss": loss, "seed": seed, **ks, **dict(changes)})
     settings = dict(scale.settings)
-    if scale.name != "paper":
-        run = Run(**{**fields, **dict(changes)})
-    else:
-        # Proxy-anchor has settings of its own.
-        kind = "proxy_anchor" if isinstance(plain_loss(loss), ProxyAnchor) else "norm_softmax"
-        root = scale.root(name)
-        retrieval = name in KS
-        run = conventional(name, kind, root=root) if retrieval else classification(name, root=root)
-        run = replace(run, **{**fields, **dict(changes)})
     if run.pretrained is False:  # weights are for networks that start from published ones
         settings.pop("weights", None)
     return replace(run, **settings) if settings else run

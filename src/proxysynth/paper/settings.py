@@ -1,12 +1,7 @@
-"""The paper's section C.2 as code: functions that return complete Runs.
+"""The paper's section C.2 as code: the fields of its Runs.
 
 Values that the paper leaves out come from the code and papers it refers to. Every value stands here
-once, with its source.
-
-    conventional("cars196", "norm_softmax", "proxy_synthesis", root="data/CARS196")
-    classification("cifar100", "manifold_mixup")
-
-Those of the MLRC protocol are in `protocols/mlrc/settings.py`.
+once, with its source. Those of the MLRC protocol are in `protocols/mlrc/settings.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ from proxysynth.regularizers import (
     ProxySynthesis,
     VirtualSoftmax,
 )
-from proxysynth.training.run import Run
 from proxysynth.values import look_up
 
 C2 = "section C.2"
@@ -113,30 +107,17 @@ INPUT_MIXUP_ALPHA = Sourced(1.0, MIXUP)
 MANIFOLD_MIXUP_ALPHA = _from(MIXUP, cifar10=2.0, cifar100=2.0, svhn=2.0, tiny_imagenet=0.2)
 
 
-def conventional(
-    name: str,
-    loss: str = "norm_softmax",
-    regularizer: str = "none",
-    root: str | None = None,
-    seed: int = 0,
-    **changes: Any,
-) -> Run:
-    """The run behind a cell of Tables 6, F, H, J and L.
+def paper_settings(name: str, loss: str = "norm_softmax") -> Settings:
+    """The fields of a Run on a benchmark, each with its source: for retrieval behind a cell of
+    Tables 6, F, H, J and L, for classification of Table D.
 
     Args:
-        name: "cub200", "cars196", "sop" or "inshop".
-        loss: a key of `LOSSES`.
-        regularizer: a key of `REGULARIZERS`, with the paper's values (alpha 0.4, mu 1).
-        root: the folder of the data set. Default: data/NAME.
-        changes: fields of `Run`, such as `weights`, the file of the published weights.
+        name: a key of `EACH_SET` or `EACH_CLASSIFIED`.
+        loss: only "proxy_anchor" has settings of its own.
     """
-    fields = values_of(conventional_settings(name, loss)) | changes
-    return Run(data=_data(name, root), loss=trained_loss(loss, regularizer), seed=seed, **fields)
-
-
-def conventional_settings(name: str, loss: str = "norm_softmax") -> Settings:
-    """The fields of such a run, each with its source."""
-    settings = EVERY_SET | look_up(name, EACH_SET, "benchmark of the conventional protocol")
+    if name in EACH_CLASSIFIED:
+        return CLASSIFIED | EACH_CLASSIFIED[name]
+    settings = EVERY_SET | look_up(name, EACH_SET, "benchmark")
     if loss == "proxy_anchor":
         every, decay, lr = PROXY_ANCHOR_RATES[name]
         at = tuple(range(every, 60, every))
@@ -145,28 +126,8 @@ def conventional_settings(name: str, loss: str = "norm_softmax") -> Settings:
     return settings
 
 
-def classification(
-    name: str, regularizer: str = "none", root: str | None = None, seed: int = 0, **changes: Any
-) -> Run:
-    """The run behind a cell of Table D.
-
-    Args:
-        name: "cifar10", "cifar100", "svhn" or "tiny_imagenet".
-        regularizer: a key of `REGULARIZERS`, with the values that the paper found best.
-        root, seed, changes: as for `conventional`.
-    """
-    fields = values_of(classification_settings(name)) | changes
-    loss = classified_loss(name, regularizer)
-    return Run(data=_data(name, root), loss=loss, seed=seed, **fields)
-
-
-def classification_settings(name: str) -> Settings:
-    """The fields of such a run, each with its source."""
-    return CLASSIFIED | look_up(name, EACH_CLASSIFIED, "benchmark of classification")
-
-
 def classified_loss(name: str, regularizer: str) -> Any:
-    """Softmax with a regularizer, as in Table D."""
+    """Softmax with a regularizer and the values that the paper found best, as in Table D."""
     loss = Softmax()
     if regularizer == "proxy_synthesis":
         alpha, mu = CLASSIFIED_ALPHA_MU[name].value
@@ -191,7 +152,3 @@ def trained_loss(name: str, regularizer: str = "none") -> Any:
 
 def values_of(settings: Mapping[str, Sourced]) -> dict[str, Any]:
     return {name: setting.value for name, setting in settings.items()}
-
-
-def _data(name: str, root: str | None) -> str:
-    return f"{name}:{root or f'data/{name}'}"

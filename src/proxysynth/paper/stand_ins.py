@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from proxysynth.formatting import count
-from proxysynth.paper.settings import classification_settings, values_of
+from proxysynth.paper.settings import paper_settings, values_of
 from proxysynth.training.run import Split
 
 RETRIEVAL = ("cub200", "cars196", "sop", "inshop")
@@ -105,7 +105,7 @@ def _drawn(
 
 def _sgd(name: str) -> dict[str, Any]:
     """The paper's settings of classification, with a schedule for few epochs."""
-    fields = values_of(classification_settings(name))
+    fields = values_of(paper_settings(name))
     return {**fields, "schedule": "cosine", "decay_epochs": ()}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
-from os.path import commonprefix
 from statistics import fmean
 from typing import Any
 
@@ -66,7 +65,7 @@ def above(
 
 def _shortened(rows: Sequence[str]) -> str:
     """ "static lam 0.2, 0.3, 0.4"."""
-    shared = commonprefix(list(rows)).rpartition(" ")[0] if len(rows) > 1 else ""
+    shared = rows[0].rpartition(" ")[0]
     return ", ".join([rows[0], *(row.removeprefix(shared).strip() for row in rows[1:])])
 
 

@@ -305,11 +305,7 @@ def selection_for(scale: Scale, selection: Selection) -> Selection:
 
 
 def _figure(
-    title: str,
-    caption: str,
-    shown: dict[str, dict[str, Any] | None],
-    notes: Sequence[str],
-    numbers: Table,
+    title: str, caption: str, shown: dict[str, dict[str, Any] | None], notes: Sequence[str]
 ) -> PaperFigure:
     """The drawing, a row for each named cloud, or a dash if a Run is missing."""
     found = {name: one for name, one in shown.items() if one}
@@ -326,7 +322,6 @@ def _figure(
             for row in one["cloud"]
         ],
         (*notes, *dict.fromkeys(one["note"] for one in found.values() if one["note"])),
-        numbers,
     )
 
 
@@ -367,7 +362,6 @@ def _final(
         "synthetic embeddings and proxies.",
         {"": shown_of(store, runs[0], chosen)} if runs else {},
         notes,
-        between_table(title, benchmark, selection, scale, store),
     )
 
 
@@ -419,7 +413,6 @@ def _over_time(scale: Scale, store: Store) -> PaperFigure:
                 else []
             ),
         ],
-        epoch_table(scale, store),
     )
 
 

@@ -220,7 +220,6 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
             *([_note(found)] if found else []),
             *scale_notes(scale),
         ),
-        diagonal_table(scale, store),
     )
 
 

@@ -336,7 +336,6 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
             "starting at the mean of their class. At the scale 23 used elsewhere both losses are "
             "certain nearly everywhere, and neither is reliably less so.",
         ),
-        numbers=toy_table(scale, store),
     )
 
 

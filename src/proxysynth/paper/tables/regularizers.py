@@ -186,7 +186,7 @@ def _rows(
     columns: Iterable[tuple[str, str]], scale: Scale, store: Store, metric: str, file: str,
     with_loss: bool,
 ) -> tuple[Row, ...]:  # fmt: skip
-    """A row per regularizer; `with_loss` says whether the paper's numbers have the loss as a key."""
+    """A row per regularizer; `with_loss`: the paper's numbers have the loss as a key."""
 
     def one(regularizer: str, loss: str, benchmark: str) -> Cell:
         if not _applicable(regularizer, loss):

@@ -1,8 +1,8 @@
-"""Figure A: scores over alpha and mu."""
+"""Figures 5 and A: Recall@1 of mixed embeddings over lam, and scores over alpha and mu."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -14,13 +14,118 @@ from matplotlib.patches import Rectangle
 from proxysynth.formatting import count
 from proxysynth.paper.artifact import Artifact, PaperFigure, Table
 from proxysynth.paper.figures import style
+from proxysynth.paper.printed import rows_of
 from proxysynth.paper.scale import Scale, trained_loss
+from proxysynth.paper.stand_ins import NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import measured, ran_as, scale_notes, seeded, stands_for
+from proxysynth.paper.tables.cells import (
+    PAIR,
+    measured,
+    method_name,
+    ran_as,
+    scale_notes,
+    seeded,
+    stands_for,
+)
+from proxysynth.paper.tables.robustness import ON, mixed_recalls, runs_of
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.run import Run
 
-ON = "cars196"
+# Figure 5
+
+METHODS = {method_name("norm_softmax", regularizer): regularizer for regularizer in PAIR}
+LOOKS: dict[str, dict[str, Any]] = {
+    "none": {"color": style.INK, "linestyle": (0, (4, 1.5))},
+    "proxy_synthesis": {"color": style.GOLD, "linestyle": "-"},
+}
+MARKS = {"none": "s", "proxy_synthesis": "o"}
+PARTS = {"train": "seen classes", "test": "unseen classes"}
+Recalls = Mapping[str, Mapping[float, tuple[float, ...]]]
+"""Recall@1 (%) by part and lam, a number per seed."""
+
+
+def _papers(part: str, regularizer: str) -> list[tuple[float, float]]:
+    """The paper's Recall@1 over lam."""
+    rows = rows_of("tableB", loss="norm_softmax", classes=part, regularizer=regularizer)
+    return [(float(row["lam"]), float(row["value"])) for row in rows]
+
+
+@style.styled
+def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
+    """Two panels, seen and unseen classes; our lines with bands, the paper's pale behind them."""
+    figure, axes = style.panels(1, 2, height=3.2, sharey=True)
+    handles = {}
+    for letter, (part, label), one in zip("ab", PARTS.items(), axes, strict=True):
+        one.set_xlabel(r"$\lambda$, share of the first class")
+        one.grid(axis="y", color=style.FAINT, linewidth=0.6)
+        one.set_axisbelow(True)
+        one.set_xticks([0.1, 0.3, 0.5, 0.7, 0.9])
+        for method, regularizer in METHODS.items():
+            name, look = f"{method}, the paper on {NAMES[ON]}", LOOKS[regularizer]
+            at = zip(*_papers(part, regularizer), strict=True)
+            handles[name] = one.plot(*at, label=name, alpha=0.4, lw=1, **look)[0]
+        for method, recalls in found.items():
+            at_lam = recalls.get(part, {})
+            lams, look = sorted(at_lam), LOOKS[METHODS[method]]
+            means = [fmean(at_lam[lam]) for lam in lams]
+            handles[method] = one.plot(
+                lams, means, label=method, marker=MARKS[METHODS[method]], markersize=4,
+                markeredgecolor="white", markeredgewidth=0.4, **look,
+            )[0]  # fmt: skip
+            if lams and len(at_lam[lams[0]]) > 1:
+                middle, wide = np.array(means), np.array([stdev(at_lam[lam]) for lam in lams])
+                band = {"color": look["color"], "alpha": 0.3, "linewidth": 0}
+                one.fill_between(lams, middle - wide, middle + wide, **band)
+        style.lettered(one, letter, label)
+    axes[0].set_ylabel("Recall@1 (%)")
+    style.legend_below(figure, list(handles.values()), ncols=2)
+    return figure
+
+
+def _figure5(scale: Scale, store: Store) -> PaperFigure:
+    found = {
+        method: mixed_recalls(store, runs_of(scale, "norm_softmax", regularizer))
+        for method, regularizer in METHODS.items()
+    }
+    data = [
+        {"method": method, "classes": part, "lam": lam, "mean": fmean(values),
+         "values": " ".join(f"{value:.6g}" for value in values)}
+        for method, recalls in found.items()
+        for part, at_lam in recalls.items()
+        for lam, values in at_lam.items()
+    ]  # fmt: skip
+    seeds = len(scale.seeds)
+    return PaperFigure(
+        "Figure 5",
+        "Recall@1 of mixed embeddings searching for others of the same two classes, among these "
+        f"and all originals, on {ran_as(scale, ON)}. The numbers are Table B's.",
+        draw_mixtures(found),
+        data,
+        (
+            *stands_for(scale, ON),
+            f"Lines are means over {seeds} seeds, bands their standard deviation."
+            if seeds > 1
+            else "Lines are of one seed.",
+            *scale_notes(scale),
+            _beside(found),
+            *(f"{method} was not run." for method, recalls in found.items() if not recalls),
+        ),
+    )
+
+
+def _beside(found: Mapping[str, Recalls]) -> str:
+    """The means over lam, the paper's beside ours."""
+    parts = []
+    for part, label in PARTS.items():
+        theirs = [fmean(value for _, value in _papers(part, reg)) for reg in PAIR]
+        ours = [[fmean(v) for v in recalls.get(part, {}).values()] for recalls in found.values()]
+        here = " and ".join(f"{fmean(values):.1f}" if values else "–" for values in ours)
+        parts.append(f"{label} {theirs[0]:.1f} and {theirs[1]:.1f} in the paper, {here} here")
+    return f"Means over lam, without and with Proxy Synthesis: {'; '.join(parts)}."
+
+
+# Figure A
+
 METRICS = {"recall@1": "Recall@1 (%)", "map@r": "MAP@R (%)"}
 Grid = dict[tuple[float, float], tuple[float, ...]]
 """The scores of each (alpha, mu), one per seed; empty where it was not run."""
@@ -66,7 +171,7 @@ def _heat_map(axes: Axes, grid: Grid, alphas: Sequence[float], mus: Sequence[flo
             line(edge - 0.5, color=style.FAINT, linewidth=0.6)
 
 
-def runs_of(scale: Scale) -> dict[tuple[float, float], tuple[Run, ...]]:
+def grid_runs(scale: Scale) -> dict[tuple[float, float], tuple[Run, ...]]:
     """The Runs of each cell, one per seed."""
     plain = trained_loss("norm_softmax")
     return {
@@ -89,11 +194,11 @@ def _spread(name: str, grid: Grid) -> list[str]:
     return [note]
 
 
-def _make(scale: Scale, store: Store) -> PaperFigure:
+def _figureA(scale: Scale, store: Store) -> PaperFigure:
     grids: dict[str, Grid] = {}
     data: list[dict[str, Any]] = []
     for metric, name in METRICS.items():
-        grids[name] = {at: measured(store, runs, metric) for at, runs in runs_of(scale).items()}
+        grids[name] = {at: measured(store, runs, metric) for at, runs in grid_runs(scale).items()}
         for (alpha, mu), values in grids[name].items():
             data.append({"metric": metric, "alpha": alpha, "mu": mu, "seeds": len(values),
                          "mean": fmean(values) if values else "",
@@ -113,23 +218,26 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
             "mu in 0.2, 0.5, 1.0, 1.5, 2.0 without printing its numbers.",
             *scale_notes(scale),
         ),
-        grid_table(scale, store),
     )
 
 
 def grid_table(scale: Scale, store: Store) -> Table:
     """Recall@1 with a row per alpha and a column per mu. The paper's figure prints no numbers."""
     rows: dict[str, dict[str, tuple[float, ...]]] = {}
-    for (alpha, mu), runs in runs_of(scale).items():
+    for (alpha, mu), runs in grid_runs(scale).items():
         rows.setdefault(f"{alpha:g}", {})[f"{mu:g}"] = measured(store, runs)
     columns = {f"{mu:g}": f"mu {mu:g}" for mu in scale.figure_mus}
     return style.figure_table("Figure A", "alpha", columns, rows)
 
 
 ARTIFACTS = {
+    "figure5": Artifact(
+        _figure5,
+        lambda scale, pick: (run for reg in PAIR for run in runs_of(scale, "norm_softmax", reg)),
+    ),
     "figureA": Artifact(
-        _make,
-        lambda scale, pick: (run for runs in runs_of(scale).values() for run in runs),
+        _figureA,
+        lambda scale, pick: (run for runs in grid_runs(scale).values() for run in runs),
         grid_table,
-    )
+    ),
 }
