@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from proxysynth.formatting import DASH
-from proxysynth.paper.artifact import Cell, Choice, Option, Row, Table
+from proxysynth.paper.artifact import Cell, Choice, Option
 from proxysynth.paper.render import cell_text, signed
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import Result
@@ -66,11 +66,6 @@ def test_intervals_are_those_of_scipy() -> None:
     found = stats.ttest_ind(b, a, equal_var=False).confidence_interval()
     welch = replace(paired, paired=False)
     assert welch.interval == pytest.approx((found.low, found.high), abs=1e-9)
-
-
-def test_a_table_refuses_rows_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match="2 labels and 0 cells"):
-        Table("Table 0", "", ("a", "b"), (), (Row(("x",), (Cell(),)),))
 
 
 def _result(validation: float, test: float) -> Result:

@@ -10,9 +10,18 @@ import pytest
 from proxysynth.paper.artifact import Cell, Row, Table
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.book import claims_markdown, evidence
-from proxysynth.paper.claims import CLAIMS, Checked, Claim, Evidence, Finding, Verdict, check
+from proxysynth.paper.claims import (
+    CLAIMS,
+    DIFFERENCES,
+    Checked,
+    Claim,
+    Evidence,
+    Finding,
+    Verdict,
+    check,
+    contradictions,
+)
 from proxysynth.paper.claims.claim import STATUSES, decide
-from proxysynth.paper.claims.departures import DIFFERENCES, contradictions
 from proxysynth.paper.findings import counted, findings
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
@@ -203,8 +212,11 @@ def test_a_range_is_tested_at_both_ends(
     rows = []
     for number, row in enumerate(tables["table6"].rows):
         gain = 1.1 if number > 3 else gains[number // 2]
-        value = 80.0 + (gain if "PS + " in row.labels[0] else 0.0)
-        rows.append(Row(row.labels, tuple(replace(c, ours=(value,) * 2) for c in row.cells)))
+        mixed = "PS + " in row.labels[0]
+        ours, plain = (80.0 + gain if mixed else 80.0,) * 2, (80.0,) * 2 if mixed else ()
+        rows.append(
+            Row(row.labels, tuple(replace(c, ours=ours, baseline=plain) for c in row.cells))
+        )
     ours = tables | {"table6": replace(tables["table6"], rows=tuple(rows))}
     assert _found(check(CLAIMS, ours), "+2.8%").ours.status == status
 

@@ -174,7 +174,7 @@ def test_what_the_artifacts_decide_cannot_be_set(path: str) -> None:
 def test_weights_reach_only_pretrained_networks(tmp_path: Path) -> None:
     roots = {"cars196": str(tmp_path), "cifar10": str(tmp_path)}
     scale = SCALES["paper"].with_roots(roots).with_settings(["weights=w.pth"])
-    run, classifier = scale.run("cars196", "arcface"), scale.classification("cifar10", Softmax())
+    run, classifier = scale.run("cars196", "arcface"), scale.run("cifar10", Softmax())
     assert run is not None
     assert run.weights == str(Path("w.pth").absolute())
     assert classifier is not None

@@ -15,8 +15,7 @@ from proxysynth.paper.render import (
     table_csv,
     table_latex,
     table_markdown,
-    write_figure,
-    write_table,
+    write_files,
 )
 
 SURE = Cell((85.0, 86.0, 87.0), 84.7, baseline=(83.0, 84.1, 85.0), paper_baseline=83.3)
@@ -137,10 +136,10 @@ def test_a_figure_leaves_vector_and_pixels(tmp_path) -> None:  # type: ignore[no
     figure = Figure()
     figure.subplots().plot([1, 2], [3, 4])
     picture = PaperFigure("Figure 9", "A line.", figure, [{"x": 1, "y": 3}])
-    made = write_figure(tmp_path, "figure9", picture, {})
+    made = write_files(tmp_path, "figure9", picture, {})
     assert [path.suffix for path in made] == [".svg", ".pdf", ".png", ".md", ".csv"]
     first = {path.name: path.read_bytes() for path in made}
-    write_figure(tmp_path, "figure9", picture, {})
+    write_files(tmp_path, "figure9", picture, {})
     assert {path.name: path.read_bytes() for path in made} == first  # the same bytes again
     html = section("figure9", picture)
     assert 'src="data:image/png;base64,' in html
@@ -149,7 +148,7 @@ def test_a_figure_leaves_vector_and_pixels(tmp_path) -> None:  # type: ignore[no
 
 def test_images_stand_below_a_table(tmp_path) -> None:  # type: ignore[no-untyped-def]
     table = replace(TABLE, sheet=ContactSheet(b"\x89PNG", "What it <shows>."))
-    made = write_table(tmp_path, "table9", table, {})
+    made = write_files(tmp_path, "table9", table, {})
     assert [path.suffix for path in made] == [".md", ".csv", ".tex", ".png"]
     assert made[-1].read_bytes() == b"\x89PNG"
     assert "](table9.png)" in made[0].read_text()

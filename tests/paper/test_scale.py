@@ -49,14 +49,14 @@ def test_queries_and_gallery_of_the_in_shop_stand_in_have_no_face_in_common() ->
 
 
 def test_classification_trains_on_twelve_faces_and_tests_on_four() -> None:
-    run = SMOKE.classification("cifar10", Softmax())
+    run = SMOKE.run("cifar10", Softmax())
     assert run is not None
     assert run.task == "classification"
     splits = open_splits(run)
     assert (len(splits.train), len(splits.query)) == (96, 32)
-    splits_of = {SMALL.classification(name, Softmax()).split for name in CLASSIFICATION}
+    splits_of = {SMALL.run(name, Softmax()).split for name in CLASSIFICATION}
     assert len(splits_of) == 4
-    assert all(SMOKE.classification(name, Softmax()) is None for name in CLASSIFICATION[1:])
+    assert all(SMOKE.run(name, Softmax()) is None for name in CLASSIFICATION[1:])
 
 
 def test_photographs_come_in_where_their_folder_is_given() -> None:
@@ -67,7 +67,7 @@ def test_photographs_come_in_where_their_folder_is_given() -> None:
         "cub200:/data/cub", 96, "efficientnet_lite0",
     )  # fmt: skip
     assert (run.epochs, run.decay_epochs, run.freeze_batch_norm) == (12, (8,), True)
-    few = scale.classification("cifar10", Softmax())
+    few = scale.run("cifar10", Softmax())
     assert few is not None
     assert few.data == "cifar10:/data/cifar"
     assert (few.width, few.split.train_pictures, few.split.test_pictures) == (0.25, 2000, 2000)
@@ -88,7 +88,7 @@ def test_the_papers_scale_has_nothing_without_a_folder() -> None:
     anchor = scale.run("cars196", ProxySynthesis(ProxyAnchor()))
     assert anchor is not None
     assert (anchor.batch_size, anchor.optimizer) == (180, "adamw")
-    assert scale.classification("cifar100", Softmax()) is not None
+    assert scale.run("cifar100", Softmax()) is not None
 
 
 def test_unknown_names_are_errors_that_list_the_known_ones() -> None:

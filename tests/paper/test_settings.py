@@ -6,7 +6,9 @@ import proxysynth as ps
 from protocol_transforms import CLASSIFICATION, CONVENTIONAL, MLRC
 from proxysynth.models.backbones import BACKBONES
 from proxysynth.paper import settings
-from proxysynth.paper.settings import classification, conventional, mlrc
+from proxysynth.paper.scale import SCALES
+from proxysynth.paper.settings import classified_loss, trained_loss
+from proxysynth.protocols.mlrc.settings import mlrc_run
 from proxysynth.regularizers import ManifoldMixup, VirtualSoftmax
 from proxysynth.training import Run
 from proxysynth.training.prepare import evaluation_transform, make_network, training_transform
@@ -34,11 +36,22 @@ BEST = {"cifar10": (1.0, 0.5), "cifar100": (1.5, 0.75), "svhn": (0.4, 1.0),
         "tiny_imagenet": (2.0, 0.25)}  # fmt: skip
 
 
+PAPER = SCALES["paper"].with_roots({name: f"/data/{name}" for name in (*STATED, *BEST)})
+
+
+def conventional(name, loss="norm_softmax", regularizer="none", **changes):
+    return PAPER.run(name, trained_loss(loss, regularizer), **changes)
+
+
+def classification(name, regularizer="none", **changes):
+    return PAPER.run(name, classified_loss(name, regularizer), **changes)
+
+
 @pytest.mark.parametrize("name", STATED)
 def test_conventional_settings(name):
     run = conventional(name, "norm_softmax", "proxy_synthesis")
     assert (run.lr, run.freeze_batch_norm, run.decay_epochs, run.decay) == STATED[name]
-    assert run.data == f"{name}:data/{name}"
+    assert run.data == f"{name}:/data/{name}"
     assert (run.backbone, run.pretrained, run.dim, run.pooling) == (
         "bn_inception", True, 512, "average")  # fmt: skip
     assert (run.optimizer, run.batch_size, run.schedule) == ("adam", 128, "step")
@@ -69,7 +82,7 @@ def test_transforms_are_those_of_the_protocols():
     assert training_transform(run, net, FILES) == CONVENTIONAL.train
     assert evaluation_transform(run, net, FILES) == CONVENTIONAL.test
     assert BACKBONES["bn_inception"].preprocess == CONVENTIONAL.pixels == MLRC.pixels
-    run = mlrc("cub200", backbone="conv4", pretrained=False)
+    run = mlrc_run("cub200:data", "norm_softmax", backbone="conv4", pretrained=False)
     net = make_network(run, None)
     assert training_transform(run, net, FILES) == MLRC.train
     assert evaluation_transform(run, net, FILES) == MLRC.test
@@ -83,7 +96,7 @@ def test_transforms_are_those_of_the_protocols():
 
 
 def test_mlrc_settings():
-    run = mlrc("sop", "arcface")
+    run = mlrc_run("sop:data", "arcface")
     assert (run.backbone, run.dim, run.image_size) == ("bn_inception", 128, 227)
     assert (run.batch_size, run.optimizer, run.lr) == (32, "rmsprop", 1e-6)
     assert run.freeze_batch_norm
@@ -113,7 +126,10 @@ def test_classification_settings(name):
 @pytest.mark.parametrize("regularizer", ["none", "proxy_synthesis"])
 def test_every_cell_is_a_whole_run(loss, regularizer):
     for name in STATED:
-        for run in (conventional(name, loss, regularizer), mlrc(name, loss, regularizer)):
+        for run in (
+            conventional(name, loss, regularizer),
+            mlrc_run(f"{name}:data", loss, regularizer),
+        ):
             assert isinstance(run, Run)
             assert decode(encode(run), KINDS) == run
 
@@ -129,7 +145,7 @@ def test_every_setting_has_a_source_and_is_a_field_of_a_run():
 
 
 def test_an_unknown_name_is_one_sentence():
-    with pytest.raises(ValueError, match="'cifar10'"):
-        conventional("cifar10")
-    with pytest.raises(ValueError, match="tiny_imagenet"):
-        classification("cub200")
+    with pytest.raises(ValueError, match="'cars'"):
+        settings.paper_settings("cars")
+    with pytest.raises(ValueError, match="'arc'"):
+        trained_loss("arc")

@@ -56,7 +56,6 @@ def test_what_is_not_there_is_none(empty: Store) -> None:
     run = Run()
     assert empty.result(run) is None
     assert empty.model(run) is None
-    assert empty.result(None) is None
     assert run.identity in str(empty.folder_of(run))
     assert not empty.folder.exists()  # looking makes nothing
 

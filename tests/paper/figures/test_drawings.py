@@ -8,9 +8,8 @@ import torch
 from matplotlib.colors import to_hex
 
 from proxysynth import NormSoftmax, ProxySynthesis
-from proxysynth.paper.figures.grid import draw_grids
 from proxysynth.paper.figures.logits import confidences, diagonals, plain_logits, synthesis_logits
-from proxysynth.paper.figures.mixtures import draw_mixtures
+from proxysynth.paper.figures.scores import draw_grids, draw_mixtures
 from proxysynth.paper.figures.style import GOLD, INK
 from proxysynth.paper.figures.toy import HALF, Toy, TrainedToy, spaces
 

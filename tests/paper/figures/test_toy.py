@@ -39,7 +39,7 @@ def test_both_learn_the_classes_they_have_seen(measured) -> None:
 def test_less_sure_between_the_classes_with_proxy_synthesis(
     measured, where: str, least: float
 ) -> None:
-    plain, mixed = ([getattr(between(one), where) for one in ones] for ones in measured)
+    plain, mixed = ([between(one)[where] for one in ones] for ones in measured)
     assert fmean(mixed) < fmean(plain) - least
     assert sum(b < a for a, b in zip(plain, mixed, strict=True)) >= len(plain) - 1
 
@@ -65,13 +65,13 @@ def test_between_takes_the_line_of_inputs_and_the_shorter_arc_of_embeddings() ->
         return 1 / (1 + math.exp(-2 * abs(x - y) / long))
 
     shares = [k / 1000 for k in range(1001)]
-    assert got.inputs == pytest.approx(fmean(sure(1 - s, s) for s in shares), abs=1e-5)
+    assert got["inputs"] == pytest.approx(fmean(sure(1 - s, s) for s in shares), abs=1e-5)
     angles = [s * math.pi / 2 for s in shares]
-    assert got.embeddings == pytest.approx(
+    assert got["embeddings"] == pytest.approx(
         fmean(sure(math.cos(a), math.sin(a)) for a in angles), abs=1e-5
     )
-    assert got.unseen == pytest.approx(0.5)
-    assert got.embedding_bend == pytest.approx(
+    assert got["unseen"] == pytest.approx(0.5)
+    assert got["embedding_bend"] == pytest.approx(
         fmean(
             abs(1 / (1 + math.exp(2 * (math.cos(a) - math.sin(a)))) - s)
             for a, s in zip(angles, shares, strict=True)

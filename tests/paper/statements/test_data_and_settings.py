@@ -9,11 +9,11 @@ import pytest
 from protocol_transforms import MLRC, MLRC_AS_PRINTED
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.transforms import CenterCrop, RandomResizedCrop
-from proxysynth.paper.claims.departures import CONTRADICTIONS, DIFFERENCES
+from proxysynth.paper.claims import DIFFERENCES, contradictions
 from proxysynth.paper.scale import SCALES
-from proxysynth.paper.settings import conventional, mlrc
+from proxysynth.paper.settings import paper_settings
 from proxysynth.paper.stand_ins import RETRIEVAL
-from proxysynth.protocols.mlrc.settings import SCALES as STUDIES
+from proxysynth.protocols.mlrc.settings import SCALES as STUDIES, mlrc_run
 
 COUNTS = {
     "cub200": {"train": (5864, 100), "test": (5924, 100)},
@@ -34,13 +34,13 @@ def test_data_sets_have_the_stated_counts(name: str) -> None:
 def test_the_parts_of_in_shop_do_not_add_up_to_the_stated_total() -> None:
     parts = CATALOG["inshop"].pictures
     assert parts["query"] + parts["gallery"] == 26_830 != 28_760
-    assert any("28,760" in text and "26,830" in text for text in CONTRADICTIONS)
+    assert any("28,760" in text and "26,830" in text for text in contradictions([]))
 
 
 def test_images_and_embeddings_have_the_stated_sizes() -> None:
     for name in RETRIEVAL:
-        run = conventional(name)
-        assert (run.image_size, run.dim) == (224, 512)
+        settings = paper_settings(name)
+        assert (settings["image_size"].value, settings["dim"].value) == (224, 512)
 
 
 def test_the_grid_of_figure_a() -> None:
@@ -50,7 +50,7 @@ def test_the_grid_of_figure_a() -> None:
 
 
 def test_the_amount_of_an_mlrc_study() -> None:
-    paper, dim = STUDIES["paper"], mlrc("cub200").dim
+    paper, dim = STUDIES["paper"], mlrc_run("cub200:data", "norm_softmax").dim
     assert (paper.trials, paper.folds, paper.repetitions) == (50, 4, 10)
     assert dim == 128
     assert dim * paper.folds == 512

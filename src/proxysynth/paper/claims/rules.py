@@ -20,6 +20,7 @@ from proxysynth.paper.claims.claim import (
     rounded,
     titled,
 )
+from proxysynth.paper.stand_ins import RETRIEVAL
 from proxysynth.paper.tables.cells import LOSS_NAMES
 from proxysynth.paper.tables.conventional import TABLE_OF
 from proxysynth.regularizers import ProxySynthesis
@@ -79,9 +80,9 @@ def over_epochs(e: Evidence) -> Finding:
 
 def best(e: Evidence, table: str, row: str) -> Finding:
     """The row is the best in each column; cells that are not applicable do not count."""
-    margins, found = {}, []
-    for head in e.tables[table].columns:
-        cells = [(name, e.cell(table, name, head.key)) for name in e.rows(table)]
+    margins, found, rows = {}, [], e.rows(table)
+    for head in e.columns(table):
+        cells = [(name, e.cell(table, name, head.key)) for name in rows]
         names = [name for name, cell in cells if cell is not None and not cell.text]
         values = {name: e.value(table, name, head.key) for name in names}
         others = max(value for name, value in values.items() if name != row)
@@ -212,7 +213,7 @@ def peak_in_the_middle(e: Evidence) -> Finding:
 def _means(e: Evidence, over: str) -> dict[float, float]:
     """The mean Recall@1 of Figure A for each alpha, or each mu."""
     alphas = e.rows("figureA")
-    mus = [head.key for head in e.tables["figureA"].columns]
+    mus = [head.key for head in e.columns("figureA")]
     outer, inner = (alphas, mus) if over == "alpha" else (mus, alphas)
     return {
         float(a): fmean(e.value("figureA", *((a, b) if over == "alpha" else (b, a))) for b in inner)
@@ -264,9 +265,8 @@ results/bench_training_efficientnet-lite0_at_96_pixels.csv."""
 
 def any_loss(e: Evidence) -> Finding:
     """Every loss was trained with Proxy Synthesis on every data set of Table 6."""
-    heads = [head.key for head in e.tables["table6"].columns if head.paper]
     for name in LOSS_NAMES.values():
-        for column in heads:
+        for column in RETRIEVAL:
             e.value("table6", f"PS + {name}", column)
     return Finding({"losses": 0.5}, f"{len(LOSS_NAMES)} losses of 8 trained")
 
