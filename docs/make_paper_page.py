@@ -12,13 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from proxysynth.files import write_bytes
 from proxysynth.formatting import and_join
 from proxysynth.paper.artifact import Cell, ContactSheet, Row, Table
-from proxysynth.paper.artifacts import TITLES, load_artifacts
-from proxysynth.paper.book import CLAIMS_FILE, PAGE, Entry, claims_markdown, render_page
+from proxysynth.paper.artifacts import load_artifacts
+from proxysynth.paper.book import CLAIMS_FILE, PAGE, claims_markdown, render_page
 from proxysynth.paper.claims import CLAIMS, check
 from proxysynth.paper.claims.claim import titled
 from proxysynth.paper.render import (
@@ -110,10 +108,10 @@ def remark(names: list[str]) -> str:
 
 def main() -> None:
     nothing = Store(FOLDER / "none", read_only=True)
-    tables, entries = {}, []
+    tables, sections = {}, {}
     for name, artifact in load_artifacts().items():
         if name.startswith("figure"):
-            entries.append(Entry(name, f"Figure {name[6:]}", Markup(figure_section(name))))
+            sections[name] = figure_section(name)
             if artifact.numbers is not None:
                 empty = artifact.numbers(SCALE, nothing)
                 tables[name] = filled(f"{name}_numbers", empty)
@@ -126,12 +124,11 @@ def main() -> None:
             table = replace(table, sheet=ContactSheet(png, "Test images in each deformation."))
         write_bytes(FOLDER / f"{name}.md", table_markdown(table, name).encode())
         write_bytes(FOLDER / f"{name}.tex", table_latex(table).encode())
-        entries.append(Entry(name, table.title, Markup(section(name, table))))
+        sections[name] = section(name, table)
     checked = check(CLAIMS, tables)
     about = {key: rows("table1")[0][key] for key in ABOUT}
-    entries.sort(key=lambda one: list(TITLES).index(one.name))
-    older = remark([one.name for one in entries])
-    page = render_page(entries, tables, checked, [], SCALE, nothing, about, older)
+    older = remark(list(sections))
+    page = render_page(sections, tables, checked, [], SCALE, nothing, about, older)
     write_bytes(FOLDER / PAGE, page.encode())
     write_bytes(FOLDER / CLAIMS_FILE, claims_markdown(checked).encode())
 

@@ -26,37 +26,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of ours beside the paper's.
+    """One number of ours beside the paper's."""
 
-    Args:
-        ours: measured values, one per seed, in the unit that is printed; empty if not run.
-        paper: the paper's value, None where it prints nothing.
-        paper_spread: the paper's +-, where it has one.
-        baseline: values that `ours` is compared with; empty for no comparison.
-        paper_baseline: the paper's value that `paper` is compared with.
-        paired: whether `ours` and `baseline` share their seeds one by one.
-        text: shown instead of numbers.
-        digits: after the decimal point.
-        chosen: the cell that a search on validation classes chose.
-        better: +1 where larger is better, -1 where smaller is, 0 where neither.
-        gain: the value is itself a difference: compared with zero and shown with its sign.
-        of_mean: show the 95 % interval of the mean instead of the standard deviation.
-        last: the same values at the last epoch, where `ours` are those of the best one.
-    """
-
-    ours: tuple[float, ...] = ()
+    ours: tuple[float, ...] = ()  # a value per seed, in the unit that is printed; empty if not run
     paper: float | None = None
-    paper_spread: float | None = None
-    baseline: tuple[float, ...] = ()
+    paper_spread: float | None = None  # the paper's +-
+    baseline: tuple[float, ...] = ()  # values that `ours` is compared with
     paper_baseline: float | None = None
-    paired: bool = True
-    text: str = ""
+    paired: bool = True  # `ours` and `baseline` share their seeds one by one
+    text: str = ""  # shown instead of numbers
     digits: int = 1
-    chosen: bool = False
-    better: int = 1
-    gain: bool = False
-    of_mean: bool = False
-    last: tuple[float, ...] = ()
+    chosen: bool = False  # by a search on validation classes
+    better: int = 1  # -1 where smaller is better, 0 where neither
+    gain: bool = False  # itself a difference: compared with zero and shown with its sign
+    of_mean: bool = False  # show the 95 % interval of the mean, not the standard deviation
+    last: tuple[float, ...] = ()  # at the last epoch, where `ours` are of the best one
 
     @property
     def reference(self) -> tuple[float, ...]:
@@ -88,19 +72,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A measured column.
-
-    Args:
-        name: what is measured.
-        ours: what it ran on; empty if only the paper has numbers, as for cited methods.
-        paper: the paper's data set; empty if only we have numbers.
-        key: the name that claims use.
-    """
+    """A measured column."""
 
     name: str
-    ours: str = ""
-    paper: str = ""
-    key: str = ""
+    ours: str = ""  # what it ran on; empty if only the paper has numbers, as for cited methods
+    paper: str = ""  # the paper's data set; empty if only we have numbers
+    key: str = ""  # the name that claims use
 
     @property
     def measure(self) -> str:
@@ -138,25 +115,14 @@ class ContactSheet:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper with our numbers.
-
-    Args:
-        title: "Table 1".
-        caption: what it shows.
-        stubs: headings of the label columns.
-        columns: headings of the measured columns.
-        rows: labels and cells.
-        notes: sentences below the table: what ran, how settings were chosen, where the paper
-            contradicts itself.
-        sheet: images below the table.
-    """
+    """A table of the paper with our numbers."""
 
     title: str
     caption: str
-    stubs: tuple[str, ...]
+    stubs: tuple[str, ...]  # headings of the label columns
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what ran, how settings were chosen, the paper's contradictions
     sheet: ContactSheet | None = None
 
     @property
@@ -186,15 +152,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class PaperFigure:
-    """A figure of the paper, drawn again.
-
-    Args:
-        title: "Figure 2".
-        caption: what it shows.
-        figure: saved as SVG, PDF and PNG.
-        data: the plotted numbers, saved as CSV; empty for a drawing.
-        notes: sentences below it.
-    """
+    """A figure of the paper, drawn again; saved as SVG, PDF and PNG, its numbers as CSV."""
 
     title: str
     caption: str
@@ -214,17 +172,11 @@ class Option:
 
 @dataclass(frozen=True)
 class Choice:
-    """A search over settings, decided on validation classes and never on the test classes.
+    """A search over settings, decided on validation classes and never on the test classes."""
 
-    Args:
-        what: what the search is for, such as "Input Mixup with Softmax on glyphs 2".
-        options: in the order that decides ties.
-        by: the metric of `Result.validation` whose mean over the Runs decides.
-    """
-
-    what: str
-    options: tuple[Option, ...]
-    by: str = "map@r"
+    what: str  # such as "Input Mixup with Softmax on glyphs 2"
+    options: tuple[Option, ...]  # the first of equals is chosen
+    by: str = "map@r"  # the metric of `Result.validation` whose mean over the Runs decides
 
     @property
     def runs(self) -> tuple[Run, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from proxysynth.files import write_bytes, write_json
 from proxysynth.paper.artifact import Artifact, PaperFigure, Table
 from proxysynth.paper.artifacts import TITLES, load_artifacts
 from proxysynth.paper.claims import CLAIMS, DIFFERENCES, Checked, check, contradictions
+from proxysynth.paper.claims.claim import titled
 from proxysynth.paper.findings import counted, findings
 from proxysynth.paper.plan import label
 from proxysynth.paper.render import markdown_row, section, templates, write_files
@@ -43,15 +43,6 @@ INTRODUCTION = (
     "or GPU."
 )
 HEADS = ("the paper says", "it holds if", "here", "in the paper's own numbers")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An artifact on the page."""
-
-    name: str
-    title: str
-    section: Markup
 
 
 def add(
@@ -83,20 +74,17 @@ def read_entries(folder: Path, scale: Scale) -> dict[str, Any]:
 
 def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Path, list[Checked]]:
     """Write paper.html and claims.md of everything made so far."""
-    made, entries = read_entries(store.folder, scale), []
-    artifacts = load_artifacts()
+    made, artifacts = read_entries(store.folder, scale), load_artifacts()
+    sections: dict[str, str] = {}
     runs: dict[Run, None] = {}
     for name, artifact in artifacts.items():
-        try:
-            text = (store.folder / SECTIONS / f"{name}.html").read_text(encoding="utf-8")
-        except OSError:
-            continue
-        if name in made:
-            entries.append(Entry(name, made[name]["title"], Markup(text)))
+        path = store.folder / SECTIONS / f"{name}.html"
+        if name in made and path.exists():
+            sections[name] = path.read_text(encoding="utf-8")
             runs |= dict.fromkeys([*artifact.runs(scale), *artifact.later(scale, store.pick)])
     tables = evidence(artifacts, scale, store)
     checked = check(CLAIMS, tables, smoke=scale.name == "smoke")
-    page = render_page(entries, tables, checked, runs, scale, store, about)
+    page = render_page(sections, tables, checked, runs, scale, store, about)
     write_bytes(store.folder / CLAIMS_FILE, claims_markdown(checked).encode())
     return write_page(store.folder / PAGE, page), checked
 
@@ -119,7 +107,7 @@ def evidence(artifacts: Mapping[str, Artifact], scale: Scale, store: Store) -> d
 
 
 def render_page(
-    entries: Sequence[Entry],
+    sections: Mapping[str, str],
     tables: Mapping[str, Table],
     checked: Sequence[Checked],
     runs: Iterable[Run],
@@ -128,9 +116,9 @@ def render_page(
     about: Mapping[str, str],
     remark: str = "",
 ) -> str:
-    """The whole document; `remark` is added to the description of the scale."""
+    """The whole document; `sections` are HTML, `remark` is added to what is said of the scale."""
     lists = departures(checked)
-    contents = [(one.name, one.title, TITLES[one.name]) for one in entries]
+    contents = [(name, titled(name), TITLES[name]) for name in sections]
     contents.append(("claims", "Claims", "what the paper says, and what was found"))
     contents += [(anchor, title, "") for anchor, title, _, _ in lists]
     listed = [_run_row(run, store) for run in runs]
@@ -140,7 +128,7 @@ def render_page(
         scale_text=f"{SCALE_TEXTS[scale.name]} {remark}".strip(),
         findings=findings(tables, checked, scale),
         contents=contents,
-        entries=entries,
+        sections=[Markup(text) for text in sections.values()],
         checked=checked,
         introduction=INTRODUCTION,
         counts=counted(checked),

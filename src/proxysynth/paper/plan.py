@@ -31,23 +31,14 @@ POLL = 1.0  # seconds between checks of Runs that other processes train
 
 @dataclass(frozen=True)
 class Plan:
-    """What artifacts need, and what of it is missing.
+    """What artifacts need, and what of it is missing."""
 
-    Args:
-        known: missing Runs that are needed for certain.
-        later: missing Runs whose settings a search will decide; the settings are placeholders.
-        studies: missing MLRC studies by the name of their folder.
-        done: the number of finished Runs and studies.
-        times: estimated seconds in one process of each missing Run and study.
-        finished: whether the estimate rests on finished Runs, instead of a few timed steps.
-    """
-
-    known: tuple[Run, ...]
-    later: tuple[Run, ...]
-    studies: dict[str, Study]
-    done: int
-    times: dict[Run | str, float]
-    finished: bool
+    known: tuple[Run, ...]  # missing Runs that are needed for certain
+    later: tuple[Run, ...]  # those whose settings a search will decide; placeholders
+    studies: dict[str, Study]  # missing MLRC studies by the name of their folder
+    done: int  # finished Runs and studies
+    times: dict[Run | str, float]  # estimated seconds in one process of each missing one
+    finished: bool  # whether estimates rest on finished Runs, not on a few timed steps
 
     @property
     def missing(self) -> int:

@@ -40,32 +40,22 @@ FIXED = ("data", "loss", "regularizer", "split", "seed", "task", "report_epoch",
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is done, on what, over which seeds.
-
-    Args:
-        name: "smoke", "small" or "paper".
-        seeds: of every reported number.
-        search_seeds: of every setting that a search tries.
-        mixup_alphas: alphas of Input and Manifold Mixup (Table E).
-        class_alphas, class_mus: the grid of Table C.
-        search_alphas, search_mus: the grid that Table 6 chooses from.
-        figure_alphas, figure_mus: the grid of Figure A.
-        roots: (benchmark, folder) pairs.
-        settings: (field, value) pairs that every Run gets, whatever the paper says.
-    """
+    """How much is done, on what, over which seeds."""
 
     name: str
-    seeds: tuple[int, ...]
-    search_seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # of every reported number
+    search_seeds: tuple[int, ...]  # of every setting that a search tries
     mixup_alphas: tuple[float, ...] = MIXUP_ALPHAS
     class_alphas: tuple[float, ...] = CLASS_ALPHAS
     class_mus: tuple[float, ...] = CLASS_MUS
-    search_alphas: tuple[float, ...] = ALPHAS
+    search_alphas: tuple[float, ...] = ALPHAS  # the grid that Table 6 chooses from
     search_mus: tuple[float, ...] = MUS
     figure_alphas: tuple[float, ...] = ALPHAS
     figure_mus: tuple[float, ...] = MUS
-    roots: tuple[tuple[str, str], ...] = ()
-    settings: tuple[tuple[str, Any], ...] = ()
+    roots: tuple[tuple[str, str], ...] = ()  # (benchmark, folder)
+    settings: tuple[
+        tuple[str, Any], ...
+    ] = ()  # (field, value) of every Run, whatever the paper says
 
     def __post_init__(self) -> None:
         if not self.seeds:

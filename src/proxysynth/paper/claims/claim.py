@@ -195,27 +195,14 @@ class Evidence:
             )
 
 
-Rule = Callable[[Evidence], Finding]
-
-
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper about results.
-
-    Args:
-        sentence: shortened where it is long.
-        where: section and table.
-        criterion: the rule in words.
-        rule: reads numbers and returns margins.
-        exact: whether the numbers are counts, which have no spread.
-        scaled: whether a scale shortens its training; the toy of Figure 2 is always complete.
-        printed: whether the paper prints numbers that the rule can read.
-    """
+    """A sentence of the paper about results; `claims.toml` explains the fields."""
 
     sentence: str
     where: str
     criterion: str
-    rule: Rule
+    rule: Callable[[Evidence], Finding]
     exact: bool = False
     scaled: bool = True
     printed: bool = True

@@ -39,38 +39,27 @@ KINDS = ("train", "proxy", "test", "synthetic", "synthetic proxy")
 class Selection:
     """Which classes and images are shown.
 
-    Args:
-        classes: number of seen classes, and of unseen classes.
-        pictures: at most so many images per class.
-        above: only classes with more images than this, if there are any.
-        mu: synthetics per embedding shown.
-        lam: of all synthetics. Training draws it for each batch, mostly near 0 or 1, where a
-            synthetic would be indistinguishable from its nearer parent.
-        seed: of the classes and of the synthetics.
+    Training draws lam for each batch, mostly near 0 or 1, where a synthetic would be
+    indistinguishable from its nearer parent; here it is fixed.
     """
 
-    classes: int = 10
-    pictures: int = 16
-    above: int = 0
+    classes: int = 10  # seen ones, and as many unseen
+    pictures: int = 16  # at most so many images per class
+    above: int = 0  # only classes with more images than this, if there are any
     mu: float = 2.0
     lam: float = 0.6
-    seed: int = 0
+    seed: int = 0  # of the classes and of the synthetics
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Unit vectors of several kinds.
+    """Unit vectors of several kinds."""
 
-    x: (n, d).  kind: (n,), one of `KINDS`.  label: (n,), the class among those shown, or -1 for
-    synthetics.  proxies: (c, d), of all seen classes, shown or not.  note: what could not be shown
-    as requested, "" if nothing.
-    """
-
-    x: Tensor
-    kind: NDArray[np.str_]
-    label: NDArray[np.int64]
-    proxies: Tensor
-    note: str = ""
+    x: Tensor  # (n, d)
+    kind: NDArray[np.str_]  # (n,), of `KINDS`
+    label: NDArray[np.int64]  # (n,), the class among those shown, or -1 for synthetics
+    proxies: Tensor  # (c, d), of all seen classes, shown or not
+    note: str = ""  # what could not be shown as requested
 
     def of(self, *kinds: str) -> Tensor:
         """The vectors of these kinds, in their order in `x`."""

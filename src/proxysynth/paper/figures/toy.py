@@ -64,30 +64,19 @@ Space = dict[str, Any]
 
 @dataclass(frozen=True)
 class Toy:
-    """All settings of the toy except its seed.
+    """All settings of the toy except its seed."""
 
-    Args:
-        red, blue: centers of the classes that are trained on.
-        grey: center of the unseen class.
-        spread: standard deviation of each class, the same in both directions.
-        points: per class.
-        width: of the two hidden layers.
-        epochs, batch_size, lr, proxy_lr: of the training, with Adam.
-        scale: of Norm-softmax.
-        alpha, mu: of Proxy Synthesis.
-    """
-
-    red: tuple[float, float] = (-2.0, 0.0)
+    red: tuple[float, float] = (-2.0, 0.0)  # centers of the classes
     blue: tuple[float, float] = (2.0, 0.0)
-    grey: tuple[float, float] = (0.0, 0.0)
-    spread: float = 0.5
-    points: int = 200
-    width: int = 64
+    grey: tuple[float, float] = (0.0, 0.0)  # unseen
+    spread: float = 0.5  # standard deviation of each class, the same in both directions
+    points: int = 200  # per class
+    width: int = 64  # of the two hidden layers
     epochs: int = 50
     batch_size: int = 64
-    lr: float = 1e-3
+    lr: float = 1e-3  # of Adam
     proxy_lr: float = 1e-2
-    scale: float = 3.0
+    scale: float = 3.0  # of Norm-softmax
     alpha: float = 0.2
     mu: float = 1.0
 

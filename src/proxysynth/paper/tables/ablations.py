@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from proxysynth.losses import NormSoftmax
-from proxysynth.paper.artifact import Artifact, Column, Row, Table
+from proxysynth.paper.artifact import Artifact, Column, Pick, Row, Table
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
@@ -50,54 +50,41 @@ def _lines2() -> Iterable[Line]:
             yield (label, f"{value:g}"), ProxySynthesis(PLAIN, **given), paper
 
 
-def _needs(lines: Iterable[Line], scale: Scale) -> Iterable[Run]:
-    for loss in (PLAIN, *(loss for _, loss, _ in lines)):
-        yield from seeded(scale, ON, loss)
+def _artifact(
+    title: str, caption: str, stubs: tuple[str, ...], lines: Callable[[], Iterable[Line]], base: str
+) -> Artifact:
+    def needs(scale: Scale, pick: Pick) -> Iterable[Run]:
+        losses = (PLAIN, *(loss for _, loss, _ in lines()))
+        return (run for loss in losses for run in seeded(scale, ON, loss))
 
+    def make(scale: Scale, store: Store) -> Table:
+        rows = []
+        for labels, loss, paper in lines():
+            runs, plain = seeded(scale, ON, loss), seeded(scale, ON, PLAIN) * (loss != PLAIN)
+            paper_plain = number("table1", model="M1") if plain else None
+            recall = cell(store, runs, paper, plain, paper_plain)
+            rows.append(Row(labels, (recall, cell(store, runs, plain=plain, metric="map@r"))))
+        columns = (column(scale, ON, "R@1"), Column("MAP@R", scale.heading(ON), "", "MAP@R"))
+        notes = (*ran_on(scale, ON), f"Differences are against {base}.")
+        return Table(title, caption, stubs, columns, tuple(rows), notes)
 
-def _table(
-    title: str, caption: str, stubs: tuple[str, ...], lines: Iterable[Line], against: str,
-    scale: Scale, store: Store,
-) -> Table:  # fmt: skip
-    rows = []
-    for labels, loss, paper in lines:
-        plain = () if loss == PLAIN else seeded(scale, ON, PLAIN)
-        paper_plain = number("table1", model="M1") if plain else None
-        runs = seeded(scale, ON, loss)
-        cells = (
-            cell(store, runs, paper, plain, paper_plain),
-            cell(store, runs, plain=plain, metric="map@r"),
-        )
-        rows.append(Row(labels, cells))
-    columns = (column(scale, ON, "R@1"), Column("MAP@R", scale.heading(ON), "", "MAP@R"))
-    notes = (*ran_on(scale, ON), f"Differences are against {against}.")
-    return Table(title, caption, stubs, columns, tuple(rows), notes)
+    return Artifact(make, needs)
 
 
 ARTIFACTS = {
-    "table1": Artifact(
-        lambda scale, store: _table(
-            "Table 1",
-            "Recall@1 (%) with original and synthetic embeddings and proxies in Norm-softmax.",
-            ("model", "embeddings", "proxies"),
-            _lines1(),
-            "M1, the plain loss",
-            scale,
-            store,
-        ),
-        lambda scale, pick: _needs(_lines1(), scale),
+    "table1": _artifact(
+        "Table 1",
+        "Recall@1 (%) with original and synthetic embeddings and proxies in Norm-softmax.",
+        ("model", "embeddings", "proxies"),
+        _lines1,
+        "M1, the plain loss",
     ),
-    "table2": Artifact(
-        lambda scale, store: _table(
-            "Table 2",
-            "Recall@1 (%) of PS + Norm-softmax with a fixed lam and with lam drawn from "
-            "Beta(alpha, alpha).",
-            ("generation", "value"),
-            _lines2(),
-            "plain Norm-softmax, M1 of Table 1",
-            scale,
-            store,
-        ),
-        lambda scale, pick: _needs(_lines2(), scale),
+    "table2": _artifact(
+        "Table 2",
+        "Recall@1 (%) of PS + Norm-softmax with a fixed lam and with lam drawn from "
+        "Beta(alpha, alpha).",
+        ("generation", "value"),
+        _lines2,
+        "plain Norm-softmax, M1 of Table 1",
     ),
 }
