@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from proxysynth.paper.artifact import Cell, Choice, Column, Option
-from proxysynth.paper.printed import number
+from proxysynth.paper.printed import notes_of, number
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.stand_ins import KS, NAMES
 from proxysynth.paper.store import Store
@@ -122,9 +122,14 @@ def ran_as(scale: Scale, benchmark: str) -> str:
 
 def ran_on(scale: Scale, *benchmarks: str) -> tuple[str, ...]:
     """What stands in for what, over how many seeds, at which epoch."""
-    notes = (*stands_for(scale, *benchmarks), over_seeds(scale))
-    if scale.name == "paper" and set(benchmarks) <= set(KS):
-        notes += (BEST_ON_TEST,)
+    seeds = "Ours is one seed: without a spread, no difference is colored."
+    if len(scale.seeds) > 1:
+        seeds = (
+            f"Ours is the mean over {len(scale.seeds)} seeds ± their standard deviation; a "
+            "difference is colored where its 95 % interval excludes zero."
+        )
+    best = scale.name == "paper" and set(benchmarks) <= set(KS)
+    notes = (*stands_for(scale, *benchmarks), seeds, *([BEST_ON_TEST] if best else []))
     return (*notes, *scale_notes(scale))
 
 
@@ -135,15 +140,6 @@ def stands_for(scale: Scale, *benchmarks: str) -> tuple[str, ...]:
         if scale.about(benchmark)
         else f"{NAMES[benchmark]} was not run: its folder was not given."
         for benchmark in benchmarks
-    )
-
-
-def over_seeds(scale: Scale) -> str:
-    if len(scale.seeds) == 1:
-        return "Ours is one seed: without a spread, no difference is colored."
-    return (
-        f"Ours is the mean over {len(scale.seeds)} seeds ± their standard deviation; a difference "
-        "is colored where its 95 % interval excludes zero."
     )
 
 
@@ -160,9 +156,9 @@ def scale_notes(scale: Scale) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def paper_notes(notes: Iterable[str]) -> tuple[str, ...]:
-    """Notes on the printed numbers."""
-    return tuple(f"The paper: {note}." for note in notes)
+def paper_notes(file: str, **keys: str) -> tuple[str, ...]:
+    """The notes on the printed numbers of `numbers/FILE.csv`."""
+    return tuple(f"The paper: {note}." for note in notes_of(file, **keys))
 
 
 # Searches

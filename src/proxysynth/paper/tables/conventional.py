@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from proxysynth.paper.artifact import Artifact, Cell, Column, Pick, Row, Table
-from proxysynth.paper.printed import notes_of, number, printed
+from proxysynth.paper.printed import number, printed
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.stand_ins import CUB_96, KS, NAMES, RETRIEVAL
 from proxysynth.paper.store import Store
@@ -131,7 +131,7 @@ def _table6(scale: Scale, store: Store) -> Table:
         (
             *_notes(scale, store, RETRIEVAL),
             "The paper searches alpha and mu too but does not report the result.",
-            *paper_notes(notes_of("conventional")),
+            *paper_notes("conventional"),
             "The paper's Norm-softmax and Proxy-NCA numbers on CARS196 agree, up to 0.1, with the "
             "best of the eight runs in the authors' repository, whose means are 83.1 and 84.3, "
             "83.3 and 84.2.",
@@ -208,7 +208,7 @@ def _extended(benchmark: str, scale: Scale, store: Store) -> Table:
             *_notes(scale, store, (benchmark,)),
             "Our network and dimension stand in the headings of our columns. The paper's: G "
             "GoogLeNet, R50 ResNet-50, V16 VGG-16, BN BN-Inception. Cited methods are not run.",
-            *paper_notes(notes_of("conventional", benchmark=benchmark)),
+            *paper_notes("conventional", benchmark=benchmark),
         ),
     )
 

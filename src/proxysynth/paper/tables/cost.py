@@ -16,7 +16,7 @@ from torch import Tensor
 from proxysynth.formatting import count
 from proxysynth.losses import NormSoftmax
 from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table
-from proxysynth.paper.printed import notes_of, number
+from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import paper_notes
@@ -80,7 +80,7 @@ def _tableA(scale: Scale, store: Store) -> Table:
             "The reference path concatenates synthetics and originals, then computes the loss, as "
             "in the paper. Training uses the fast path: forward and backward in one function, "
             "without a copy of the proxies.",
-            *paper_notes(notes_of("tableA")),
+            *paper_notes("tableA"),
             "Section D.1 speaks of an N x N similarity matrix; the loss has one of N x C.",
         ),
     )

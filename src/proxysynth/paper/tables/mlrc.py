@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table
-from proxysynth.paper.printed import notes_of, number
+from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.stand_ins import NAMES, NETWORK, STUDIES, STUDY_EPOCHS
 from proxysynth.paper.store import Store
@@ -150,7 +150,7 @@ def _table(title: str, parts: tuple[Part, ...], caption: str, scale: Scale, stor
         "protocol. Proxy-NCA is Eq. i with a scale, which is searched.",
     ]
     for benchmark, embedding in parts:
-        notes += paper_notes(notes_of("mlrc", benchmark=benchmark, embedding=embedding))
+        notes += paper_notes("mlrc", benchmark=benchmark, embedding=embedding)
     notes += scale_notes(scale)
     return Table(title, caption, ("loss",), tuple(columns), tuple(rows), tuple(notes))
 

@@ -10,7 +10,7 @@ from typing import Any
 from proxysynth.formatting import count
 from proxysynth.losses import Softmax
 from proxysynth.paper.artifact import Artifact, Cell, Choice, Pick, Row, Table
-from proxysynth.paper.printed import notes_of, number
+from proxysynth.paper.printed import number
 from proxysynth.paper.scale import CLASS_ALPHAS, CLASS_MUS, MIXUP_ALPHAS, Scale, trained_loss
 from proxysynth.paper.settings import INPUT_MIXUP_ALPHA, MANIFOLD_MIXUP_ALPHA, classified_loss
 from proxysynth.paper.stand_ins import CLASSIFICATION, NAMES
@@ -217,7 +217,7 @@ def _table5(scale: Scale, store: Store) -> Table:
             search_note(_mixup_searches(scale), store, how),
             "Virtual Softmax is not applicable (n/a) to Norm-softmax: its logit would be the "
             "constant 1. With Softmax its logit is clipped at 10, as in the paper.",
-            *paper_notes(notes_of("table5")),
+            *paper_notes("table5"),
         ),
     )
 
@@ -241,7 +241,7 @@ def _tableD(scale: Scale, store: Store) -> Table:
             f"Mixup's alphas are the best of their own papers: {INPUT_MIXUP_ALPHA.value:g} for "
             f"Input Mixup, {manifold['cifar10']} for Manifold Mixup ({manifold['tiny_imagenet']} "
             "on TinyImageNet). Virtual Softmax is not clipped here.",
-            *paper_notes(notes_of("tableD")),
+            *paper_notes("tableD"),
         ),
     )
 
