@@ -136,25 +136,15 @@ STUDY_EPOCHS = 8
 
 CUB_96 = StandIn(
     {
-        "image_size": 96,
-        "backbone": "efficientnet_lite0",
-        "pretrained": True,
-        "dim": 512,
-        "augment": True,
-        "freeze_batch_norm": True,
-        "epochs": 12,
-        "schedule": "step",
-        "decay_epochs": (8,),
-        "batch_size": 128,
-        "lr": 1e-4,
-        "proxy_lr": 1e-2,
-        "weight_decay": 1e-4,
-        "evaluate_every": 12,
+        "image_size": 96, "augment": True, "batch_size": 128,
+        "backbone": "efficientnet_lite0", "pretrained": True, "dim": 512, "freeze_batch_norm": True,
+        "epochs": 12, "schedule": "step", "decay_epochs": (8,), "evaluate_every": 12,
+        "lr": 1e-4, "proxy_lr": 1e-2, "weight_decay": 1e-4,
     },
     "CUB at 96 px",
     "CUB at 96 px: CUB-200-2011, the paper's split, at 96 pixels; EfficientNet-Lite0 from its "
     "ImageNet weights, 12 epochs",
-)
+)  # fmt: skip
 
 
 def small_classification(name: str) -> StandIn | None:

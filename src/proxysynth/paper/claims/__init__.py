@@ -24,16 +24,9 @@ else:
     import tomli as tomllib
 
 __all__ = [
-    "CLAIMS",
-    "DIFFERENCES",
-    "Checked",
-    "Claim",
-    "Evidence",
-    "Finding",
-    "Verdict",
-    "check",
+    "CLAIMS", "DIFFERENCES", "Checked", "Claim", "Evidence", "Finding", "Verdict", "check",
     "contradictions",
-]
+]  # fmt: skip
 
 _FILE = tomllib.loads((files(__package__) / "claims.toml").read_text(encoding="utf-8"))
 DIFFERENCES: tuple[str, ...] = tuple(_FILE["differences"])

@@ -11,6 +11,7 @@ readers and in grey print; marks differ in shape too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,33 +46,8 @@ WARM = "YlOrBr"
 COLD_TO_HOT = "RdYlBu_r"
 """Of cosines: blue is low, red is high, as the paper describes its Figure 4."""
 
-_SETTINGS: Any = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9,
-    "mathtext.fontset": "dejavusans",
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.labelsize": 9,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.color": INK,
-    **{f"{axis}tick.color": INK for axis in "xy"},
-    **{f"{axis}tick.labelsize": 8.5 for axis in "xy"},
-    **{f"{axis}tick.major.width": 0.7 for axis in "xy"},
-    "legend.fontsize": 8.5,
-    "legend.frameon": False,
-    "legend.handletextpad": 0.4,
-    "legend.columnspacing": 1.4,
-    "lines.linewidth": 1.8,
-}
-
-
-styled = rc_context(_SETTINGS)
-"""Decorator of every drawing function."""
+styled = rc_context(fname=Path(__file__).with_name("paper.mplstyle"))
+"""Decorator of every drawing function; the reader's own matplotlib settings do not matter."""
 
 
 def panels(

@@ -168,27 +168,20 @@ def _amount(ran: str, studies: Iterable[dict[str, Any]]) -> list[str]:
     return [f"{ran}: {each} for each row{after}"] if amounts else []
 
 
+def _artifact(letter: str, parts: tuple[Part, ...], caption: str) -> Artifact:
+    benchmarks = tuple(dict.fromkeys(benchmark for benchmark, _ in parts))
+    make = partial(_table, f"Table {letter}", parts, f"MLRC evaluation{caption} dimensions.")
+    return Artifact(make, studies=partial(studies_of, benchmarks))
+
+
+_MEASURES = "P@1, R-precision and MAP@R (%) of the concatenated 512"
 ARTIFACTS = {
-    "table4": Artifact(
-        partial(
-            _table,
-            "Table 4",
-            tuple((benchmark, "concatenated") for benchmark in TABLE_OF),
-            "MLRC evaluation: P@1, R-precision and MAP@R (%) of the concatenated 512 dimensions.",
-        ),
-        studies=partial(studies_of, tuple(TABLE_OF)),
-    ),
-    **{
-        f"table{letter}": Artifact(
-            partial(
-                _table,
-                f"Table {letter}",
-                ((benchmark, "concatenated"), (benchmark, "separated")),
-                f"MLRC evaluation on {NAMES[benchmark]}: P@1, R-precision and MAP@R (%) of the "
-                "concatenated 512 and the separated 128 dimensions.",
-            ),
-            studies=partial(studies_of, (benchmark,)),
-        )
-        for benchmark, letter in TABLE_OF.items()
-    },
+    "table4": _artifact("4", tuple((b, "concatenated") for b in TABLE_OF), f": {_MEASURES}")
+} | {
+    f"table{letter}": _artifact(
+        letter,
+        ((benchmark, "concatenated"), (benchmark, "separated")),
+        f" on {NAMES[benchmark]}: {_MEASURES} and the separated 128",
+    )
+    for benchmark, letter in TABLE_OF.items()
 }
