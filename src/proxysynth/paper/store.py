@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from proxysynth.errors import WrongFolder
-from proxysynth.files import locked, write_json
+from proxysynth.files import LOCK, locked, write_json
 from proxysynth.paper.artifact import Choice
 from proxysynth.training.inference import Trained, load
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import METRICS, Result, make_folder, read_result
 from proxysynth.values import digest, encode
-
-POLL = 0.2  # seconds between attempts to lock the folder
 
 
 class Store:
@@ -119,13 +118,7 @@ class Store:
     def exclusive(self) -> Iterator[None]:
         """Lock the folder itself while tables are measured and written; waits for its turn."""
         make_folder(self.folder)
-        with ExitStack() as held:
-            while True:
-                try:
-                    held.enter_context(locked(self.folder))
-                    break
-                except WrongFolder:
-                    time.sleep(POLL)
+        with FileLock(self.folder / LOCK, thread_local=False):
             yield
 
     @contextmanager
@@ -138,8 +131,8 @@ class Store:
                 held.enter_context(locked(place))
             except WrongFolder:
                 yield False
-                return
-            yield True
+            else:
+                yield True
 
 
 @cache

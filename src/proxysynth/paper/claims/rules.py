@@ -53,13 +53,13 @@ def above(
             where = titled(table) + ": " if len(tables) > 1 else ""
             where += e.named(table, column) + ": " if len(asked) > 1 else ""
             for ends in pairs:
-                first, second = ([rows] if isinstance(rows, str) else rows for rows in ends)
+                order = reversed(ends) if column in opposite else ends
+                first, second = ([rows] if isinstance(rows, str) else rows for rows in order)
                 found |= {row: e.value(table, row, column) for row in chain(first, second)}
                 over = max(found[row] for row in first) - max(found[row] for row in second)
-                name = f"{where}{_shortened(first)} above {_shortened(second)}"
-                margins[name] = -over if column in opposite else over
-            order = [name for row in e.tables[table].rows for name in (row.key, *row.labels)]
-            shown = {row: found[row] for row in sorted(found, key=order.index)}
+                margins[f"{where}{_shortened(first)} above {_shortened(second)}"] = over
+            names = [name for row in e.tables[table].rows for name in (row.key, *row.labels)]
+            shown = {row: found[row] for row in sorted(found, key=names.index)}
             texts.append(where + listed(shown, digits))
     return Finding(margins, "; ".join(texts))
 

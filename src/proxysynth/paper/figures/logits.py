@@ -108,7 +108,7 @@ def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
         one.axhline(c - 0.5, color=style.INK, linewidth=1)
         one.axvline(c - 0.5, color=style.INK, linewidth=1)
         _blocks(one, c, ["embeddings", "synthetic"], ["proxies", "synthetic"])
-    look = {"shrink": 0.5, "aspect": 30, "pad": 0.02, "extend": "min"}
+    look: dict[str, Any] = {"shrink": 0.5, "aspect": 30, "pad": 0.02, "extend": "min"}
     bar = figure.colorbar(image, ax=axes, ticks=[0, 0.25, 0.5, 0.75, 1], **look)
     bar.outline.set_visible(False)
     bar.set_label("cosine similarity, softmax confidence")

@@ -148,8 +148,9 @@ def _heat_map(axes: Axes, grid: Grid, alphas: Sequence[float], mus: Sequence[flo
     low, high = (there.min(), there.max()) if len(there) else (0.0, 1.0)
     room = max(high - low, 1e-9)
     # Keep the palest color off white, and the darkest from hiding its number.
-    limits = {"vmin": low - 0.1 * room, "vmax": high + 0.25 * room}
-    axes.imshow(values, cmap=style.WARM, aspect="auto", **limits)
+    axes.imshow(
+        values, cmap=style.WARM, vmin=low - 0.1 * room, vmax=high + 0.25 * room, aspect="auto"
+    )
     style.without_ticks(axes)
     for (row, column), value in np.ndenumerate(values):
         cell = seeds[row][column]
@@ -159,8 +160,8 @@ def _heat_map(axes: Axes, grid: Grid, alphas: Sequence[float], mus: Sequence[flo
         axes.text(column, row, text, ha="center", va="center", color=color, fontsize=8)
     if len(there):
         row, column = np.unravel_index(np.nanargmax(values), values.shape)
-        at, look = (column - 0.47, row - 0.47), {"color": style.INK, "linewidth": 1.6}
-        axes.add_patch(Rectangle(at, 0.94, 0.94, fill=False, **look))
+        at = (column - 0.47, row - 0.47)
+        axes.add_patch(Rectangle(at, 0.94, 0.94, fill=False, color=style.INK, linewidth=1.6))
     axes.set_xticks(range(len(mus)), [f"{mu:g}" for mu in mus])
     axes.set_yticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
     axes.tick_params(length=0)
