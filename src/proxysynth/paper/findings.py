@@ -47,11 +47,11 @@ def _setting(tables: Mapping[str, Table], scale: Scale) -> str:
                 held[column.paper][column.ours] = None
             elif column.key.endswith(" photographs"):
                 held["CUB200"][f"photographs ({column.ours})"] = None
-    what = [f"{name} {' and '.join(ours)}" for name, ours in held.items() if ours]
+    what = [f"for {name}, {' and '.join(ours)}" for name, ours in held.items() if ours]
     return (
         "Drawn characters and a small network stand in for most of the paper's photographs and for "
-        "BN-Inception: compare directions and sizes of differences, not the numbers. What the "
-        f"columns hold: {'; '.join(what)}."
+        "BN-Inception: compare directions and sizes of differences, not the numbers."
+        + (f" Our columns show, {'; '.join(what)}." if what else "")
     )
 
 
