@@ -126,6 +126,34 @@ def reranking() -> str:
     return f"{caption}\n\n{table(head, body)}\n\n{source(found)}"
 
 
+def near_duplicates() -> str:
+    """What thresholds of `duplicates` find."""
+    found = rows("bench_near_duplicates")
+    if not found:
+        return "Not measured yet."
+    kinds = {
+        "brighter": "25 % brighter",
+        "mirrored": "mirrored",
+        "jpeg_40": "JPEG, quality 40",
+        "cropped": "cropped by 5 %",
+        "half_size": "half the size",
+    }
+    body = []
+    for row in found:
+        shares = [f"{100 * float(row[kind]):.0f}" for kind in kinds]
+        pairs = [row["pairs_of_one_label"], row["pairs_of_two_labels"]]
+        body.append([row["threshold"], *pairs, *shares])
+    first = found[0]
+    caption = (
+        f"{int(first['images']):,} photographs of {PHOTOGRAPHS[first['data']]}, with the ImageNet "
+        f"features of {first['model']}, not trained: pairs that reach a threshold, and percent of "
+        f"{first['copies']} altered copies that reach it with their original "
+        "(`python -m benchmarks.near_duplicates`):"
+    )
+    head = ["threshold", "pairs of one product", "of two products", *kinds.values()]
+    return f"{caption}\n\n{table(head, body)}\n\n{source(found)}"
+
+
 Values = dict[int, float]  # by seed
 
 
@@ -232,4 +260,6 @@ def fill(page: Path, tables: dict[str, Callable[[], str]]) -> None:
 
 if __name__ == "__main__":
     fill(ROOT / "README.md", TABLES)
-    fill(ROOT / "docs" / "decisions.md", {"reranking": reranking})
+    fill(
+        ROOT / "docs" / "decisions.md", {"near_duplicates": near_duplicates, "reranking": reranking}
+    )

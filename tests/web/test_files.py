@@ -5,11 +5,19 @@ from __future__ import annotations
 import io
 import os
 
+import numpy as np
 import pytest
 from PIL import Image
 
+pytest.importorskip("fastapi")
+
+from fastapi.testclient import TestClient
+
+from proxysynth.search import Index
+from proxysynth.web import create_app
 from proxysynth.web.guard import Limits, Refused
-from proxysynth.web.images import Thumbnails, encoded_image, open_listed
+from proxysynth.web.images import encoded_image, open_listed
+from web.made_index import write_vectors
 
 SECRET = b"the secret outside of the index"
 
@@ -84,14 +92,15 @@ def test_a_page_under_a_pictures_name_is_not_sent(root) -> None:
         encoded_image(root, "page.jpg", 320, Limits())
 
 
-def test_thumbnails_are_kept_within_bounds(root) -> None:
-    one = len(encoded_image(root, "a.jpg", 320, Limits()))
-    held = Thumbnails(Limits(), cached=3 * one)
-    first = held.get("g", 0, root, "a.jpg")
-    for number in range(1, 10):
-        held.get("g", number, root, "a.jpg")
-    assert len(held._cache) == 3
-    (root / "a.jpg").unlink()
-    assert held.get("g", 9, root, "a.jpg") == first
-    with pytest.raises(Refused):
-        held.get("g", 0, root, "a.jpg")
+def test_a_thumbnail_is_made_once(tmp_path) -> None:
+    write_vectors(tmp_path / "an.index", np.eye(3))
+    picture = tmp_path / "item0000000.jpg"
+    Image.new("RGB", (64, 48), "red").save(picture)
+    app = create_app(Index.open(tmp_path / "an.index"))
+    with TestClient(app, base_url="http://localhost:8000") as client:
+        first = client.get("/api/items/0/thumbnail")
+        assert first.status_code == 200
+        picture.unlink()
+        assert client.get("/api/items/0/thumbnail").content == first.content
+        assert client.get("/api/items/0/picture").status_code == 404
+        assert client.get("/api/items/1/thumbnail").status_code == 404

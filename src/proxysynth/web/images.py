@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections import OrderedDict
 from pathlib import Path
-from threading import Lock
 from typing import BinaryIO
 
 from PIL import Image
@@ -27,7 +25,6 @@ THUMBNAIL, LARGE = 320, 1600
 """The longer side in pixels, at most."""
 
 TINY = 128  # pixels; every one of them is seen, so the quality is higher
-CACHED = 64 * 2**20  # bytes of thumbnails
 BIG = 4_000_000  # pixels of an image whose memory is returned to the system at once
 
 
@@ -104,29 +101,3 @@ def encoded_image(root: Path, path: str, side: int, limits: Limits) -> bytes:
     del image
     release_memory(pixels)
     return out.getvalue()
-
-
-class Thumbnails:
-    """A cache of thumbnails, the least recently used ones dropped. Thread-safe."""
-
-    def __init__(self, limits: Limits, cached: int = CACHED) -> None:
-        self._limits = limits
-        self._left = cached
-        self._cache: OrderedDict[tuple[str, int], bytes] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, generation: str, number: int, root: Path, path: str) -> bytes:
-        """The thumbnail of an item."""
-        key = (generation, number)
-        with self._lock:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                return self._cache[key]
-        made = encoded_image(root, path, THUMBNAIL, self._limits)
-        with self._lock:
-            if key not in self._cache:
-                self._cache[key] = made
-                self._left -= len(made)
-            while self._left < 0 and self._cache:
-                self._left += len(self._cache.popitem(last=False)[1])
-        return made

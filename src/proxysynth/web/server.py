@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +20,7 @@ from proxysynth.search.index import Index
 
 from .app import create_app
 from .guard import Limits, is_loopback
+from .monitor import StreamInBackground
 
 HEADER_SECONDS = 30  # until a new connection must have sent a request
 KEEP_ALIVE = 30  # seconds until an idle connection is closed
@@ -79,6 +82,7 @@ def serve(
         signal.signal(signal.SIGHUP, lambda *_: monitor.reload_index())
     config = uvicorn.Config(
         app,
+        log_config=None,
         log_level="warning",
         access_log=False,
         proxy_headers=False,
@@ -89,7 +93,16 @@ def serve(
         limit_concurrency=CONNECTIONS,
         backlog=2048,
     )
-    uvicorn.Server(config).run(sockets=[bound])
+    handler = StreamInBackground(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    loggers = [logging.getLogger(name) for name in ("uvicorn", "proxysynth")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        uvicorn.Server(config).run(sockets=[bound])
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
 
 
 def _protocol(**options: Any) -> H11Protocol:

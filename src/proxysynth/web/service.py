@@ -8,14 +8,13 @@ query sees the new one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, Generic, TypeVar
@@ -33,7 +32,7 @@ from proxysynth.training.inference import Picture
 from proxysynth.training.run_folder import find_run
 
 from .guard import Limits, Refused
-from .images import LARGE, Thumbnails, decode_upload, encoded_image, release_memory
+from .images import LARGE, THUMBNAIL, decode_upload, encoded_image, release_memory
 from .layout import METHOD, evenly, layout
 
 log = logging.getLogger("proxysynth.serve")
@@ -45,6 +44,7 @@ Result = TypeVar("Result")
 REPORT = "report.html"
 CHECK_SECONDS = 0.25  # between looks at the index file
 DECODERS = 2  # threads; few, because each may hold an image of the largest size
+THUMBNAILS = 2000  # kept in memory, 10 to 30 KB each
 REPLACED = 3  # times a search may start again because the model was replaced
 
 
@@ -254,18 +254,8 @@ class LiveIndex:
         self.loads += 1
         log.warning("the index was loaded again: %s images now", f"{len(new):,}")
 
-    @asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
-        """Check the file again and again meanwhile."""
-        task = asyncio.create_task(self._watch())
-        try:
-            yield
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
+        """Check the file again and again."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             await asyncio.to_thread(self.check)
@@ -412,19 +402,22 @@ class Service:
             embed_all, most=16
         )
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
-        self._thumbnails = Thumbnails(self.limits)
+        # By generation too: another index may have another file at the same path.
+        self._thumbnail = lru_cache(THUMBNAILS)(
+            lambda generation, root, path: encoded_image(root, path, THUMBNAIL, self.limits)
+        )
         self._map: tuple[str, asyncio.Future[Any]] | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Watch the index and lay out its map meanwhile; end the threads afterwards."""
-        layout_task = asyncio.create_task(self.map())
+        tasks = [asyncio.create_task(self.map()), asyncio.create_task(self.live.watch())]
         try:
-            async with self.live.watched():
-                yield
+            yield
         finally:
-            layout_task.cancel()
-            await asyncio.gather(layout_task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             self.searcher.close()
             self.embedder.close()
             self._decoders.shutdown(wait=False, cancel_futures=True)
@@ -482,8 +475,7 @@ class Service:
 
     async def thumbnail(self, number: int, generation: str | None) -> bytes:
         now, path = self.item(number, generation)
-        cache = self._thumbnails
-        return await self._decoding(lambda: cache.get(now.generation, number, now.index.root, path))
+        return await self._decoding(lambda: self._thumbnail(now.generation, now.index.root, path))
 
     async def image(self, number: int, generation: str | None) -> bytes:
         now, path = self.item(number, generation)

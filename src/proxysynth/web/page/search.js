@@ -200,6 +200,7 @@ export class Search {
     image.onerror = () => image.classList.add("broken");
     image.src = thumbnail(hit.id, this.generation);
     shot.append(image);
+    if (hit.same) shot.append(element("span", "badge same", "same class"));
     if (hit.seen === false) shot.append(element("span", "badge", "unseen"));
     const text = element("span", "card-text");
     const name = hit.label ?? hit.path.split("/").pop();
@@ -215,7 +216,6 @@ export class Search {
       fill.style.width = `${Math.max(0, Math.min(1, hit.similarity)) * 100}%`;
       bar.append(fill);
       line.append(bar);
-      if (hit.same) line.append(element("span", "same", "same"));
       text.append(line);
       description += `, similarity ${cosine}${hit.same ? ", the same class by the model's threshold" : ""}`;
     }
