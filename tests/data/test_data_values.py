@@ -21,7 +21,7 @@ VALUES = [
     PadCrop(64, pad=2, flip=0.0),
     CenterCrop(110, 96),
     ClassSplit(unseen_classes=("a", "b")),
-    Shuffled(seed=3, drop_last=True),
+    Shuffled(seed=3),
     MPerClass(m=2),
     *PIXELS.values(),
 ]

@@ -14,7 +14,7 @@ def test_classes_are_split_in_half(make_folder):
     splits = open_folder(make_folder(FOUR))
     assert sorted((*splits.train.classes, *splits.query.classes)) == sorted(FOUR)
     assert len(splits.train.classes) == len(splits.query.classes) == 2
-    assert len(splits.train) == len(splits.test) == 6
+    assert len(splits.train) == len(splits.query) == 6
     for listing in (splits.train, splits.query):
         for i in range(len(listing)):
             assert listing.path(i).is_file()
@@ -73,7 +73,7 @@ def test_train_and_test_folders_are_recognised(make_folder):
     root = make_folder({"train/ants": 2, "train/bees": 3, "test/cats": 2, "test/dogs": 2})
     splits = open_folder(root)
     assert splits.train.classes == ("ants", "bees")
-    assert splits.test.classes == ("cats", "dogs")
+    assert splits.query.classes == ("cats", "dogs")
     assert splits.train.names[0] == "train/ants/0.png"
     assert splits.train.path(0).is_file()
     assert splits.remarks() == ()
@@ -230,7 +230,7 @@ def test_the_column_split(root):
     lines = [f"{row},{part[row.split(',')[1]]}" for row in rows(root)]
     splits = open_table(write(root / "all.csv", "path,label,split", *lines))
     assert splits.train.classes == ("ants", "bees")
-    assert splits.test.classes == ("cats", "dogs")
+    assert splits.query.classes == ("cats", "dogs")
 
 
 def test_query_gallery_and_validation(root):

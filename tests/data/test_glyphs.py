@@ -14,7 +14,6 @@ from proxysynth.data.glyphs import (
     FACES,
     _fill,
     alphabet,
-    characters,
     draw,
     draw_characters,
     font,
@@ -34,12 +33,12 @@ def test_the_default_is_what_this_version_draws():
 
 def test_a_hundred_and_a_hundred_others_by_sixteen():
     splits = glyphs()
-    for listing in (splits.train, splits.test):
+    for listing in (splits.train, splits.query):
         assert listing.pixels.shape == (1600, 32, 32)
         assert listing.pixels.dtype == np.uint8
         assert (listing.counts() == 16).all()
         assert len(listing.classes) == 100
-    assert set(splits.train.classes).isdisjoint(splits.test.classes)
+    assert set(splits.train.classes).isdisjoint(splits.query.classes)
     assert splits.remarks() == ()
 
 
@@ -60,15 +59,15 @@ def test_names_tell_character_and_face():
 def test_another_seed_is_another_choice():
     one, two = glyphs(8, 6, seed=1), glyphs(8, 6, seed=2)
     assert one.train.classes != two.train.classes
-    assert one.test.classes != two.test.classes
+    assert one.query.classes != two.query.classes
     assert one.fingerprint() == glyphs(8, 6, seed=1).fingerprint()
 
 
 def test_every_size_of_training_shares_one_test():
     small, large = glyphs(5, 6, seed=3), glyphs(20, 6, seed=3, faces_per_class=14)
-    assert small.test.fingerprint() == large.test.fingerprint()
+    assert small.query.fingerprint() == large.query.fingerprint()
     assert (large.train.counts() == 14).all()
-    assert set(large.train.classes).isdisjoint(large.test.classes)
+    assert set(large.train.classes).isdisjoint(large.query.classes)
 
 
 def test_each_character_draws_its_own_faces():
@@ -149,8 +148,8 @@ def test_another_renderer_gives_a_warning(monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"faces_per_class": 17}, "must be 5 to 16, got 17"),
-        ({"faces_per_class": 4}, "must be 5 to 16, got 4"),
+        ({"faces_per_class": 17}, "faces_per_class"),
+        ({"faces_per_class": 4}, "faces_per_class"),
         ({"train_classes": 1}, "at least 2 train_classes"),
         ({"test_classes": 10_000}, "use fewer classes"),
         ({"train_classes": 10_000}, "use fewer classes"),
@@ -249,7 +248,7 @@ def test_every_character_is_text_and_in_every_face(complete):
     for code, faces in complete:
         assert faces == FACES
         assert unicodedata.category(chr(code))[0] in "LNPS"
-        assert all(code in characters(font(face)) for face in faces)
+        assert all(code in set(font(face).get_charmap()) for face in faces)
     kinds = {unicodedata.category(chr(code)) for code, _ in complete}
     assert kinds.isdisjoint({"Mn", "Mc", "Me", "Zs", "Cc", "Cf", "Co", "So", "Sk"})
 
@@ -362,7 +361,7 @@ def test_drawing_many_is_drawing_each():
 
 
 def test_blank_glyphs():
-    assert characters(font("DejaVuSans")) >= {ord("A"), 0x2800}
+    assert set(font("DejaVuSans").get_charmap()) >= {ord("A"), 0x2800}
     assert has_ink(font("DejaVuSans"), ord("A"))
     assert not has_ink(font("DejaVuSans"), 0x2800)  # the blank Braille cell
     empty = outline(font("DejaVuSans"), 0x2800)

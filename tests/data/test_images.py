@@ -535,8 +535,6 @@ def test_threads_share_one_cache(make_folder, tmp_path):
 
 
 def test_faults_are_named(tmp_path):
-    with pytest.raises(ValueError, match="must be >= 1"):
-        ImageCache(0)
     with pytest.raises(UnreadableImage, match="no such file"):
         ImageCache(folder=tmp_path).image(tmp_path / "missing.jpg")
     (tmp_path / "bad.jpg").write_bytes(b"<html>")

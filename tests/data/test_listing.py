@@ -189,13 +189,6 @@ def test_describe_names_each_listing():
     ]
 
 
-def test_test_is_the_query_where_there_is_no_gallery():
-    splits = Splits(listing([2, 2]), listing([2, 2]))
-    assert splits.test is splits.query
-    with pytest.raises(ValueError, match="separate query and gallery"):
-        _ = Splits(listing([2, 2]), listing([2, 2]), gallery=listing([2, 2])).test
-
-
 def test_query_and_gallery_share_a_table_of_classes():
     with pytest.raises(ValueError, match="same table"):
         Splits(listing([2, 2]), listing([2, 2]), gallery=listing([2, 2], "other"))

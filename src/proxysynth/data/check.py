@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -55,8 +56,7 @@ def unreadable_images(
 ) -> dict[str, dict[int, UnreadableImage]]:
     """For each listing, by index, the images that cannot be decoded. Fills the cache, if any."""
 
-    def problem(listing: Listing, index: int) -> UnreadableImage | None:
-        path = listing.path(index)
+    def problem(path: Path) -> UnreadableImage | None:
         try:
             if cache is not None:
                 cache.image(path)
@@ -66,13 +66,12 @@ def unreadable_images(
             return error
         return None
 
+    files = {name: _paths(part) for name, part in parts.items()}
     bad: dict[str, dict[int, UnreadableImage]] = {name: {} for name in parts}
-    files = {name: part for name, part in parts.items() if part.root is not None}
-    total, done = sum(len(part) for part in files.values()), 0
+    total, done = sum(map(len, files.values())), 0
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        for name, part in files.items():
-            errors = pool.map(problem, [part] * len(part), range(len(part)))
-            for index, error in enumerate(errors):
+        for name, paths in files.items():
+            for index, error in enumerate(pool.map(problem, paths)):
                 if error is not None:
                     bad[name][index] = error
                 done += 1
@@ -106,8 +105,8 @@ def check_splits(
     bad = unreadable_images(parts, cache, workers, progress)
     errors = [error for found in bad.values() for error in found.values()]
     if not errors:
-        if memo is not None:
-            with contextlib.suppress(OSError):  # a cache that cannot be written is no fault
+        with contextlib.suppress(OSError):  # a cache that cannot be written is no fault
+            if memo is not None:
                 memo.parent.mkdir(parents=True, exist_ok=True)
                 memo.touch()
         return splits
@@ -116,35 +115,29 @@ def check_splits(
         problem.report(say)
     if not skip_bad:
         raise problem
-    kept = {name: without(part, bad[name]) for name, part in parts.items()}
+    kept: dict[str, Any] = {name: without(part, bad[name]) for name, part in parts.items()}
     for name in kept:
         # Query and gallery share one table of classes.
         if splits.gallery is None or name in ("train", "validation"):
             kept[name] = kept[name].without_empty_classes()
-    note = f"{problem.summary()}. They are skipped."
-    return require_usable(
-        replace(
-            splits,
-            train=kept["train"],
-            query=kept["query"],
-            gallery=kept.get("gallery"),
-            validation=kept.get("validation"),
-            notes=(*splits.notes, note),
-        )
-    )
+    kept["notes"] = (*splits.notes, f"{problem.summary()}. They are skipped.")
+    return require_usable(replace(splits, **kept))
+
+
+def _paths(listing: Listing) -> list[Path]:
+    """Its files; none of images in memory."""
+    return [] if listing.root is None else [listing.path(i) for i in range(len(listing))]
 
 
 def _memo(parts: Iterable[Listing]) -> Path | None:
     """The file that marks these images as readable; None if one of them is not there."""
     seen = hashlib.sha256()
-    for part in parts:
-        for index in range(len(part) if part.root is not None else 0):
-            path = part.path(index)
-            try:
-                state = os.stat(path)
-            except (OSError, ValueError):
-                return None
-            seen.update(f"{path}\0{state.st_size} {state.st_mtime_ns}\n".encode(errors="replace"))
+    for path in (path for part in parts for path in _paths(part)):
+        try:
+            state = os.stat(path)
+        except (OSError, ValueError):
+            return None
+        seen.update(f"{path}\0{state.st_size} {state.st_mtime_ns}\n".encode(errors="replace"))
     return cache_folder() / "checked" / seen.hexdigest()
 
 

@@ -1,7 +1,8 @@
 """The eight deformations of test images.                              [supplement C.3, Table 3]
 
-Each is a frozen value and a function `(image, rng) -> image` on bytes, (h, w) or (h, w, 3). Zoom,
-rotation and shearing keep the center, interpolate linearly and are black outside of the image.
+Each is a frozen value and a function `(image, rng) -> image` on bytes, (h, w) or (h, w, 3); its
+`summary` is a format string of its parameters. Zoom, rotation and shearing keep the center,
+interpolate linearly and are black outside of the image.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from PIL import Image
 
 from proxysynth.data.transforms import Bytes, Transform
 
+BILINEAR = Image.Resampling.BILINEAR
+REACH = 4  # sigmas after which a Gaussian kernel is cut off: less than 0.01% is lost
+
+Matrix = tuple[tuple[float, float], tuple[float, float]]
+
 
 class Deform(Protocol):
-    """From an image and a random generator to an image of the same size; `summary` has its
-    parameters in a few characters."""
+    """From an image and a random generator to an image of the same size."""
 
-    @property
-    def summary(self) -> str: ...
+    summary: ClassVar[str]
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes: ...
 
@@ -49,10 +53,6 @@ class Deformed:
     # The loader's two numbers stand for the image's index: they seed the generator.
     draws: ClassVar[int] = 2
 
-    def __post_init__(self) -> None:
-        if self.transform.draws:
-            raise ValueError(f"deformations need a deterministic transform, got {self.transform}")
-
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
         key = [int(part * 2**53) for part in u]
         rng = np.random.default_rng([self.seed, self.stream, *key])
@@ -72,16 +72,7 @@ class Cutout:
     squares: int = 2
     side: float = 0.2
     gray: int = 128
-
-    def __post_init__(self) -> None:
-        if not 0 < self.side <= 1 or self.squares < 1 or not 0 <= self.gray <= 255:
-            raise ValueError(
-                f"a cutout needs squares >= 1, side in 0..1 and gray in 0..255, got {self}"
-            )
-
-    @property
-    def summary(self) -> str:
-        return f"{self.squares} x {self.side:.0%}"
+    summary: ClassVar[str] = "{0.squares} x {0.side:.0%}"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         made = image.copy()
@@ -98,22 +89,12 @@ class Dropout:
     """Pixels become black, each with a probability drawn once per image, uniform in 0..most."""
 
     most: float = 0.2
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.most <= 1:
-            raise ValueError(f"most must be a probability in 0..1, got {self.most}")
-
-    @property
-    def summary(self) -> str:
-        return f"0 to {self.most:.0%}"
+    summary: ClassVar[str] = "0 to {0.most:.0%}"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         made = image.copy()
         made[rng.random(image.shape[:2]) < rng.uniform(0, self.most)] = 0
         return made
-
-
-BILINEAR = Image.Resampling.BILINEAR
 
 
 @dataclass(frozen=True)
@@ -129,19 +110,12 @@ class Zoom:
 
     scale: float
     opposite: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 < self.scale < math.inf:
-            raise ValueError(f"scale must be a number above 0, got {self.scale}")
+    summary: ClassVar[str] = "window {0.window:.0%}"
 
     @property
     def window(self) -> float:
         """Side of the window as a multiple of the image's."""
         return 1 / self.scale if self.opposite else self.scale
-
-    @property
-    def summary(self) -> str:
-        return f"window {self.window:.0%}"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         source, (w, h) = Image.fromarray(image), image.shape[1::-1]
@@ -162,18 +136,12 @@ class Rotation:
     """Rotated by an angle uniform in +-most degrees."""
 
     most: float = 30.0
-
-    def __post_init__(self) -> None:
-        _check_angle(self.most)
-
-    @property
-    def summary(self) -> str:
-        return f"±{self.most:g}°"
+    summary: ClassVar[str] = "±{0.most:g}°"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         angle = math.radians(rng.uniform(-self.most, self.most))
-        return warped(image, ((math.cos(angle), -math.sin(angle)),
-                                (math.sin(angle), math.cos(angle))))  # fmt: skip
+        cos, sin = math.cos(angle), math.sin(angle)
+        return warped(image, ((cos, -sin), (sin, cos)))
 
 
 @dataclass(frozen=True)
@@ -181,20 +149,11 @@ class Shearing:
     """Rows shifted sideways so that vertical lines lean, by an angle uniform in +-most degrees."""
 
     most: float = 30.0
-
-    def __post_init__(self) -> None:
-        _check_angle(self.most)
-
-    @property
-    def summary(self) -> str:
-        return f"±{self.most:g}°"
+    summary: ClassVar[str] = "±{0.most:g}°"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         angle = math.radians(rng.uniform(-self.most, self.most))
         return warped(image, ((1.0, math.tan(angle)), (0.0, 1.0)))
-
-
-Matrix = tuple[tuple[float, float], tuple[float, float]]
 
 
 def warped(image: Bytes, matrix: Matrix) -> Bytes:
@@ -207,14 +166,6 @@ def warped(image: Bytes, matrix: Matrix) -> Bytes:
     return np.asarray(source.transform((w, h), Image.Transform.AFFINE, numbers, BILINEAR))
 
 
-def _check_angle(most: float) -> None:
-    if not 0 <= most < 90:
-        raise ValueError(f"most must be an angle in [0, 90) degrees, got {most}")
-
-
-REACH = 4  # sigmas after which the kernel is cut off: less than 0.01% is lost
-
-
 @dataclass(frozen=True)
 class GaussianNoise:
     """N(0, sigma) is added to each pixel, the same to all its channels.
@@ -224,19 +175,11 @@ class GaussianNoise:
     """
 
     most: float = 0.2 * 255
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.most < math.inf:
-            raise ValueError(f"most must be a number >= 0, got {self.most}")
-
-    @property
-    def summary(self) -> str:
-        return f"sigma 0 to {self.most:.0f}"
+    summary: ClassVar[str] = "sigma 0 to {0.most:.0f}"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         noise = rng.uniform(0, self.most) * rng.standard_normal(image.shape[:2], np.float32)
-        noise = noise.reshape(*noise.shape, *(1,) * (image.ndim - 2))
-        return _bytes(image + noise)
+        return _bytes(image + noise.reshape(*noise.shape, *(1,) * (image.ndim - 2)))
 
 
 @dataclass(frozen=True)
@@ -251,14 +194,7 @@ class GaussianBlur:
 
     sigma: float = 3.0
     side: int = 224
-
-    def __post_init__(self) -> None:
-        if not 0 < self.sigma < math.inf or self.side < 1:
-            raise ValueError(f"sigma must be above 0 and side at least 1, got {self}")
-
-    @property
-    def summary(self) -> str:
-        return f"sigma {self.sigma:g}/{self.side}"
+    summary: ClassVar[str] = "sigma {0.sigma:g}/{0.side}"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         h, w = image.shape[:2]

@@ -22,10 +22,12 @@ from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_file
 from proxysynth.formatting import printable
 
 PathLike = str | os.PathLike[str]
+Tested = tuple[Listing, Listing | None]  # query, and gallery unless the queries are their own
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 TESTED = ({"test"}, {"query", "gallery"})
 LAYOUTS = tuple({"train", *parts} for parts in TESTED)  # validation may join any of these
+EXPECTED = "train and test, or train, query and gallery (and optionally validation)"
 ALSO_CALLED = {"val": "validation", "valid": "validation"}
 # Folders that systems leave beside images, some with thumbnails inside.
 CLUTTER = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN", "lost+found"})
@@ -38,7 +40,6 @@ def open_folder(root: PathLike, rule: ClassSplit | None = None) -> Splits:
     their name are ignored. Links are followed; nothing is ever written.
 
     Args:
-        root: the folder.
         rule: how classes are split; with one, train/ and test/ are taken for classes too.
     """
     base = _folder(root)
@@ -59,7 +60,7 @@ def open_parts(root: PathLike, parts: Mapping[str, PathLike]) -> Splits:
     return _splits(listings, str(root), notes)
 
 
-def open_test_folder(root: PathLike) -> tuple[Listing, Listing | None]:
+def open_test_folder(root: PathLike) -> Tested:
     """Query and gallery of a folder: test/, or query/ and gallery/; else every image of it."""
     base = _folder(root)
     parts = _own_parts(base, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
@@ -73,25 +74,21 @@ def _listings(
     base: Path, parts: Mapping[str, PathLike]
 ) -> tuple[dict[str, Listing], tuple[str, ...]]:
     listings: dict[str, Listing] = {}
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     for name, place in parts.items():
         where = _folder(base / place)
         if not where.is_relative_to(base):
             raise ValueError(f"the folder of {name} must lie under {base}, got {where}")
         found, remarks = _scan(where)
-        notes += remarks
-        prefix = where.relative_to(base)
+        prefix, notes = where.relative_to(base), notes + remarks
         files = [((prefix / file).as_posix(), label) for file, label in found]
         listings[name] = listing_of_files(base, files)
-    return listings, tuple(notes)
+    return listings, notes
 
 
 def _require_layout(parts: Collection[str], what: str) -> None:
     if set(parts) - {"validation"} not in LAYOUTS:
-        raise ValueError(
-            f"{what} must be train and test, or train, query and gallery (and optionally "
-            f"validation), got {', '.join(sorted(parts)) or 'none'}"
-        )
+        raise ValueError(f"{what} must be {EXPECTED}, got {', '.join(sorted(parts)) or 'none'}")
 
 
 def _splits(parts: Mapping[str, Listing], name: str, notes: tuple[str, ...] = ()) -> Splits:
@@ -100,7 +97,7 @@ def _splits(parts: Mapping[str, Listing], name: str, notes: tuple[str, ...] = ()
     return require_usable(made)
 
 
-def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing | None]:
+def _query_and_gallery(parts: Mapping[str, Listing]) -> Tested:
     """Query and gallery with one table of classes; or the test part, which is its own gallery."""
     if "test" in parts:
         return parts["test"], None
@@ -119,19 +116,16 @@ def _own_parts(
     """
     found = [entry for entry in _entries(base) if _is_folder(entry)]
     names = [ALSO_CALLED.get(entry.name.lower(), entry.name.lower()) for entry in found]
-    parts: dict[str, PathLike] = {
-        name: entry.path for name, entry in zip(names, found, strict=True)
-    }
+    parts: dict[str, PathLike] = {n: entry.path for n, entry in zip(names, found, strict=True)}
     # A lone folder `test` may be the only class.
     alone = len(found) == 1 and not _holds_classes(found[0].path)
     if len(parts) == len(found) and parts.keys() - {"validation"} in layouts and not alone:
         return parts
-    meant = [entry for name, entry in zip(names, found, strict=True) if name in PARTS]
-    if len(meant) > 1 and any(_holds_classes(entry.path) for entry in meant):
+    meant = [entry.path for n, entry in zip(names, found, strict=True) if n in PARTS]
+    if len(meant) > 1 and any(map(_holds_classes, meant)):
         raise ValueError(
-            "expected the sub-folders train and test, or train, query and gallery (and optionally "
-            f"validation), got {_some(entry.name for entry in found)} in {printable(base)}: rename "
-            f"them, or {otherwise}"
+            f"expected the sub-folders {EXPECTED}, got {_some(entry.name for entry in found)} in "
+            f"{printable(base)}: rename them, or {otherwise}"
         )
     return None
 
@@ -143,8 +137,12 @@ def _holds_classes(place: str) -> bool:
     return bool(folders) and not any(_is_image(e.path) for e in entries if e not in folders)
 
 
+def _absolute(path: PathLike) -> Path:
+    return Path(os.path.abspath(os.path.expanduser(path)))
+
+
 def _folder(path: PathLike) -> Path:
-    base = Path(os.path.abspath(os.path.expanduser(path)))
+    base = _absolute(path)
     if not base.is_dir():
         what = "is a file" if base.exists() else "does not exist"
         raise ValueError(f"{printable(base)} {what}: give a folder with a sub-folder per class")
@@ -175,8 +173,15 @@ def _scan(base: Path) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
             if not images:
                 empty.append(entry.name)
     if not files:
+        want, where = "expected a sub-folder per class with images inside", printable(base)
         loose = sum(_is_image(entry.path) for entry in entries if not _is_folder(entry))
-        raise ValueError(_no_images(base, loose, others))
+        if loose:
+            got = f"{loose} images directly in {where}: move each class to its own folder"
+        elif others:
+            got = f"only other files in {where} ({_kinds(others)}): convert them to JPEG or PNG"
+        else:
+            got = f"nothing in {where}: add images or give another folder"
+        raise ValueError(f"{want}, got {got}")
     notes = []
     if empty:
         notes.append(f"{len(empty)} folders hold no image and are ignored: {_some(empty)}.")
@@ -212,16 +217,6 @@ def _suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower() or "without suffix"
 
 
-def _no_images(base: Path, loose: int, others: Counter[str]) -> str:
-    want, where = "expected a sub-folder per class with images inside", printable(base)
-    if loose:
-        return f"{want}, got {loose} images directly in {where}: move each class to its own folder"
-    if others:
-        kinds = _kinds(others)
-        return f"{want}, got only other files in {where} ({kinds}): convert them to JPEG or PNG"
-    return f"{want}, got nothing in {where}: add images or give another folder"
-
-
 def _kinds(suffixes: Counter[str]) -> str:
     return _some(f"{n} {suffix}" for suffix, n in suffixes.most_common())
 
@@ -237,12 +232,10 @@ def open_table(
     """The splits of a CSV: as its column `split` says, else by the rule.
 
     Args:
-        path: the CSV.
-        rule: how classes are split where there is no column `split`.
         root: the folder that the paths are relative to and stay inside; default: the CSV's own.
     """
-    file = Path(os.path.abspath(os.path.expanduser(path)))
-    base = file.parent if root is None else Path(os.path.abspath(os.path.expanduser(root)))
+    file = _absolute(path)
+    base = file.parent if root is None else _absolute(root)
     if not base.is_dir():
         raise ValueError(
             f"there is no folder {base}: split.root is where the paths of {file} start"
@@ -256,9 +249,9 @@ def open_table(
     return _splits(parts, str(path))
 
 
-def open_test_table(path: PathLike) -> tuple[Listing, Listing | None]:
+def open_test_table(path: PathLike) -> Tested:
     """Query and gallery of a CSV: as its column `split` says, else every image."""
-    file = Path(os.path.abspath(os.path.expanduser(path)))
+    file = _absolute(path)
     parts = _table(file, file.parent, "put the CSV into a folder that holds all images")
     if set(parts) == {""}:
         return parts[""], None
@@ -297,26 +290,20 @@ def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
         where = f"line {number} of {file.name}"
         if len(line) != len(header):
             raise ValueError(f"{where} must have {len(header)} columns, got {len(line)}")
-        name, label = _inside(line[0].strip(), base, where, outside), line[1].strip()
-        part = line[2].strip().lower() if len(line) == 3 else ""
+        text, label, part = (*(word.strip() for word in line), "")[:3]
+        path = Path(os.path.normpath(base / text))
+        if not text or path == base or not path.is_relative_to(base):
+            raise ValueError(f"{where} must name a file under {base}, got {text!r}: {outside}")
+        name, part = path.relative_to(base).as_posix(), part.lower()
         if not label:
             raise ValueError(f"{where} must have a label, got none for {printable(name)}")
         if len(line) == 3 and part not in PARTS:
             raise ValueError(f"{where} must have a split of {', '.join(PARTS)}, got {part!r}")
-        if name in seen:
+        if seen.setdefault(name, number) != number:
             raise ValueError(
                 f"{where} names {printable(name)} again, as line {seen[name]} does: keep one"
             )
-        seen[name] = number
         parts.setdefault(part, []).append((name, label))
     if not parts:
         raise ValueError(f"{file.name} must list images below its header, got none")
     return {part: listing_of_files(base, files) for part, files in parts.items()}
-
-
-def _inside(text: str, base: Path, where: str, outside: str) -> str:
-    """The path under the root, with forward slashes."""
-    path = Path(os.path.normpath(base / text))
-    if not text or path == base or not path.is_relative_to(base):
-        raise ValueError(f"{where} must name a file under {base}, got {text!r}: {outside}")
-    return path.relative_to(base).as_posix()

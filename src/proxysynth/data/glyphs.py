@@ -7,7 +7,6 @@ different characters. With `distortion`, any number of images per character.
 from __future__ import annotations
 
 import io
-import os
 import unicodedata
 import warnings
 import zipfile
@@ -42,9 +41,6 @@ class Drawn(NamedTuple):
     faces: NDArray[np.int64]  # (n,) indices into FACES
     pixels: NDArray[np.uint8]  # (n, 32, 32), paper is 255
 
-    def part(self, which: slice) -> Drawn:
-        return Drawn(self.codes[which], self.faces[which], self.pixels[which])
-
 
 def glyphs(
     train_classes: int = 100,
@@ -75,17 +71,12 @@ def glyphs(
             faces take turns. 0: one per face.
     """
     asked: tuple[float, ...] = (train_classes, test_classes, seed, faces_per_class)
-    if not MIN_FACES <= faces_per_class <= len(FACES):
-        raise ValueError(
-            f"faces_per_class must be {MIN_FACES} to {len(FACES)}, got {faces_per_class}"
-        )
+    _check(faces_per_class, query_faces, test_faces, distortion, pictures_per_class)
     if min(train_classes, test_classes) < 2:
         raise ValueError(
             "glyphs need at least 2 train_classes and 2 test_classes, "
             f"got train_classes={train_classes} and test_classes={test_classes}"
         )
-    _check_faces(faces_per_class, query_faces, test_faces)
-    _check_distortion(distortion, pictures_per_class)
     seen = train_classes * (pictures_per_class or faces_per_class)
     total = seen + test_classes * (pictures_per_class or len(FACES))
     if distortion:
@@ -94,22 +85,22 @@ def glyphs(
     made = _read(path, total)
     if made is None:
         pairs = _choose(train_classes, test_classes, seed, faces_per_class, pictures_per_class)
-        made = Drawn(
-            codes=np.array([code for code, _ in pairs], dtype=np.int64),
-            faces=np.array([FACES.index(face) for _, face in pairs], dtype=np.int64),
-            pixels=_distorted(pairs, distortion, seed)
-            if distortion
-            else 255 - draw_characters(pairs),
-        )
-        _write(path, made)
-    train, test = made.part(slice(0, seen)), made.part(slice(seen, None))
+        codes, faces = zip(*((code, FACES.index(face)) for code, face in pairs), strict=True)
+        pixels = _distorted(pairs, distortion, seed) if distortion else 255 - draw_characters(pairs)
+        made = Drawn(np.array(codes), np.array(faces), pixels)
+        file = io.BytesIO()
+        np.savez(file, **made._asdict())
+        write_cache(path, [file.getbuffer()])
+    train, test = (
+        _listing(Drawn(*(part[cut] for part in made))) for cut in (slice(seen), slice(seen, None))
+    )
     if test_faces:
-        tested, trained = _by_face(train, test_faces, seed)
-        return Splits(train=trained, query=tested, name="glyphs")
+        tested, trained = _by_face(train, made.faces[:seen], test_faces, seed)
+        return Splits(trained, tested, name="glyphs")
     if query_faces:
-        query, gallery = _by_face(test, query_faces, seed)
-        return Splits(train=_listing(train), query=query, gallery=gallery, name="glyphs")
-    splits = Splits(train=_listing(train), query=_listing(test), name="glyphs")
+        query, gallery = _by_face(test, made.faces[seen:], query_faces, seed)
+        return Splits(train, query, gallery, name="glyphs")
+    splits = Splits(train, test, name="glyphs")
     found = splits.fingerprint()
     if asked == (100, 100, 0, 16) and found != EXPECTED:
         warnings.warn(
@@ -163,38 +154,35 @@ def _distorted(pairs: list[tuple[int, str]], strength: float, seed: int) -> NDAr
     return np.stack(made)
 
 
-def _by_face(made: Drawn, count: int, seed: int) -> tuple[Listing, Listing]:
+def _by_face(
+    listing: Listing, faces: NDArray[np.int64], count: int, seed: int
+) -> tuple[Listing, Listing]:
     """The images in `count` faces, and those in the others, with one table of classes."""
     chosen = [FACES.index(face) for face in shuffled_names(FACES, seed)[:count]]
-    listing, apart = _listing(made), np.isin(made.faces, chosen)
+    apart = np.isin(faces, chosen)
     return listing.take(np.flatnonzero(apart)), listing.take(np.flatnonzero(~apart))
 
 
-def _check_faces(faces_per_class: int, query_faces: int, test_faces: int) -> None:
+def _check(faces: int, query_faces: int, test_faces: int, distortion: float, each: int) -> None:
+    for name, value, least, most in (
+        ("faces_per_class", faces, MIN_FACES, len(FACES)),
+        ("query_faces", query_faces, 0, len(FACES) - 1),
+        ("test_faces", test_faces, 0, faces - 1),
+        ("distortion", distortion, 0, 4),
+    ):
+        if not least <= value <= most:
+            raise ValueError(f"{name} must be in {least}..{most}, got {value}")
     if query_faces and test_faces:
         raise ValueError(
             "query_faces is for retrieval and test_faces for classification: choose one"
         )
-    for name, count, of in (
-        ("query_faces", query_faces, len(FACES)),
-        ("test_faces", test_faces, faces_per_class),
-    ):
-        if not 0 <= count < of:
-            raise ValueError(f"{name} must be in 0..{of - 1}, got {count}")
-    if test_faces and faces_per_class < len(FACES):
-        raise ValueError(
-            f"test_faces needs all {len(FACES)} faces, got faces_per_class={faces_per_class}"
-        )
-
-
-def _check_distortion(distortion: float, pictures_per_class: int) -> None:
-    if not 0 <= distortion <= 4:
-        raise ValueError(f"distortion must be a number in 0..4, got {distortion}")
-    if pictures_per_class < 0 or (pictures_per_class and not distortion):
+    if test_faces and faces < len(FACES):
+        raise ValueError(f"test_faces needs all {len(FACES)} faces, got faces_per_class={faces}")
+    if each < 0 or (each and not distortion):
         raise ValueError(
             "pictures_per_class must be an integer >= 1 and needs distortion above 0, got "
-            f"pictures_per_class={pictures_per_class} and distortion={distortion}: without "
-            "distortion, a character has one image per face"
+            f"pictures_per_class={each} and distortion={distortion}: without distortion, a "
+            "character has one image per face"
         )
 
 
@@ -211,12 +199,6 @@ def _listing(made: Drawn) -> Listing:
         classes=tuple(f"U+{code:04X} {unicodedata.name(chr(code), '')}".strip() for code in codes),
         pixels=made.pixels,
     )
-
-
-def _write(path: Path, made: Drawn) -> None:
-    file = io.BytesIO()
-    np.savez(file, **made._asdict())
-    write_cache(path, [file.getbuffer()])
 
 
 def _read(path: Path, n: int) -> Drawn | None:
@@ -256,7 +238,9 @@ TEXT = ("L", "N", "P", "Sm", "Sc")
 
 @lru_cache(maxsize=len(FACES))
 def font(face: str) -> FT2Font:
+    """A face of matplotlib with its outlines in its own units."""
     import matplotlib
+    from matplotlib.ft2font import FT2Font
 
     path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{face}.ttf"
     if not path.is_file():
@@ -264,7 +248,9 @@ def font(face: str) -> FT2Font:
             f"matplotlib's font {face}.ttf is missing: reinstall matplotlib, or train on a folder "
             "of images"
         )
-    return open_font(path)
+    # Before 3.11, matplotlib by default squeezes outlines to an eighth of their width.
+    options: Any = {"hinting_factor": 1} if matplotlib.__version_info__ < (3, 11) else {}
+    return FT2Font(str(path), **options)
 
 
 def draw_characters(pairs: list[tuple[int, str]]) -> NDArray[np.uint8]:
@@ -282,7 +268,7 @@ def alphabet(min_faces: int) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """
     faces: dict[int, list[str]] = {}
     for face in FACES:
-        for code in characters(font(face)):
+        for code in font(face).get_charmap():
             if unicodedata.category(chr(code)).startswith(TEXT):
                 faces.setdefault(code, []).append(face)
     pool = [code for code, have in faces.items() if len(have) >= min_faces and FACES[0] in have]
@@ -319,22 +305,6 @@ CHUNK = 64  # glyphs drawn at a time, to bound memory
 MOVE, LINE, QUADRATIC, CUBIC, CLOSE = 1, 2, 3, 4, 79  # matplotlib's path codes
 
 Segments = NDArray[np.float64]  # (s, 4): x0, y0, x1, y1, y upwards
-
-
-def open_font(path: str | os.PathLike[str]) -> FT2Font:
-    """A font with its outlines in its own units."""
-    import matplotlib
-    from matplotlib.ft2font import FT2Font
-
-    # Before 3.11, matplotlib by default squeezes outlines to an eighth of their width.
-    unsqueezed: dict[str, Any] = {}
-    if matplotlib.__version_info__ < (3, 11):
-        unsqueezed["hinting_factor"] = 1
-    return FT2Font(os.fspath(path), **unsqueezed)
-
-
-def characters(font: FT2Font) -> frozenset[int]:
-    return frozenset(font.get_charmap())
 
 
 def has_ink(font: FT2Font, code_point: int) -> bool:

@@ -36,6 +36,7 @@ SUFFIXES = frozenset(
 MAX_PIXELS = 178_956_970  # the largest image that is decoded; Pillow's own default refuses the same
 LARGE = 1 << 25  # pixels of an image that is decoded while no other large one is
 BAND = 1 << 22  # pixels converted at a time
+TOO_LARGE = "at most {:,} pixels are decoded, {}: shrink it first"
 
 _EXIF_ORIENTATION = 0x0112
 _UPRIGHT = {
@@ -79,7 +80,7 @@ def open_image(source: Source, at_least: int | None = None) -> Image.Image:
     Raises:
         UnreadableImage: for anything but a whole image of a reasonable size.
     """
-    return _open(source, at_least, lambda image: image)
+    return _open(source, at_least, 0)
 
 
 def open_shrunk(source: Source | Image.Image, side: int, draft: bool = False) -> Image.Image:
@@ -91,62 +92,56 @@ def open_shrunk(source: Source | Image.Image, side: int, draft: bool = False) ->
         draft: decode a large JPEG at a half, a quarter or an eighth of its size, but never below
             twice `side`: several times faster, and nearly the same pixels.
     """
-
-    def shrink(image: Image.Image) -> Image.Image:
-        return resized(image, side) if side and min(image.size) > side else image
-
-    return _open(source, 2 * side or None if draft else None, shrink)
+    return _open(source, 2 * side or None if draft else None, side)
 
 
-def _open(
-    source: Source | Image.Image,
-    at_least: int | None,
-    finish: Callable[[Image.Image], Image.Image],
-) -> Image.Image:
+def _open(source: Source | Image.Image, at_least: int | None, side: int) -> Image.Image:
     try:
         if isinstance(source, Image.Image):
-            return _decoded(source, finish, owned=False)
+            return _decoded(source, side, owned=False)
         if isinstance(source, (str, os.PathLike)) and not stat.S_ISREG(os.stat(source).st_mode):
             # Reading a pipe could block forever.
             raise UnreadableImage(source, "it is a folder or a device, not a file")
         with Image.open(source, formats=_formats()) as image:
             if image.width * image.height > MAX_PIXELS:
-                raise UnreadableImage(source, _too_large(image.size))
+                size = f"it has {image.width} x {image.height}"
+                raise UnreadableImage(source, TOO_LARGE.format(MAX_PIXELS, size))
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
-            return _decoded(image, finish, owned=True)
+            return _decoded(image, side, owned=True)
     except UnreadableImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise UnreadableImage(source, _too_large(None)) from error
+        raise UnreadableImage(source, TOO_LARGE.format(MAX_PIXELS, "it is larger")) from error
     except UnidentifiedImageError as error:
         raise UnreadableImage(source, _what_it_is(source)) from error
-    except MemoryError as error:
-        raise UnreadableImage(source, "out of memory") from error
     except OSError as error:
         # errno: the file system's fault (missing, forbidden); none: Pillow's, about the bytes.
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise UnreadableImage(source, reason.rstrip(".").lower()) from error
     except Exception as error:  # a decoder may fail on damaged bytes in any way
-        raise UnreadableImage(source, f"it cannot be decoded ({error})") from error
+        reason = str(error) or type(error).__name__
+        raise UnreadableImage(source, f"it cannot be decoded ({reason})") from error
 
 
-def _decoded(
-    image: Image.Image, finish: Callable[[Image.Image], Image.Image], owned: bool
-) -> Image.Image:
+def _decoded(image: Image.Image, side: int, owned: bool) -> Image.Image:
     """`owned`: whether the image may be closed as soon as it is no longer needed."""
     # Threads that each decode a large image would need that many times its memory.
     large = image.width * image.height > LARGE
     with _large if large else contextlib.nullcontext():
         image.load()
         turn, made = _UPRIGHT.get(_orientation(image)), image
-        for step in (to_rgb, lambda upright: _turned(upright, turn), finish):
+        for step in (to_rgb, lambda rgb: _turned(rgb, turn), lambda rgb: _shrunk(rgb, side)):
             before, made = made, step(made)
             if large and made is not before and (owned or before is not image):
                 before.close()
         if large:
             return_freed_memory()
         return made
+
+
+def _shrunk(image: Image.Image, side: int) -> Image.Image:
+    return resized(image, side) if side and min(image.size) > side else image
 
 
 def _turned(image: Image.Image, turn: Image.Transpose | None) -> Image.Image:
@@ -225,11 +220,6 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _too_large(size: tuple[int, int] | None) -> str:
-    found = "it is larger" if size is None else f"it has {size[0]} x {size[1]}"
-    return f"at most {MAX_PIXELS:,} pixels are decoded, {found}: shrink it first"
-
-
 def _what_it_is(source: Source | Image.Image) -> str:
     """Why no decoder took the file: what is most often found under an image's name."""
     assert not isinstance(source, Image.Image)
@@ -239,9 +229,9 @@ def _what_it_is(source: Source | Image.Image) -> str:
     else:
         source.seek(0)
         head = source.read(512)
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if not head:
         return "the file is empty"
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if start.startswith((b"<!doctype", b"<html", b"<head", b"<body")):
         return "it is an HTML page, perhaps an error page saved under an image's name"
     if start.startswith((b"<svg", b"<?xml")):
@@ -324,8 +314,6 @@ class ImageCache:
         disk: int | None = None,
         folder: PathLike | None = None,
     ) -> None:
-        if side < 1:
-            raise ValueError(f"the side of a cached image must be >= 1, got {side}")
         self.side = side
         self.folder = Path(folder) if folder is not None else cache_folder() / "pictures"
         total = total_memory()
@@ -368,17 +356,14 @@ class ImageCache:
 
     def _read(self, path: Path) -> NDArray[np.uint8] | None:
         """An image from disk, or None if there is no intact one."""
-        try:
+        with contextlib.suppress(OSError, struct.error):
             data = path.read_bytes()
-        except OSError:
-            return None
-        if len(data) < HEADER.size:
-            return None
-        magic, height, width, checksum = HEADER.unpack_from(data)
-        body = memoryview(data)[HEADER.size :]
-        if magic != MAGIC or len(body) != height * width * 3 or zlib.crc32(body) != checksum:
-            return None
-        return np.frombuffer(body, dtype=np.uint8).reshape(height, width, 3)
+            magic, height, width, checksum = HEADER.unpack_from(data)
+            body = memoryview(data)[HEADER.size :]
+            whole = magic == MAGIC and len(body) == height * width * 3
+            if whole and zlib.crc32(body) == checksum:
+                return np.frombuffer(body, dtype=np.uint8).reshape(height, width, 3)
+        return None
 
     def _write(self, path: Path, made: NDArray[np.uint8]) -> None:
         with self._lock:

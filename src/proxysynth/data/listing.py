@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,7 +56,16 @@ class Listing:
         if (self.root is None) == (self.pixels is None):
             raise ValueError("a listing needs either a root or pixels")
         if self.pixels is not None:
-            _check_pixels(self.pixels, n)
+            shape, kind = self.pixels.shape, self.pixels.dtype
+            if (
+                kind != np.uint8
+                or shape[:1] != (n,)
+                or (len(shape), *shape[3:]) not in ((3,), (4, 3))
+            ):
+                raise ValueError(
+                    f"pixels must be uint8 of shape ({n}, h, w) or ({n}, h, w, 3), "
+                    f"got {kind} of shape {shape}"
+                )
 
     def __len__(self) -> int:
         return len(self.names)
@@ -137,20 +147,12 @@ def shuffled_names(names: Collection[str], seed: int) -> list[str]:
 
     Each name is sorted by its own hash, so adding a name keeps the order of the others.
     """
-    return sorted(names, key=lambda name: (_hash(f"{seed}:{name}"), name))
 
+    def key(name: str) -> tuple[bytes, str]:
+        text = f"{seed}:{name}".encode("utf-8", "surrogateescape")
+        return hashlib.sha256(text).digest(), name
 
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-
-
-def _check_pixels(pixels: NDArray[np.uint8], n: int) -> None:
-    good = pixels.dtype == np.uint8 and len(pixels) == n
-    if not good or not (pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[3] == 3)):
-        raise ValueError(
-            f"pixels must be uint8 of shape ({n}, h, w) or ({n}, h, w, 3), "
-            f"got {pixels.dtype} of shape {pixels.shape}"
-        )
+    return sorted(names, key=key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,13 +178,6 @@ class Splits:
     def __post_init__(self) -> None:
         if self.gallery is not None and self.gallery.classes != self.query.classes:
             raise ValueError("query and gallery must have the same table of classes")
-
-    @property
-    def test(self) -> Listing:
-        """The queries, if they are their own gallery."""
-        if self.gallery is not None:
-            raise ValueError(f"{self.name or 'this set'} has separate query and gallery: use these")
-        return self.query
 
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change when any listing does."""
@@ -212,31 +207,28 @@ class Splits:
         remarks = list(self.notes)
         if not self.testable:
             return (*remarks, NOTHING_TESTED)
-        lost, asked = self.without_positive(), len(self.query)
+        lost, tested = self.without_positive(), len(self.query.classes)
         if lost:
             remarks.append(
-                f"{lost} of {asked} test images have no other image of their class to find "
-                "and are excluded from the averages."
+                f"{lost} of {len(self.query)} test images have no other image of their class to "
+                "find and are excluded from the averages."
             )
         both = len(set(self.train.classes) & set(self.query.classes))
-        if both and both == len(self.query.classes):
+        if both:
+            some = "All" if both == tested else f"{both} of {tested}"
+            alone = "" if both == tested else " alone"
             remarks.append(
-                "All test classes are also trained on: the result does not measure unseen classes."
-            )
-        elif both:
-            remarks.append(
-                f"{both} of {len(self.query.classes)} test classes are also trained on, "
-                "so the result does not measure unseen classes alone."
+                f"{some} test classes are also trained on: the result does not measure unseen "
+                f"classes{alone}."
             )
         return tuple(remarks)
 
     def describe(self) -> str:
         """A line per listing and per remark."""
-        test = "query" if self.gallery is not None else "test"
         parts = {
             "train": self.train,
             "validation": self.validation,
-            test: self.query,
+            "test" if self.gallery is None else "query": self.query,
             "gallery": self.gallery,
         }
         lines = [
@@ -307,33 +299,31 @@ def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np
     """Sorted indices of at most `count` images, drawn by name, balanced over the classes."""
     place = {name: i for i, name in enumerate(shuffled_names(listing.names, seed))}
     order = sorted(range(len(listing)), key=lambda i: place[listing.names[i]])
-    turn = np.zeros(len(listing), dtype=np.int64)  # its position among the images of its class
-    seen = np.zeros(len(listing.classes), dtype=np.int64)
+    seen, turn = Counter[int](), {}
     for i in order:
-        turn[i] = seen[listing.labels[i]]
-        seen[listing.labels[i]] += 1
-    chosen = sorted(order, key=lambda i: (turn[i], place[listing.names[i]]))[:count]
-    return np.sort(np.array(chosen, dtype=np.int64))
+        label = int(listing.labels[i])
+        turn[i] = seen[label]  # its position among the images of its class
+        seen[label] += 1
+    return np.sort(np.array(sorted(order, key=turn.__getitem__)[:count], dtype=np.int64))
 
 
 def joined(listings: Sequence[Listing]) -> Listing:
     """The images of all listings, each once; classes of the same name are one."""
-    first = listings[0]
-    if first.root is not None:
-        if any(part.root != first.root for part in listings):
-            raise ValueError("listings of different folders cannot be joined: use one root")
+    root = listings[0].root
+    if root is not None:
         files = {
             (name, part.classes[label])
             for part in listings
             for name, label in zip(part.names, part.labels, strict=True)
         }
-        return listing_of_files(first.root, files)
-    classes = sorted({name for part in listings for name in part.classes})
-    number = {name: i for i, name in enumerate(classes)}
-    labels = [number[part.classes[y]] for part in listings for y in part.labels]
-    pixels = np.concatenate([part.pixels for part in listings if part.pixels is not None])
-    names = tuple(name for part in listings for name in part.names)
-    return Listing(names, np.array(labels, dtype=np.int64), tuple(classes), pixels=pixels)
+        return listing_of_files(root, files)
+    classes = tuple(sorted({name for part in listings for name in part.classes}))
+    return Listing(
+        tuple(name for part in listings for name in part.names),
+        np.concatenate([part.relabeled(classes).labels for part in listings]),
+        classes,
+        pixels=np.concatenate([part.pixels for part in listings if part.pixels is not None]),
+    )
 
 
 def require_usable(splits: Splits, tested: bool = False) -> Splits:
@@ -380,10 +370,11 @@ class ClassSplit:
     seen_classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 <= self.unseen_fraction < 1:
-            raise ValueError(f"unseen_fraction must be in [0, 1), got {self.unseen_fraction}")
-        if self.order not in ("shuffled", "sorted"):
-            raise ValueError(f"order must be 'shuffled' or 'sorted', got {self.order!r}")
+        if not 0 <= self.unseen_fraction < 1 or self.order not in ("shuffled", "sorted"):
+            raise ValueError(
+                "unseen_fraction must be in [0, 1) and order 'shuffled' or 'sorted', got "
+                f"{self.unseen_fraction} and {self.order!r}"
+            )
         both = sorted(set(self.unseen_classes) & set(self.seen_classes))
         if both:
             raise ValueError(f"a class is either seen or unseen, got both for {', '.join(both)}")
@@ -393,27 +384,21 @@ class ClassSplit:
         for name in (*self.seen_classes, *self.unseen_classes):
             if name not in names:
                 raise ValueError(f"there is no class {name!r} in the data: {nearest(name, names)}")
-        if self.unseen_classes:
-            unseen = set(self.unseen_classes)
-        elif self.seen_classes:
-            unseen = set(names) - set(self.seen_classes)
+        if self.unseen_classes or self.seen_classes:
+            seen = set(self.seen_classes) or set(names) - set(self.unseen_classes)
+            unseen = set(self.unseen_classes) or set(names) - seen
         else:
             ordered = shuffled_names(names, self.seed)
             if self.order == "sorted":
                 ordered = sorted(names, reverse=True)
             most = max(0, len(names) - 2)
             unseen = set(ordered[: min(most, round(self.unseen_fraction * len(names)))])
-        seen = set(self.seen_classes) or set(names) - unseen
+            seen = set(names) - unseen
         return sorted(seen), sorted(unseen)
 
     def __call__(self, listing: Listing, name: str = "", notes: tuple[str, ...] = ()) -> Splits:
         """The splits of a listing; an error if fewer than two classes are seen."""
         seen, unseen = self.classes(listing.classes)
         return require_usable(
-            Splits(
-                train=listing.of_classes(seen),
-                query=listing.of_classes(unseen),
-                name=name,
-                notes=notes,
-            )
+            Splits(listing.of_classes(seen), listing.of_classes(unseen), name=name, notes=notes)
         )

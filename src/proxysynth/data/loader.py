@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -77,8 +78,6 @@ class Loader:
     pin: bool = False
 
     def __post_init__(self) -> None:
-        if self.workers < 0:
-            raise ValueError(f"workers must be >= 0, got {self.workers}")
         if self.transform.size is None and self.listing.pixels is None:
             raise ValueError(
                 "image files may have any size: give the loader a transform that crops to one"
@@ -89,37 +88,33 @@ class Loader:
 
         An image's augmentation depends only on `seed`, `epoch` and its index.
         """
-        plan = [np.asarray(indices, dtype=np.int64) for indices in plan]
+        todo = (np.asarray(indices, dtype=np.int64) for indices in plan)
         if self._is_array():
-            for indices in plan:
+            for indices in todo:
                 yield self._batch(self._gather(indices), indices)
         elif self.workers == 0:
-            for indices in plan:
+            for indices in todo:
                 images = self._allocate(len(indices))
                 self._fill(images.numpy(), indices, seed, epoch)
                 yield self._batch(images, indices)
         else:
-            yield from self._prefetch(plan, seed, epoch)
+            yield from self._prefetch(todo, seed, epoch)
 
-    def _prefetch(self, plan: Sequence[Indices], seed: int, epoch: int) -> Iterator[Batch]:
-        waiting: deque[tuple[Tensor, Indices, list[Future[None]]]] = deque()
-        todo = iter(plan)
+    def _prefetch(self, todo: Iterable[Indices], seed: int, epoch: int) -> Iterator[Batch]:
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="loader")
+
+        def start(indices: Indices) -> tuple[Tensor, Indices, list[Future[None]]]:
+            images = self._allocate(len(indices))
+            array = images.numpy()
+            cuts = [slice(at, at + CHUNK) for at in range(0, len(indices), CHUNK)]
+            parts = [pool.submit(self._fill, array[c], indices[c], seed, epoch) for c in cuts]
+            return images, indices, parts
+
         try:
-            while True:
-                for indices in todo:
-                    images = self._allocate(len(indices))
-                    array = images.numpy()
-                    cuts = [slice(at, at + CHUNK) for at in range(0, len(indices), CHUNK)]
-                    parts = [
-                        pool.submit(self._fill, array[cut], indices[cut], seed, epoch)
-                        for cut in cuts
-                    ]
-                    waiting.append((images, indices, parts))
-                    if len(waiting) > PREFETCH:
-                        break
-                if not waiting:
-                    return
+            started = map(start, todo)
+            waiting = deque(islice(started, PREFETCH))
+            while waiting:
+                waiting.extend(islice(started, 1))
                 images, indices, parts = waiting.popleft()
                 for part in parts:
                     part.result()
@@ -146,22 +141,22 @@ class Loader:
         )
 
     def _gather(self, indices: Indices) -> Tensor:
+        import torch
+
         assert self.listing.pixels is not None
         taken = self.listing.pixels[indices]
         if taken.ndim == 3:
             taken = np.repeat(taken[..., None], self.pixels.channels, axis=3)
-        import torch
-
         images = torch.from_numpy(taken)
         return images.pin_memory() if self.pin else images
 
     def _allocate(self, n: int) -> Tensor:
         """Memory for n images, (n, h, w, channels)."""
+        import torch
+
         size, held = self.transform.size, self.listing.pixels
         sides = (size, size) if size is not None or held is None else held.shape[1:3]
         shape = (n, *sides, self.pixels.channels)
-        import torch
-
         return torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin)
 
     def _batch(self, images: Tensor, indices: Indices) -> Batch:
@@ -202,27 +197,16 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Every image once, in an order drawn for the epoch.
-
-    Args:
-        seed: draws the orders.
-        drop_last: drop a last batch that is not full. Otherwise it is kept; a single remaining
-            image joins the batch before, since batch norm cannot train on one.
-    """
+    """Every image once, in an order drawn for the epoch by the seed. A single remaining image joins
+    the batch before, since batch norm cannot train on one."""
 
     seed: int = 0
-    drop_last: bool = False
 
     def __call__(self, labels: Indices, epoch: int, batch_size: int) -> list[Indices]:
-        _check(len(labels), batch_size)
         order = _shuffle(len(labels), _numbers(self.seed, epoch))
         batches = _cut(order, batch_size)
-        if len(batches) > 1 and len(batches[-1]) < batch_size:
-            last = batches.pop()
-            if len(last) == 1 and not self.drop_last:
-                batches[-1] = np.concatenate([batches[-1], last])
-            elif not self.drop_last:
-                batches.append(last)
+        if len(batches) > 1 and len(batches[-1]) == 1:
+            batches[-2:] = [np.concatenate(batches[-2:])]
         return batches
 
 
@@ -242,13 +226,9 @@ class MPerClass:
     m: int = 4
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if self.m < 1:
-            raise ValueError(f"m must be >= 1, got {self.m}")
-
     def __call__(self, labels: Indices, epoch: int, batch_size: int) -> list[Indices]:
-        _check(len(labels), batch_size)
-        own = [members for members in _by_class(labels) if len(members)]
+        by_class = np.argsort(labels, kind="stable").astype(np.int64)
+        own = np.split(by_class, np.flatnonzero(np.diff(labels[by_class])) + 1)
         per_batch = batch_size // self.m
         if batch_size % self.m or not 0 < per_batch <= len(own):
             raise ValueError(
@@ -272,19 +252,7 @@ class MPerClass:
 
 def in_order(n: int, batch_size: int) -> list[Indices]:
     """Images 0 to n - 1 in order, for evaluation."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be >= 1, got {batch_size}")
     return _cut(np.arange(n, dtype=np.int64), batch_size)
-
-
-SAMPLERS = {"shuffled": Shuffled, "m_per_class": MPerClass}
-
-
-def _check(n: int, batch_size: int) -> None:
-    if batch_size < 2:
-        raise ValueError(f"batch_size must be >= 2 in training, got {batch_size}")
-    if n < 2:
-        raise ValueError(f"training needs at least 2 images, got {n}")
 
 
 def _numbers(seed: int, epoch: int) -> np.random.Generator:
@@ -301,8 +269,3 @@ def _shuffle(n: int, numbers: np.random.Generator) -> Indices:
 
 def _cut(order: Indices, size: int) -> list[Indices]:
     return [order[start : start + size] for start in range(0, len(order), size)]
-
-
-def _by_class(labels: Indices) -> Sequence[Indices]:
-    order = np.argsort(labels, kind="stable").astype(np.int64)
-    return np.split(order, np.cumsum(np.bincount(labels))[:-1])

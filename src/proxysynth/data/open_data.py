@@ -12,6 +12,7 @@ from typing import Any
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.benchmarks.opening import open_benchmark
 from proxysynth.data.folder import (
+    PARTS,
     open_folder,
     open_parts,
     open_table,
@@ -28,8 +29,6 @@ BENCHMARKS: dict[str, Callable[..., Splits]] = {
     name: partial(open_benchmark, name) for name in CATALOG
 }
 
-BENCHMARK_OPTIONS = ("incomplete",)
-PART_OPTIONS = ("train", "test", "query", "gallery", "validation")
 RULE_OPTIONS = tuple(field.name for field in dataclasses.fields(ClassSplit))
 
 
@@ -47,12 +46,25 @@ def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
     if text == "glyphs":
         return glyphs(**_known(options, tuple(inspect.signature(glyphs).parameters), text))
     if colon and name in BENCHMARKS:
-        return BENCHMARKS[name](root, **_known(options, BENCHMARK_OPTIONS, name))
-    if _is_folder(text):
-        return _folder(text, _known(options, (*RULE_OPTIONS, *PART_OPTIONS), "a folder"))
+        return BENCHMARKS[name](root, **_known(options, ("incomplete",), name))
+    place = os.path.expanduser(text)
+    given = {key: options[key] for key in RULE_OPTIONS if key in options}
+    for key in given.keys() & {"unseen_classes", "seen_classes"}:
+        given[key] = tuple(given[key])
+    if os.path.isdir(place):
+        _known(options, (*RULE_OPTIONS, *PARTS), "a folder")
+        parts = {key: options[key] for key in PARTS if options.get(key) is not None}
+        if parts and given:
+            raise ValueError(
+                f"give either folders ({', '.join(parts)}) or a rule for classes "
+                f"({', '.join(RULE_OPTIONS)}), got both"
+            )
+        if parts:
+            return open_parts(text, parts)
+        return open_folder(text, ClassSplit(**given) if given else None)
     if _is_table(text):
-        known = _known(options, (*RULE_OPTIONS, "root"), "a CSV")
-        return open_table(text, _rule(known), known.get("root"))
+        _known(options, (*RULE_OPTIONS, "root"), "a CSV")
+        return open_table(text, ClassSplit(**given) if given else None, options.get("root"))
     raise ValueError(_unknown(text))
 
 
@@ -62,7 +74,7 @@ def open_test_data(spec: str) -> tuple[Listing, Listing | None]:
     Which classes of a plain folder a model has seen is unknown, so the rule that splits classes
     for training does not apply.
     """
-    if _is_folder(spec):
+    if os.path.isdir(os.path.expanduser(spec)):
         return open_test_folder(spec)
     if _is_table(spec):
         return open_test_table(spec)
@@ -70,32 +82,8 @@ def open_test_data(spec: str) -> tuple[Listing, Listing | None]:
     return splits.query, splits.gallery
 
 
-def _is_folder(text: str) -> bool:
-    return os.path.isdir(os.path.expanduser(text))
-
-
 def _is_table(text: str) -> bool:
-    place = os.path.expanduser(text)
-    return os.path.isfile(place) and place.lower().endswith((".csv", ".txt"))
-
-
-def _folder(root: str, options: dict[str, Any]) -> Splits:
-    rule = _rule(options)
-    parts = {name: options[name] for name in PART_OPTIONS if options.get(name) is not None}
-    if parts and rule is not None:
-        raise ValueError(
-            f"give either folders ({', '.join(parts)}) or a rule for classes "
-            f"({', '.join(RULE_OPTIONS)}), got both"
-        )
-    return open_parts(root, parts) if parts else open_folder(root, rule)
-
-
-def _rule(options: dict[str, Any]) -> ClassSplit | None:
-    given = {name: options[name] for name in RULE_OPTIONS if name in options}
-    for name in ("unseen_classes", "seen_classes"):
-        if name in given:
-            given[name] = tuple(given[name])
-    return ClassSplit(**given) if given else None
+    return os.path.isfile(os.path.expanduser(text)) and text.lower().endswith((".csv", ".txt"))
 
 
 def _known(options: dict[str, Any], names: tuple[str, ...], what: str) -> dict[str, Any]:
@@ -106,12 +94,9 @@ def _known(options: dict[str, Any], names: tuple[str, ...], what: str) -> dict[s
 
 
 def _unknown(text: str) -> str:
-    names = ["glyphs", *(f"{name}:ROOT" for name in BENCHMARKS)]
     if os.path.isfile(os.path.expanduser(text)):
-        return (
-            f"data must be a folder, a CSV or one of {', '.join(names)}, got the file "
-            f"{printable(text)}"
-        )
+        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in BENCHMARKS)])
+        return f"data must be a folder, a CSV or one of {names}, got the file {printable(text)}"
     if text in BENCHMARKS:
         return f"{text} needs the folder of its files: write {text}:ROOT"
     name, colon, _ = text.partition(":")

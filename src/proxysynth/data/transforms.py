@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
@@ -80,18 +81,6 @@ class RandomResizedCrop:
 
     draws: ClassVar[int] = 2 * TRIES + 3
 
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"size must be >= 1 pixel, got {self.size}")
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError(f"scale must be two increasing fractions, got {self.scale}")
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(f"ratio must be two increasing numbers above 0, got {self.ratio}")
-        if not 0 <= self.flip <= 1:
-            raise ValueError(f"flip must lie in [0, 1], got {self.flip}")
-        if self.resize is not None and self.resize < 1:
-            raise ValueError(f"resize must be >= 1 pixel or None, got {self.resize}")
-
     def box(self, width: int, height: int, u: Sequence[float]) -> tuple[int, int, int, int]:
         """left, top, right, bottom in pixels."""
         (small, large), (narrow, wide) = self.scale, self.ratio
@@ -103,10 +92,7 @@ class RandomResizedCrop:
                 left = int(u[2 * TRIES] * (width - w + 1))
                 top = int(u[2 * TRIES + 1] * (height - h + 1))
                 return left, top, left + w, top + h
-        w = min(width, max(1, round(height * wide)))
-        h = min(height, max(1, round(width / narrow)))
-        left, top = (width - w) // 2, (height - h) // 2
-        return left, top, left + w, top + h
+        return _middle(width, height, max(1, round(height * wide)), max(1, round(width / narrow)))
 
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
         if self.resize is not None:
@@ -133,14 +119,6 @@ class PadCrop:
 
     draws: ClassVar[int] = 3
 
-    def __post_init__(self) -> None:
-        if self.size < 1 or self.pad < 0:
-            raise ValueError(
-                f"size must be >= 1 and pad >= 0, got size {self.size} and pad {self.pad}"
-            )
-        if not 0 <= self.flip <= 1:
-            raise ValueError(f"flip must lie in [0, 1], got {self.flip}")
-
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
         room = image.width + 2 * self.pad - self.size, image.height + 2 * self.pad - self.size
         if min(room) < 0:
@@ -163,12 +141,6 @@ class CenterCrop:
     size: int = 224
 
     draws: ClassVar[int] = 0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.size <= self.resize:
-            raise ValueError(
-                f"size must be in 1..resize, got size {self.size} and resize {self.resize}"
-            )
 
     def __call__(self, image: Image.Image, u: Sequence[float] = ()) -> Bytes:
         image = resized(_shortened(image), self.resize)
@@ -196,11 +168,14 @@ def uniforms(seed: int, epoch: int, index: int, count: int) -> list[float]:
 def _shortened(image: Image.Image) -> Image.Image:
     """The middle of a very elongated image: resizing all of it could fill the memory."""
     most = MAX_ASPECT * min(image.size)
-    if max(image.size) <= most:
-        return image
-    width, height = min(image.width, most), min(image.height, most)
-    left, top = (image.width - width) // 2, (image.height - height) // 2
-    return image.crop((left, top, left + width, top + height))
+    return image if max(image.size) <= most else image.crop(_middle(*image.size, most, most))
+
+
+def _middle(width: int, height: int, w: int, h: int) -> tuple[int, int, int, int]:
+    """The box of at most w x h pixels in the middle of an image."""
+    w, h = min(w, width), min(h, height)
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
 
 
 @dataclass(frozen=True)
@@ -217,17 +192,6 @@ class Pixels:
     unit: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if self.order not in ("RGB", "BGR", "L"):
-            raise ValueError(f"order must be RGB, BGR or L, got {self.order!r}")
-        if not len(self.mean) == len(self.std) == self.channels:
-            raise ValueError(
-                f"mean and std must have {self.channels} numbers for {self.order}, "
-                f"got {len(self.mean)} and {len(self.std)}"
-            )
-        if self.unit <= 0 or min(self.std) <= 0:
-            raise ValueError(f"unit and std must be above 0, got {self.unit} and {self.std}")
 
     @property
     def channels(self) -> int:
@@ -280,13 +244,11 @@ PIXELS = {
 def pixels_named(name: str) -> Pixels:
     """The convention of that name: a key of `PIXELS`, or "mean 0.5 0.5 0.5 std 0.5 0.5 0.5" for
     RGB in [0, 1]."""
-    if name in PIXELS:
-        return PIXELS[name]
     words = name.split() if isinstance(name, str) else []
-    if len(words) == 8 and (words[0], words[4]) == ("mean", "std"):
-        try:
-            mean, std = (tuple(map(float, part)) for part in (words[1:4], words[5:]))
+    if words[::4] != ["mean", "std"]:
+        return cast(Pixels, look_up(name, PIXELS, "kind of pixels"))
+    with suppress(ValueError):
+        mean, std = (tuple(map(float, part)) for part in (words[1:4], words[5:]))
+        if len(std) == 3 and min(std) > 0:
             return Pixels("RGB", 255.0, mean, std)
-        except ValueError as error:
-            raise ValueError(f"pixels: expected 'mean R G B std R G B', got {name!r}") from error
-    return cast(Pixels, look_up(name, PIXELS, "kind of pixels"))
+    raise ValueError(f"pixels: expected 'mean R G B std R G B' and std above 0, got {name!r}")

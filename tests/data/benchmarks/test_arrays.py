@@ -22,21 +22,21 @@ BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
 @pytest.mark.parametrize("make", [cifar10_binary, cifar10_python])
 def test_cifar10(tmp_path, monkeypatch, make):
     splits = open_data(f"cifar10:{make(tmp_path, monkeypatch)}")
-    assert splits.train.classes == splits.test.classes == ("airplane", "automobile")
+    assert splits.train.classes == splits.query.classes == ("airplane", "automobile")
     pixels = np.concatenate([CIFAR10[name][0] for name in BATCHES])
     labels = np.concatenate([CIFAR10[name][1] for name in BATCHES])
     assert np.array_equal(splits.train.pixels, pixels)
     assert np.array_equal(splits.train.labels, labels)
-    assert np.array_equal(splits.test.pixels, CIFAR10["test_batch"][0])
-    assert np.array_equal(splits.test.labels, CIFAR10["test_batch"][1])
+    assert np.array_equal(splits.query.pixels, CIFAR10["test_batch"][0])
+    assert np.array_equal(splits.query.labels, CIFAR10["test_batch"][1])
     assert splits.train.names[4] == "data_batch_2:0"
 
 
 @pytest.mark.parametrize("make", [cifar100_binary, cifar100_python])
 def test_cifar100(tmp_path, monkeypatch, make):
     splits = open_data(f"cifar100:{make(tmp_path, monkeypatch)}")
-    assert splits.train.classes == splits.test.classes == ("apple", "aquarium_fish", "baby")
-    for listing, part in ((splits.train, "train"), (splits.test, "test")):
+    assert splits.train.classes == splits.query.classes == ("apple", "aquarium_fish", "baby")
+    for listing, part in ((splits.train, "train"), (splits.query, "test")):
         assert np.array_equal(listing.pixels, CIFAR100[part][0])
         assert np.array_equal(listing.labels, CIFAR100[part][1])
 
@@ -136,8 +136,8 @@ def test_a_pickle_that_calls_is_not_run(tmp_path, monkeypatch):
 
 def test_ten_is_the_digit_0(tmp_path, monkeypatch):
     splits = open_data(f"svhn:{svhn(tmp_path, monkeypatch)}")
-    assert splits.train.classes == splits.test.classes == tuple("0123456789")
-    for listing, part in ((splits.train, "train"), (splits.test, "test")):
+    assert splits.train.classes == splits.query.classes == tuple("0123456789")
+    for listing, part in ((splits.train, "train"), (splits.query, "test")):
         assert np.array_equal(listing.pixels, SVHN[part][0])
         assert np.array_equal(listing.labels, SVHN[part][1])
     raw = scipy.io.loadmat(tmp_path / "train_32x32.mat")

@@ -265,10 +265,10 @@ def test_unreadable_pictures_are_named_at_the_end(tmp_path, monkeypatch):
     assert len(list(out.rglob("*.jpg"))) == 10
     made = prepare_benchmark("cub200", root, out, side=20, incomplete=True)
     assert [file for file, _ in made.unreadable] == ["images/003.Crow/0.jpg"]
-    assert len(open_data(f"cub200:{out}", incomplete=True).test) == 5
+    assert len(open_data(f"cub200:{out}", incomplete=True).query) == 5
     page.write_bytes(whole)  # repaired: only this one is left to do
     assert prepare_benchmark("cub200", root, out, side=20).written == 1
-    assert len(open_data(f"cub200:{out}").test) == 6
+    assert len(open_data(f"cub200:{out}").query) == 6
 
 
 def test_an_incomplete_copy(tmp_path, monkeypatch):

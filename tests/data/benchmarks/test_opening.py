@@ -85,7 +85,7 @@ def test_a_label_file_that_names_a_missing_picture(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="nor are 1 others"):
         open_data(f"cub200:{root}")
     splits = open_data(f"cub200:{root}", incomplete=True)
-    assert splits.test.names[:2] == ("images/003.Crow/0.jpg", "images/003.Crow/3.jpg")
+    assert splits.query.names[:2] == ("images/003.Crow/0.jpg", "images/003.Crow/3.jpg")
     assert splits.notes == (
         "The copy of CUB-200-2011 is incomplete: 5 of 5 train images, 4 of 6 test images.",
     )

@@ -27,11 +27,11 @@ def test_the_first_classes_train(tmp_path, monkeypatch):
     splits = open_data(f"cub200:{cub200(tmp_path, monkeypatch)}")
     assert splits.name == "cub200"
     assert splits.train.classes == ("001.Auk", "002.Booby")
-    assert splits.test.classes == ("003.Crow", "004.Dove")
+    assert splits.query.classes == ("003.Crow", "004.Dove")
     assert splits.train.labels.tolist() == [0, 0, 0, 1, 1]
-    assert splits.test.labels.tolist() == [0, 0, 0, 0, 1, 1]
+    assert splits.query.labels.tolist() == [0, 0, 0, 0, 1, 1]
     assert splits.train.names[0] == "images/001.Auk/0.jpg"
-    for listing in (splits.train, splits.test):
+    for listing in (splits.train, splits.query):
         for i, name in enumerate(listing.names):
             assert listing.classes[listing.labels[i]] == name.split("/")[1]
             assert open_image(listing.path(i)).size == (48, 36)
@@ -61,13 +61,13 @@ def test_labels_that_do_not_fit(tmp_path, monkeypatch):
 @pytest.mark.skipif(not REAL, reason="PROXYSYNTH_CUB200 does not name a copy of the photographs")
 def test_the_real_photographs():
     splits = open_data(f"cub200:{REAL}")
-    assert (len(splits.train), len(splits.test)) == (5864, 5924)
+    assert (len(splits.train), len(splits.query)) == (5864, 5924)
     assert splits.train.classes[0] == "001.Black_footed_Albatross"
     assert splits.train.classes[-1] == "100.Brown_Pelican"
-    assert splits.test.classes[0] == "101.White_Pelican"
-    assert splits.test.classes[-1] == "200.Common_Yellowthroat"
+    assert splits.query.classes[0] == "101.White_Pelican"
+    assert splits.query.classes[-1] == "200.Common_Yellowthroat"
     assert min(splits.train.counts()) >= 41
-    assert max(splits.test.counts()) <= 60
+    assert max(splits.query.counts()) <= 60
     draw = np.random.default_rng(0)
     for i in draw.integers(0, 5864, 20):
         assert min(open_image(splits.train.path(int(i))).size) > 50
@@ -85,8 +85,8 @@ def test_every_real_photograph_can_be_read():
 
 def check_labels(splits):
     assert splits.train.classes == tuple(CARS[:2])
-    assert splits.test.classes == tuple(CARS[2:])
-    for listing in (splits.train, splits.test):
+    assert splits.query.classes == tuple(CARS[2:])
+    for listing in (splits.train, splits.query):
         assert all(listing.path(i).is_file() for i in range(len(listing)))
 
 
@@ -97,8 +97,8 @@ def test_one_label_file(tmp_path, monkeypatch, compressed):
     check_labels(splits)
     assert splits.train.names == tuple(f"car_ims/{i:06d}.jpg" for i in (1, 3, 6, 7))
     assert splits.train.labels.tolist() == [0, 1, 0, 1]
-    assert splits.test.names == tuple(f"car_ims/{i:06d}.jpg" for i in (2, 4, 5, 8, 9))
-    assert splits.test.labels.tolist() == [1, 0, 0, 1, 1]
+    assert splits.query.names == tuple(f"car_ims/{i:06d}.jpg" for i in (2, 4, 5, 8, 9))
+    assert splits.query.labels.tolist() == [1, 0, 0, 1, 1]
 
 
 def test_two_halves_are_joined(tmp_path, monkeypatch):
@@ -132,7 +132,7 @@ def test_a_folder_per_class(tmp_path, monkeypatch, above):
     root = cars196_folders(tmp_path, monkeypatch, above)
     splits = open_data(f"cars196:{root}")
     check_labels(splits)
-    for listing in (splits.train, splits.test):
+    for listing in (splits.train, splits.query):
         for name, label in zip(listing.names, listing.labels, strict=True):
             assert name.split("/")[-2] == listing.classes[label]
     assert splits.train.counts().tolist() == [2 * len(above)] * 2
@@ -156,7 +156,7 @@ def test_class_folders_by_number_or_by_name(tmp_path, monkeypatch, classes, seen
     root = cars196_folders(tmp_path, monkeypatch, classes=classes)
     splits = open_data(f"cars196:{root}")
     assert splits.train.classes == seen
-    assert set(splits.test.classes) == set(classes) - set(seen)
+    assert set(splits.query.classes) == set(classes) - set(seen)
 
 
 def test_an_incomplete_copy_keeps_the_split(tmp_path, monkeypatch):
@@ -166,7 +166,7 @@ def test_an_incomplete_copy_keeps_the_split(tmp_path, monkeypatch):
         path.unlink()
     splits = open_data(f"cars196:{root}", incomplete=True)
     assert splits.train.classes == ("Audi S4 Sedan 2012", "Eagle Talon Hatchback 1998")
-    assert splits.test.classes == tuple(CARS[2:])
+    assert splits.query.classes == tuple(CARS[2:])
 
 
 def test_missing_label_files(tmp_path, monkeypatch):
@@ -219,12 +219,12 @@ def test_a_folder_without_cars(tmp_path):
 def test_the_label_files_are_the_split(tmp_path, monkeypatch):
     splits = open_data(f"sop:{sop(tmp_path / 'Stanford_Online_Products', monkeypatch).parent}")
     assert splits.train.classes == ("1", "2")
-    assert splits.test.classes == ("9", "11")  # by number, not by text
+    assert splits.query.classes == ("9", "11")  # by number, not by text
     assert splits.train.labels.tolist() == [0, 0, 1]
-    assert splits.test.labels.tolist() == [1, 1, 0, 0, 0]
+    assert splits.query.labels.tolist() == [1, 1, 0, 0, 0]
     assert splits.train.names[0] == "bicycle_final/1_1.JPG"
-    assert splits.test.names[-1] == "chair_final/9_8.JPG"
-    assert all(splits.test.path(i).is_file() for i in range(5))
+    assert splits.query.names[-1] == "chair_final/9_8.JPG"
+    assert all(splits.query.path(i).is_file() for i in range(5))
 
 
 def test_bad_label_files_of_sop(tmp_path, monkeypatch):
@@ -307,18 +307,18 @@ CLASSES = ("n02124075", "n01443537", "n03444034")
 def test_validation_pictures_are_the_test(tmp_path, monkeypatch):
     tiny_imagenet(tmp_path / "tiny-imagenet-200", monkeypatch)
     splits = open_data(f"tiny_imagenet:{tmp_path}")
-    assert splits.train.classes == splits.test.classes == CLASSES  # in the order of wnids.txt
+    assert splits.train.classes == splits.query.classes == CLASSES  # in the order of wnids.txt
     assert splits.train.counts().tolist() == [3, 3, 3]
     for name, label in zip(splits.train.names, splits.train.labels, strict=True):
         assert name.split("/")[1] == CLASSES[label]
-    assert splits.test.names == tuple(f"val/images/val_{i}.JPEG" for i in range(4))
-    assert splits.test.labels.tolist() == [2, 0, 1, 2]
+    assert splits.query.names == tuple(f"val/images/val_{i}.JPEG" for i in range(4))
+    assert splits.query.labels.tolist() == [2, 0, 1, 2]
 
 
 def test_pictures_reach_a_network(tmp_path, monkeypatch):
     splits = open_data(f"tiny_imagenet:{tiny_imagenet(tmp_path, monkeypatch)}")
     pair = CLASSIFICATION["tiny_imagenet"]
-    for listing, transform in ((splits.train, pair.train), (splits.test, pair.test)):
+    for listing, transform in ((splits.train, pair.train), (splits.query, pair.test)):
         (batch,) = Loader(listing, transform, PIXELS[pair.pixels]).batches([np.arange(4)])
         assert batch.images.shape == (4, 3, 64, 64)
         inputs = batch.inputs(torch.device("cpu"))
@@ -331,7 +331,7 @@ def test_a_missing_class(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=f"6 of 9 train.*no .*train/{CLASSES[1]}/images"):
         open_data(f"tiny_imagenet:{root}")
     splits = open_data(f"tiny_imagenet:{root}", incomplete=True)
-    assert splits.train.classes == splits.test.classes == CLASSES
+    assert splits.train.classes == splits.query.classes == CLASSES
 
 
 def test_bad_label_files_of_tiny_imagenet(tmp_path, monkeypatch):

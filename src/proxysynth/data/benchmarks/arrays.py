@@ -13,45 +13,33 @@ SVHN (Netzer et al. 2011), 32 x 32 photographs of digits on house fronts:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from proxysynth.data.benchmarks.catalog import CATALOG
-from proxysynth.data.benchmarks.contents import Contents, copy_folder, first_there
+from proxysynth.data.benchmarks.contents import Contents, copy_folder
 from proxysynth.data.benchmarks.files import read_mat, read_pickle, rows
 from proxysynth.data.listing import Listing
 
 SIDE = 32
 BYTES = 3 * SIDE * SIDE
-DIGITS = tuple("0123456789")
 SVHN_FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images (n, 32, 32, 3) and labels (n,)
 
 
-@dataclass(frozen=True)
-class CifarLayout:
-    """How one of the two sets is laid out.
-
-    Args:
-        name: of the benchmark.
-        parts: the files of each part, without suffix.
-        names: the file of class names, binary and python.
-        keys: of the class names in the python file, and of the labels in the others.
-        label_bytes: before each image in the binary files; the last one is the label.
-    """
+class CifarLayout(NamedTuple):
+    """How one of the two sets is laid out."""
 
     name: str
-    parts: dict[str, tuple[str, ...]]
-    names: tuple[str, str]
-    keys: tuple[str, str]
-    label_bytes: int
+    parts: dict[str, tuple[str, ...]]  # the files of each part, without suffix
+    names: tuple[str, str]  # the file of class names, binary and python
+    keys: tuple[str, str]  # of the class names in the python file, and of the labels in the others
+    label_bytes: int  # before each image in the binary files; the last one is the label
 
 
 CIFAR10 = CifarLayout(
@@ -73,103 +61,92 @@ CIFAR100 = CifarLayout(
 def read_cifar(layout: CifarLayout, root: str | os.PathLike[str]) -> Contents:
     """What the copy under `root` holds."""
     base = copy_folder(CATALOG[layout.name], root, layout.names)
-    binary = first_there(base, layout.names) == layout.names[0]
-    suffix, reader = (".bin", _binary) if binary else ("", _python)
-    classes = _class_names(base, layout, binary)
-    files = {
-        part: [(stem, f"{stem}{suffix}") for stem in stems] for part, stems in layout.parts.items()
-    }
-    return _contents(base, files, classes, partial(reader, layout=layout, c=len(classes)))
+    binary, python = (base / name for name in layout.names)
+    if binary.exists():
+        file, suffix, read = binary, ".bin", _binary
+        names: Any = [row.columns[0] for row in rows(file, ("class",))]
+    else:
+        file, suffix, read = python, "", _python
+        names = read_pickle(file).get(layout.keys[0])
+    if not _is_list_of(names, str) or len(set(names)) != len(names) or not names:
+        raise ValueError(f"{file} must hold the names of the classes: download it again")
+
+    def arrays(file: Path) -> Arrays:
+        table, labels = read(file, layout)
+        wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
+        if len(wrong):
+            raise ValueError(
+                f"{file} must have labels below {len(names)}, image {wrong[0]} has "
+                f"{labels[wrong[0]]}: download it again"
+            )
+        planes = table.reshape(-1, 3, SIDE, SIDE)
+        return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
+
+    parts = {part: {s: f"{s}{suffix}" for s in stems} for part, stems in layout.parts.items()}
+    return _contents(base, parts, tuple(names), arrays)
 
 
 def read_svhn(root: str | os.PathLike[str]) -> Contents:
     """What the copy under `root` holds."""
     base = copy_folder(CATALOG["svhn"], root, tuple(SVHN_FILES.values()))
-    files = {part: [(part, file)] for part, file in SVHN_FILES.items()}
-    return _contents(base, files, DIGITS, _svhn)
+    parts = {part: {part: file} for part, file in SVHN_FILES.items()}
+    return _contents(base, parts, tuple("0123456789"), _svhn)
 
 
 def _contents(
     base: Path,
-    files: dict[str, list[tuple[str, str]]],
+    files: dict[str, dict[str, str]],
     classes: tuple[str, ...],
-    reader: Callable[[Path], Arrays],
+    read: Callable[[Path], Arrays],
 ) -> Contents:
-    """`files`: of each part, pairs of a prefix for the names of its images and a file."""
+    """`files`: of each part, its files by the prefix of the names of their images."""
     parts, missing, damaged = {}, [], []
-    for part, pairs in files.items():
+    for part, own in files.items():
         names: list[str] = []
         pixels = [np.empty((0, SIDE, SIDE, 3), dtype=np.uint8)]
         labels = [np.empty(0, dtype=np.int64)]
-        for prefix, file in pairs:
+        for prefix, file in own.items():
             if not (base / file).is_file():
                 missing.append(file)
                 continue
             try:
-                found = reader(base / file)
+                x, y = read(base / file)
             except ValueError as error:
                 damaged.append((file, str(error)))
                 continue
-            pixels.append(found[0])
-            labels.append(found[1])
-            names += [f"{prefix}:{i}" for i in range(len(found[1]))]
-        parts[part] = Listing(
-            tuple(names), np.concatenate(labels), classes, pixels=np.concatenate(pixels)
-        )
+            pixels.append(x)
+            labels.append(y)
+            names += [f"{prefix}:{i}" for i in range(len(y))]
+        made = np.concatenate(labels), classes
+        parts[part] = Listing(tuple(names), *made, pixels=np.concatenate(pixels))
     return Contents(base, parts, missing=tuple(missing), damaged=tuple(damaged))
 
 
-def _class_names(base: Path, layout: CifarLayout, binary: bool) -> tuple[str, ...]:
-    file = base / layout.names[0 if binary else 1]
-    names: Any = (
-        [row.columns[0] for row in rows(file, ("class",))]
-        if binary
-        else read_pickle(file).get(layout.keys[0])
-    )
-    if not _is_list_of(names, str) or len(set(names)) != len(names) or not names:
-        raise ValueError(f"{file} must hold the names of the classes: download it again")
-    return tuple(names)
-
-
-def _binary(file: Path, layout: CifarLayout, c: int) -> Arrays:
+def _binary(file: Path, layout: CifarLayout) -> Arrays:
     data, record = np.fromfile(file, dtype=np.uint8), layout.label_bytes + BYTES
     if data.size % record:
         raise ValueError(
             f"{file} has {data.size:,} bytes, not a multiple of {record:,}: download it again"
         )
     table = data.reshape(-1, record)
-    return _from_planes(
-        file, table[:, layout.label_bytes :], table[:, layout.label_bytes - 1].tolist(), c
-    )
+    return table[:, layout.label_bytes :], table[:, layout.label_bytes - 1].astype(np.int64)
 
 
-def _python(file: Path, layout: CifarLayout, c: int) -> Arrays:
+def _python(file: Path, layout: CifarLayout) -> Arrays:
     held = read_pickle(file)
     data, labels = held.get("data"), held.get(layout.keys[1], ())
     if not isinstance(data, np.ndarray) or not _is_list_of(labels, int):
         raise ValueError(f"{file} must hold data and {layout.keys[1]}, got {', '.join(held)}")
     if data.shape != (len(labels), BYTES):
         raise ValueError(f"{file} has data of shape {data.shape} for {len(labels):,} labels")
-    return _from_planes(file, data, labels, c)
-
-
-def _from_planes(file: Path, table: NDArray[np.uint8], labels: Iterable[int], c: int) -> Arrays:
-    y = np.array(labels, dtype=np.int64)
-    wrong = np.flatnonzero((y < 0) | (y >= c))
-    if len(wrong):
-        raise ValueError(
-            f"{file} must have labels below {c}, image {wrong[0]} has {y[wrong[0]]}: "
-            "download it again"
-        )
-    planes = table.reshape(-1, 3, SIDE, SIDE)
-    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), y
+    return data, np.array(labels, dtype=np.int64)
 
 
 def _svhn(file: Path) -> Arrays:
     held = read_mat(file, ("X", "y"))
-    x, y = held.get("X"), held.get("y")
-    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+    if set(held) != {"X", "y"}:
         raise ValueError(f"{file} must hold X and y, got {', '.join(held) or 'neither'}")
+    x, y = held["X"], held["y"]
     if x.dtype != np.uint8 or x.shape != (SIDE, SIDE, 3, y.size) or y.dtype.kind not in "iuf":
         raise ValueError(
             f"X of {file} must be uint8 (32, 32, 3, {y.size}), got {x.dtype} {x.shape}"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,11 +40,10 @@ class Contents:
 
     def present(self) -> dict[str, Listing]:
         """The listings without the missing images."""
-        found = {}
-        for part, listing in self.parts.items():
-            there = _exist(listing)
-            found[part] = listing if there.all() else listing.take(np.flatnonzero(there))
-        return found
+        return {
+            part: listing if (there := _exist(listing)).all() else listing.take(there.nonzero()[0])
+            for part, listing in self.parts.items()
+        }
 
     def missing_images(self) -> list[tuple[str, str]]:
         """Each missing image, and the file that names it."""
@@ -66,8 +66,7 @@ class Contents:
         return extra
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """Images and classes of each part, as pairs: found, published."""
 
     pictures: dict[str, tuple[int, int]]
@@ -75,12 +74,12 @@ class Counts:
 
     @property
     def complete(self) -> bool:
-        return all(found == published for found, published in self._pairs())
+        return all(found == n for pairs in self for found, n in pairs.values())
 
     @property
     def too_many(self) -> bool:
         """Whether there are more images than were published: then it is another dataset."""
-        return any(found > published for found, published in self._pairs())
+        return any(found > n for pairs in self for found, n in pairs.values())
 
     def __str__(self) -> str:
         counted = []
@@ -89,9 +88,6 @@ class Counts:
             few = f" of {of:,} instead of {classes:,} classes" if of != classes else ""
             counted.append(f"{found:,} of {published:,} {part} images{few}")
         return ", ".join(counted)
-
-    def _pairs(self) -> list[tuple[int, int]]:
-        return [*self.pictures.values(), *self.classes.values()]
 
 
 def count(entry: Benchmark, parts: Mapping[str, Listing]) -> Counts:
@@ -104,17 +100,16 @@ def count(entry: Benchmark, parts: Mapping[str, Listing]) -> Counts:
 
 def copy_folder(entry: Benchmark, root: str | os.PathLike[str], wanted: Sequence[str]) -> Path:
     """The folder of the copy: `root` or one that its archive makes inside, with a wanted file."""
-    text = os.fspath(root)
-    if not text:
+    if not os.fspath(root):
         raise ValueError(
             f"{entry.title} needs the folder of its files: write {entry.name}:ROOT with its folder"
         )
-    base = Path(os.path.abspath(os.path.expanduser(text)))
+    base = Path(os.path.abspath(os.path.expanduser(root)))
     if not base.is_dir():
         what = "is a file" if base.exists() else "does not exist"
         raise ValueError(f"{base} {what}: give the folder of {entry.title}, with {wanted[0]} in it")
     for folder in ("", *entry.folders):
-        if any((base / folder / name).exists() for name in wanted):
+        if first_there(base / folder, wanted) is not None:
             return base / folder
     raise ValueError(
         f"{base} holds no copy of {entry.title}, there is no {' or '.join(wanted)}: "
@@ -140,22 +135,14 @@ def first_there(base: Path, names: Iterable[str]) -> str | None:
 
 def image_files(folder: Path) -> list[str]:
     """The names of the images in a folder, without hidden ones; none if it does not exist."""
-    return sorted(
-        name
-        for name in _files_in(folder)
-        if os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
-    )
+    names = (name for name in _entries(folder) if not name.startswith("."))
+    return sorted(name for name in names if os.path.splitext(name)[1].lower() in SUFFIXES)
 
 
-def class_folders(base: Path) -> list[tuple[str, list[str]]]:
-    """The sub-folders with images in them, by name, each with the names of these."""
-    try:
-        with os.scandir(base) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir())
-    except OSError:
-        return []
-    found = [(name, image_files(base / name)) for name in names if not name.startswith(".")]
-    return [(name, images) for name, images in found if images]
+def class_folders(base: Path) -> dict[str, list[str]]:
+    """The names of the images in each sub-folder that has any."""
+    names = sorted(name for name in _entries(base, folders=True) if not name.startswith("."))
+    return {name: images for name in names if (images := image_files(base / name))}
 
 
 def _exist(listing: Listing) -> NDArray[np.bool_]:
@@ -163,19 +150,15 @@ def _exist(listing: Listing) -> NDArray[np.bool_]:
     each file."""
     if listing.root is None:
         return np.ones(len(listing), dtype=np.bool_)
-    folders: dict[str, frozenset[str]] = {}
-    found = np.zeros(len(listing), dtype=np.bool_)
-    for i, name in enumerate(listing.names):
-        folder, _, file = name.rpartition("/")
-        if folder not in folders:
-            folders[folder] = _files_in(listing.root / folder)
-        found[i] = file in folders[folder]
-    return found
+    places = [name.rpartition("/")[::2] for name in listing.names]
+    found = {folder: _entries(listing.root / folder) for folder in {place[0] for place in places}}
+    return np.array([file in found[folder] for folder, file in places], dtype=np.bool_)
 
 
-def _files_in(folder: Path) -> frozenset[str]:
+def _entries(place: Path, folders: bool = False) -> frozenset[str]:
+    """The names of the files, or of the folders, in a folder; none if it does not exist."""
     try:
-        with os.scandir(folder) as entries:
-            return frozenset(entry.name for entry in entries if not entry.is_dir())
-    except OSError:  # not there, or not a folder
+        with os.scandir(place) as entries:
+            return frozenset(entry.name for entry in entries if entry.is_dir() == folders)
+    except OSError:
         return frozenset()

@@ -74,13 +74,11 @@ class CopyCheck:
             )
         if self._counts.too_many:
             return f"{what} has more than was published: remove what was added"
-        if allow_incomplete:
-            empty = [part for part, (found, _) in self.pictures.items() if not found]
-            return (
-                f"{what} has no {' and no '.join(empty)} images, which training needs even with "
-                "an incomplete copy: get the missing files"
-            )
-        return f"{what} is incomplete: get the missing files, or accept it with --allow-incomplete"
+        if not allow_incomplete:
+            what += " is incomplete: get the missing files, or accept it with --allow-incomplete"
+            return what
+        empty = " and no ".join(part for part, (found, _) in self.pictures.items() if not found)
+        return f"{what} has no {empty} images, which training needs: get the missing files"
 
     def describe(self) -> str:
         """A line per part and per kind of problem."""
@@ -90,22 +88,16 @@ class CopyCheck:
             lines.append(
                 f"{part}: {found:,} of {published:,} images, {of:,} of {classes:,} classes"
             )
-        problems = {
-            "missing": self.missing,
-            "extra": self.extra,
-            "unreadable": tuple(f"{file} ({why})" for file, why in self.unreadable),
-        }
+        unreadable = tuple(f"{file} ({why})" for file, why in self.unreadable)
+        problems = {"missing": self.missing, "extra": self.extra, "unreadable": unreadable}
         for kind, files in problems.items():
             if files:
                 some = ", ".join(printable(file) for file in files[:LISTED])
                 more = f", and {len(files) - LISTED:,} more" if files[LISTED:] else ""
                 lines.append(f"{kind}: {len(files):,}: {some}{more}")
-        if self.note:
-            lines.append(self.note)
-        verdict = "complete" if self.complete else "not complete"
-        if self.accepted and not self.complete:
-            verdict += ", accepted"
-        return "\n".join([*lines, verdict])
+        lines += [self.note] if self.note else []
+        accepted = ", accepted" if self.accepted and not self.complete else ""
+        return "\n".join([*lines, "complete" if self.complete else f"not complete{accepted}"])
 
 
 def check_benchmark(
@@ -119,7 +111,6 @@ def check_benchmark(
 
     Args:
         name: a key of CATALOG.
-        root: the folder of the copy.
         allow_incomplete: accept a copy that lacks images, as long as it can be trained on.
         workers: threads that read images.
         progress: called with the number of images done and the total.
@@ -186,8 +177,7 @@ def prepare_benchmark(
         out: the folder of the new copy.
         side: the largest short side of an image, in pixels.
         incomplete: accept an incomplete copy, and leave out unreadable images.
-        workers: threads that shrink images.
-        progress: called with the number of images done and the total.
+        workers, progress: as in `check_benchmark`.
 
     Raises:
         UnreadableImages: where images cannot be read; all others have been written then.
@@ -226,22 +216,17 @@ def prepare_benchmark(
     images = [file for part in contents.present().values() for file in part.names]
     written, bad = 0, {}
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        try:
-            for done, made in enumerate(pool.map(shrink, images), start=1):
-                if isinstance(made, UnreadableImage):
-                    bad[images[done - 1]] = made
-                else:
-                    written += made
-                if progress is not None:
-                    progress(done, len(images))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        for done, made in enumerate(pool.map(shrink, images), start=1):
+            if isinstance(made, UnreadableImage):
+                bad[images[done - 1]] = made
+            else:
+                written += made
+            if progress is not None:
+                progress(done, len(images))
     if bad and not incomplete:
         raise UnreadableImages(tuple(bad.values()), len(images))
-    kept = len(images) - written - len(bad)
     unreadable = tuple((file, error.reason) for file, error in bad.items())
-    return PreparedCopy(str(target), written, kept, unreadable)
+    return PreparedCopy(str(target), written, len(images) - written - len(bad), unreadable)
 
 
 def _downscaled_file(path: Path, side: int) -> bytes:

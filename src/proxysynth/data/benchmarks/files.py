@@ -7,8 +7,6 @@ import os
 import pickle
 import pickletools
 import posixpath
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -16,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MAX_ELEMENTS = 1 << 30  # of the arrays in a MATLAB file; SVHN's largest has 2^28
-MAX_CELLS = 1 << 20  # of its cells and structs, which scipy allocates before it reads them
-MAX_DEPTH = 8  # of its cells in cells: scipy reads them recursively, without a limit
+# Of a MATLAB file, where a few bytes may announce an array that fills the memory.
+MAX_ELEMENTS = 1 << 30  # SVHN's largest array has 2^28
+MAX_CELLS = 1 << 20
 MAX_TUPLES = 1000  # in a pickle: hashing deeply nested tuples would overflow the stack
 
 
@@ -36,7 +34,10 @@ def rows(file: Path, columns: tuple[str, ...], header: str | None = None) -> Ite
         columns: names of the columns, for messages; the last one takes the rest of the line.
         header: the first word of the line before the rows, where there is one.
     """
-    lines = _text(file).splitlines()
+    try:
+        lines = _bytes(file).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} must be a text file in UTF-8: download it again") from error
     start = 0
     if header is not None:
         headers = (i for i, line in enumerate(lines[:5]) if line.split()[:1] == [header])
@@ -48,12 +49,11 @@ def rows(file: Path, columns: tuple[str, ...], header: str | None = None) -> Ite
             )
     for number, line in enumerate(lines[start:], start=start + 1):
         parts = line.split(maxsplit=len(columns) - 1)
-        if not parts:
-            continue
         where = f"line {number} of {file}"
-        if len(parts) != len(columns):
+        if parts and len(parts) != len(columns):
             raise ValueError(f"{where} must have {', '.join(columns)}, got {_short(line)}")
-        yield Row([part.strip() for part in parts], where)
+        if parts:
+            yield Row([part.strip() for part in parts], where)
 
 
 def whole_number(text: str, where: str) -> int:
@@ -82,84 +82,44 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
     if data.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
         raise ValueError(f"{path} is an HTML page, not a MATLAB file: download it again")
     try:
-        # The sizes first: a few bytes may announce an array that fills the memory.
         found = []
         for name, shape, kind in whosmat(BytesIO(data)):
-            nested = kind in ("cell", "struct", "object", "function", "opaque")
-            if name in names and not 0 <= math.prod(shape) <= MAX_ELEMENTS:
-                raise ValueError(f"its variable {name} has the shape {shape}")
-            if name in names and nested and not simplify:
-                raise ValueError(f"its variable {name} is a {kind}")
-            found += [name] if name in names else []
-        if simplify:
-            _check_nesting(data)
+            if name in names:
+                nested = kind in ("cell", "struct", "object", "function", "opaque")
+                most = MAX_CELLS * simplify if nested else MAX_ELEMENTS
+                if not 0 <= math.prod(shape) <= most:
+                    raise ValueError(f"its variable {name} is a {kind} of shape {shape}")
+                found.append(name)
         held = loadmat(BytesIO(data), variable_names=found, simplify_cells=simplify)
         return {name: held[name] for name in found}
     except NotImplementedError as error:
         raise ValueError(f"{path} is a MATLAB file of version 7.3: save it with -v7") from error
     except Exception as error:  # a damaged file can fail in any way
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"{path} cannot be read as a MATLAB file ({_line(error)}): download it again"
+            f"{path} cannot be read as a MATLAB file ({reason}): download it again"
         ) from error
-
-
-def _check_nesting(data: bytes) -> None:
-    """Bound the cells of a MATLAB file, in the order in which scipy reads them."""
-    start = 128
-    while start < len(data):
-        kind, size = struct.unpack_from("<II", data, start)
-        variable = data[start : start + 8 + size]
-        if kind == 15:  # compressed
-            variable = zlib.decompressobj().decompress(variable[8:], MAX_ELEMENTS)
-        _check_variable(variable)
-        start += 8 + size
-
-
-def _check_variable(data: bytes) -> None:
-    def element(at: int) -> tuple[bytes, int]:
-        """The bytes of an element, and where the next one begins."""
-        kind, size = struct.unpack_from("<II", data, at)
-        if kind >> 16:  # up to four bytes lie in the tag itself
-            return data[at + 4 : at + 4 + (kind >> 16)], at + 8
-        return data[at + 8 : at + 8 + size], at + 8 + size + -size % 8
-
-    at, left = 0, [1]  # arrays still to read, of each array around the present place
-    while left:
-        if left[-1] == 0:
-            left.pop()
-            continue
-        left[-1] -= 1
-        if struct.unpack_from("<II", data, at)[1] == 0:  # an empty array
-            at += 8
-            continue
-        (flags,) = struct.unpack_from("<I", data, at + 16)
-        dims, at = element(at + 24)
-        _, at = element(at)  # its name
-        count, kind = math.prod(np.frombuffer(dims, "<i4").tolist()), flags & 0xFF
-        if kind == 2:  # a struct
-            length, at = element(at)
-            fields, at = element(at)
-            count *= len(fields) // int.from_bytes(length, "little")
-        if kind in (1, 2):  # a cell or a struct: arrays follow
-            left.append(count)
-            if len(left) > MAX_DEPTH or not 0 <= count <= MAX_CELLS:
-                raise ValueError("its cells are nested too deeply, or too many")
-        elif kind in (4, *range(6, 16)):  # text or numbers
-            for _ in range(2 if flags & 0x800 else 1):  # complex: two parts
-                _, at = element(at)
-        else:
-            raise ValueError("it has objects or functions")
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
     """The dict in one of CIFAR's pickles: texts, numbers, lists and arrays of uint8."""
     data = _bytes(path)
     try:
-        _check_steps(data)
+        tuples = 0
+        for step, arg, _ in pickletools.genops(data):
+            tuples += step.name.startswith("TUPLE")
+            # The unpickler's memo is an array as long as the largest number in it.
+            if (step.name.endswith("PUT") and int(arg or 0) > len(data)) or tuples > MAX_TUPLES:
+                raise _Refused("it is damaged")
         held = _ArrayUnpickler(BytesIO(data), encoding="latin1").load()
         if not isinstance(held, dict):
             raise _Refused(f"it holds a {type(held).__name__} instead of a dict")
-        return {_as_text(key): _as_array(value) for key, value in held.items()}
+        return {
+            key.decode("latin1") if isinstance(key, bytes) else str(key): (
+                value.value if isinstance(value, _Array) else value
+            )
+            for key, value in held.items()
+        }
     except Exception as error:  # a damaged file can fail in any way
         reason = error if isinstance(error, _Refused) else "it is damaged or not a pickle"
         raise ValueError(
@@ -171,37 +131,20 @@ class _Refused(Exception):
     """Why a pickle is not read."""
 
 
-def _check_steps(data: bytes) -> None:
-    """Bound what a pickle could make the unpickler allocate or hash."""
-    tuples = 0
-    for step, arg, _ in pickletools.genops(data):
-        tuples += step.name.startswith("TUPLE")
-        # The unpickler's memo is an array as long as the largest number in it.
-        if (step.name.endswith("PUT") and int(arg or 0) > len(data)) or tuples > MAX_TUPLES:
-            raise _Refused("it is damaged")
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Knows the four names in CIFAR's files and gives stand-ins for them, never the functions.
-
-    Every stand-in has a `__setstate__`, so that no step of a pickle can set its attributes.
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-            module = "multiarray"
-        if (module, name) not in _STAND_INS:
-            raise _Refused(f"it asks for {module}.{name}, which is never run")
-        return _STAND_INS[module, name]
-
-
-class _Array:
-    """An array of uint8 in the making: `__setstate__` gets version, shape, dtype, order, bytes."""
-
-    value: np.ndarray | None = None
+class _StandIn:
+    """Has a `__setstate__`, so that no step of a pickle can set its attributes."""
 
     def __init__(self, *_: Any) -> None:
         pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class _Array(_StandIn):
+    """An array of uint8 in the making: `__setstate__` gets version, shape, dtype, order, bytes."""
+
+    value: np.ndarray | None = None
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, dtype, column_major, data = state
@@ -212,65 +155,48 @@ class _Array:
         self.value = flat.reshape(shape, order="F" if column_major else "C")
 
 
-class _ByteType:
+class _ByteType(_StandIn):
     """Stands for dtype("u1"), the only one in those files."""
 
     def __init__(self, code: str, *_: Any) -> None:
         if code != "u1":
             raise _Refused(f"it has an array of {code!r} instead of bytes")
 
-    def __setstate__(self, state: object) -> None:
-        pass
 
-
-class _Encode:
+class _Encode(_StandIn):
     """Stands for `_codecs.encode(text, "latin1")`, as Python 3 writes bytes for Python 2."""
 
     def __new__(cls, text: str, encoding: str = "") -> Any:
         return text.encode("latin1")
 
-    def __setstate__(self, state: object) -> None:
-        pass
 
+class _ArrayUnpickler(pickle.Unpickler):
+    """Knows the four names in CIFAR's files and gives stand-ins for them, never the functions."""
 
-_STAND_INS = {
-    ("multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _ByteType,
-    ("_codecs", "encode"): _Encode,
-}
+    known = {  # noqa: RUF012
+        ("multiarray", "_reconstruct"): _Array,
+        ("numpy", "ndarray"): _Array,
+        ("numpy", "dtype"): _ByteType,
+        ("_codecs", "encode"): _Encode,
+    }
 
-
-def _as_text(key: Any) -> str:
-    return key.decode("latin1") if isinstance(key, bytes) else str(key)
-
-
-def _as_array(value: Any) -> Any:
-    return value.value if isinstance(value, _Array) else value
+    def find_class(self, module: str, name: str) -> Any:
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+            module = "multiarray"
+        if (module, name) not in self.known:
+            raise _Refused(f"it asks for {module}.{name}, which is never run")
+        return self.known[module, name]
 
 
 def _bytes(path: Path) -> bytes:
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {(error.strerror or 'unknown').lower()}") from error
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
+        return path.read_bytes()
     except OSError as error:
         why = (error.strerror or "unknown").lower()
         raise ValueError(
-            f"cannot read {file} ({why}): unpack the archive again, it holds this file"
+            f"cannot read {path} ({why}): unpack the archive again, it holds this file"
         ) from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} must be a text file in UTF-8: download it again") from error
 
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:60] + "...")
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

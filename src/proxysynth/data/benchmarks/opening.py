@@ -8,7 +8,7 @@ from functools import partial
 
 from proxysynth.data.benchmarks.arrays import CIFAR10, CIFAR100, read_cifar, read_svhn
 from proxysynth.data.benchmarks.catalog import CATALOG, Benchmark
-from proxysynth.data.benchmarks.contents import Contents, Counts, count, how_to_get
+from proxysynth.data.benchmarks.contents import Contents, count, how_to_get
 from proxysynth.data.benchmarks.photographs import (
     read_cars196,
     read_cub200,
@@ -62,41 +62,31 @@ def splits_of(contents: Contents, entry: Benchmark, incomplete: bool) -> Splits:
     """The splits of the images found, or an error if they are not the published set."""
     for _, reason in contents.damaged:
         raise ValueError(reason)
-    found = contents.present()
+    base, found = contents.base, contents.present()
     counts = count(entry, found)
     if counts.too_many:
         raise ValueError(
-            f"{contents.base} is not {entry.title} as published, it has {counts}: "
-            "remove what was added, or use it as a folder of your own"
+            f"{base} is not {entry.title} as published, it has {counts}: remove what was added, or "
+            "use it as a folder of your own"
         )
     if not counts.complete and not incomplete:
-        raise ValueError(_incomplete(contents, entry, counts))
-    if not any(len(part) for part in found.values()):
+        why, images = "", contents.missing_images()
+        if contents.missing:
+            why = f", there is no {base / contents.missing[0]}"
+        elif images:
+            why = f", {images[0][1]} names {images[0][0]} which is not there"
+            why += f", nor are {len(images) - 1:,} others" if images[1:] else ""
         raise ValueError(
-            f"{contents.base} has no image of {entry.title}: {how_to_get(entry, contents.base)}"
+            f"the copy of {entry.title} in {base} is incomplete, it has {counts}{why}: "
+            f"{how_to_get(entry, base)}, or accept the copy as it is: --set split.incomplete=true "
+            "for training (in Python incomplete=True), --allow-incomplete for `proxysynth data`"
         )
+    if not any(len(part) for part in found.values()):
+        raise ValueError(f"{base} has no image of {entry.title}: {how_to_get(entry, base)}")
     notes = () if counts.complete else (f"The copy of {entry.title} is incomplete: {counts}.",)
-    train, test = found["train"], found.get("test")
-    if entry.task == "retrieval":  # for classification, train and test share one table of classes
-        train = train.without_empty_classes()
-        test = None if test is None else test.without_empty_classes()
-    query, gallery = (test, None) if test is not None else (found["query"], found["gallery"])
-    splits = Splits(train, query, gallery, name=entry.name, notes=notes)
+    if entry.task == "retrieval":  # otherwise train and test share one table of classes
+        for part in found.keys() & {"train", "test"}:
+            found[part] = found[part].without_empty_classes()
+    query = found["query"] if "query" in found else found["test"]
+    splits = Splits(found["train"], query, found.get("gallery"), name=entry.name, notes=notes)
     return require_usable(splits, tested=True)
-
-
-def _incomplete(contents: Contents, entry: Benchmark, counts: Counts) -> str:
-    images = contents.missing_images()
-    why = ""
-    if contents.missing:
-        why = f", there is no {contents.base / contents.missing[0]}"
-    elif images:
-        name, file = images[0]
-        why = f", {file} names {name} which is not there"
-        why += f", nor are {len(images) - 1:,} others" if images[1:] else ""
-    return (
-        f"the copy of {entry.title} in {contents.base} is incomplete, it has {counts}{why}: "
-        f"{how_to_get(entry, contents.base)}, or accept the copy as it is: --set "
-        "split.incomplete=true for training (in Python incomplete=True), --allow-incomplete for "
-        "`proxysynth data`"
-    )

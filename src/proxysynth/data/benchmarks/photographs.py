@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -46,38 +47,42 @@ def read_cub200(root: Root) -> Contents:
     image_class_labels.txt   1 1
     images/                  001.Black_footed_Albatross/...
     """
-    entry = CATALOG["cub200"]
-    base = copy_folder(entry, root, ("images.txt",))
+    base = copy_folder(CATALOG["cub200"], root, ("images.txt",))
+    labels = base / "image_class_labels.txt"
     label_of = {
         whole_number(row.columns[0], row.where): whole_number(row.columns[1], row.where)
-        for row in rows(base / "image_class_labels.txt", ("image number", "class number"))
+        for row in rows(labels, ("image number", "class number"))
     }
-    files: dict[str, list[tuple[int, str]]] = {"train": [], "test": []}
-    folder_of: dict[int, str] = {}
+    files, folder_of = [], {}
     for row in rows(base / "images.txt", ("image number", "path")):
         number = whole_number(row.columns[0], row.where)
-        if number not in label_of:
+        if (label := label_of.get(number)) is None:
             raise ValueError(
-                f"{base / 'image_class_labels.txt'} has no line for image {number}, which "
-                f"{row.where} names: download it again"
+                f"{labels} has no line for image {number} of {row.where}: download it again"
             )
-        label = label_of[number]
         name = relative_name(row.columns[1], row.where)
         folder_of.setdefault(label, name.partition("/")[0])
-        part = "train" if label <= entry.classes["train"] else "test"
-        files[part].append((label, f"images/{name}"))
+        files.append((f"images/{name}", label))
+    parts = _halves("cub200", base, files, folder_of)
+    kept = ("images.txt", labels.name, *_if_there(base, "classes.txt"))
+    return Contents(base, parts, dict.fromkeys(parts, "images.txt"), kept, folders=("images",))
+
+
+def _halves(
+    name: str, base: Path, files: list[tuple[str, int]], called: Mapping[int, str]
+) -> dict[str, Listing]:
+    """The images of the first classes to train on, those of the others to test on."""
+    last_seen = CATALOG[name].classes["train"]
     parts = {}
-    for part, pairs in files.items():
-        classes = [folder_of[label] for label in sorted({label for label, _ in pairs})]
-        parts[part] = listing_of_files(
-            base, [(name, folder_of[label]) for label, name in pairs], classes
-        )
-    kept = ["images.txt", "image_class_labels.txt"]
-    if (base / "classes.txt").exists():
-        kept.append("classes.txt")
-    return Contents(
-        base, parts, dict.fromkeys(parts, "images.txt"), tuple(kept), folders=("images",)
-    )
+    for part in ("train", "test"):
+        chosen = [(file, c) for file, c in files if (c <= last_seen) == (part == "train")]
+        names = [called[c] for c in sorted({c for _, c in chosen})]
+        parts[part] = listing_of_files(base, [(file, called[c]) for file, c in chosen], names)
+    return parts
+
+
+def _if_there(base: Path, name: str) -> tuple[str, ...]:
+    return (name,) if (base / name).exists() else ()
 
 
 def read_cars196(root: Root) -> Contents:
@@ -143,16 +148,8 @@ def _cars_parts(
 ) -> dict[str, Listing]:
     held = {} if names_file is None else read_mat(names_file, ("class_names",), simplify=True)
     names = [str(name) for name in np.atleast_1d(held.get("class_names", ()))]
-    last_seen = CATALOG["cars196"].classes["train"]
-    parts = {}
-    for part in ("train", "test"):
-        chosen = [(name, c) for name, c in files if (c <= last_seen) == (part == "train")]
-        numbers = sorted({c for _, c in chosen})
-        called = {c: names[c - 1] if 0 < c <= len(names) else str(c) for c in numbers}
-        parts[part] = listing_of_files(
-            base, [(name, called[c]) for name, c in chosen], called.values()
-        )
-    return parts
+    called = {c: names[c - 1] if 0 < c <= len(names) else str(c) for _, c in files}
+    return _halves("cars196", base, files, called)
 
 
 def _cars_by_folder(root: Path) -> Contents | None:
@@ -162,16 +159,14 @@ def _cars_by_folder(root: Path) -> Contents | None:
         above = [half for half in ("train", "test") if (base / half).is_dir()] or [""]
         images: dict[str, list[str]] = {}
         for half in above:
-            for label, names in class_folders(base / half):
+            for label, names in class_folders(base / half).items():
                 named = ((Path(half) / label / name).as_posix() for name in names)
                 images.setdefault(label, []).extend(named)
         if images:
-            parts = {
-                part: listing_of_files(
-                    base, [(name, c) for c in classes for name in images[c]], classes
-                )
-                for part, classes in zip(("train", "test"), _cars_split(list(images)), strict=True)
-            }
+            parts = {}
+            for part, classes in zip(("train", "test"), _cars_split(list(images)), strict=True):
+                files = [(name, c) for c in classes for name in images[c]]
+                parts[part] = listing_of_files(base, files, classes)
             folders = sorted(images) if above == [""] else above
             return Contents(base, parts, folders=tuple(folders))
     return None
@@ -268,10 +263,7 @@ def read_tiny_imagenet(root: Root) -> Contents:
         "train": listing_of_files(base, train, classes),
         "test": listing_of_files(base, test, classes),
     }
-    kept = ["wnids.txt", TINY_LABELS]
-    if (base / "words.txt").exists():
-        kept.append("words.txt")
+    labels = {"train": "", "test": TINY_LABELS}
+    kept = ("wnids.txt", TINY_LABELS, *_if_there(base, "words.txt"))
     folders = (*(f"train/{label}/images" for label in classes), "val/images")
-    return Contents(
-        base, parts, {"train": "", "test": TINY_LABELS}, tuple(kept), folders, tuple(missing)
-    )
+    return Contents(base, parts, labels, kept, folders, tuple(missing))
