@@ -92,7 +92,8 @@ def glyphs(
         np.savez(file, **made._asdict())
         write_cache(path, [file.getbuffer()])
     train, test = (
-        _listing(Drawn(*(part[cut] for part in made))) for cut in (slice(seen), slice(seen, None))
+        _listing(made.codes[cut], made.faces[cut], made.pixels[cut])
+        for cut in (slice(seen), slice(seen, None))
     )
     if test_faces:
         tested, trained = _by_face(train, made.faces[:seen], test_faces, seed)
@@ -186,19 +187,17 @@ def _check(faces: int, query_faces: int, test_faces: int, distortion: float, eac
         )
 
 
-def _listing(made: Drawn) -> Listing:
-    codes, labels = np.unique(made.codes, return_inverse=True)
+def _listing(
+    codes: NDArray[np.int64], faces: NDArray[np.int64], pixels: NDArray[np.uint8]
+) -> Listing:
+    distinct, labels = np.unique(codes, return_inverse=True)
     names, counts = [], Counter[str]()
-    for code, face in zip(made.codes, made.faces, strict=True):
+    for code, face in zip(codes, faces, strict=True):
         name = f"U+{code:04X}/{FACES[face]}"
         counts[name] += 1
         names.append(name if counts[name] == 1 else f"{name}-{counts[name]}")
-    return Listing(
-        names=tuple(names),
-        labels=labels,
-        classes=tuple(f"U+{code:04X} {unicodedata.name(chr(code), '')}".strip() for code in codes),
-        pixels=made.pixels,
-    )
+    classes = (f"U+{code:04X} {unicodedata.name(chr(code), '')}".strip() for code in distinct)
+    return Listing(tuple(names), labels, tuple(classes), pixels=pixels)
 
 
 def _read(path: Path, n: int) -> Drawn | None:

@@ -164,13 +164,16 @@ def _foreign(backbone: str | nn.Module, pretrained: bool | None) -> nn.Module:
 
 def _describe(network: nn.Module) -> Backbone:
     """What a foreign network declares; ImageNet's conventions by default."""
-    preprocess = getattr(network, "preprocess", None)
-    size, resize = getattr(network, "image_size", None), getattr(network, "resize", None)
+
+    def declared(name: str, default: Any) -> Any:
+        value = getattr(network, name, default)
+        return value if isinstance(value, type(default)) else default
+
     return Backbone(
         lambda width, size: network,
-        preprocess=preprocess if isinstance(preprocess, str) else "imagenet",
-        image_size=size if isinstance(size, int) else 224,
-        resize=resize if isinstance(resize, float) else RESIZE,
+        preprocess=declared("preprocess", "imagenet"),
+        image_size=declared("image_size", 224),
+        resize=declared("resize", RESIZE),
     )
 
 
@@ -188,68 +191,30 @@ def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
         raise ValueError(
             f"{module_name} has no function {function_name!r}: {nearest(function_name, functions)}"
         )
-    takes = _arguments(function)
-    if pretrained and "pretrained" not in takes:
+    passed = "pretrained" in inspect.signature(function).parameters
+    if pretrained and not passed:
         raise ValueError(
             f"{spec} takes no argument `pretrained`: add it to the function, or do not ask for "
             "pretrained weights"
         )
-    passed = pretrained is not None and "pretrained" in takes
+    passed = passed and pretrained is not None
     try:
         network = function(pretrained=pretrained) if passed else function()
     except Exception as error:  # whatever the user's own function raises
         raise ValueError(
             f"{spec} must return an nn.Module when called "
             f"{'with pretrained alone' if passed else 'without arguments'}, but it raised "
-            f"{_named(error)}"
+            f"{type(error).__name__}: {first_line(error)}"
         ) from error
     if not isinstance(network, nn.Module):
         raise ValueError(f"{spec} must return an nn.Module, got {type(network).__name__}")
     return network
 
 
-def measure_channels(backbone: nn.Module, preprocess: str, image_size: int) -> int:
-    """The number of features, from one blank image; the backbone's state does not change."""
-    in_channels = getattr(backbone, "in_channels", 1 if preprocess == "grey" else 3)
-    try:
-        out = _probe(backbone, in_channels, image_size)
-    except Exception as error:  # whatever the user's own network raises
-        raise ValueError(
-            f"the backbone must take images (n, {in_channels}, {image_size}, {image_size}), "
-            f"but {type(backbone).__name__} raised {_named(error)}"
-        ) from error
-    if not isinstance(out, Tensor) or out.ndim not in (2, 4):
-        given = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
-        raise ValueError(
-            "the backbone must return feature maps (n, channels, h, w) or vectors (n, channels), "
-            f"but {type(backbone).__name__} returned {given}: wrap it in a module that does"
-        )
-    return out.shape[1]
-
-
-def _probe(backbone: nn.Module, in_channels: int, image_size: int) -> Tensor:
-    modes = {module: module.training for module in backbone.modules()}
-    parameter = next(backbone.parameters(), torch.zeros(()))
-    image = torch.zeros(1, in_channels, image_size, image_size, device=parameter.device)
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            return backbone.eval()(image)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
-def _arguments(function: Callable[..., object]) -> tuple[str, ...]:
-    try:
-        return tuple(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # some functions written in C have none
-        return ()
-
-
 def _import(module_name: str, spec: str) -> ModuleType:
     """Import a module, also from the current folder, where a user's own file usually is."""
-    here = [os.getcwd()] if os.getcwd() not in sys.path else []
-    sys.path.extend(here)
+    before = list(sys.path)
+    sys.path.append(os.getcwd())
     try:
         return importlib.import_module(module_name)
     except Exception as error:  # whatever the user's own module raises
@@ -258,9 +223,30 @@ def _import(module_name: str, spec: str) -> ModuleType:
             f"{first_line(error)}"
         ) from error
     finally:
-        for folder in here:
-            sys.path.remove(folder)
+        sys.path[:] = before
 
 
-def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {first_line(error)}"
+def measure_channels(backbone: nn.Module, preprocess: str, image_size: int) -> int:
+    """The number of features, from one blank image; the backbone's state does not change."""
+    in_channels = getattr(backbone, "in_channels", 1 if preprocess == "grey" else 3)
+    kind, modes = type(backbone).__name__, {m: m.training for m in backbone.modules()}
+    parameter = next(backbone.parameters(), torch.zeros(()))
+    image = torch.zeros(1, in_channels, image_size, image_size, device=parameter.device)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            out = backbone.eval()(image)
+    except Exception as error:  # whatever the user's own network raises
+        raise ValueError(
+            f"the backbone must take images (n, {in_channels}, {image_size}, {image_size}), "
+            f"but {kind} raised {type(error).__name__}: {first_line(error)}"
+        ) from error
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    if not isinstance(out, Tensor) or out.ndim not in (2, 4):
+        given = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
+        raise ValueError(
+            "the backbone must return feature maps (n, channels, h, w) or vectors (n, channels), "
+            f"but {kind} returned {given}: wrap it in a module that does"
+        )
+    return out.shape[1]

@@ -110,15 +110,14 @@ class BNInception(nn.Module):
 
     def _add_inception(self, prefix: str, module: Inception, channels: int) -> None:
         stride = 2 if module.reduces else 1
+        (three, three_out), (double, double_out) = module.three, module.double
         if not module.reduces:
             self._add(f"{prefix}1x1", channels, module.single, kernel=1)
-        narrow, wide = module.three
-        self._add(f"{prefix}3x3_reduce", channels, narrow, kernel=1)
-        self._add(f"{prefix}3x3", narrow, wide, kernel=3, stride=stride)
-        narrow, wide = module.double
-        self._add(f"{prefix}double_3x3_reduce", channels, narrow, kernel=1)
-        self._add(f"{prefix}double_3x3_1", narrow, wide, kernel=3)
-        self._add(f"{prefix}double_3x3_2", wide, wide, kernel=3, stride=stride)
+        self._add(f"{prefix}3x3_reduce", channels, three, kernel=1)
+        self._add(f"{prefix}3x3", three, three_out, kernel=3, stride=stride)
+        self._add(f"{prefix}double_3x3_reduce", channels, double, kernel=1)
+        self._add(f"{prefix}double_3x3_1", double, double_out, kernel=3)
+        self._add(f"{prefix}double_3x3_2", double_out, double_out, kernel=3, stride=stride)
         if not module.reduces:
             self._add(f"{prefix}pool_proj", channels, module.project, kernel=1)
 
@@ -140,14 +139,10 @@ class BNInception(nn.Module):
             double = self._apply_layer(prefix + layer, double)
         if module.reduces:
             return torch.cat([three, double, _halve(x)], dim=1)
+        pool = F.max_pool2d if module.pool == "max" else F.avg_pool2d
         single = self._apply_layer(f"{prefix}1x1", x)
-        if module.pool == "max":
-            pooled = F.max_pool2d(x, 3, stride=1, padding=1)
-        else:
-            pooled = F.avg_pool2d(x, 3, stride=1, padding=1)
-        return torch.cat(
-            [single, three, double, self._apply_layer(f"{prefix}pool_proj", pooled)], 1
-        )
+        pooled = self._apply_layer(f"{prefix}pool_proj", pool(x, 3, stride=1, padding=1))
+        return torch.cat([single, three, double, pooled], dim=1)
 
 
 def _halve(x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from proxysynth.models.weights import Published, init_weights
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Blocks of one shape: the first one strides and widens, the others repeat."""
 
     repeats: int
@@ -25,10 +24,10 @@ class Group:
     stride: int
     expansion: int
     channels: int
+    stage: str  # a stage runs at one resolution
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """A member of the family."""
 
     width: float
@@ -38,28 +37,20 @@ class Variant:
 
 
 GROUPS = (
-    Group(repeats=1, kernel=3, stride=1, expansion=1, channels=16),
-    Group(repeats=2, kernel=3, stride=2, expansion=6, channels=24),
-    Group(repeats=2, kernel=5, stride=2, expansion=6, channels=40),
-    Group(repeats=3, kernel=3, stride=2, expansion=6, channels=80),
-    Group(repeats=3, kernel=5, stride=1, expansion=6, channels=112),
-    Group(repeats=4, kernel=5, stride=2, expansion=6, channels=192),
-    Group(repeats=1, kernel=3, stride=1, expansion=6, channels=320),
+    Group(1, 3, 1, 1, 16, "stage1"),
+    Group(2, 3, 2, 6, 24, "stage2"),
+    Group(2, 5, 2, 6, 40, "stage3"),
+    Group(3, 3, 2, 6, 80, "stage4"),
+    Group(3, 5, 1, 6, 112, "stage4"),
+    Group(4, 5, 2, 6, 192, "stage5"),
+    Group(1, 3, 1, 6, 320, "stage5"),
 )
 VARIANTS = {
-    "efficientnet_lite0": Variant(
-        width=1.0, depth=1.0, image_size=224, file="efficientnet-lite0-57934424.pth"
-    ),
-    "efficientnet_lite1": Variant(
-        width=1.0, depth=1.1, image_size=240, file="efficientnet-lite1-77cc7160.pth"
-    ),
-    "efficientnet_lite2": Variant(
-        width=1.1, depth=1.2, image_size=260, file="efficientnet-lite2-9656183e.pth"
-    ),
+    "efficientnet_lite0": Variant(1.0, 1.0, 224, "efficientnet-lite0-57934424.pth"),
+    "efficientnet_lite1": Variant(1.0, 1.1, 240, "efficientnet-lite1-77cc7160.pth"),
+    "efficientnet_lite2": Variant(1.1, 1.2, 260, "efficientnet-lite2-9656183e.pth"),
 }
 STEM_CHANNELS, HEAD_CHANNELS = 32, 1280
-# A stage runs at one resolution; this is the stage of each group.
-STAGE_OF_GROUP = ("stage1", "stage2", "stage3", "stage4", "stage4", "stage5", "stage5")
 # Names of the convolution and the norm in the published files.
 PUBLISHED_UNITS = {
     "stem": ("_conv_stem", "_bn0"),
@@ -71,11 +62,7 @@ PUBLISHED_UNITS = {
 
 
 class EfficientNetLite(nn.Module):
-    """Images (n, 3, h, w) to feature maps (n, 1280, h / 32, w / 32).
-
-    Args:
-        variant: one of `VARIANTS`.
-    """
+    """Images (n, 3, h, w) to feature maps (n, 1280, h / 32, w / 32)."""
 
     stages = ("stage1", "stage2", "stage3", "stage4", "stage5")
 
@@ -93,7 +80,7 @@ class EfficientNetLite(nn.Module):
             for r in range(repeats):
                 stride = group.stride if r == 0 else 1
                 block = Block(channels, wider, group.kernel, stride, group.expansion)
-                stages[STAGE_OF_GROUP[i]][f"block{number}"] = block
+                stages[group.stage][f"block{number}"] = block
                 channels, number = wider, number + 1
         stages["stage5"]["head"] = _unit(channels, HEAD_CHANNELS, kernel=1)
         for name, layers in stages.items():

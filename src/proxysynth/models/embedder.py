@@ -21,18 +21,6 @@ RESIZE = 256 / 224
 """The side to which a photograph is resized, relative to that of its central crop."""
 
 
-def _average(maps: Tensor) -> Tensor:
-    return maps.mean(dim=(2, 3))
-
-
-def _maximum(maps: Tensor) -> Tensor:
-    return maps.amax(dim=(2, 3))
-
-
-def _both(maps: Tensor) -> Tensor:
-    return _average(maps) + _maximum(maps)
-
-
 def _only_tokens(maps: Tensor) -> Tensor:
     raise ValueError(
         "pooling=class and pooling=own are for timm: and hf: backbones that return vectors, got "
@@ -41,9 +29,9 @@ def _only_tokens(maps: Tensor) -> Tensor:
 
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
-    "average": _average,
-    "max": _maximum,
-    "both": _both,
+    "average": lambda maps: maps.mean(dim=(2, 3)),
+    "max": lambda maps: maps.amax(dim=(2, 3)),
+    "both": lambda maps: maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3)),
     # For networks that pool their tokens themselves, see `models.libraries`.
     "class": _only_tokens,
     "own": _only_tokens,

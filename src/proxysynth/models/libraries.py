@@ -75,7 +75,8 @@ class TokenPooling(nn.Module):
 
     Args:
         model: the network, called by `tokens`.
-        tokens: from the model and images to tokens; the class token, if any, comes first.
+        tokens: from the model and images to tokens, the class token, if any, first; or to vectors
+            or feature maps, which are returned as they are.
         prefix: from the number of tokens and the images' side to how many are not patches.
         pooling: "class", "average", "max" or "both".
     """
@@ -93,7 +94,6 @@ class TokenPooling(nn.Module):
         self.pooling, self.name = pooling, name
 
     def forward(self, images: Tensor) -> Tensor:
-        """Vectors (n, d); feature maps (n, d, h, w) are returned as they are."""
         tokens = self.tokens(self.model, images)
         if tokens.ndim != 3:
             return tokens
@@ -113,7 +113,7 @@ class TokenPooling(nn.Module):
 
 
 def _timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> nn.Module:
-    timm = _import_library("timm", f"timm:{name}", "timm")
+    timm = _import_library("timm", f"timm:{name}")
     options: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
     if pooling != "own":
         options["global_pool"] = ""  # feature maps or tokens, which are pooled here
@@ -128,40 +128,27 @@ def _timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> 
     made: Any = network
     if pooling != "own":
         prefix = int(getattr(network, "num_prefix_tokens", 0))
-        made = TokenPooling(network, _call, lambda *_: prefix, pooling, f"timm:{name}")
+        made = TokenPooling(network, nn.Module.__call__, lambda *_: prefix, pooling, f"timm:{name}")
     made.preprocess = pixel_convention(cfg.get("mean"), cfg.get("std"))
     made.image_size = image_size or int(cfg.get("input_size", (3, 224, 224))[-1])
     made.resize = 1 / float(cfg.get("crop_pct") or 224 / 256)
     return made
 
 
-def _call(model: nn.Module, images: Tensor) -> Tensor:
-    return model(images)
-
-
 # transformers
 
 
-class TransformersBackbone(nn.Module):
-    """The pooled output of a vision model of transformers, its "own" pooling."""
-
-    def __init__(self, model: nn.Module, output: Callable[[nn.Module, Tensor], Any]) -> None:
-        super().__init__()
-        self.model, self.output = model, output
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.output(self.model, images).pooler_output.flatten(1)
-
-
 def _transformers(name: str, pretrained: bool, pooling: str) -> nn.Module:
-    library = _import_library("transformers", f"hf:{name}", "transformers")
+    library = _import_library("transformers", f"hf:{name}")
     place = os.path.expanduser(name)
     source = place if os.path.isdir(place) else name
     try:
         with _quiet(library):
             config = library.AutoConfig.from_pretrained(source, trust_remote_code=False)
             config = getattr(config, "vision_config", config)  # of CLIP and SigLIP: the image tower
-            _fit_pooling(config, pooling)
+            if pooling != "own" and hasattr(config, "vision_use_head"):
+                # SigLIP's head would be saved and never trained.
+                config.vision_use_head = False
             if pretrained:
                 model, loaded = library.AutoModel.from_pretrained(
                     source, config=config, trust_remote_code=False, output_loading_info=True
@@ -192,7 +179,7 @@ PROCESSOR = ("image_mean", "image_std", "size", "crop_size", "do_center_crop")
 
 def _from_architecture(name: str, architecture: Mapping[str, Any], pooling: str) -> nn.Module:
     """The network with random weights, from what `run.json` holds; nothing else is read."""
-    library = _import_library("transformers", f"hf:{name}", "transformers")
+    library = _import_library("transformers", f"hf:{name}")
     try:
         fields = _plain(architecture["config"])
         with _quiet(library):
@@ -217,7 +204,10 @@ def _wrapped(name: str, model: Any, architecture: dict[str, Any], pooling: str) 
         return model(pixel_values=images, **options)
 
     def tokens(model: nn.Module, images: Tensor) -> Tensor:
-        hidden: Tensor = output(model, images).last_hidden_state
+        made = output(model, images)
+        if pooling == "own":
+            return made.pooler_output.flatten(1)
+        hidden: Tensor = made.last_hidden_state
         # CLIP normalizes only the token that it pools.
         norm = getattr(getattr(model, "vision_model", model), "post_layernorm", None)
         return norm(hidden) if config.model_type == "clip_vision_model" and norm else hidden
@@ -229,10 +219,7 @@ def _wrapped(name: str, model: Any, architecture: dict[str, Any], pooling: str) 
     if hasattr(getattr(model, "pooler", None), "dense"):
         model.pooler = None
         pooling = "class" if pooling == "own" else pooling
-    if pooling == "own":
-        network: Any = TransformersBackbone(model, output)
-    else:
-        network = TokenPooling(model, tokens, prefix, pooling, f"hf:{name}")
+    network: Any = TokenPooling(model, tokens, prefix, pooling, f"hf:{name}")
     processor = architecture["processor"]
     network.preprocess = pixel_convention(processor.get("image_mean"), processor.get("image_std"))
     network.image_size = _side(processor.get("crop_size") or processor.get("size") or side)
@@ -241,12 +228,6 @@ def _wrapped(name: str, model: Any, architecture: dict[str, Any], pooling: str) 
     network.resize = max(1.0, resized / network.image_size) if cropped else 1.0
     network.architecture = architecture
     return network
-
-
-def _fit_pooling(config: Any, pooling: str) -> None:
-    """Leave out a pooling head that is not used: its weights would be saved and never trained."""
-    if pooling != "own" and hasattr(config, "vision_use_head"):  # SigLIP
-        config.vision_use_head = False
 
 
 def _processor(library: Any, source: str) -> dict[str, Any]:
@@ -311,9 +292,9 @@ def pixel_convention(mean: Any, std: Any) -> str:
     return f"mean {' '.join(map(repr, mean))} std {' '.join(map(repr, std))}"
 
 
-def _import_library(module: str, backbone: str, package: str) -> Any:
+def _import_library(package: str, backbone: str) -> Any:
     try:
-        return importlib.import_module(module)
+        return importlib.import_module(package)
     except Exception as error:  # both import torchvision, which can fail in many ways
         raise ValueError(
             f"{backbone} needs the package {package}, which cannot be imported here "

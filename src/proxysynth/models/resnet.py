@@ -18,7 +18,6 @@ PUBLISHED = Published(
     where="published at https://download.pytorch.org/models",
     classifier=("fc.",),
 )
-BLOCKS = (3, 4, 6, 3)
 EXPANSION = 4
 
 
@@ -32,10 +31,10 @@ class ResNet50(nn.Module):
         self.in_channels = 3
         self.conv1 = nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = _layer(64, inner=64, blocks=BLOCKS[0], stride=1)
-        self.layer2 = _layer(256, inner=128, blocks=BLOCKS[1], stride=2)
-        self.layer3 = _layer(512, inner=256, blocks=BLOCKS[2], stride=2)
-        self.layer4 = _layer(1024, inner=512, blocks=BLOCKS[3], stride=2)
+        self.layer1 = _layer(64, inner=64, blocks=3, stride=1)
+        self.layer2 = _layer(256, inner=128, blocks=4, stride=2)
+        self.layer3 = _layer(512, inner=256, blocks=6, stride=2)
+        self.layer4 = _layer(1024, inner=512, blocks=3, stride=2)
         self.channels = 512 * EXPANSION
         init_weights(self)
 
@@ -54,18 +53,16 @@ class Bottleneck(nn.Module):
     def __init__(self, channels: int, inner: int, stride: int) -> None:
         super().__init__()
         outer = inner * EXPANSION
-        self.conv1 = nn.Conv2d(channels, inner, kernel_size=1, bias=False)
+        self.conv1 = nn.Conv2d(channels, inner, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(inner)
-        self.conv2 = nn.Conv2d(inner, inner, kernel_size=3, stride=stride, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(inner, inner, 3, stride, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(inner)
-        self.conv3 = nn.Conv2d(inner, outer, kernel_size=1, bias=False)
+        self.conv3 = nn.Conv2d(inner, outer, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(outer)
         self.downsample: nn.Module = nn.Identity()
         if stride != 1 or channels != outer:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(channels, outer, kernel_size=1, stride=stride, bias=False),
-                nn.BatchNorm2d(outer),
-            )
+            shortcut = nn.Conv2d(channels, outer, 1, stride, bias=False)
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(outer))
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -119,16 +116,15 @@ class PreActResNet18(nn.Module):
 class PreActBlock(nn.Module):
     """Twice norm, ReLU, convolution 3 x 3; the input is added to what comes out."""
 
-    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+    def __init__(self, channels: int, outer: int, stride: int) -> None:
         super().__init__()
-        self.bn1 = nn.BatchNorm2d(channels_in)
-        self.conv1 = _conv3x3(channels_in, channels_out, stride)
-        self.bn2 = nn.BatchNorm2d(channels_out)
-        self.conv2 = _conv3x3(channels_out, channels_out, stride=1)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv1 = nn.Conv2d(channels, outer, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outer)
+        self.conv2 = nn.Conv2d(outer, outer, 3, padding=1, bias=False)
         self.shortcut: nn.Sequential | None = None
-        if stride != 1 or channels_in != channels_out:
-            conv = nn.Conv2d(channels_in, channels_out, kernel_size=1, stride=stride, bias=False)
-            self.shortcut = nn.Sequential(conv)
+        if stride != 1 or channels != outer:
+            self.shortcut = nn.Sequential(nn.Conv2d(channels, outer, 1, stride, bias=False))
 
     def forward(self, x: Tensor) -> Tensor:
         active = F.relu(self.bn1(x), inplace=True)
@@ -137,11 +133,5 @@ class PreActBlock(nn.Module):
         return self.conv2(F.relu(self.bn2(y), inplace=True)) + skip
 
 
-def _conv3x3(channels_in: int, channels_out: int, stride: int) -> nn.Conv2d:
-    return nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
-
-
-def _preact_layer(channels_in: int, channels_out: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(
-        PreActBlock(channels_in, channels_out, stride), PreActBlock(channels_out, channels_out, 1)
-    )
+def _preact_layer(channels: int, outer: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(PreActBlock(channels, outer, stride), PreActBlock(outer, outer, 1))

@@ -20,11 +20,8 @@ from torch import Tensor, nn
 # Keys under which training scripts nest the state dict in their checkpoints.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 OURS = "net.backbone."  # how a run's own file names the weights of the backbone
+OTHER = "so it belongs to another network"
 COUNTER = "num_batches_tracked"  # absent from files before torch 0.4.1, and unused
-
-
-def same_name(key: str) -> str:
-    return key
 
 
 @dataclass(frozen=True)
@@ -43,11 +40,11 @@ class Published:
     where: str = ""
     package: str | None = None
     classifier: tuple[str, ...] = ()
-    name_of: Callable[[str], str] = same_name
+    name_of: Callable[[str], str] = str
 
     def knows(self, sha256: str) -> bool:
-        digits = [re.sub(r".*-([0-9a-f]+)\..*", r"\1", name) for name in self.files]
-        return any(sha256.startswith(digit) for digit in digits)
+        digits = (re.sub(r".*-([0-9a-f]+)\..*", r"\1", name) for name in self.files)
+        return sha256.startswith(tuple(digits))
 
 
 def load_weights(network: nn.Module, path: str | Path, published: Published) -> None:
@@ -61,7 +58,8 @@ def load_weights(network: nn.Module, path: str | Path, published: Published) -> 
     state = backbone or state
     fitted = fit(network.state_dict(), state, published, str(path))
     network.load_state_dict(fitted, strict=False)
-    if published.files and not backbone and not published.knows(_sha256(path)):
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    if published.files and not backbone and not published.knows(sha256):
         warnings.warn(
             f"{path} is not a published file ({' or '.join(published.files)}): its weights fit and "
             "are used, but their origin is unknown; `proxysynth data check weights PATH` tries "
@@ -101,7 +99,7 @@ def fit(
 ) -> dict[str, Tensor]:
     """The tensors of `state` under the keys of `own`; an error names the first key that differs."""
     # A file saved from our own network has our own names.
-    name_of = same_name if all(key in state for key in own) else published.name_of
+    name_of = str if all(key in state for key in own) else published.name_of
     rest = {key: value for key, value in state.items() if not key.startswith(published.classifier)}
     fitted, missing = {}, []
     for key, ours in own.items():
@@ -115,17 +113,14 @@ def fit(
         if theirs.shape != ours.shape:
             raise ValueError(
                 f"{source} does not fit: {name_of(key)} should have the shape {tuple(ours.shape)} "
-                f"and has {tuple(theirs.shape)}, so it belongs to another network"
+                f"and has {tuple(theirs.shape)}, {OTHER}"
             )
         fitted[key] = theirs
     extra = [key for key in rest if not key.endswith(COUNTER)]
     for keys, verb in ((missing, "lacks"), (extra, "has, and the network has not,")):
         if keys:
             more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-            raise ValueError(
-                f"{source} does not fit: it {verb} {keys[0]}{more}, "
-                "so it belongs to another network"
-            )
+            raise ValueError(f"{source} does not fit: it {verb} {keys[0]}{more}, {OTHER}")
     return fitted
 
 
@@ -140,14 +135,6 @@ def _tensors(held: Any, path: Path) -> dict[str, Tensor]:
             "save `network.state_dict()` and pass that file"
         )
     return {str(key).removeprefix("module."): value for key, value in held.items()}
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def load_initial_weights(

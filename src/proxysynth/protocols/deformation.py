@@ -114,7 +114,7 @@ def contact_sheet(
     protocol = protocol or Deformation()
     columns = versions(model, query, protocol, rows, resources or Resources())
     rows = len(next(iter(columns.values())))
-    summaries = {name: deform.summary for name, deform in protocol.versions() if deform}
+    summaries = {name: d.summary.format(d) for name, d in protocol.versions() if d}
     figure = Figure((CELL * len(columns), CELL * rows + 0.5), dpi=dpi)
     FigureCanvasAgg(figure)
     axes = figure.subplots(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,17 +21,12 @@ LAMS = tuple(round(0.05 * step, 2) for step in range(2, 20))
 """0.10, 0.15, ... 0.95: the 18 values of Table B."""
 
 
-@dataclass(frozen=True)
-class Parents:
-    """The parents of the synthetics: rows of the embeddings, one for each synthetic.
+class Parents(NamedTuple):
+    """The parents of the synthetics: rows of the embeddings, one for each synthetic."""
 
-    first, second: (m,), of the classes a and b for a synthetic of the order (a, b).
-    pair: (m,), the number of the unordered pair, which both orders share.
-    """
-
-    first: Tensor
-    second: Tensor
-    pair: Tensor
+    first: Tensor  # (m,), of class a for a synthetic of the order (a, b)
+    second: Tensor  # (m,), of class b
+    pair: Tensor  # (m,), the number of the unordered pair, which both orders share
 
 
 @dataclass(frozen=True)

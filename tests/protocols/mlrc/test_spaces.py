@@ -8,7 +8,7 @@ import math
 import pytest
 
 from proxysynth.losses import LOSSES
-from proxysynth.protocols.mlrc.spaces import Range, build_loss, run_fields, space_of, starts
+from proxysynth.protocols.mlrc.spaces import build_loss, run_fields, space_of, starts
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.training import Run
 
@@ -85,17 +85,13 @@ def test_other_numbers_of_a_loss_keep_their_defaults():
     assert dataclasses.asdict(build_loss("norm_softmax", "none", {})) == {"scale": 23.0}
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"low": 2.0, "high": 1.0, "start": 1.5},
-        {"low": 0.0, "high": 1.0, "start": 0.5},
-        {"low": 1.0, "high": 2.0, "start": 3.0},
-    ],
-)
-def test_a_range_that_is_none(fields):
-    with pytest.raises(ValueError, match="range"):
-        Range("loss.scale", **fields)
+@pytest.mark.parametrize("near", [False, True])
+def test_every_range_holds_its_start(near):
+    spaces = [space_of(loss, "none", near) for loss in LOSSES]
+    spaces += [space_of("softmax", regularizer, near) for regularizer in REGULARIZERS]
+    for item in (item for space in spaces for item in space):
+        assert item.low <= item.start <= item.high
+        assert (0 if item.log else -1) < item.low < item.high
 
 
 @pytest.mark.parametrize(("loss", "regularizer"), sorted(IMPOSSIBLE))

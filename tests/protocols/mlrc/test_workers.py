@@ -90,7 +90,7 @@ def test_what_is_given_back_is_claimed_by_the_next():
     made, _ = queue(1)
     first = made.claim()
     x = suggest(first.trial)
-    made.give_back(first)
+    made.give_back(first.trial.number)
     second = made.claim()
     assert second.index == 0
     assert suggest(second.trial) == x
@@ -100,7 +100,7 @@ def test_two_workers_that_enqueue_the_same_lost_place():
     made, _ = queue(1)
     first = made.claim()
     suggest(first.trial)
-    made._fail(first.trial.number)
+    made.give_back(first.trial.number)
     for _ in range(2):  # both saw the place lost before either had enqueued it
         made.study.enqueue_trial({"x": 0.5}, user_attrs={AGAIN: first.trial.number})
     second = made.claim()
@@ -125,7 +125,7 @@ def test_more_places_may_be_asked_for_later():
     made.study.tell(made.claim().trial, 0.5)
     late = made.study.ask()
     reaper.numbers.add(late.number)
-    made._fail(late.number)
+    made.give_back(late.number)
     larger = Queue(made.study, 3, reaper)
     assert not all_done(larger)
     claimed = [c for c in (larger.claim() for _ in range(4)) if c is not None]

@@ -53,7 +53,8 @@ def read_cub200(root: Root) -> Contents:
         whole_number(row.columns[0], row.where): whole_number(row.columns[1], row.where)
         for row in rows(labels, ("image number", "class number"))
     }
-    files, folder_of = [], {}
+    files: list[tuple[str, int]] = []
+    folder_of: dict[int, str] = {}
     for row in rows(base / "images.txt", ("image number", "path")):
         number = whole_number(row.columns[0], row.where)
         if (label := label_of.get(number)) is None:

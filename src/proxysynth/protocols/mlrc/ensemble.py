@@ -5,7 +5,6 @@ Nothing before this module opens an image of an unseen class.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,8 +19,8 @@ from proxysynth.retrieval import evaluate
 from proxysynth.training.inference import load
 from proxysynth.training.prepare import make_cache, open_splits, usable
 
-from .search import POLL_EVERY, Work, time_left, train_fold
-from .workers import Claimed, Queue
+from .search import Work, time_left, train_fold
+from .workers import Claimed, Queue, Slot
 
 METRICS = ("precision@1", "r_precision", "map@r")
 REPETITIONS = "repetitions"
@@ -50,23 +49,21 @@ def repeat(
     done = sum(slot.done for slot in queue.slots())
     before, scale = searching.slots(), work.study.scale
     with work.progress.task("repetitions", queue.count, done) as tick:
-        while True:
-            slots = queue.slots()
-            finished = [slot.current for slot in slots if slot.done and slot.current]
-            tick(len(finished) - done, time_left(scale, before, slots))
+
+        def show(finished: list[Slot]) -> None:
+            nonlocal done
+            tick(len(finished) - done, time_left(scale, before, queue.slots()))
             done = len(finished)
-            if done == queue.count:
-                return [Measured(**trial.user_attrs[MEASURED]) for trial in finished]
-            claimed = queue.claim()
-            if claimed is None:
-                time.sleep(POLL_EVERY)
-                continue
-            value = queue.work_on(claimed, lambda c: _repetition(work, c, params))
+
+        def report(claimed: Claimed, value: float | None) -> None:
             if value is not None:
                 work.progress.say(
                     f"Repetition {claimed.index + 1} of {queue.count}: MAP@R {100 * value:.2f} on "
                     f"the unseen classes, concatenated; {time_left(scale, before, queue.slots())}"
                 )
+
+        finished = queue.run(lambda claimed: _repetition(work, claimed, params), show, report)
+    return [Measured(**slot.current.user_attrs[MEASURED]) for slot in finished if slot.current]
 
 
 def _repetition(work: Work, claimed: Claimed, params: Mapping[str, float]) -> float:
@@ -79,8 +76,8 @@ def _repetition(work: Work, claimed: Claimed, params: Mapping[str, float]) -> fl
     with work.progress.task(name, study.scale.folds) as tick:
         for fold, folder in enumerate(folders):
             made = train_fold(work, params, fold, seed, folder, keep_model=True)
-            trial.set_user_attr(f"fold{fold}", asdict(made))
-            tick(1, f"validation MAP@R {100 * made.value:.1f}")
+            trial.set_user_attr(f"fold{fold}", made)
+            tick(1, f"validation MAP@R {100 * made['value']:.1f}")
         measured = measure_ensemble(work, folders)
     trial.set_user_attr(MEASURED, asdict(measured))
     return measured.concatenated["map@r"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -31,26 +29,8 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 OBJECTIVE = "map@r"
-POLL_EVERY = 1.0  # seconds between looks at the work of others
 TRIALS = "trials"
 ENOUGH_TRIALS = 4  # for the importance of parameters
-
-
-@dataclass(frozen=True)
-class Fold:
-    """The result of one fold.
-
-    Args:
-        value: MAP@R on the held-out classes, 0 if the loss became non-finite.
-        epoch: the best one.
-        seconds: of the training.
-        note: what went wrong, if something did.
-    """
-
-    value: float
-    epoch: int
-    seconds: float
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,24 +70,19 @@ class Work:
 
 def search(work: Work, queue: Queue) -> list[Searched]:
     """Take part in the search until all its trials are done, here or elsewhere."""
-    done = sum(slot.done for slot in queue.slots())
-    with work.progress.task("trials", queue.count, done) as tick:
-        while True:
-            finished = [slot for slot in queue.slots() if slot.done]
-            tick(len(finished) - done, _note(work, finished, queue))
-            done = len(finished)
-            if done == queue.count:
-                return [_searched(slot) for slot in finished]
-            claimed = queue.claim()
-            if claimed is None:
-                time.sleep(POLL_EVERY)
-                continue
+    done = [slot for slot in queue.slots() if slot.done]
+    with work.progress.task("trials", queue.count, len(done)) as tick:
 
-            def after_fold(finished: list[Slot] = finished) -> None:
-                tick(0, _note(work, finished, queue))
+        def show(finished: list[Slot]) -> None:
+            nonlocal done
+            tick(len(finished) - len(done), _note(work, finished, queue))
+            done = finished
 
-            value = queue.work_on(claimed, lambda c: _trial(work, c, after_fold))
-            _report(work, claimed, value, queue)
+        def trial(claimed: Claimed) -> float:
+            return _trial(work, claimed, lambda: tick(0, _note(work, done, queue)))
+
+        finished = queue.run(trial, show, lambda *made: _report(work, queue, *made))
+    return [_searched(slot) for slot in finished]
 
 
 def best_of(trials: Sequence[Searched]) -> Searched:
@@ -137,11 +112,8 @@ def importance(space: Space, trials: Sequence[Searched]) -> dict[str, float]:
         for item in space
     }
     for trial in complete:
-        study.add_trial(
-            optuna.trial.create_trial(
-                params=trial.params, distributions=distributions, value=trial.value
-            )
-        )
+        made = {"params": trial.params, "distributions": distributions, "value": trial.value}
+        study.add_trial(optuna.trial.create_trial(**made))
     # The better half against all: the best tenth of a short search would be one trial.
     share = 0.5 if len(complete) < 20 else 0.25
     kind = optuna.importance.PedAnovaImportanceEvaluator
@@ -151,9 +123,7 @@ def importance(space: Space, trials: Sequence[Searched]) -> dict[str, float]:
         evaluator = kind(baseline_quantile=share)
     found = optuna.importance.get_param_importances(study, evaluator=evaluator, normalize=False)
     total = sum(found.values())
-    if not total > 0:
-        return {}
-    shares = {name: float(part / total) for name, part in found.items()}
+    shares = {name: float(part / total) for name, part in found.items() if total > 0}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
@@ -196,8 +166,13 @@ def make_sampler(seed: int, random_trials: int, first: Mapping[str, float] | Non
 
 def train_fold(
     work: Work, params: Mapping[str, float], fold: int, seed: int, folder: Path, *, keep_model: bool
-) -> Fold:
-    """Train one fold into its folder: resumes if interrupted, returns the result if finished."""
+) -> dict[str, Any]:
+    """Train one fold into its folder: resumes if interrupted, returns the result if finished.
+
+    Returns:
+        value: MAP@R on the held-out classes, 0 if the loss became non-finite; epoch: the best one;
+        seconds: of the training; note: what went wrong, if something did.
+    """
     run = work.study.run(params, fold, seed)
     make_folder(folder)
     with exclusive(folder):  # a worker that was considered dead may still train here
@@ -205,17 +180,16 @@ def train_fold(
     try:
         progress = BarsOnly(work.progress)
         result = train(run, folder, resources=work.resources, progress=progress)
+        made: dict[str, Any] = {"value": result.validation[OBJECTIVE], "epoch": result.epoch}
+        made |= {"seconds": result.seconds, "note": ""}
     except NotFinite as error:
         if keep_model:
             raise
-        made = Fold(0.0, 0, 0.0, str(error))
-    else:
-        made = Fold(result.validation[OBJECTIVE], result.epoch, result.seconds)
+        made = {"value": 0.0, "epoch": 0, "seconds": 0.0, "note": str(error)}
     # Hundreds of folds would fill a disk: keep only what is needed.
     shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
     for name in (EMBEDDINGS,) if keep_model else (EMBEDDINGS, MODEL):
-        with contextlib.suppress(OSError):
-            (folder / name).unlink()
+        (folder / name).unlink(missing_ok=True)
     return made
 
 
@@ -284,8 +258,7 @@ def _trial(work: Work, claimed: Claimed, after_fold: Callable[[], None]) -> floa
             known = trial.user_attrs.get(f"fold{fold}")
             if known is None:
                 folder = home / f"fold{fold}"
-                made = train_fold(work, params, fold, study.seed, folder, keep_model=False)
-                known = asdict(made)
+                known = train_fold(work, params, fold, study.seed, folder, keep_model=False)
                 trial.set_user_attr(f"fold{fold}", known)
             values.append(known["value"])
             tick(1, f"MAP@R {100 * fmean(values):.1f}")
@@ -321,7 +294,7 @@ def _note(work: Work, done: list[Slot], queue: Queue) -> str:
     return "  ".join(part for part in (best, left) if part)
 
 
-def _report(work: Work, claimed: Claimed, value: float | None, queue: Queue) -> None:
+def _report(work: Work, queue: Queue, claimed: Claimed, value: float | None) -> None:
     done = [slot for slot in queue.slots() if slot.done]
     if claimed.index not in [slot.index for slot in done]:
         return  # another worker has it now

@@ -162,15 +162,8 @@ def make_study(
     size = replace(
         look_up(name, SCALES, "scale"), **{k: v for k, v in given.items() if v is not None}
     )
-    return Study(
-        loss=loss,
-        regularizer=regularizer,
-        base=base_run(data, loss, regularizer, name, seed=seed, **changes),
-        space=space_of(loss, regularizer, size.near),
-        scale=size,
-        scale_name=name,
-        seed=seed,
-    )
+    base = base_run(data, loss, regularizer, name, seed=seed, **changes)
+    return Study(loss, regularizer, base, space_of(loss, regularizer, size.near), size, name, seed)
 
 
 def base_run(data: str, loss: str, regularizer: str, scale: str, **changes: Any) -> Run:

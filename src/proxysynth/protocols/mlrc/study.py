@@ -113,14 +113,8 @@ def _optuna_study(storage: BaseStorage, name: str, searched: Study | None) -> Op
         sampler = make_sampler(searched.seed, scale.random_trials, first)
         if scale.prune:
             pruner = optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=0)
-    return optuna.create_study(
-        storage=storage,
-        study_name=name,
-        direction="maximize",
-        sampler=sampler,
-        pruner=pruner,
-        load_if_exists=True,
-    )
+    made = {"storage": storage, "study_name": name, "sampler": sampler, "pruner": pruner}
+    return optuna.create_study(**made, direction="maximize", load_if_exists=True)
 
 
 def claim_folder(folder: Path, study: Study, facts: Mapping[str, Any]) -> None:

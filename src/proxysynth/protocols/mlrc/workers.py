@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 STORAGE_FILE = "study.db"
 SQLITE_TIMEOUT = 120  # seconds that a worker waits for its turn at an SQLite file
-OPEN_ATTEMPTS = 10  # while other workers create the same tables
 
 LEASE = "lease"
 RENEW_EVERY = 5.0  # seconds
 DEAD_AFTER = 60.0  # seconds without a renewal
+POLL_EVERY = 1.0  # seconds between looks at the work of others
 
 AGAIN = "again"  # attribute of a trial that runs a slot again: the number of the slot's first trial
 SURPLUS = "surplus"  # attribute of a trial that another worker made unnecessary
@@ -110,22 +110,11 @@ def open_storage(location: str) -> BaseStorage:
         options: dict[str, Any] = {"pool_pre_ping": True}
         if url.startswith("sqlite"):
             options["connect_args"] = {"timeout": SQLITE_TIMEOUT}
-        for _ in range(OPEN_ATTEMPTS):
-            try:
-                return optuna.storages.RDBStorage(url, engine_kwargs=options)
-            except Exception as error:
-                if not _is_race(error):
-                    raise
-                time.sleep(random.uniform(0.1, 0.5))
-        return optuna.storages.RDBStorage(url, engine_kwargs=options)
-
-
-def _is_race(error: BaseException) -> bool:
-    """Whether another worker was creating the same tables at the same moment."""
-    text = str(error).lower()
-    return type(error).__name__ == "IntegrityError" or any(
-        sign in text for sign in ("already exists", "locked", "duplicate")
-    )
+        try:
+            return optuna.storages.RDBStorage(url, engine_kwargs=options)
+        except Exception:  # perhaps another worker is creating the same tables
+            time.sleep(random.uniform(0.5, 1.5))
+            return optuna.storages.RDBStorage(url, engine_kwargs=options)
 
 
 @contextmanager
@@ -145,23 +134,20 @@ def storage_errors(location: str, opening: bool = False) -> Iterator[None]:
     try:
         yield
     except errors as error:
+        cause: BaseException = error  # the innermost one says most
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = str(getattr(cause, "orig", None) or cause).strip() or type(cause).__name__
         raise StorageFailed(
-            f"the storage {hide_password(location)} cannot be used ({_reason(error)}): check that "
-            "it exists and is writable, or omit --storage to use a file in the study's folder"
+            f"the storage {hide_password(location)} cannot be used "
+            f"({hide_password(reason.splitlines()[0])[:200]}): check that it exists and is "
+            "writable, or omit --storage to use a file in the study's folder"
         ) from error
 
 
 def hide_password(location: str) -> str:
     """A storage's location without user name and password."""
     return re.sub(r"://[^/@]*@", "://...@", location)
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of the innermost cause, which says most."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return hide_password(lines[0])[:200] if lines else type(error).__name__
 
 
 # Leases.
@@ -206,8 +192,7 @@ class Watch:
 
     def dead(self, trial: FrozenTrial) -> bool:
         """Whether the worker of this running trial is dead, as far as can be known."""
-        lease = trial.user_attrs.get(LEASE)
-        now = self.clock()
+        lease, now = trial.user_attrs.get(LEASE), self.clock()
         before, since = self.seen.setdefault(trial.number, (lease, now))
         if lease != before:
             self.seen[trial.number] = (lease, now)
@@ -220,15 +205,11 @@ def _ended(lease: Any) -> bool:
     if not isinstance(lease, dict) or lease.get("at") != machine() or os.name != "posix":
         return False
     try:
-        pid = int(lease["pid"])
-        os.kill(pid, 0)
+        os.kill(int(lease["pid"]), 0)
     except ProcessLookupError:
         return True
     except (PermissionError, KeyError, ValueError):
-        return False
-    # A killed process keeps its number until its parent has collected its exit status.
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        pass
     return False
 
 
@@ -303,12 +284,38 @@ class Queue:
     def slots(self) -> list[Slot]:
         return slots_of(self.study.get_trials(deepcopy=False), self.count)
 
+    def run(
+        self,
+        do: Callable[[Claimed], float],
+        show: Callable[[list[Slot]], None],
+        report: Callable[[Claimed, float | None], None],
+    ) -> list[Slot]:
+        """Take part in the work until all slots are done, here or elsewhere.
+
+        Args:
+            do: returns the value of a claimed slot; may raise Optuna's TrialPruned.
+            show: gets the slots that are done, before each attempt to claim one.
+            report: gets each slot that was worked on, with its value; see `work_on`.
+        """
+        while True:
+            done = [slot for slot in self.slots() if slot.done]
+            show(done)
+            if len(done) == self.count:
+                return done
+            claimed = self.claim()
+            if claimed is None:
+                time.sleep(POLL_EVERY)
+            else:
+                report(claimed, self.work_on(claimed, do))
+
     def claim(self) -> Claimed | None:
         """A slot to work on; None if each is done or held by a living worker."""
         for trial in self.study.get_trials(deepcopy=False):
             if trial.state.name == "RUNNING" and self.watch.dead(trial):
-                self._fail(trial.number)
-        self._enqueue_lost()
+                self.give_back(trial.number)
+        for slot in self.slots():
+            if slot.current is None:
+                self._enqueue_again(slot)
         slots = self.slots()
         waiting = any(s.current is not None and s.current.state.name == "WAITING" for s in slots)
         if not waiting and len(slots) == self.count:
@@ -318,20 +325,11 @@ class Queue:
             if slot.current is not None and slot.current.number == asked.number:
                 return Claimed(slot.index, asked)
         asked.set_user_attr(SURPLUS, True)  # another worker was faster
-        self._fail(asked.number)
+        self.give_back(asked.number)
         return None
 
-    def give_back(self, claimed: Claimed) -> None:
-        """Release a slot that this worker cannot finish."""
-        self._fail(claimed.trial.number)
-        self._enqueue_lost()
-
     def work_on(self, claimed: Claimed, do: Callable[[Claimed], float]) -> float | None:
-        """Do the work of a slot under a lease and store its value; None if it does not count.
-
-        Args:
-            do: returns the value of the claimed slot; may raise Optuna's TrialPruned.
-        """
+        """Do the work of a slot under a lease and store its value; None if it does not count."""
         import optuna
 
         states, number = optuna.trial.TrialState, claimed.trial.number
@@ -352,26 +350,25 @@ class Queue:
         except optuna.exceptions.UpdateFinishedTrialError:
             return None  # this worker was considered dead: another one has the slot now
         except BaseException:
-            self.give_back(claimed)
+            self.give_back(number)
             raise
         return value
 
-    def _enqueue_lost(self) -> None:
-        """Queue slots whose trials all failed again, with their parameters and known folds."""
-        for slot in self.slots():
-            if slot.current is None:
-                known: dict[str, Any] = {}
-                params: dict[str, float] = {}
-                for trial in slot.trials:
-                    known |= trial.user_attrs
-                    params |= trial.params
-                known = {k: v for k, v in known.items() if k not in (LEASE, SURPLUS, AGAIN)}
-                first = slot.trials[0].number
-                self.study.enqueue_trial(params, user_attrs={**known, AGAIN: first})
-
-    def _fail(self, number: int) -> None:
+    def give_back(self, number: int) -> None:
+        """Release the slot of a trial that will not be finished: the next claim queues it again."""
         import optuna
 
         # Another worker may have found it dead as well.
         with contextlib.suppress(ValueError, RuntimeError, optuna.exceptions.OptunaError):
             self.study.tell(number, state=optuna.trial.TrialState.FAIL)
+
+    def _enqueue_again(self, slot: Slot) -> None:
+        """Queue a slot whose trials all failed, with their parameters and known folds."""
+        known: dict[str, Any] = {}
+        params: dict[str, float] = {}
+        for trial in slot.trials:
+            known |= trial.user_attrs
+            params |= trial.params
+        known = {k: v for k, v in known.items() if k not in (LEASE, SURPLUS, AGAIN)}
+        again = {**known, AGAIN: slot.trials[0].number}
+        self.study.enqueue_trial(params, user_attrs=again)
