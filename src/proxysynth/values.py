@@ -33,6 +33,16 @@ def look_up(name: str, table: Mapping[str, Any], what: str) -> Any:
     return table[name]
 
 
+def check_integers(owner: object, **least: int) -> None:
+    """Each of these attributes must be an integer of at least so much."""
+    for name, low in least.items():
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise ValueError(
+                f"{type(owner).__name__}: {name} must be an integer >= {low}, got {value!r}"
+            )
+
+
 def encode(value: Any) -> Any:
     """A value as plain JSON; every value carries the name of its class under "kind"."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

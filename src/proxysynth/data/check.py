@@ -88,12 +88,8 @@ def check_splits(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Splits:
-    """The splits with every image readable.
-
-    Args:
-        skip_bad: leave out unreadable images, with a note, instead of raising.
-        say: gets a line per unreadable image if there are more than one message names.
-    """
+    """The splits with every image readable; `skip_bad` leaves out the others, with a note, instead
+    of raising. `say` gets a line for each of them if there are more than one message names."""
     parts = {
         name: part
         for name in ("train", "validation", "query", "gallery")

@@ -38,17 +38,13 @@ class Deformed:
     """The transform of a test image followed by a deformation.
 
     The draws depend only on the seed, the stream and the image's index in the listing.
-
-    Args:
-        size: side of the result in pixels.
-        stream: distinguishes listings, such as query and gallery.
     """
 
     transform: Transform
     deform: Deform
-    size: int
+    size: int  # side of the result in pixels
     seed: int = 0
-    stream: int = 0
+    stream: int = 0  # distinguishes listings, such as query and gallery
 
     # The loader's two numbers stand for the image's index: they seed the generator.
     draws: ClassVar[int] = 2
@@ -61,17 +57,11 @@ class Deformed:
 
 @dataclass(frozen=True)
 class Cutout:
-    """Gray squares at independent positions cover parts of the image.
+    """Gray squares at independent positions cover parts of the image."""
 
-    Args:
-        squares: how many.
-        side: of a square, as a fraction of the image's sides.
-        gray: the value they are filled with.
-    """
-
-    squares: int = 2
-    side: float = 0.2
-    gray: int = 128
+    squares: int = 2  # how many
+    side: float = 0.2  # of a square, as a fraction of the image's sides
+    gray: int = 128  # the value they are filled with
     summary: ClassVar[str] = "{0.squares} x {0.side:.0%}"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
@@ -168,13 +158,9 @@ def warped(image: Bytes, matrix: Matrix) -> Bytes:
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """N(0, sigma) is added to each pixel, the same to all its channels.
+    """N(0, sigma) is added to each pixel, the same to all its channels."""
 
-    Args:
-        most: sigma is drawn once per image, uniform in 0..most, in units of bytes.
-    """
-
-    most: float = 0.2 * 255
+    most: float = 0.2 * 255  # sigma is drawn once per image, uniform in 0..most, in units of bytes
     summary: ClassVar[str] = "sigma 0 to {0.most:.0f}"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:

@@ -21,28 +21,18 @@ FIELD = 4  # points per side of the random field that lights the background
 
 @dataclass(frozen=True)
 class Distortion:
-    """Ranges of uniform draws at strength 1; each grows in proportion to the strength.
+    """Ranges of uniform draws at strength 1; each grows in proportion to the strength."""
 
-    Args:
-        angle: degrees of rotation.
-        shear: sideways shift of the top against the middle, as a fraction of the height.
-        scale: logarithm of the factor on the size, and of that on the ratio of the two sides.
-        shift: fraction of the image's side.
-        blur: sigma of a Gaussian, as a fraction of the image's side.
-        ink, paper: how far their levels move towards each other, of 255.
-        light: amplitude of a smooth random field that is added to the image, of 255.
-        noise: sigma of the noise of each pixel, of 255.
-    """
-
-    angle: float = 25.0
-    shear: float = 0.25
+    angle: float = 25.0  # degrees of rotation
+    shear: float = 0.25  # sideways shift of the top against the middle, as a fraction of the height
+    # logarithm of the factor on the size, and of that on the ratio of the two sides
     scale: float = 0.2
-    shift: float = 0.06
-    blur: float = 0.025
-    ink: float = 60.0
+    shift: float = 0.06  # fraction of the image's side
+    blur: float = 0.025  # sigma of a Gaussian, as a fraction of the image's side
+    ink: float = 60.0  # how far the levels of ink and paper move towards each other, of 255
     paper: float = 60.0
-    light: float = 40.0
-    noise: float = 25.0
+    light: float = 40.0  # amplitude of a smooth random field that is added to the image, of 255
+    noise: float = 25.0  # sigma of the noise of each pixel, of 255
 
     def place(
         self, segments: NDArray[np.float64], side: int, strength: float, rng: np.random.Generator

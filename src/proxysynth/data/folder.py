@@ -37,10 +37,8 @@ def open_folder(root: PathLike, rule: ClassSplit | None = None) -> Splits:
     """The splits of a folder: as its own sub-folders say, else by the rule.
 
     Images may lie deeper inside a class's folder. Hidden files and files that are not images by
-    their name are ignored. Links are followed; nothing is ever written.
-
-    Args:
-        rule: how classes are split; with one, train/ and test/ are taken for classes too.
+    their name are ignored. Links are followed; nothing is ever written. With a rule, train/ and
+    test/ are taken for classes too.
     """
     base = _folder(root)
     if rule is None:
@@ -110,10 +108,7 @@ def _own_parts(
     base: Path, layouts: Collection[set[str]], otherwise: str
 ) -> dict[str, PathLike] | None:
     """The folder of each part where the sub-folders are named so; None where they are classes.
-
-    Args:
-        otherwise: what to do, besides renaming, about names that are neither.
-    """
+    `otherwise` says what to do, besides renaming, about names that are neither."""
     found = [entry for entry in _entries(base) if _is_folder(entry)]
     names = [ALSO_CALLED.get(entry.name.lower(), entry.name.lower()) for entry in found]
     parts: dict[str, PathLike] = {n: entry.path for n, entry in zip(names, found, strict=True)}
@@ -229,11 +224,8 @@ def _some(names: Iterable[str], most: int = 5) -> str:
 def open_table(
     path: PathLike, rule: ClassSplit | None = None, root: PathLike | None = None
 ) -> Splits:
-    """The splits of a CSV: as its column `split` says, else by the rule.
-
-    Args:
-        root: the folder that the paths are relative to and stay inside; default: the CSV's own.
-    """
+    """The splits of a CSV: as its column `split` says, else by the rule. Its paths are relative to
+    `root`, by default its own folder, and stay inside."""
     file = _absolute(path)
     base = file.parent if root is None else _absolute(root)
     if not base.is_dir():
@@ -264,11 +256,8 @@ def open_test_table(path: PathLike) -> Tested:
 
 
 def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
-    """The images of a CSV by their part, "" where there is no column `split`.
-
-    Args:
-        outside: what to do about a path that leads out of the base.
-    """
+    """The images of a CSV by their part, "" where there is no column `split`. `outside` says what
+    to do about a path that leads out of the base."""
     try:
         with open(file, newline="", encoding="utf-8-sig") as stream:
             lines = list(csv.reader(stream))

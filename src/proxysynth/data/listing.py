@@ -21,20 +21,14 @@ NOTHING_TESTED = (
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Images with labels, as files under a root or as an array in memory.
+    """Images with labels, as files under a root or as an array in memory."""
 
-    Args:
-        names: one per image: the path under `root` with forward slashes, or any text for pixels.
-        labels: (n,) integers in [0, c), kept as read-only int64.
-        classes: the name of each label; c = len(classes).
-        root: the folder of the files; None for pixels.
-        pixels: (n, h, w) gray or (n, h, w, 3) RGB, uint8; None for files.
-    """
-
+    # one per image: the path under `root` with forward slashes, or any text for pixels
     names: tuple[str, ...]
-    labels: NDArray[np.int64]
-    classes: tuple[str, ...]
-    root: Path | None = None
+    labels: NDArray[np.int64]  # (n,) integers in [0, c), kept as read-only int64
+    classes: tuple[str, ...]  # the name of each label; c = len(classes)
+    root: Path | None = None  # the folder of the files; None for pixels
+    # (n, h, w) gray or (n, h, w, 3) RGB, uint8; None for files
     pixels: NDArray[np.uint8] | None = None
 
     def __post_init__(self) -> None:
@@ -157,23 +151,16 @@ def shuffled_names(names: Collection[str], seed: int) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The listings of a data set.
+    """The listings of a data set."""
 
-    Args:
-        train: the images of the seen classes.
-        query: the test images.
-        gallery: where they are searched; None if the queries are each other's gallery.
-        validation: images of classes held out of the seen ones, to choose an epoch by.
-        name: as the user gave it, such as "glyphs".
-        notes: remarks on how the set was read, such as which files were ignored.
-    """
-
-    train: Listing
-    query: Listing
+    train: Listing  # the images of the seen classes
+    query: Listing  # the test images
+    # where they are searched; None if the queries are each other's gallery
     gallery: Listing | None = None
+    # images of classes held out of the seen ones, to choose an epoch by
     validation: Listing | None = None
-    name: str = ""
-    notes: tuple[str, ...] = ()
+    name: str = ""  # as the user gave it, such as "glyphs"
+    notes: tuple[str, ...] = ()  # remarks on how the set was read, such as which files were ignored
 
     def __post_init__(self) -> None:
         if self.gallery is not None and self.gallery.classes != self.query.classes:
@@ -242,12 +229,10 @@ class Splits:
 def with_validation(
     splits: Splits, fraction: float = 0.2, seed: int = 0, pictures: bool = False
 ) -> Splits:
-    """The splits with a fraction of the seen classes held out of training, to choose an epoch by.
+    """The splits with a fraction of the seen classes held out of training, to choose an epoch by;
+    with `pictures`, images of every class, for classification.
 
     A set with its own validation images keeps them.
-
-    Args:
-        pictures: hold out images of every class instead, for classification.
     """
     if splits.validation is not None:
         return splits
@@ -327,11 +312,8 @@ def joined(listings: Sequence[Listing]) -> Listing:
 
 
 def require_usable(splits: Splits, tested: bool = False) -> Splits:
-    """The splits, or an error if there is nothing to learn, or if no test image can be found.
-
-    Args:
-        tested: there must be something to test; training alone is possible without it.
-    """
+    """The splits, or an error if there is nothing to learn, if no test image can be found, or, if
+    it has to be `tested`, if there is nothing to test."""
     seen = len(splits.train.classes)
     if seen < 2:
         raise ValueError(

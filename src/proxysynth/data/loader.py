@@ -59,23 +59,14 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Loader:
-    """The images of a listing, transformed; `Batch.inputs` normalizes them.
+    """The images of a listing, transformed; `Batch.inputs` normalizes them."""
 
-    Args:
-        listing: the images.
-        transform: crops or augments; gives all of them one size.
-        pixels: the network's convention.
-        workers: threads; 0 uses the caller's.
-        cache: of downscaled images; None decodes the file every time.
-        pin: put batches into pinned memory, from which a CUDA device copies faster.
-    """
-
-    listing: Listing
-    transform: Transform
-    pixels: Pixels
-    workers: int = 0
-    cache: ImageCache | None = None
-    pin: bool = False
+    listing: Listing  # the images
+    transform: Transform  # crops or augments; gives all of them one size
+    pixels: Pixels  # the network's convention
+    workers: int = 0  # threads; 0 uses the caller's
+    cache: ImageCache | None = None  # of downscaled images; None decodes the file every time
+    pin: bool = False  # put batches into pinned memory, from which a CUDA device copies faster
 
     def __post_init__(self) -> None:
         if self.transform.size is None and self.listing.pixels is None:
@@ -217,10 +208,6 @@ class MPerClass:
     All classes appear equally often, up to one batch, however many images they have, and at most
     once in a batch. The images of a class come in an order drawn for the epoch, and start over
     when they run out. An epoch has as many images as the set, in full batches.
-
-    Args:
-        m: images per class and batch.
-        seed: draws classes and images.
     """
 
     m: int = 4

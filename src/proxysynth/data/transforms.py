@@ -64,20 +64,13 @@ class RandomResizedCrop:
     The area of the box is uniform in `scale` times the image's, its ratio of width to height
     log-uniform in `ratio`, its position uniform. After ten boxes that do not fit, the largest
     central one with an allowed ratio.
-
-    Args:
-        size: side of the result in pixels.
-        scale: smallest and largest fraction of the area.
-        ratio: smallest and largest ratio of width to height.
-        flip: the probability of a horizontal flip.
-        resize: resize the short side to this first; None does not.
     """
 
-    size: int = 224
-    scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: float = 0.5
-    resize: int | None = None
+    size: int = 224  # side of the result in pixels
+    scale: tuple[float, float] = (0.08, 1.0)  # smallest and largest fraction of the area
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # smallest and largest ratio of width to height
+    flip: float = 0.5  # the probability of a horizontal flip
+    resize: int | None = None  # resize the short side to this first; None does not
 
     draws: ClassVar[int] = 2 * TRIES + 3
 
@@ -105,17 +98,11 @@ class RandomResizedCrop:
 
 @dataclass(frozen=True)
 class PadCrop:
-    """Training on small images: a border of zeros, a random square of `size`, perhaps mirrored.
+    """Training on small images: a border of zeros, a random square of `size`, perhaps mirrored."""
 
-    Args:
-        size: side of the result in pixels, at most that of the image with its border.
-        pad: width of the border in pixels.
-        flip: the probability of a horizontal flip.
-    """
-
-    size: int = 32
-    pad: int = 4
-    flip: float = 0.5
+    size: int = 32  # side of the result in pixels, at most that of the image with its border
+    pad: int = 4  # width of the border in pixels
+    flip: float = 0.5  # the probability of a horizontal flip
 
     draws: ClassVar[int] = 3
 
@@ -180,17 +167,11 @@ def _middle(width: int, height: int, w: int, h: int) -> tuple[int, int, int, int
 
 @dataclass(frozen=True)
 class Pixels:
-    """A pixel convention: (byte / unit - mean) / std per channel, in the convention's order.
+    """A pixel convention: (byte / unit - mean) / std per channel, in the convention's order."""
 
-    Args:
-        order: of the channels: "RGB", "BGR", or "L" for gray.
-        unit: 255 for numbers in [0, 1], 1 to keep 0 to 255.
-        mean, std: per channel, after the division.
-    """
-
-    order: Literal["RGB", "BGR", "L"]
-    unit: float
-    mean: tuple[float, ...]
+    order: Literal["RGB", "BGR", "L"]  # of the channels: "RGB", "BGR", or "L" for gray
+    unit: float  # 255 for numbers in [0, 1], 1 to keep 0 to 255
+    mean: tuple[float, ...]  # per channel, after the division by `unit`; so is std
     std: tuple[float, ...]
 
     @property

@@ -30,23 +30,15 @@ from proxysynth.values import look_up, nearest
 
 @dataclass(frozen=True)
 class Backbone:
-    """A backbone that can be made.
+    """A backbone that can be made."""
 
-    Args:
-        make: from a width factor and the images' side to the network.
-        preprocess: its pixel convention (see `Embedder`).
-        image_size: default side of the images.
-        scalable: whether its width can be changed.
-        published: the weights it can start from.
-        resize: see `Embedder`.
-    """
-
+    # from a width factor and the images' side to the network
     make: Callable[[float, int], nn.Module]
-    preprocess: str
-    image_size: int
-    scalable: bool = False
-    published: Published = field(default_factory=Published)
-    resize: float = RESIZE
+    preprocess: str  # its pixel convention (see `Embedder`)
+    image_size: int  # default side of the images
+    scalable: bool = False  # whether its width can be changed
+    published: Published = field(default_factory=Published)  # the weights it can start from
+    resize: float = RESIZE  # see `Embedder`
 
 
 def _lite(name: str) -> Backbone:

@@ -14,12 +14,8 @@ CHANNELS = (32, 64, 128, 256)
 
 
 class Conv4(nn.Module):
-    """Four times convolution 3 x 3, average pooling 2 x 2, batch norm, ReLU.
-
-    Args:
-        width: a factor on the channels of every block.
-        in_channels: 1 for gray images, 3 for color.
-    """
+    """Four times convolution 3 x 3, average pooling 2 x 2, batch norm, ReLU; `width` is a factor on
+    the channels of every block."""
 
     stages = ("block1", "block2", "block3", "block4")
 

@@ -42,14 +42,11 @@ class Embedder(nn.Module):
     """A network from images to embeddings.
 
     Args:
-        backbone: returns feature maps (n, channels, h, w) or vectors (n, channels).
-        channels: of the backbone's output.
+        backbone: returns feature maps (n, channels, h, w), or vectors, which are not pooled.
         dim: of the embeddings; None keeps the backbone's features.
-        pooling: of feature maps over their pixels; "both" adds average and maximum. Vectors are
-            not pooled.
+        pooling: of feature maps over their pixels; "both" adds average and maximum.
         normalize: embeddings of unit length. A loss of raw dot products (Softmax) needs False.
         preprocess: the backbone's pixel convention, see `data.pixels_named`.
-        image_size: default side of its images.
         resize: a photograph's short side is resized to this times `image_size`, then cropped.
     """
 
@@ -83,13 +80,8 @@ class Embedder(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, images: Tensor, mix: Mix | None = None, at: int = 0) -> Tensor:
-        """Embeddings (n, d).
-
-        Args:
-            images: (n, ch, h, w), preprocessed.
-            mix: applied to the input of stage `at`, for mixup.
-            at: 0 is the images themselves, `len(net.stages)` the last feature maps.
-        """
+        """Embeddings (n, d) of preprocessed images (n, ch, h, w). For mixup, `mix` is applied to
+        the input of stage `at`: 0 is the images, `len(net.stages)` the last feature maps."""
         x = self.embedding(self.features(images, mix, at))
         return F.normalize(x, dim=1) if self.normalize else x
 

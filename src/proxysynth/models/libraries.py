@@ -13,13 +13,12 @@ Both kinds of network know more poolings than feature maps do:
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +48,11 @@ def make_library_backbone(
     image_size: int | None,
     architecture: Mapping[str, Any] | None,
 ) -> nn.Module:
-    """The network, with attributes `preprocess`, `image_size`, `resize` and `architecture`.
+    """The network "timm:name" or "hf:name_or_folder", with attributes `preprocess`, `image_size`,
+    `resize` and `architecture`; with published weights unless `pretrained` is False.
 
-    Args:
-        backbone: "timm:name" or "hf:name_or_folder".
-        pretrained: None and True load the published weights.
-        pooling: one of the module's docstring.
-        image_size: side of the images; None: the network's own.
-        architecture: what an earlier call left in the attribute of that name. A network of
-            transformers is built from it, without its folder and without the network.
+    From the `architecture` of an earlier call, a network of transformers is built again, without
+    its folder and without a connection.
     """
     library, _, name = backbone.partition(":")
     if library == "timm":
@@ -139,23 +134,22 @@ def _timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> 
 
 
 def _transformers(name: str, pretrained: bool, pooling: str) -> nn.Module:
-    library = _import_library("transformers", f"hf:{name}")
+    library = _import_transformers(name)
     place = os.path.expanduser(name)
     source = place if os.path.isdir(place) else name
     try:
-        with _quiet(library):
-            config = library.AutoConfig.from_pretrained(source, trust_remote_code=False)
-            config = getattr(config, "vision_config", config)  # of CLIP and SigLIP: the image tower
-            if pooling != "own" and hasattr(config, "vision_use_head"):
-                # SigLIP's head would be saved and never trained.
-                config.vision_use_head = False
-            if pretrained:
-                model, loaded = library.AutoModel.from_pretrained(
-                    source, config=config, trust_remote_code=False, output_loading_info=True
-                )
-            else:
-                model, loaded = library.AutoModel.from_config(config), {}
-            processor = _processor(library, source)
+        config = library.AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = getattr(config, "vision_config", config)  # of CLIP and SigLIP: the image tower
+        if pooling != "own" and hasattr(config, "vision_use_head"):
+            # SigLIP's head would be saved and never trained.
+            config.vision_use_head = False
+        if pretrained:
+            model, loaded = library.AutoModel.from_pretrained(
+                source, config=config, trust_remote_code=False, output_loading_info=True
+            )
+        else:
+            model, loaded = library.AutoModel.from_config(config), {}
+        processor = _processor(library, source)
     except Exception as error:  # no such name, no connection, a damaged file: many classes
         raise ValueError(
             f"transformers could not make {name!r}: {first_line(error)}; give the name of a "
@@ -179,12 +173,11 @@ PROCESSOR = ("image_mean", "image_std", "size", "crop_size", "do_center_crop")
 
 def _from_architecture(name: str, architecture: Mapping[str, Any], pooling: str) -> nn.Module:
     """The network with random weights, from what `run.json` holds; nothing else is read."""
-    library = _import_library("transformers", f"hf:{name}")
+    library = _import_transformers(name)
     try:
         fields = _plain(architecture["config"])
-        with _quiet(library):
-            config = library.AutoConfig.for_model(fields.pop("model_type"), **fields)
-            model = library.AutoModel.from_config(config)
+        config = library.AutoConfig.for_model(fields.pop("model_type"), **fields)
+        model = library.AutoModel.from_config(config)
     except Exception as error:
         raise ValueError(
             f"the recorded architecture of {name} cannot be built: {first_line(error)}"
@@ -257,6 +250,14 @@ def _plain(fields: Any) -> Any:
     return fields if fields is None or isinstance(fields, (bool, int, float, str)) else str(fields)
 
 
+def _import_transformers(name: str) -> Any:
+    """Without its report of the text tower's weights and without its progress bar."""
+    library = _import_library("transformers", f"hf:{name}")
+    library.utils.logging.set_verbosity_error()
+    library.utils.logging.disable_progress_bar()
+    return library
+
+
 def _side(size: Any) -> int:
     """224 from 224, (224, 224), {"height": 224, "width": 224} or {"shortest_edge": 224}."""
     if isinstance(size, Mapping):
@@ -264,21 +265,6 @@ def _side(size: Any) -> int:
     elif isinstance(size, (list, tuple)):
         size = size[-1]
     return int(size)
-
-
-@contextlib.contextmanager
-def _quiet(library: Any) -> Iterator[None]:
-    """Without transformers' report of the text tower's weights and without its progress bar."""
-    logging = library.utils.logging
-    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bar:
-            logging.enable_progress_bar()
 
 
 # Both

@@ -81,12 +81,8 @@ PREACT_PUBLISHED = Published(classifier=("linear.",))
 
 
 class PreActResNet18(nn.Module):
-    """Images (n, 3, h, w) to feature maps (n, 512 width, h / 8 / stride, w / 8 / stride).
-
-    Args:
-        width: a factor on all channels; 0.25 starts with 16 instead of 64.
-        stride: of the first convolution: 1 for 32 x 32 images, 2 for 64 x 64.
-    """
+    """Images (n, 3, h, w) to feature maps (n, 512 width, h / 8 / stride, w / 8 / stride). `stride`
+    is that of the first convolution: 1 for 32 x 32 images, 2 for 64 x 64."""
 
     # The places where manifold mixup mixes: 0 the images, 1 and 2 before layers 2 and 3.
     stages = ("stage1", "layer2", "layer3", "layer4")

@@ -26,21 +26,13 @@ COUNTER = "num_batches_tracked"  # absent from files before torch 0.4.1, and unu
 
 @dataclass(frozen=True)
 class Published:
-    """The published weights of a network.
+    """The published weights of a network."""
 
-    Args:
-        files: their names, which end in the first digits of their SHA-256.
-        where: where to get them, as half a sentence.
-        package: the Python package that contains the file, if any.
-        classifier: prefixes of the keys of the classifier, which is not used.
-        name_of: the published name of a key of our state dict.
-    """
-
-    files: tuple[str, ...] = ()
-    where: str = ""
-    package: str | None = None
-    classifier: tuple[str, ...] = ()
-    name_of: Callable[[str], str] = str
+    files: tuple[str, ...] = ()  # their names, which end in the first digits of their SHA-256
+    where: str = ""  # where to get them, as half a sentence
+    package: str | None = None  # the Python package that contains the file, if any
+    classifier: tuple[str, ...] = ()  # prefixes of the keys of the classifier, which is not used
+    name_of: Callable[[str], str] = str  # the published name of a key of our state dict
 
     def knows(self, sha256: str) -> bool:
         digits = (re.sub(r".*-([0-9a-f]+)\..*", r"\1", name) for name in self.files)

@@ -40,13 +40,8 @@ class Conventional:
         resources: Resources | None = None,
         tick: Tick | None = None,
     ) -> Tested:
-        """Embeddings and metrics of these images: Recall@k, P@1, R-precision, MAP@R.
-
-        Args:
-            model: a trained run.
-            query, gallery: labeled images, such as `open_data(...).query`.
-            tick: called with the number of images of each batch.
-        """
+        """Embeddings and metrics of these images: Recall@k, P@1, R-precision, MAP@R; `tick` is
+        called with the number of images of each batch."""
         resources = resources or Resources()
         # Accuracy is measured where the task is to tell the seen classes apart.
         classify = model.run.task == "classification" and query.classes == model.classes

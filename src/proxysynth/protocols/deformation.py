@@ -16,7 +16,7 @@ from proxysynth.protocols.conventional import Tick, make_loader, make_transform
 from proxysynth.training.inference import Trained, measure, usual_ks
 from proxysynth.training.prepare import make_cache
 from proxysynth.training.resources import Resources
-from proxysynth.values import look_up
+from proxysynth.values import check_integers, look_up
 
 UNDEFORMED = "undeformed"
 QUERY, GALLERY = 0, 1  # random streams: query i and gallery image i are deformed differently
@@ -42,8 +42,7 @@ class Deformation:
     def __post_init__(self) -> None:
         for name in self.names:
             look_up(name, DEFORMATIONS, "deformation")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"Deformation: seed must be an integer >= 0, got {self.seed!r}")
+        check_integers(self, seed=0)
 
     def __call__(
         self,
@@ -54,13 +53,8 @@ class Deformation:
         resources: Resources | None = None,
         tick: Tick | None = None,
     ) -> dict[str, dict[str, float]]:
-        """Metrics by the name of the deformation, "undeformed" first.
-
-        Args:
-            model: a trained run.
-            query, gallery: labeled images, such as `open_data(...).query`.
-            tick: called with the number of images of each batch, for every deformation.
-        """
+        """Metrics by the name of the deformation, "undeformed" first; `tick` is called with the
+        number of images of each batch."""
         resources = resources or Resources()
 
         def loader(listing: Listing, deform: Deform | None, stream: int) -> Loader:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from proxysynth.losses.functional import unit
 from proxysynth.retrieval.knn import Array, as_embeddings, as_labels, nearest
+from proxysynth.values import check_integers
 
 Ints = NDArray[np.int64]
 
@@ -56,12 +57,7 @@ class EmbeddingDeformation:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("pairs", 1), ("per_order", 2), ("seed", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(
-                    f"EmbeddingDeformation: {name} must be an integer >= {least}, got {value!r}"
-                )
+        check_integers(self, pairs=1, per_order=2, seed=0)
         if not self.lams or not all(0 <= lam <= 1 for lam in self.lams):
             raise ValueError(f"EmbeddingDeformation: lams must lie in [0, 1], got {self.lams!r}")
 
@@ -72,12 +68,8 @@ class EmbeddingDeformation:
         *,
         tick: Callable[[int, str], None] | None = None,
     ) -> dict[float, float]:
-        """Recall@1 of the synthetics for each lam, as a fraction.
-
-        Args:
-            embeddings, labels: (n, d) and (n,), all originals.
-            tick: called with 1 after each lam.
-        """
+        """Recall@1 of the synthetics of these originals, (n, d) and (n,), for each lam, as a
+        fraction; `tick` is called with 1 after each."""
         x = unit(as_embeddings(embeddings))
         parents = self.draw(as_labels(labels, len(x)).cpu())
         recalls = {}

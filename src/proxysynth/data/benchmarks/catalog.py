@@ -12,38 +12,26 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A published data set.
+    """A published data set."""
 
-    Args:
-        name: the part of `name:ROOT` before the colon.
-        title: the name its authors gave it.
-        task: "retrieval" tests on classes that are not trained on, "classification" on the same.
-        needs: files and folders that ROOT must hold.
-        published: the page of its authors.
-        licence: a summary of its license.
-        size: of the download.
-        pictures, classes: how many each part has: train and test, or train, query and gallery.
-        folders: where its archives unpack to; ROOT may be such a folder or its parent.
-        archives: the names of its downloads, to recognize one that was not unpacked.
-        offered: whether that page still has them.
-        side: of its images in pixels, where all have the same.
-        note: a remark for users.
-    """
-
-    name: str
-    title: str
+    name: str  # the part of `name:ROOT` before the colon
+    title: str  # the name its authors gave it
+    # "retrieval" tests on classes that are not trained on, "classification" on the same
     task: Literal["retrieval", "classification"]
-    needs: tuple[str, ...]
-    published: str
-    licence: str
-    size: str
+    needs: tuple[str, ...]  # files and folders that ROOT must hold
+    published: str  # the page of its authors
+    licence: str  # a summary of its license
+    size: str  # of the download
+    # Of each part: train and test, or train, query and gallery.
     pictures: dict[str, int]
     classes: dict[str, int]
+    # where its archives unpack to; ROOT may be such a folder or its parent
     folders: tuple[str, ...] = ()
+    # the names of its downloads, to recognize one that was not unpacked
     archives: tuple[str, ...] = ()
-    offered: bool = True
-    side: int | None = None
-    note: str = ""
+    offered: bool = True  # whether that page still has them
+    side: int | None = None  # of its images in pixels, where all have the same
+    note: str = ""  # a remark for users
 
 
 _ENTRIES = (
@@ -174,9 +162,6 @@ CATALOG: dict[str, Benchmark] = {entry.name: entry for entry in _ENTRIES}
 
 def catalog_rows() -> list[dict[str, Any]]:
     """A row per benchmark, as plain values: what `proxysynth data list` prints."""
-    keys = ("name", "title", "task", "needs", "published", "licence", "size", "pictures", "classes")
-    rows = []
-    for entry in CATALOG.values():
-        values = asdict(entry)
-        rows.append({key: values[key] for key in (*keys, "note")} | {"needs": list(entry.needs)})
-    return rows
+    hidden = {"folders", "archives", "offered", "side"}
+    rows = [{k: v for k, v in asdict(entry).items() if k not in hidden} for entry in _ENTRIES]
+    return [row | {"needs": list(row["needs"])} for row in rows]

@@ -18,24 +18,16 @@ from proxysynth.data.listing import Listing
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """A copy as its label files describe it, whether or not every image exists.
+    """A copy as its label files describe it, whether or not every image exists."""
 
-    Args:
-        base: the folder of the copy; all names below are under it.
-        parts: the images of train and test, or of train, query and gallery.
-        labels: for each part the file that names its images; "" where folders do.
-        files: label files, which a downscaled copy needs too.
-        folders: where its images lie, and nothing else should.
-        missing: folders, or files of many images each, that are not there.
-        damaged: files of many images each that cannot be read, with the reason.
-    """
-
-    base: Path
-    parts: dict[str, Listing]
+    base: Path  # the folder of the copy; all names below are under it
+    parts: dict[str, Listing]  # the images of train and test, or of train, query and gallery
+    # for each part the file that names its images; "" where folders do
     labels: dict[str, str] = field(default_factory=dict)
-    files: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # label files, which a downscaled copy needs too
+    folders: tuple[str, ...] = ()  # where its images lie, and nothing else should
+    missing: tuple[str, ...] = ()  # folders, or files of many images each, that are not there
+    # files of many images each that cannot be read, with the reason
     damaged: tuple[tuple[str, str], ...] = ()
 
     def present(self) -> dict[str, Listing]:

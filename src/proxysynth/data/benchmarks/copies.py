@@ -26,30 +26,21 @@ RECORD = "prepared.json"
 
 @dataclass(frozen=True)
 class CopyCheck:
-    """What was found in a copy.
+    """What was found in a copy."""
 
-    Args:
-        name, title: of the benchmark.
-        root: the folder of the copy.
-        pictures, classes: of each part, pairs of the numbers found and published.
-        missing: files that should be there.
-        extra: files among the images that no label file names.
-        unreadable: files that cannot be decoded, and why.
-        accepted: whether the copy can be trained on: it is complete, or an incomplete one was
-            allowed, and everything in it can be read.
-        note: the benchmark's remark for users.
-    """
-
-    name: str
+    name: str  # of the benchmark
     title: str
-    root: str
+    root: str  # the folder of the copy
+    # Of each part, pairs of the numbers found and published.
     pictures: dict[str, tuple[int, int]]
     classes: dict[str, tuple[int, int]]
-    missing: tuple[str, ...]
-    extra: tuple[str, ...]
-    unreadable: tuple[tuple[str, str], ...]
+    missing: tuple[str, ...]  # files that should be there
+    extra: tuple[str, ...]  # files among the images that no label file names
+    unreadable: tuple[tuple[str, str], ...]  # files that cannot be decoded, and why
+    # Whether it can be trained on: it is complete, or an incomplete one was allowed, and everything
+    # in it can be read.
     accepted: bool
-    note: str
+    note: str  # the benchmark's remark for users
 
     @property
     def _counts(self) -> Counts:
@@ -110,13 +101,9 @@ def check_benchmark(
     """Read a copy from its label files to the last image and report what is wrong with it.
 
     Args:
-        name: a key of CATALOG.
         allow_incomplete: accept a copy that lacks images, as long as it can be trained on.
         workers: threads that read images.
         progress: called with the number of images done and the total.
-
-    Raises:
-        ValueError: where there is no copy, or its label files cannot be read.
     """
     entry = look_up(name, CATALOG, "benchmark")
     contents = read_contents(name, root)
@@ -142,18 +129,12 @@ def check_benchmark(
 
 @dataclass(frozen=True)
 class PreparedCopy:
-    """A downscaled copy.
+    """A downscaled copy."""
 
-    Args:
-        root: its folder.
-        written: images written now.
-        kept: images that an earlier, interrupted call had written already.
-        unreadable: images left out because they cannot be read, and why.
-    """
-
-    root: str
-    written: int
-    kept: int
+    root: str  # its folder
+    written: int  # images written now
+    kept: int  # images that an earlier, interrupted call had written already
+    # images left out because they cannot be read, and why
     unreadable: tuple[tuple[str, str], ...] = ()
 
 
@@ -172,7 +153,6 @@ def prepare_benchmark(
     atomically, so an interrupted call can be repeated and resumes.
 
     Args:
-        name: a key of CATALOG.
         root: the folder of the copy at hand, which is only read.
         out: the folder of the new copy.
         side: the largest short side of an image, in pixels.

@@ -71,11 +71,8 @@ def relative_name(text: str, where: str) -> str:
 
 
 def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[str, Any]:
-    """These variables of a MATLAB file (version 5), as far as it has them.
-
-    Args:
-        simplify: structs as dicts, cells as arrays, arrays squeezed (scipy's `simplify_cells`).
-    """
+    """These variables of a MATLAB file (version 5), as far as it has them. `simplify` gives structs
+    as dicts, cells as arrays, and arrays squeezed (scipy's `simplify_cells`)."""
     from scipy.io import loadmat, whosmat
 
     data = _bytes(path)

@@ -32,13 +32,8 @@ READERS: dict[str, Callable[[str | os.PathLike[str]], Contents]] = {
 
 
 def open_benchmark(name: str, root: str | os.PathLike[str], incomplete: bool = False) -> Splits:
-    """The splits of a benchmark, as in the paper's section C.1.
-
-    Args:
-        name: a key of CATALOG.
-        root: the folder of the copy, or its parent.
-        incomplete: accept an incomplete copy, with a note, instead of raising.
-    """
+    """The splits of a benchmark, as in the paper's section C.1. `root` is the folder of the copy
+    or its parent; `incomplete` accepts an incomplete copy, with a note, instead of raising."""
     contents = read_contents(name, root)
     return splits_of(contents, look_up(name, CATALOG, "benchmark"), incomplete)
 

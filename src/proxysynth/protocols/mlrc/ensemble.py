@@ -29,17 +29,11 @@ MEASURED = "measured"
 
 @dataclass(frozen=True)
 class Measured:
-    """P@1, R-precision and MAP@R of one repetition.
+    """P@1, R-precision and MAP@R of one repetition."""
 
-    Args:
-        separated: the mean over the models of the folds.
-        concatenated: of the concatenated embeddings of all of them.
-        alone: queries left out because there is no second image of their class.
-    """
-
-    separated: dict[str, float]
-    concatenated: dict[str, float]
-    alone: int = 0
+    separated: dict[str, float]  # the mean over the models of the folds
+    concatenated: dict[str, float]  # of the concatenated embeddings of all of them
+    alone: int = 0  # queries left out because there is no second image of their class
 
 
 def repeat(

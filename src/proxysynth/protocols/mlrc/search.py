@@ -35,27 +35,16 @@ ENOUGH_TRIALS = 4  # for the importance of parameters
 
 @dataclass(frozen=True)
 class Searched:
-    """One trial of a finished search.
+    """One trial of a finished search."""
 
-    Args:
-        index: its place in the order in which trials began.
-        params: the hyper-parameters.
-        value: the mean over its folds; for a pruned trial, over those that were trained.
-        folds: MAP@R of each fold that was trained.
-        pruned: stopped before the last fold.
-        lost: how often its worker died or was stopped, and it was run again.
-        seconds: of its trainings.
-        note: why a fold counts as 0, if one does.
-    """
-
-    index: int
-    params: dict[str, float]
-    value: float
-    folds: tuple[float, ...]
-    pruned: bool = False
-    lost: int = 0
-    seconds: float = 0.0
-    note: str = ""
+    index: int  # its place in the order in which trials began
+    params: dict[str, float]  # the hyper-parameters
+    value: float  # the mean over its folds; for a pruned trial, over those that were trained
+    folds: tuple[float, ...]  # MAP@R of each fold that was trained
+    pruned: bool = False  # stopped before the last fold
+    lost: int = 0  # how often its worker died or was stopped, and it was run again
+    seconds: float = 0.0  # of its trainings
+    note: str = ""  # why a fold counts as 0, if one does
 
 
 @dataclass(frozen=True)
@@ -131,12 +120,8 @@ def make_sampler(seed: int, random_trials: int, first: Mapping[str, float] | Non
     """Optuna's tree-structured Parzen estimator, seeded by study and slot, not by worker.
 
     So an interrupted search resumes with the numbers it would have drawn, and two workers never
-    draw the same.
-
-    Args:
-        seed: of the study.
-        random_trials: number of trials drawn at random before the model chooses.
-        first: the parameters of the first trial; None draws these as well.
+    draw the same. Before the model chooses, `random_trials` are drawn at random; `first` are the
+    parameters of the first trial, unless these are drawn as well.
     """
     optuna = import_optuna()
 
@@ -210,12 +195,8 @@ def check_folds(study: Study) -> str:
 
 
 def time_left(scale: Scale, searching: Sequence[Slot], repeating: Sequence[Slot] = ()) -> str:
-    """An estimate such as "1 h 20 min left"; "" before the first training is over.
-
-    Args:
-        searching: the slots of the search.
-        repeating: those of the repetitions, once they have begun.
-    """
+    """An estimate such as "1 h 20 min left", from the slots of the search and, once they have
+    begun, of the repetitions; "" before the first training is over."""
     trials = [t for slot in (*searching, *repeating) if (t := slot.current) is not None]
     folds = [v for t in trials for name, v in t.user_attrs.items() if name.startswith("fold")]
     if not folds:

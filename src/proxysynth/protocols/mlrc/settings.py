@@ -21,7 +21,7 @@ from typing import Any
 from proxysynth.training.defaults import default_run
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import KINDS, Run, Split
-from proxysynth.values import digest, encode, look_up, parse_field, parse_settings
+from proxysynth.values import check_integers, digest, encode, look_up, parse_field, parse_settings
 
 from .spaces import PROXY_LR, Space, build_loss, run_fields, space_of
 
@@ -38,23 +38,14 @@ FIXED_BY_PROTOCOL = ("seed", "data", "report_epoch", "split.fold", "split.folds"
 
 @dataclass(frozen=True)
 class Scale:
-    """The amount of work.
+    """The amount of work."""
 
-    Args:
-        trials: of the search; each is `folds` trainings.
-        folds: parts of the seen classes.
-        repetitions: of the best setting; each is `folds` trainings.
-        prune: stop a trial whose first folds are below the median of the others.
-        near: search near the paper's values, starting with them; else the whole space.
-        random_trials: number of trials drawn at random before a model chooses.
-    """
-
-    trials: int
-    folds: int
-    repetitions: int
-    prune: bool = False
-    near: bool = False
-    random_trials: int = 10
+    trials: int  # of the search; each is `folds` trainings
+    folds: int  # parts of the seen classes
+    repetitions: int  # of the best setting; each is `folds` trainings
+    prune: bool = False  # stop a trial whose first folds are below the median of the others
+    near: bool = False  # search near the paper's values, starting with them; else the whole space
+    random_trials: int = 10  # number of trials drawn at random before a model chooses
 
 
 SCALES = {
@@ -66,30 +57,18 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Study:
-    """The search for a loss's best parameters by cross-validation, then repetitions of the best.
+    """The search for a loss's best parameters by cross-validation, then repetitions of the best."""
 
-    Args:
-        loss, regularizer: keys of `LOSSES` and `REGULARIZERS`.
-        base: the training that all others are variations of.
-        space: the search space.
-        scale: the amount of work.
-        scale_name: "smoke", "small", "paper", or what tables should show.
-        seed: of the search and its trainings; repetition r trains with seed + 1 + r.
-    """
-
-    loss: str
-    regularizer: str
-    base: Run
+    loss: str  # a key of `LOSSES`
+    regularizer: str  # a key of `REGULARIZERS`
+    base: Run  # the training that all others are variations of
     space: Space
     scale: Scale
-    scale_name: str = "paper"
-    seed: int = 0
+    scale_name: str = "paper"  # "smoke", "small", "paper", or what tables should show
+    seed: int = 0  # of the search and its trainings; repetition r trains with seed + 1 + r
 
     def __post_init__(self) -> None:
-        for name, least in (("trials", 1), ("folds", 2), ("repetitions", 1)):
-            value = getattr(self.scale, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"Study: {name} must be an integer >= {least}, got {value!r}")
+        check_integers(self.scale, trials=1, folds=2, repetitions=1)
 
     @property
     def data(self) -> str:
@@ -184,12 +163,8 @@ def base_run(data: str, loss: str, regularizer: str, scale: str, **changes: Any)
 
 
 def mlrc_run(data: str, loss: str, regularizer: str = "none", seed: int = 0, **changes: Any) -> Run:
-    """One training as the protocol has it; of a fold once `split.fold` is set.
-
-    Args:
-        data: "cub200:ROOT" and the like, a folder, or glyphs.
-        changes: fields of `Run`; `weights` names the file of BN-Inception's published weights.
-    """
+    """One training as the protocol has it, with `changes` to the fields of `Run`; of a fold once
+    `split.fold` is set."""
     made = {
         "data": data,
         "loss": build_loss(loss, regularizer, {}),

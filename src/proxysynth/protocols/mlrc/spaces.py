@@ -18,20 +18,13 @@ from proxysynth.values import look_up
 
 @dataclass(frozen=True)
 class Range:
-    """One searched number.
+    """One searched number."""
 
-    Args:
-        name: its path in a run.
-        low, high: its bounds, both included.
-        start: where a short search starts: the value of the paper, or of the loss's own paper.
-        log: searched on a logarithmic scale.
-    """
-
-    name: str
-    low: float
+    name: str  # its path in a run
+    low: float  # included, as is `high`
     high: float
-    start: float
-    log: bool = True
+    start: float  # where a short search starts: the value of the paper, or of the loss's own paper
+    log: bool = True  # searched on a logarithmic scale
 
 
 Space = tuple[Range, ...]
@@ -82,12 +75,9 @@ NEAR = 4.0  # a short search stays within this factor of the start, or this part
 
 
 def space_of(loss: str, regularizer: str, near: bool = False) -> Space:
-    """The search space of a loss with a regularizer.
-
-    Args:
-        near: stay near the start values, for a search of few trials: within a factor of 4 on a
-            logarithmic scale, within a quarter of the width on a linear one.
-    """
+    """The search space of a loss with a regularizer; `near` the start values, for a search of few
+    trials: within a factor of 4 on a logarithmic scale, within a quarter of the width on a linear
+    one."""
     ranges = (
         PROXY_LR,
         *look_up(loss, OF_LOSS, "loss"),

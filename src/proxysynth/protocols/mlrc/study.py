@@ -44,19 +44,12 @@ OWN_FILES = (UNFINISHED, "study.")  # how the names of a new study's files begin
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a study.
+    """The result of a study."""
 
-    Args:
-        study: what was run.
-        trials: of the search, in the order in which they began.
-        best: the trial whose parameters were repeated.
-        repetitions: the metrics on the unseen classes, one per repetition.
-    """
-
-    study: Study
-    trials: tuple[Searched, ...]
-    best: Searched
-    repetitions: tuple[Measured, ...]
+    study: Study  # what was run
+    trials: tuple[Searched, ...]  # of the search, in the order in which they began
+    best: Searched  # the trial whose parameters were repeated
+    repetitions: tuple[Measured, ...]  # the metrics on the unseen classes, one per repetition
 
 
 def run_study(
@@ -100,11 +93,7 @@ def run_study(
 
 
 def _optuna_study(storage: BaseStorage, name: str, searched: Study | None) -> OptunaStudy:
-    """The Optuna study of this name, created if needed.
-
-    Args:
-        searched: the study whose space is sampled; None if there is nothing to sample.
-    """
+    """The Optuna study of this name, created if needed, with the sampler of what is `searched`."""
     optuna = import_optuna()
     sampler, pruner = optuna.samplers.RandomSampler(0), optuna.pruners.NopPruner()
     if searched is not None:
@@ -118,18 +107,9 @@ def _optuna_study(storage: BaseStorage, name: str, searched: Study | None) -> Op
 
 
 def claim_folder(folder: Path, study: Study, facts: Mapping[str, Any]) -> None:
-    """Write `study.json`, or check that the folder belongs to this study."""
+    """Write `study.json` into a new folder; whose study it is, the storage says."""
     path = folder / STUDY
     if path.exists():
-        try:
-            there = json.loads(path.read_bytes())["facts"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WrongFolder(f"{path} cannot be read as a study: choose another folder") from error
-        if there != facts:
-            raise WrongFolder(
-                f"{folder} holds another study ({describe_differences(there, facts)}): choose "
-                "another folder with --out, or use that study's settings to resume it"
-            )
         return
     others = [n for n in os.listdir(folder) if n != ".lock" and not n.startswith(OWN_FILES)]
     if others:

@@ -88,12 +88,8 @@ def storage_in(folder: Path, storage: str | None) -> str:
 
 
 def open_storage(location: str) -> BaseStorage:
-    """Open a storage, creating its tables if needed.
-
-    Args:
-        location: a database URL, or a path: an SQLite file if it ends in `.db` or `.sqlite`, else
-            a journal file.
-    """
+    """Open a storage, creating its tables if needed: a database URL, or a path to an SQLite file if
+    it ends in `.db` or `.sqlite`, else to a journal file."""
     optuna = import_optuna()
     with storage_errors(location, opening=True):
         if "://" not in location and not location.endswith((".db", ".sqlite", ".sqlite3")):
@@ -119,12 +115,8 @@ def open_storage(location: str) -> BaseStorage:
 
 @contextmanager
 def storage_errors(location: str, opening: bool = False) -> Iterator[None]:
-    """Turn errors of the storage inside this block into one sentence, without its password.
-
-    Args:
-        opening: only the storage is used in the block, so that a missing file or package is its
-            error too.
-    """
+    """Turn errors of the storage inside this block into one sentence, without its password. While
+    `opening` it, a missing file or package is its error too."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -179,12 +171,7 @@ def leased(trial: Trial, seconds: float = RENEW_EVERY) -> Iterator[None]:
 
 @dataclass
 class Watch:
-    """What one worker has seen of the leases of others.
-
-    Args:
-        patience: seconds without a renewal after which a worker is considered dead.
-        clock: seconds since any point in time.
-    """
+    """What one worker has seen of the leases of others."""
 
     patience: float = DEAD_AFTER
     clock: Callable[[], float] = time.monotonic
