@@ -75,7 +75,7 @@ def test_search_as_a_table_and_as_json(shop, capsys):
     assert {hit["label"] for hit in json.loads(out)["hits"]} == {"class2"}
     code, out, _ = run(capsys, *argv[:-1], "--threshold", "1")
     assert code == 0
-    assert "No picture" in out
+    assert "No image" in out
 
 
 def test_names_are_shown_as_they_are(shop, trained, capsys):

@@ -139,7 +139,7 @@ def test_a_class_without_a_second_picture_is_one_line(tmp_path, capsys):
     argv = ["mlrc", str(root), "--scale", "smoke", "--out", str(tmp_path / "s")]
     ended, out, err = run(capsys, *argv, "--set", "split.order=sorted")
     assert (ended, out) == (1, "")
-    assert "'class0' has 1 picture" in err
+    assert "'class0' has 1 image" in err
     assert err.count("\n") == 1
 
 
@@ -150,7 +150,7 @@ def test_an_unseen_picture_alone_in_its_class_is_left_out_and_said(tmp_path, cap
     argv += ["--set", "split.order=sorted", "--threads", "1", "--out", str(tmp_path / "s")]
     ended, out, _ = run(capsys, *argv)
     assert ended == 0
-    assert "1 unseen picture alone in a class, left out" in " ".join(out.split())
+    assert "1 unseen image alone in a class, left out" in " ".join(out.split())
     told = json.loads((tmp_path / "s" / "result.json").read_text())
     assert told["queries_without_positive"] == 1
 

@@ -72,7 +72,7 @@ def test_all_classes_in_one_folder(words, capsys, tmp_path) -> None:
     evaluated = json.loads((place / "evaluated" / "result.json").read_text())
     assert told["metrics"] == evaluated["metrics"]
     page = (place / "report.html").read_text()
-    assert "trained on all classes (6, 24 pictures)" in page
+    assert "trained on all classes (6, 24 images)" in page
     assert "--all-classes" in page
     assert (place / "evaluated" / "report.html").is_file()
     # A kill between the two trainings, or before the report.

@@ -96,5 +96,5 @@ def test_disagreement_counts_every_query_once(data):
 
 def test_other_pictures_cannot_be_compared(data):
     other = Embedded(data.query, data.labels[::-1].copy())
-    with pytest.raises(ValueError, match="different pictures"):
+    with pytest.raises(ValueError, match="different images"):
         disagreement("a", data, "b", other)

@@ -66,8 +66,8 @@ def test_the_result_comes_first_with_its_protocol(report, run):
     head = text[: text.index("Before and after")]
     assert f"Recall@1 {100 * metrics['recall@1']:.1f} %" in head
     assert f"MAP@R {100 * metrics['map@r']:.1f} %" in head
-    assert "12 pictures of 3 classes, none of them seen in training" in head
-    assert "8 pictures of 2 other classes of pets & <birds>" in head
+    assert "12 images of 3 classes, none of them seen in training" in head
+    assert "8 images of 2 other classes of pets & <birds>" in head
     assert "epoch 3, the last epoch" in head
     assert "NormSoftmax with ProxySynthesis" in head
 
@@ -132,7 +132,7 @@ def test_a_classifiers_report_shows_the_accuracy_first_and_draws_it(tmp_path, pi
     text = write_report(folder).read_text()
     page = Page(text)
     assert page.text.index("Accuracy 81.2") < page.text.index("Recall@1")
-    assert "Accuracy is the share of 12 pictures" in page.text
+    assert "Accuracy is the share of 12 images" in page.text
     drawn = text[text.index("Metrics over epochs") :]
     assert "Accuracy" in drawn[: drawn.index("</svg>")]
 
@@ -160,7 +160,7 @@ def test_moved_data_leaves_a_report_without_pictures(tmp_path):
     shutil.move(root, tmp_path / "elsewhere")
     page = Page(write_report(folder).read_text())
     assert not any(name == "img" for name, _ in page.tags)
-    assert "The pictures cannot be shown: there is no folder" in page.text
+    assert "The images cannot be shown: there is no folder" in page.text
     for query, neighbours in page.rows:
         assert all((kind == "right") == (label == query) for kind, label in neighbours)
 
@@ -182,7 +182,7 @@ def test_query_and_gallery_apart(tmp_path):
     make_pictures(root / "gallery", ("fox", "owl", "cat"), each=4)
     folder = make_run(tmp_path / "r", root, range(0, 60, 10), split=Split())
     page = Page(write_report(folder).read_text())
-    assert "Each of 6 queries searches a gallery of 12 pictures" in page.text
+    assert "Each of 6 queries searches a gallery of 12 images" in page.text
     assert "1 of them also used for training" in page.text
     assert "all 24 pairs of the same class and all 48 pairs of different classes" in page.text
     for query, neighbours in page.rows:

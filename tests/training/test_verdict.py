@@ -32,7 +32,7 @@ def test_what_to_do_when_training_did_not_help():
 
 
 def test_nothing_changed():
-    assert "changed nothing" in training_changed(BEFORE, BEFORE)
+    assert "no difference" in training_changed(BEFORE, BEFORE)
     assert made_worse(BEFORE, BEFORE) == ()
 
 

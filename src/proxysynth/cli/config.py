@@ -103,7 +103,10 @@ def _table(value: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
 def to_toml(run: Run) -> str:
     """A run as a TOML file that explains every field."""
     content = to_dict(run)
-    lines = ["# A run of `proxysynth train`. Edit it and use it with --config FILE."]
+    lines = [
+        "# A run of `proxysynth train`. Edit it and use it with --config FILE.",
+        '# "none" means no value; where the help says None, write "none".',
+    ]
     plain = {name: value for name, value in content.items() if name not in TABLES}
     lines += _toml_lines(plain, Run)
     kinds: dict[str, type | None] = {

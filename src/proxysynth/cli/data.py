@@ -31,7 +31,7 @@ def list_data(args: argparse.Namespace) -> dict[str, Any]:
         console = Console()
         for row in rows:
             parts = [
-                f"{part} {row['pictures'][part]:,} pictures of {row['classes'][part]:,} classes"
+                f"{part} {row['pictures'][part]:,} images of {row['classes'][part]:,} classes"
                 for part in row["pictures"]
             ]
             console.print(f"[bold]{row['name']}[/bold]  {escape(row['title'])}, {row['size']}")
@@ -119,7 +119,7 @@ def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
             ) from error
     if not args.json:
         existed = f"{made.kept:,} existed already"
-        Console().say(f"{made.written:,} pictures written to {made.root}, {existed}.")
+        Console().say(f"{made.written:,} images written to {made.root}, {existed}.")
     result: dict[str, Any] = encode(made)
     return result
 

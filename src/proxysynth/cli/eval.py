@@ -96,7 +96,7 @@ def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, A
             f"{one.path} ({one.reason}): remove them, or skip them with --skip-bad"
         )
     if not args.json:
-        title = f"{found.metrics['queries']:,} queries against {len(index):,} pictures, percent"
+        title = f"{found.metrics['queries']:,} queries against {len(index):,} images, percent"
         show_metrics({printable(args.run.name): found.metrics}, title, Console())
     for sentence in found.notes:
         Bars().say(f"Note: {sentence}")
@@ -140,7 +140,7 @@ def _conventional(
         excluded = int(tested.metrics.get(COUNTS[1], 0))
         if excluded:
             console.print(
-                f"Excluded: {count(excluded, 'query', 'queries')} without another picture of the "
+                f"Excluded: {count(excluded, 'query', 'queries')} without another image of the "
                 "same class."
             )
     return {"metrics": tested.metrics}
@@ -203,7 +203,7 @@ MEASURES = {
 def _title(pictures: Pictures) -> str:
     query = pictures.query
     classes = count(len(query.classes), "class", "classes")
-    return f"{pictures.name}: {count(len(query), 'picture')} of {classes}, percent"
+    return f"{pictures.name}: {count(len(query), 'image')} of {classes}, percent"
 
 
 def _ks(text: str | None) -> tuple[int, ...]:
@@ -240,7 +240,7 @@ class Pictures:
         warnings = []
         if len(searched) == 1:
             warnings.append(
-                f"All pictures that are searched are of one class ({searched[0]}), so every query "
+                f"All images that are searched are of one class ({searched[0]}), so every query "
                 "is correct with any model: evaluate on 2 or more classes."
             )
         tested = set(self.query.without_empty_classes().classes)
@@ -293,7 +293,7 @@ def _readable(listing: Listing, skip_bad: bool, model: Trained, machine: Resourc
     Bars().say(f"{fault.summary()}. They are skipped.")
     readable = without(listing, bad)
     if not len(readable):
-        raise ValueError(f"none of the {len(listing)} pictures can be read: choose other data")
+        raise ValueError(f"none of the {len(listing)} images can be read: choose other data")
     return readable
 
 

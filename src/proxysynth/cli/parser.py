@@ -110,7 +110,7 @@ def _expanded(text: str) -> Path:
 
 PLAN = _flag("--plan", "print what would be trained and how long it takes")
 SKIP_BAD = _flag("--skip-bad", "skip unreadable images")
-INCOMPLETE = _flag("--allow-incomplete", "accept a copy with images missing")
+INCOMPLETE = _flag("--allow-incomplete", "accept a copy with missing images")
 RERANK = _text(
     "--rerank",
     "METHOD",
@@ -119,9 +119,9 @@ RERANK = _text(
 )
 WORKERS = _number("--workers", "threads that decode images (default: one per processor)")
 RESOURCES = (
-    _text("--device", "NAME", "cuda, cuda:1, mps or cpu (default: the fastest present)"),
+    _text("--device", "NAME", "cuda, cuda:1, mps or cpu (default: the fastest available)"),
     WORKERS,
-    _number("--threads", "torch's threads on the CPU (default: torch's)"),
+    _number("--threads", "CPU threads of torch (default: chosen by torch)"),
 )
 TRUST = (
     _text(
@@ -129,7 +129,7 @@ TRUST = (
         "NAME",
         "build the network with this backbone, such as module:function (default: the run's)",
     ),
-    _flag("--trust", "import and call the module:function that the run names as its backbone"),
+    _flag("--trust", "allow importing the module:function that the run names as its backbone"),
 )
 MOVED = tuple(
     _path(
@@ -170,8 +170,8 @@ COMMANDS = {
             "a built-in network, hf:NAME_OR_FOLDER, timm:NAME or MODULE:FUNCTION (default: conv4 "
             "for glyphs, efficientnet_lite0 for photographs)",
         ),
-        _flag("--from-scratch", "start from random, not published, weights"),
-        _number("--epochs", "default: 30 for glyphs, 20 for photographs"),
+        _flag("--from-scratch", "start from random, not pretrained, weights"),
+        _number("--epochs", "passes over the images (default: 30 for glyphs, 20 for photographs)"),
         _number("--seed", "random seed (default: 0)"),
         SKIP_BAD,
         _path(
@@ -194,9 +194,9 @@ COMMANDS = {
         ),
         _flag("--all-classes", "after the evaluation on unseen classes, train on all classes"),
         _flag(
-            "--trust", "import and call the module:function that --config or the resumed run names"
+            "--trust", "allow importing the module:function that --config or the resumed run names"
         ),
-        _flag("--tensorboard", "also log to TensorBoard"),
+        _flag("--tensorboard", "also log to TensorBoard, in the run's folder"),
         *RESOURCES,
     ),
     "eval": _command(
@@ -217,9 +217,7 @@ COMMANDS = {
         SKIP_BAD,
         _number("--seed", "random seed of the deformations (default: 0)"),
         _path("--sheet", "PNG", "write a contact sheet of deformed images (default: none)"),
-        _flag(
-            "--opposite-zoom", "read a zoom of 50 %% as shrinking the image, not as enlarging it"
-        ),
+        _flag("--opposite-zoom", "a zoom of 50 %% shrinks the image instead of enlarging it"),
         *TRUST,
         *RESOURCES,
     ),
@@ -232,7 +230,7 @@ COMMANDS = {
     ),
     "mlrc": _command(
         "mlrc:run_mlrc",
-        'the protocol of "A Metric Learning Reality Check": cross-validated search, repetitions',
+        "cross-validated hyper-parameter search, then repetitions of the best setting (MLRC)",
         _text("data", "DATA", DATA),
         _choice("--loss", LOSSES, "norm_softmax"),
         _choice("--regularizer", REGULARIZERS, "none"),
@@ -278,7 +276,7 @@ COMMANDS = {
         _flag("--rebuild", "embed every image again"),
         _flag(
             "--verify",
-            "compare all data of an existing index with its checksums, whatever its size",
+            "verify all checksums of an existing index, whatever its size",
         ),
         _flag("--approximate", "also build a FAISS index for fast search"),
         *TRUST,
@@ -291,11 +289,11 @@ COMMANDS = {
         _text("pictures", "IMAGE", "query images; their embeddings are averaged", nargs="+"),
         _number("-k", "number of hits", 10),
         _text("--threshold", "S", "minimum similarity, -1 to 1 (default: none)", type=float),
-        _flag("--same", "only images that the run's threshold takes to be of the same class"),
+        _flag("--same", "only images above the run's threshold for the same class"),
         _text(
             "--target",
             "TARGET",
-            "what the threshold of --same was fitted to: far=0.1, far=0.01, far=0.001, f1 or eer",
+            "what the threshold of --same is fitted to: far=0.1, far=0.01, far=0.001, f1 or eer",
             default="far=0.01",
         ),
         _text("--label", "NAME", "only images with this label (default: all)"),
@@ -305,7 +303,7 @@ COMMANDS = {
         _path(
             "-o --out",
             "FILE",
-            "where the contact sheet goes (default: neighbours.html with --open)",
+            "where to write the contact sheet (default: neighbours.html with --open)",
         ),
         *MOVED,
         *TRUST,
@@ -316,7 +314,7 @@ COMMANDS = {
         "serve a search page over an index",
         _path("index", "FILE", "an index"),
         _text("--host", "HOST", "address to listen on", default="127.0.0.1"),
-        _number("--port", "0 chooses a free port", 8000),
+        _number("--port", "port to listen on; 0 chooses a free one", 8000),
         _text(
             "--root-path",
             "PATH",
@@ -326,12 +324,12 @@ COMMANDS = {
         _repeated(
             "--allow-host",
             "NAME",
-            "also answer to this host name (default: localhost and IP addresses); repeatable",
+            "also accept requests for this host name; repeatable (default: localhost, and IP addresses with --host)",
         ),
         _text(
             "--access-log",
             "FILE",
-            "write a JSON line for each request, - for standard output (default: none)",
+            "write a JSON line for each request; - is standard output (default: none)",
         ),
         RERANK,
         *MOVED,
@@ -340,13 +338,13 @@ COMMANDS = {
     ),
     "predict": _command(
         "predict:run_predict",
-        "tell the class of images, or that it is unknown",
+        "predict the class of images, or unknown",
         _path("run", "RUN", "a run's folder"),
-        _path("pictures", "PICTURE", "images, or folders of images", nargs="+"),
+        _path("pictures", "IMAGE", "images, or folders of images", nargs="+"),
         _path(
             "--index",
             "FILE",
-            "predict its labels by its nearest images (default: the seen classes, by proxies)",
+            "predict the labels of its nearest images (default: seen classes, by their proxies)",
         ),
         _number("-k", "nearest images of the index that vote", 1),
         _text(
@@ -376,9 +374,9 @@ COMMANDS = {
         "cluster the images of an index (needs scikit-learn)",
         _path("index", "INDEX", "an index"),
         _choice("--method", ("kmeans", "hdbscan"), "kmeans"),
-        _number("-k", "clusters of kmeans (default: the number of labels)"),
-        _number("--min-size", "images of a cluster of hdbscan, at least", 5),
-        _number("--seed", "seed of kmeans", 0),
+        _number("-k", "number of clusters of kmeans (default: that of labels)"),
+        _number("--min-size", "smallest cluster of hdbscan, in images", 5),
+        _number("--seed", "random seed of kmeans", 0),
         _path("-o --out", "DIR", "write a contact sheet for each cluster there (default: none)"),
     ),
     "export": _command(
@@ -405,7 +403,7 @@ COMMANDS = {
         ),
         "check": _command(
             "data:check_data",
-            "count the images of a copy and read every file; `check weights FILE` tries weights",
+            "check that a copy is complete and readable, or weights: `check weights FILE`",
             _text("name", "NAME", "see `proxysynth data list`, or weights"),
             _path("root", "ROOT", "the benchmark's folder, or the file of the weights"),
             INCOMPLETE,
@@ -419,7 +417,7 @@ COMMANDS = {
             _path("root", "ROOT", "the benchmark's folder"),
             INCOMPLETE,
             WORKERS,
-            _path("-o --out", "DIR", "where the copy goes (default: ROOT-SIDE)"),
+            _path("-o --out", "DIR", "folder of the copy (default: ROOT-SIDE)"),
             _number("--side", "short side of the images in pixels", 256),
             computes=False,
         ),
@@ -433,7 +431,7 @@ COMMANDS = {
             "step, memory, neighbours, loader, training, scale, serve, growth, or all (default)",
             nargs="*",
         ),
-        _flag("--quick", "tiny sizes, to see that it works"),
+        _flag("--quick", "tiny sizes, to check that it works"),
         _path("--save", "DIR", "also write CSV files there (default: none)"),
         computes=False,
     ),
@@ -476,7 +474,7 @@ def _add(above: argparse.ArgumentParser, table: Mapping[str, Any]) -> None:
             continue
         made = commands.add_parser(name, help=command.what, description=command.what)
         made.set_defaults(function=f"proxysynth.cli.{command.function}", computes=command.computes)
-        one = "print one JSON object and nothing else"
+        one = "print the result as one JSON object"
         made.add_argument("--json", action="store_true", help=one)
         _add_traceback(made)
         for names, options in command.arguments:

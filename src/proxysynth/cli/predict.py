@@ -47,7 +47,7 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
             for path, one in made
         ]
         headings: dict[str, Any] = {"class": "left", "similarity": "right"}
-        Console().columns(headings | {"nearest class": "left", "picture": "left"}, rows)
+        Console().columns(headings | {"nearest class": "left", "image": "left"}, rows)
     for one in unreadable:
         Bars().say(f"skipped {one['path']}: {one['reason']}")
     if not made:

@@ -74,7 +74,7 @@ def _facts(index: Index, hit: Hit, same_from: float | None) -> dict[str, Any]:
 
 def _show(index: Index, hits: Sequence[Hit], console: Console) -> None:
     if not hits:
-        console.say("No picture in the index is that similar.")
+        console.say("No image in the index is that similar.")
         return
     labeled = any(hit.label is not None for hit in hits)
     headings: dict[str, Any] = {"": "right", "similarity": "right"}

@@ -46,12 +46,12 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
     lost, checked = index.missing()
     if lost:
         _warn(
-            f"{lost:,} of {checked:,} pictures are missing in {index.root}: restore them, or "
+            f"{lost:,} of {checked:,} images are missing in {index.root}: restore them, or "
             "give their folder with --folder"
         )
     if not is_loopback(args.host):
         _warn("anyone who can reach this machine can search and see these images")
-    print(f"{len(index):,} pictures at {address} (stop with Ctrl-C)", file=sys.stderr, flush=True)
+    print(f"{len(index):,} images at {address} (stop with Ctrl-C)", file=sys.stderr, flush=True)
     with contextlib.suppress(KeyboardInterrupt), usage_errors():  # the usual way to stop it
         serve(
             index,

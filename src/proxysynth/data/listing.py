@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from proxysynth.values import nearest
 
 NOTHING_TESTED = (
-    "Nothing could be evaluated: that takes pictures of at least 2 classes that are not trained on."
+    "Not evaluated: that needs images of at least 2 classes that are not used for training."
 )
 
 

@@ -33,7 +33,8 @@ def counted(checked: Iterable[Checked]) -> str:
     """ "12 are supported, 3 contradicted, 8 undecided, 4 not testable here, 9 not run"."""
     found = [one.ours.status for one in checked]
     texts = [f"{found.count(status)} {status}" for status in STATUSES]
-    return and_join([texts[0].replace(" ", " are ", 1), *texts[1:3], f"{texts[3]} here", texts[4]])
+    verb = " is " if found.count(STATUSES[0]) == 1 else " are "
+    return and_join([texts[0].replace(" ", verb, 1), *texts[1:3], f"{texts[3]} here", texts[4]])
 
 
 def _setting(tables: Mapping[str, Table], scale: Scale) -> str:

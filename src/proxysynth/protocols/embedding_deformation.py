@@ -109,8 +109,8 @@ def _members(labels: Ints, least: int) -> list[Ints]:
     members = [part for part in np.split(order, starts[1:]) if len(part) >= least]
     if len(members) < 2:
         raise ValueError(
-            f"mixing classes needs at least 2 with {least} pictures or more, got {len(members)}: "
-            "give more pictures, or ask for fewer synthetics"
+            f"mixing classes needs at least 2 with {least} images or more, got {len(members)}: "
+            "give more images, or ask for fewer synthetics"
         )
     return members
 

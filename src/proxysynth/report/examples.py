@@ -153,7 +153,7 @@ def disagreement(
         first, a, second, b: names and embeddings of the same images in the same order.
     """
     if not np.array_equal(a.labels, b.labels):
-        raise ValueError(f"{first} and {second} were tested on different pictures")
+        raise ValueError(f"{first} and {second} were tested on different images")
     queries = a.with_positive()
 
     def right(data: Embedded) -> NDArray[np.bool_]:
@@ -230,14 +230,14 @@ def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None)
     try:
         splits = open_splits(run)
     except (ValueError, OSError) as error:
-        return Pictures(None, None, f"The pictures cannot be shown: {error}.")
+        return Pictures(None, None, f"The images cannot be shown: {error}.")
     queries: Album = Album.find(splits.query, query)
     others: Album | None = queries
     if gallery is not None:
         others = None if splits.gallery is None else Album.find(splits.gallery, gallery)
     if others is None or not any(p is not None for p in (*queries.positions, *others.positions)):
         reason = f"{run.data} no longer contains those of the test"
-        return Pictures(None, None, f"The pictures cannot be shown: {reason}.")
+        return Pictures(None, None, f"The images cannot be shown: {reason}.")
     return Pictures(queries, others)
 
 

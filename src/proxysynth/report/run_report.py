@@ -358,13 +358,13 @@ def explain(run: FinishedRun) -> list[str]:
     data, sentences = run.data, []
     if run.result.evaluated:
         sentences.append(run.result.notes[0])
-    trained = f"Training used {count(data.train_pictures, 'picture')} of "
+    trained = f"Training used {count(data.train_pictures, 'image')} of "
     if not run.metrics:
         classes = count(data.train_classes, "class", "classes")
         return [f"{trained}{classes} of {data.title}.", *data.remarks]
     if "accuracy" in run.metrics:
         sentences.append(
-            f"Accuracy is the share of {count(data.query_pictures, 'picture')} that are assigned "
+            f"Accuracy is the share of {count(data.query_pictures, 'image')} that are assigned "
             f"their own class out of {data.train_classes:,}; the other metrics are of retrieval."
         )
     classes = count(data.test_classes, "class", "classes")
@@ -374,13 +374,13 @@ def explain(run: FinishedRun) -> list[str]:
         seen = f"{'all' if every else data.shared_classes} of them also used for training"
     if data.gallery_pictures is None:
         search = (
-            f"Each of {count(data.query_pictures, 'picture')} of {classes}, {seen}, is a query "
+            f"Each of {count(data.query_pictures, 'image')} of {classes}, {seen}, is a query "
             "that searches all the others by cosine similarity."
         )
     else:
         search = (
             f"Each of {count(data.query_pictures, 'query', 'queries')} searches a gallery of "
-            f"{count(data.gallery_pictures, 'picture')} by cosine similarity; they are of "
+            f"{count(data.gallery_pictures, 'image')} by cosine similarity; they are of "
             f"{classes}, {seen}."
         )
     kind = "class" if data.shared_classes else "other class"

@@ -106,7 +106,7 @@ def amount(result: Result) -> str:
     """The amount of work, shown with every table."""
     pruned = f", {result['pruned']} of them pruned" if result["pruned"] else ""
     alone = result.get("queries_without_positive", 0)
-    left_out = f"; {count(alone, 'unseen picture')} alone in a class, left out" if alone else ""
+    left_out = f"; {count(alone, 'unseen image')} alone in a class, left out" if alone else ""
     return (
         f"scale {result['scale']}: {count(result['trials'], 'trial')}{pruned}, "
         f"{count(result['folds'], 'fold')}, {count(result['repetitions'], 'repetition')}{left_out}"

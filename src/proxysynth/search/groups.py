@@ -282,5 +282,5 @@ def evaluate_queries(
         notes.append(f"{count(len(files) - len(labeled), 'image')} without a label left out.")
     if metrics["queries_without_positive"]:
         lost = count(int(metrics["queries_without_positive"]), "query", "queries")
-        notes.append(f"{lost} left out of the averages: the index has no picture of their label.")
+        notes.append(f"{lost} left out of the averages: the index has no image of their label.")
     return QueryResult(metrics, unreadable, tuple(notes))

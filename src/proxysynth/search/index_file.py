@@ -149,6 +149,8 @@ def open_index_file(path: Path, memory: int | None = None) -> IndexFile:
         ) from error
     except OSError as error:
         reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        if isinstance(error, IsADirectoryError):
+            reason = "it is a folder; give a file that `proxysynth index` wrote"
         raise NotAnIndex(f"cannot open the index {path}: {reason}") from error
     except NotAnIndex:
         raise

@@ -348,7 +348,7 @@ def _with_metrics_of(result: Result, evaluated: Result) -> Result:
     """The result of a run on all classes, with all that the evaluated one measured."""
     note = (
         f"The model was trained on all classes ({result.data['train']['classes']}, "
-        f"{result.data['train']['pictures']} pictures). Its metrics are those of the run in the "
+        f"{result.data['train']['pictures']} images). The metrics are those of the run in its "
         f"folder {EVALUATED}, which has the same settings and did not see the classes it was "
         "tested on."
     )
@@ -616,7 +616,7 @@ def why_this_epoch(run: Run) -> str:
     if run.split.fold is not None:
         return f"{best} on the fold held out, which is also what is tested"
     if run.task == "classification":
-        return f"{best} on pictures held out of training"
+        return f"{best} on images held out of training"
     return f"{best} on classes held out of the seen ones"
 
 

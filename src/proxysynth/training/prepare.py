@@ -202,7 +202,7 @@ def _require_large_enough(net: Embedder, backbone: str) -> None:
             net.eval().features(torch.zeros(1, pixels.channels, side, side))
     except RuntimeError as error:
         raise ValueError(
-            f"the backbone {backbone} cannot take pictures of {side} x {side} pixels "
+            f"the backbone {backbone} cannot take images of {side} x {side} pixels "
             f"({str(error).splitlines()[0]}): choose a larger image_size"
         ) from error
     finally:

@@ -31,20 +31,28 @@ class Split:
     """Which classes are seen and which are unseen. None stands for the dataset's default.
 
     Args:
-        unseen_fraction, seed, order, unseen_classes, seen_classes: the rule for a folder's or a
-            table's classes, see `data.ClassSplit`; `seed` also chooses glyphs. With any data,
-            `unseen_fraction=0` trains on all classes, so that nothing is tested.
-        train, test, query, gallery, validation: sub-folders of a folder instead of a rule.
-        root: where the paths of a table start.
+        unseen_fraction: fraction of the classes of a folder or a table that are unseen, by default
+            a half. With any data, 0 trains on all classes, so that nothing is tested.
+        seed: seed of the choice of unseen classes, or of the glyphs.
+        order: "shuffled" draws the unseen classes; "sorted" takes the last ones by name.
+        unseen_classes: names of the unseen classes, instead of a fraction.
+        seen_classes: names of the seen classes; those in neither list are ignored.
+        train, test, query, gallery, validation: the sub-folder of the data that holds this part,
+            instead of a fraction.
+        root: folder that the paths of a table are relative to.
         incomplete: accept a benchmark with missing images.
-        train_classes, test_classes, faces_per_class, query_faces, test_faces: which glyphs, see
-            `data.glyphs`.
-        distortion, pictures_per_class: distorted glyphs, see `data.glyphs`.
-        train_pictures, test_pictures: at most this many, balanced over the classes.
-        fold, folds: cross-validation: test on this fold of the seen classes, train on the others,
-            and do not use the unseen classes; None for no cross-validation.
-        validation_fraction, validation_seed: the seen classes held out of training when the best
-            epoch is chosen on them; unused otherwise.
+        train_classes, test_classes: glyphs: number of characters of this part.
+        faces_per_class: glyphs: number of typefaces, and so of images, per seen character.
+        query_faces: glyphs: number of typefaces whose images are queries; others are the gallery.
+        test_faces: glyphs, classification: number of typefaces to test on; others are trained on.
+        distortion: glyphs: strength of random rotation, shear, blur and noise.
+        pictures_per_class: glyphs: number of distorted images per class.
+        train_pictures, test_pictures: use at most this many images, balanced over the classes.
+        fold: cross-validation: test on this fold of the seen classes, train on the others, and do
+            not use the unseen classes; None for no cross-validation.
+        folds: number of folds of the cross-validation.
+        validation_fraction, validation_seed: fraction, and seed of the choice, of the seen classes
+            that are held out of training to choose the epoch; unused otherwise.
     """
 
     unseen_fraction: float | None = None

@@ -494,9 +494,13 @@ def training_changed(
             f"{metric_name(key)} {_from_to(untrained[key], trained[key])}" for key in keys
         )
 
-    use = f" Use it without training (`proxysynth index {backbone} FOLDER`)" if backbone else ""
+    use = (
+        f" Use it without training (`proxysynth index {backbone} FOLDER -o FILE`)"
+        if backbone
+        else ""
+    )
     if not worse and not better:
-        return f"Training changed nothing: it was as good before on {tested}.{use and use + '.'}"
+        return f"Training made no difference on {tested}.{use and use + '.'}"
     if not worse:
         return f"On {tested}, training raised {changes(better)}."
     if not better:

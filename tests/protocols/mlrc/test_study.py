@@ -195,7 +195,7 @@ def test_too_few_classes_and_too_few_pictures(tmp_path):
     seen = open_splits(study.run({}, 0, 0)).train.classes[0]
     for name in ("1.png", "2.png"):
         (lonely / seen / name).unlink()
-    with pytest.raises(ValueError, match=f"'{seen}' has 1 picture"):
+    with pytest.raises(ValueError, match=f"'{seen}' has 1 image"):
         run_study(study, tmp_path / "b")
     assert not (tmp_path / "b").exists()
 

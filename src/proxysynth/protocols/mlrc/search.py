@@ -188,7 +188,7 @@ def check_folds(study: Study) -> str:
         for name, images in zip(listing.classes, listing.counts(), strict=True):
             if images < 2:
                 raise ValueError(
-                    f"class {name!r} has {count(int(images), 'picture')}, but validation needs at "
+                    f"class {name!r} has {count(int(images), 'image')}, but validation needs at "
                     "least 2: add one, or remove the class"
                 )
     return f"{splits.query.fingerprint()}-{splits.train.fingerprint()}"
