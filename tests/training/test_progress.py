@@ -41,7 +41,7 @@ def test_silence(capsys):
 
 def test_a_board_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ValueError, match="pip install tensorboard"):
+    with pytest.raises(ValueError, match="tensorboard"):
         open_tensorboard(tmp_path, wanted=True, step=0)
     open_tensorboard(tmp_path, wanted=False, step=0)({"step": 1})
 

@@ -97,7 +97,7 @@ def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ValueError(
-            "TensorBoard is not installed: pip install tensorboard, or leave it out; "
+            "TensorBoard is not installed: pip install 'proxysynth[tensorboard]', or leave it out; "
             "metrics.jsonl has the same numbers"
         ) from error
     writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
