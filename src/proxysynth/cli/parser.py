@@ -324,7 +324,8 @@ COMMANDS = {
         _repeated(
             "--allow-host",
             "NAME",
-            "also accept requests for this host name; repeatable (default: localhost, and IP addresses with --host)",
+            "also accept requests for this host name; repeatable (default: localhost, and IP "
+            "addresses with --host)",
         ),
         _text(
             "--access-log",
