@@ -137,8 +137,8 @@ def test_two_classes_train_without_an_evaluation(words, capsys, tmp_path) -> Non
         shutil.rmtree(tmp_path / "set" / name)
     code, out, _ = run(capsys, *words, "--out", tmp_path / "run")
     assert code == 0
-    assert "could be evaluated" in out
-    assert "could be evaluated" in (tmp_path / "run" / "report.html").read_text()
+    assert "Not evaluated" in out
+    assert "Not evaluated" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_more_epochs_than_the_recorded_run(words, capsys, tmp_path) -> None:
