@@ -191,7 +191,7 @@ def test_excluded_items_are_neither_found_nor_counted() -> None:
 @pytest.mark.parametrize("text", ["nothing", "query_expansion:q=1", "k_reciprocal:k1=x",
                                   "k_reciprocal:weight=2", "database:k=0", ""])  # fmt: skip
 def test_a_wrong_method(text: str) -> None:
-    with pytest.raises(ValueError, match=r"re-ranking|query_expansion|k1|weight|k must"):
+    with pytest.raises(ValueError, match=r"re-ranking|QueryExpansion|k1|weight|k must"):
         parse_methods(text)
 
 

@@ -71,6 +71,8 @@ def test_upload_click_through_and_back(open_page, shop) -> None:
     assert first.get_attribute("aria-label").startswith("boat, boat/1.jpg, similarity 1.000")
     assert page.locator("#query-note").text_content() == "1.jpg"
     assert page.locator("#found-note").text_content() == "24 found"
+    same = [card for card in cards(page).all() if "same class" in card.get_attribute("aria-label")]
+    assert page.locator("#results .badge.same").count() == len(same) >= 1
     first.locator("img").wait_for()
     second = cards(page).nth(1).get_attribute("title").split(":")[0]
     cards(page).nth(1).click()

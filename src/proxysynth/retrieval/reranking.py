@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.retrieval.knn import dots, is_integer, nearest, unit
-from proxysynth.values import nearest as suggest
+from proxysynth.values import look_up, parse_field
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -66,7 +66,7 @@ class QueryExpansion:
     alpha: float = 3.0
 
     def __post_init__(self) -> None:
-        _check(self, integers=("k",), least=0.0, numbers=("alpha",))
+        _check(self)
 
     def prepare(self, rows: Tensor, search: Search) -> tuple[Tensor, Search]:
         def expanded(x: Tensor, k: int, exclude: Excluded, among: Among) -> Tensor:
@@ -88,7 +88,7 @@ class DatabaseAugmentation:
     alpha: float = 3.0
 
     def __post_init__(self) -> None:
-        _check(self, integers=("k",), least=0.0, numbers=("alpha",))
+        _check(self)
 
     def prepare(self, rows: Tensor, search: Search) -> tuple[Tensor, Search]:
         made = torch.empty_like(rows, dtype=torch.float32)
@@ -115,7 +115,7 @@ class KReciprocal:
     weight: float = 0.3
 
     def __post_init__(self) -> None:
-        _check(self, integers=("k1", "k2"), least=0.0, numbers=("weight",))
+        _check(self)
         if self.weight > 1:
             raise ValueError(f"KReciprocal: weight must be in [0, 1], got {self.weight!r}")
 
@@ -137,19 +137,12 @@ def parse_methods(text: str) -> tuple[Method, ...]:
     made = []
     for part in text.split("+"):
         name, _, settings = part.strip().partition(":")
-        if name not in METHODS:
-            raise ValueError(f"unknown re-ranking {name!r}: {suggest(name, METHODS)}")
+        kind = look_up(name, METHODS, "re-ranking")
         values: dict[str, Any] = {}
         for setting in filter(None, settings.split(",")):
             key, _, value = setting.partition("=")
-            known = {each.name: each.type for each in fields(METHODS[name])}
-            if key not in known:
-                raise ValueError(f"{name} has no field {key!r}: {suggest(key, known)}")
-            try:
-                values[key] = int(value) if known[key] == "int" else float(value)
-            except ValueError:
-                raise ValueError(f"{name}: {key} must be a number, got {value!r}") from None
-        made.append(METHODS[name](**values))
+            values[key] = parse_field(kind, key, value, {})
+        made.append(kind(**values))
     return tuple(made)
 
 
@@ -310,13 +303,13 @@ def _numbers(indices: Tensor) -> NDArray[np.int64]:
     return np.asarray(indices[indices >= 0].numpy())
 
 
-def _check(method: Any, integers: tuple[str, ...], least: float, numbers: tuple[str, ...]) -> None:
+def _check(method: Any) -> None:
+    """Those that the class declares as int must be integers >= 1, the others numbers >= 0."""
     kind = type(method).__name__
-    for name in integers:
+    for name, declared in ((each.name, each.type) for each in fields(method)):
         value = getattr(method, name)
-        if not is_integer(value) or value < 1:
-            raise ValueError(f"{kind}: {name} must be an integer >= 1, got {value!r}")
-    for name in numbers:
-        value = getattr(method, name)
-        if not isinstance(value, (int, float)) or not least <= value < float("inf"):
-            raise ValueError(f"{kind}: {name} must be a number >= {least:g}, got {value!r}")
+        if declared == "int":
+            if not is_integer(value) or value < 1:
+                raise ValueError(f"{kind}: {name} must be an integer >= 1, got {value!r}")
+        elif not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+            raise ValueError(f"{kind}: {name} must be a number >= 0, got {value!r}")

@@ -66,7 +66,10 @@ class Approximate:
     ) -> Neighbors:
         """The k nearest rows among the candidates of FAISS, by cosines in float64."""
         most = k + SPARE + max((len(one) for one in exclude), default=0)
-        found = _candidates(self.faiss, x, min(most, len(rows)), self.probes)
+        # Not as an argument of the search: other libraries replace that function for the whole
+        # process (faiss.contrib.torch_utils), and theirs does not take it.
+        self.faiss.nprobe = self.probes
+        _, found = self.faiss.search(_array(x), min(most, len(rows)))
         kept = [
             np.sort(numbers[(numbers >= 0) & ~np.isin(numbers, np.array(hidden, dtype=np.int64))])
             for numbers, hidden in zip(found, exclude, strict=True)
@@ -143,16 +146,6 @@ def _recall(exact: NDArray[np.int64], near: NDArray[np.int64]) -> float:
         if (truth >= 0).any()
     ]
     return float(np.mean(shares)) if shares else 1.0
-
-
-def _candidates(faiss_index: Any, x: Tensor, k: int, probes: int) -> NDArray[np.int64]:
-    # Not as an argument of the search: other libraries replace that function for the whole process
-    # (faiss.contrib.torch_utils), and theirs does not take it.
-    if faiss_index.nprobe != probes:
-        faiss_index.nprobe = probes
-    numbers: NDArray[np.int64]
-    _, numbers = faiss_index.search(_array(x), k)
-    return numbers
 
 
 def _read(path: Path, generation: str, faiss: Any) -> Approximate | None:

@@ -22,7 +22,7 @@ import os
 import struct
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
@@ -421,9 +421,6 @@ class Texts(Sequence[str]):
         if isinstance(which, slice):
             return [self[i] for i in range(*which.indices(len(self)))]
         return self.raw(which).decode("utf-8", "surrogateescape")
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[i] for i in range(len(self)))
 
     def raw(self, number: int) -> bytes:
         """The bytes of one text."""
