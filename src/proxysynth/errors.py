@@ -11,6 +11,10 @@ class WrongFolder(ValueError):
     """The folder cannot be used: it belongs to another run, process or newer version."""
 
 
+class Damaged(Exception):
+    """A checkpoint, or a file of it, is missing or not what was written."""
+
+
 class TrainingFailed(ValueError):
     """The request was valid, but the run failed. Earlier checkpoints are intact."""
 
@@ -41,3 +45,11 @@ def cannot_write(path: Path, error: OSError, intact: str) -> TrainingFailed:
         errno.EPERM: "choose a writable folder",
     }.get(error.errno or 0, "fix it")
     return TrainingFailed(f"cannot write {path}: {reason}; {intact}: {advice} and rerun")
+
+
+def newer_version(path: Path, found: object, known: int) -> WrongFolder:
+    """A file of a later version as a message."""
+    return WrongFolder(
+        f"{path} was written by a newer version of proxysynth (format {found}, this one reads "
+        f"{known}): upgrade proxysynth, or choose another folder"
+    )

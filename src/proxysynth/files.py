@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
@@ -28,16 +28,34 @@ class CannotWrite(OSError):
     """The disk is full, read-only or broken; `filename` is the file."""
 
 
-def write_bytes(path: Path, data: bytes | memoryview) -> None:
-    """Replace a file atomically."""
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Raise an OSError of the block as `CannotWrite` of this file."""
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name for the block to write to; the file then replaces `path` atomically."""
     unfinished = path.with_name(f"{UNFINISHED}{path.name}")
     try:
-        write_new(unfinished, data)
-        move_into_place(unfinished, path)
+        with naming(path):
+            yield unfinished
+            os.replace(unfinished, path)
+            sync_folder(path.parent)
     except OSError:
         with contextlib.suppress(OSError):
             unfinished.unlink()
         raise
+
+
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
+    """Replace a file atomically."""
+    with replacing(path) as unfinished:
+        write_new(unfinished, data)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -46,27 +64,19 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (text + "\n").encode())
 
 
-def write_new(path: Path, data: bytes | memoryview) -> None:
+def write_new(
+    path: Path, data: bytes | memoryview | Iterator[bytes], mode: Literal["wb", "ab"] = "wb"
+) -> None:
     """Write a file and flush it to disk, not atomically: for names that nobody reads yet."""
-    with _naming(path), open(path, "wb") as file:
-        file.write(data)
+    with naming(path), open(path, mode) as file:
+        file.writelines(data if isinstance(data, Iterator) else [data])
         file.flush()
         os.fsync(file.fileno())
-
-
-def move_into_place(unfinished: Path, path: Path) -> None:
-    """Give a finished file its name, replacing an older one."""
-    with _naming(path):
-        os.replace(unfinished, path)
-        sync_folder(path.parent)
 
 
 def append_line(path: Path, line: str) -> None:
     """Append a line. A kill may leave an incomplete line, which readers skip."""
-    with _naming(path), open(path, "ab") as file:
-        file.write(line.encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    write_new(path, line.encode() + b"\n", mode="ab")
 
 
 def sync_folder(path: Path) -> None:
@@ -83,7 +93,7 @@ def sync_folder(path: Path) -> None:
 
 def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
     """`write_json` of an object, with a checksum of its content under "crc32"."""
-    write_json(path, {**fields, "crc32": _seal(fields)})
+    write_json(path, {**fields, "crc32": seal(fields)})
 
 
 def check_seal(path: Path, fields: dict[str, Any]) -> None:
@@ -92,23 +102,16 @@ def check_seal(path: Path, fields: dict[str, Any]) -> None:
     Files without a checksum are from version 0.1, or were edited and the checksum removed.
     """
     crc32 = fields.pop("crc32", None)
-    if crc32 is not None and crc32 != _seal(fields):
+    if crc32 is not None and crc32 != seal(fields):
         raise WrongFolder(
             f"{path} is damaged, or was edited: its content does not match its checksum. Restore "
             'it; if you edited it yourself, delete its field "crc32"'
         )
 
 
-def _seal(fields: Mapping[str, Any]) -> int:
+def seal(fields: Mapping[str, Any]) -> int:
+    """A checksum of JSON, whatever the order of its keys."""
     return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
-
-
-def parse_json(data: bytes, path: Path) -> Any:
-    """The value of a file's JSON; the error names the file."""
-    try:
-        return json.loads(data)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: it is not valid JSON ({error})") from error
 
 
 @contextmanager
@@ -139,11 +142,3 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise CannotWrite(error.errno, error.strerror, str(path)) from error

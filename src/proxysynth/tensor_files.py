@@ -9,7 +9,6 @@ give the same bytes.
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 from proxysynth.errors import TrainingFailed
-from proxysynth.files import UNFINISHED, CannotWrite, move_into_place
+from proxysynth.files import replacing, write_new
 
 PIECE = 1 << 22  # bytes written or read at a time, about
 
@@ -60,34 +59,27 @@ def write_tensors(
     Args:
         about: kept as JSON in the file's header.
     """
-    unfinished = path.with_name(f"{UNFINISHED}{path.name}")
-    try:
-        check = write_stream(unfinished, tensors, about or {})
-        move_into_place(unfinished, path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise CannotWrite(error.errno, error.strerror, str(path)) from error
-    return check
+    with replacing(path) as unfinished:
+        return write_stream(unfinished, tensors, about or {})
 
 
 def write_stream(
     path: Path, tensors: Mapping[str, Tensor] | Iterable[Entry], about: Mapping[str, Any]
 ) -> int:
-    """Write a file that nobody reads yet and push it to the disk; returns its CRC-32."""
+    """Write a file that nobody reads yet and flush it to disk; returns its CRC-32."""
     if isinstance(tensors, Mapping):
         tensors = [entry(name, tensor) for name, tensor in tensors.items()]
     # Wide types first, so that each tensor is aligned.
     ordered = sorted(tensors, key=lambda entry: -entry.dtype.itemsize)
     check = 0
-    try:
-        with open(path, "wb") as out:
-            for data in _bytes(_header(ordered, about), ordered):
-                check = zlib.crc32(data, check)
-                out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-    except OSError as error:
-        raise CannotWrite(error.errno, error.strerror, str(path)) from error
+
+    def checked() -> Iterator[bytes]:
+        nonlocal check
+        for data in _bytes(_header(ordered, about), ordered):
+            check = zlib.crc32(data, check)
+            yield data
+
+    write_new(path, checked())
     return check
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import types
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 KIND = "kind"
+LARGEST = 2**63  # integers of torch are below
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -45,11 +47,21 @@ def check_integers(owner: object, **least: int) -> None:
 
 def encode(value: Any) -> Any:
     """A value as plain JSON; every value carries the name of its class under "kind"."""
+    return _encode(value, with_defaults=True)
+
+
+def _encode(value: Any, with_defaults: bool) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = {
+            f.name: _encode(getattr(value, f.name), with_defaults)
+            for f in dataclasses.fields(value)
+            if with_defaults
+            or f.default is dataclasses.MISSING
+            or getattr(value, f.name) != f.default
+        }
         return {KIND: type(value).__name__, **fields}
     if isinstance(value, (tuple, list)):
-        return [encode(item) for item in value]
+        return [_encode(item, with_defaults) for item in value]
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -66,11 +78,10 @@ def decode(data: Mapping[str, Any], kinds: Mapping[str, type]) -> Any:
 
 def build(kind: type, fields: Mapping[str, Any], kinds: Mapping[str, type]) -> Any:
     """`kind(**fields)`, each field converted to the type that the class declares."""
-    hints = _hints(kind)
-    converted = {}
-    for name, item in fields.items():
-        _check_field(kind, name, hints)
-        converted[name] = _convert(item, hints[name], f"{kind.__name__}.{name}", kinds)
+    converted = {
+        name: _convert(item, _hint(kind, name), f"{kind.__name__}.{name}", kinds)
+        for name, item in fields.items()
+    }
     return kind(**converted)
 
 
@@ -87,11 +98,9 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
 
 def parse_field(kind: type, name: str, value: Any, kinds: Mapping[str, type]) -> Any:
     """The field `name` of a class, converted from text or from a value of a TOML or JSON file."""
-    hints = _hints(kind)
-    _check_field(kind, name, hints)
-    if isinstance(value, str):
-        return _convert(_parse(value), hints[name], name, kinds, value)
-    return _convert(value, hints[name], name, kinds)
+    text = value if isinstance(value, str) else None
+    item = value if text is None else _parse(text)
+    return _convert(item, _hint(kind, name), name, kinds, text)
 
 
 def digest(value: Any) -> str:
@@ -99,31 +108,19 @@ def digest(value: Any) -> str:
 
     Fields at their defaults are left out, so that adding a field to a class keeps old hashes.
     """
-    text = json.dumps(_without_defaults(value), sort_keys=True, separators=(",", ":"))
+    plain = _encode(value, with_defaults=False)
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _without_defaults(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            f.name: _without_defaults(getattr(value, f.name))
-            for f in dataclasses.fields(value)
-            if f.default is dataclasses.MISSING or getattr(value, f.name) != f.default
-        }
-        return {KIND: type(value).__name__, **fields}
-    if isinstance(value, (tuple, list)):
-        return [_without_defaults(item) for item in value]
-    return encode(value)
+def _hint(kind: type, name: str) -> Any:
+    names = [f.name for f in dataclasses.fields(kind)]
+    if name not in names:
+        raise ValueError(f"{kind.__name__} has no field {name!r}: {nearest(name, names)}")
+    return _hints(kind)[name]
 
 
-def _hints(kind: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(kind)
-    return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
-
-
-def _check_field(kind: type, name: str, hints: Mapping[str, Any]) -> None:
-    if name not in hints:
-        raise ValueError(f"{kind.__name__} has no field {name!r}: {nearest(name, hints)}")
+_hints = functools.cache(typing.get_type_hints)
 
 
 def _convert(
@@ -131,11 +128,13 @@ def _convert(
 ) -> Any:
     """`item`, as read from JSON, in the declared type; `text` is what the user typed, if any."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any and not (isinstance(item, Mapping) and KIND in item):
+        return item
     if origin in (typing.Union, types.UnionType):
         if item is None or (text is not None and text.lower() == "none"):
             if type(None) in args:
                 return None
-        elif isinstance(item, Mapping):
+        elif isinstance(item, Mapping) and KIND in item:
             return decode(item, kinds)
         for arg in args:
             if arg is not type(None):
@@ -143,6 +142,11 @@ def _convert(
                     return _convert(item, arg, where, kinds, text)
                 except ValueError:
                     continue
+    elif origin is dict:
+        if isinstance(item, Mapping):
+            # Counts among the metrics, which are floats, stay integers.
+            each = int | float if args[1] is float else args[1]
+            return {k: _convert(v, each, f"{where}[{k!r}]", kinds) for k, v in item.items()}
     elif origin is typing.Literal:
         if item in args:
             return item
@@ -162,7 +166,9 @@ def _convert(
             )
     elif isinstance(item, Mapping):
         return decode(item, kinds)
-    elif hint is Any or (isinstance(hint, type) and type(item) is hint):
+    elif isinstance(item, (int, float)) and not abs(item) < LARGEST:
+        pass  # NaN, infinity, or too large for torch
+    elif isinstance(hint, type) and type(item) is hint:
         return item
     elif hint is float and type(item) is int:
         return float(item)

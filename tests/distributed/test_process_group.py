@@ -19,8 +19,8 @@ from proxysynth.distributed.process_group import (
     own_device,
     reports_failure,
 )
-from proxysynth.training import NotFinite, Resources, TrainingFailed
-from proxysynth.training.loop import require_same_images
+from proxysynth.training import NotFinite, Resources, Run, TrainingFailed
+from proxysynth.training.loop import require_same
 from proxysynth.training.resources import own_resources
 
 
@@ -87,9 +87,9 @@ def exchange(argument, folder):
         mean = torch.tensor([float(ranks.rank)])
         ranks.mean_(mean)
         told["mean"] = mean.item()
-        require_same_images("a hash", ranks)
+        require_same(Run(), "a hash", ranks)
         try:
-            require_same_images(f"hash {ranks.rank // 2}", ranks)
+            require_same(Run(), f"hash {ranks.rank // 2}", ranks)
         except ValueError as error:
             told["pictures"] = str(error)
         told["gathered"] = {}

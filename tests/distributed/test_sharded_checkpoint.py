@@ -10,7 +10,6 @@ import safetensors.torch
 import torch
 
 from proxysynth.distributed.sharded_checkpoint import (
-    BrokenShard,
     all_proxies,
     read_rows,
     write_shard,
@@ -58,7 +57,7 @@ def test_a_rank_opens_only_the_files_of_its_rows(tmp_path):
     files = written(tmp_path, 4)
     (tmp_path / files[3].name).unlink()
     assert len(read_rows(tmp_path, files, range(4))["proxies"]) == 4
-    with pytest.raises(BrokenShard, match=r"lacks its shard proxies-3-of-4"):
+    with pytest.raises(Damaged, match=r"lacks its shard proxies-3-of-4"):
         read_rows(tmp_path, files, None)
 
 
@@ -68,7 +67,7 @@ def test_a_shard_that_was_changed_is_not_read(tmp_path):
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(BrokenShard, match=r"proxies-1-of-2.safetensors is not what was written"):
+    with pytest.raises(Damaged, match=r"proxies-1-of-2.safetensors is not what was written"):
         read_rows(tmp_path, files, None)
 
 

@@ -349,10 +349,10 @@ def fail_on(monkeypatch, name, code=errno.ENOSPC):
     """Writing a file whose name has `name` in it fails."""
     write = files.write_new
 
-    def writing(path, data):
+    def writing(path, data, **mode):
         if name in str(path):
             raise files.CannotWrite(code, os.strerror(code), str(path))
-        write(path, data)
+        write(path, data, **mode)
 
     monkeypatch.setattr(files, "write_new", writing)
     monkeypatch.setattr("proxysynth.training.checkpoint.write_new", writing)
@@ -399,7 +399,7 @@ def test_a_file_where_the_folder_should_be(glyph_run, tmp_path):
 def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(
-            "proxysynth.training.loop._finish", lambda *_: (_ for _ in ()).throw(Stopped())
+            "proxysynth.training.loop.write_result", lambda *_: (_ for _ in ()).throw(Stopped())
         )
         with pytest.raises(Stopped):
             train(glyph_run, tmp_path / "run")

@@ -42,9 +42,6 @@ def shared_batches(
     loader: Loader, plan: Sequence[Indices], seed: int, epoch: int, ranks: Ranks
 ) -> Iterator[Batch]:
     """The batches of a plan: this rank's images, with the labels and indices of the whole batch."""
-    if ranks.world == 1:
-        yield from loader.batches(plan, seed, epoch)
-        return
     plan = [np.asarray(indices, dtype=np.int64) for indices in plan]
     shares = [indices[ranks.part(len(indices))] for indices in plan]
     labels = loader.listing.labels

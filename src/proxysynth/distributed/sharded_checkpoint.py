@@ -18,11 +18,8 @@ import safetensors
 import torch
 from torch import Tensor
 
+from proxysynth.errors import Damaged
 from proxysynth.tensor_files import Entry, checksum, rows_per_piece, write_stream
-
-
-class BrokenShard(Exception):
-    """A file of rows is missing, or not what was written."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ def write_shard(
 
 
 def read_rows(folder: Path, files: Sequence[ShardFile], rows: range | None) -> dict[str, Tensor]:
-    """These rows (None: all) of every tensor in the files; `BrokenShard` if one is damaged."""
+    """These rows (None: all) of every tensor in the files; `Damaged` if one is damaged."""
     wanted = rows if rows is not None else range(max((file.stop for file in files), default=0))
     made: dict[str, Tensor] = {}
     for file in files:
@@ -93,9 +90,9 @@ def _open_checked(folder: Path, file: ShardFile) -> Any:
     path = folder / file.name
     try:
         if checksum(path) != file.crc32:
-            raise BrokenShard(f"{folder.name}/{file.name} is not what was written")
+            raise Damaged(f"{folder.name}/{file.name} is not what was written")
         return safetensors.safe_open(path, framework="pt")
     except FileNotFoundError as error:
-        raise BrokenShard(f"{folder.name} lacks its shard {file.name}") from error
+        raise Damaged(f"{folder.name} lacks its shard {file.name}") from error
     except (OSError, safetensors.SafetensorError) as error:
-        raise BrokenShard(f"{folder.name}/{file.name} cannot be read ({error})") from error
+        raise Damaged(f"{folder.name}/{file.name} cannot be read ({error})") from error

@@ -11,6 +11,7 @@ Nothing here is ever unpickled: reading a checkpoint cannot run code.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -27,14 +28,14 @@ from torch import Tensor
 
 from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.distributed.sharded_checkpoint import (
-    BrokenShard,
     ShardFile,
     has_row_per_class,
     read_rows,
     write_shard,
 )
-from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write
-from proxysynth.files import UNFINISHED, sync_folder, write_new
+from proxysynth.errors import Damaged, TrainingFailed, WrongFolder, cannot_write, newer_version
+from proxysynth.files import UNFINISHED, seal, sync_folder, write_new
+from proxysynth.values import build
 
 FORMAT = 2  # with shards; without, checkpoints are still written in format 1
 KEPT = 2  # newest checkpoints
@@ -79,10 +80,6 @@ class Loaded(NamedTuple):
     state: State
     tensors: dict[str, Tensor]
     faults: tuple[str, ...] = ()
-
-
-class Damaged(Exception):
-    """A checkpoint is not what was written."""
 
 
 @dataclass(frozen=True)
@@ -134,13 +131,29 @@ class Checkpoints:
         if ranks.first:
             self.drop()
 
-    def load(self, run: str) -> Loaded | None:
-        """The newest intact checkpoint of the run with this identity; None if there is none.
+    def load(self, run: str, step: int | None = None) -> Loaded | None:
+        """The newest intact checkpoint of the run with this identity, or that of a step, on every
+        rank; None if there is none.
 
         A damaged one is skipped for the one before; if all are damaged, or one is of another run,
         it is an error. Among ranks that read rows, what is damaged for one counts for all.
         """
-        ranks = ALONE if self.rows is None else self.ranks
+        ranks = self.ranks
+        if self.rows is not None:
+            return self._newest(run, ranks) if step is None else self.read(step, run)
+        loaded = None
+        if ranks.first:
+            loaded = self._newest(run, ALONE) if step is None else self.read(step, run)
+        if ranks.world == 1:
+            return loaded
+        # The first rank's, since the folders of the others need not be the same.
+        about = ranks.broadcast(loaded and (asdict(loaded.state), loaded.faults))
+        if about is None:
+            return None
+        tensors = ranks.broadcast_tensors({} if loaded is None else loaded.tensors)
+        return Loaded(build(State, about[0], {}), tensors, tuple(about[1]))
+
+    def _newest(self, run: str, ranks: Ranks) -> Loaded | None:
         faults: list[str] = []
         for step in reversed(ranks.broadcast(self.steps())):
             loaded, fault = None, None
@@ -148,10 +161,10 @@ class Checkpoints:
                 loaded = self.read(step, run)
             except Damaged as error:
                 fault = str(error)
-            reported = next((f for f in ranks.all_gather(fault) if f is not None), None)
-            if loaded is not None and reported is None:
+            found = [text for text in ranks.all_gather(fault) if text is not None]
+            if loaded is not None and not found:
                 return loaded._replace(faults=tuple(faults))
-            faults.append(str(reported))
+            faults += found[:1]
         if faults:
             raise TrainingFailed(
                 f"no checkpoint in {self.folder} can be read ({'; '.join(faults)}): restore the "
@@ -175,10 +188,7 @@ class Checkpoints:
             tensors = safetensors.torch.load(data)
         except (OSError, safetensors.SafetensorError) as error:
             raise Damaged(f"{place.name} has no intact tensors.safetensors") from error
-        try:
-            return Loaded(state, {**tensors, **read_rows(place, shards, self.rows)})
-        except BrokenShard as fault:
-            raise Damaged(str(fault)) from fault
+        return Loaded(state, {**tensors, **read_rows(place, shards, self.rows)})
 
     def shards(self, step: int) -> tuple[Path, list[ShardFile]]:
         """The folder of a checkpoint and its files of sharded proxies, if any."""
@@ -197,18 +207,14 @@ class Checkpoints:
         if not self.folder.is_dir():
             return
         steps = self.steps()
-        kept = set(steps[len(steps) - newest :])
-        kept |= {best for step in kept if (best := self._best_of(step)) is not None}
+        kept: set[int | None] = set(steps[len(steps) - newest :])
+        for step in tuple(kept):
+            with contextlib.suppress(Damaged, WrongFolder):
+                kept.add(_state(self.folder / step_name(step or 0))[0].best_step)
         for entry in os.listdir(self.folder):
             match = NAME.fullmatch(entry)
             if entry.startswith(UNFINISHED) or (match and int(match[1]) not in kept):
                 shutil.rmtree(self.folder / entry, ignore_errors=True)
-
-    def _best_of(self, step: int) -> int | None:
-        try:
-            return _state(self.folder / step_name(step))[0].best_step
-        except (Damaged, WrongFolder):
-            return None
 
     def describe_last(self) -> str:
         steps = self.steps()
@@ -226,7 +232,7 @@ def _state_bytes(state: State, tensors_crc32: int, shards: Sequence[ShardFile]) 
     if shards:
         fields["shards"] = [asdict(shard) for shard in shards]
     version = FORMAT if shards else 1
-    return json.dumps({"format": version, "crc32": _check(fields), "state": fields}).encode()
+    return json.dumps({"format": version, "crc32": seal(fields), "state": fields}).encode()
 
 
 def _state(place: Path) -> tuple[State, int, list[ShardFile]]:
@@ -234,58 +240,18 @@ def _state(place: Path) -> tuple[State, int, list[ShardFile]]:
     try:
         file = json.loads((place / "state.json").read_bytes())
         version = file["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Damaged(f"{place.name} has no intact state.json") from error
-    if isinstance(version, int) and version > FORMAT:
-        raise WrongFolder(
-            f"{place} was written by a newer version of proxysynth (format {version}, this one "
-            f"reads {FORMAT}): upgrade proxysynth"
-        )
-    try:
+        if isinstance(version, int) and version > FORMAT:
+            raise newer_version(place, version, FORMAT)
         fields = dict(file["state"])
-        if file["crc32"] != _check(fields):
+        if file["crc32"] != seal(fields):
             raise Damaged(f"the state of {place.name} is not what was written")
         check = fields.pop("tensors_crc32")
         shards = [ShardFile(**shard) for shard in fields.pop("shards", ())]
-        return State(**{**fields, "history": tuple(fields["history"])}), check, shards
-    except (KeyError, TypeError, ValueError) as error:
+        return build(State, fields, {}), check, shards
+    except WrongFolder:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"{place.name} has no intact state.json") from error
-
-
-def _check(fields: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
-
-
-def newest_checkpoint(checkpoints: Checkpoints, identity: str) -> Loaded | None:
-    """The newest intact checkpoint, for every rank; None at the very start."""
-    ranks = checkpoints.ranks
-    if ranks.first:
-        checkpoints.drop()
-    if checkpoints.rows is not None:
-        return checkpoints.load(identity)
-    return _from_first(checkpoints.load(identity) if ranks.first else None, ranks)
-
-
-def checkpoint_at(checkpoints: Checkpoints, step: int, identity: str) -> Loaded:
-    """The checkpoint of a step, for every rank; `Damaged` if it is not intact."""
-    ranks = checkpoints.ranks
-    if checkpoints.rows is not None:
-        return checkpoints.read(step, identity)
-    loaded = _from_first(checkpoints.read(step, identity) if ranks.first else None, ranks)
-    assert loaded is not None
-    return loaded
-
-
-def _from_first(loaded: Loaded | None, ranks: Ranks) -> Loaded | None:
-    """What the first rank has read, on every rank; their folders need not be the same."""
-    if ranks.world == 1:
-        return loaded
-    state = ranks.broadcast(None if loaded is None else asdict(loaded.state))
-    if state is None:
-        return None
-    tensors = ranks.broadcast_tensors({} if loaded is None else loaded.tensors)
-    faults = tuple(ranks.broadcast(None if loaded is None else list(loaded.faults)))
-    return Loaded(State(**{**state, "history": tuple(state["history"])}), tensors, faults)
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from proxysynth.data import CenterCrop, Loader, Splits, default_workers, in_order, pixels_named
+from proxysynth.data import (
+    CenterCrop,
+    Listing,
+    Loader,
+    Splits,
+    default_workers,
+    in_order,
+    pixels_named,
+)
 from proxysynth.data.images import open_shrunk
 from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.errors import TrainingFailed, WrongFolder
@@ -125,15 +133,15 @@ def calibrate_run(
     Args:
         held_out: the embeddings of `splits.validation`.
     """
-    labels = torch.from_numpy(splits.query.labels.copy())
+    labels, gallery, fitted = label_tensor(splits.query), splits.gallery, None
+    if held_out is not None and held_out is not tested and splits.validation is not None:
+        fitted = held_out.query, label_tensor(splits.validation)
     made = calibrate(
         tested.query,
         labels,
         gallery=tested.gallery,
-        gallery_labels=None if splits.gallery is None else torch.from_numpy(splits.gallery.labels),
-        held_out=None
-        if held_out is None or held_out is tested or splits.validation is None
-        else (held_out.query, torch.from_numpy(splits.validation.labels.copy())),
+        gallery_labels=None if gallery is None else label_tensor(gallery),
+        held_out=fitted,
     )
     seen = set(splits.train.classes)
     unseen = torch.tensor([name not in seen for name in splits.query.classes])[labels]
@@ -179,7 +187,10 @@ def measure(
     x = embed(net, query, features=features, tick=tick, ranks=ranks)
     g = gy = None
     if gallery is not None:
-        g, gy = embed(net, gallery, features=features, tick=tick, ranks=ranks), _labels(gallery)
+        g, gy = (
+            embed(net, gallery, features=features, tick=tick, ranks=ranks),
+            label_tensor(gallery.listing),
+        )
     if not all(bool(torch.isfinite(made).all()) for made in (x, g) if made is not None):
         raise EmbeddingsNotFinite(
             "embeddings must be finite, got NaN or infinity: check the weights"
@@ -189,7 +200,7 @@ def measure(
         there = evaluation_device(next(net.parameters(), x).device, x, g)
         metrics = evaluate(
             x.to(there),
-            _labels(query),
+            label_tensor(query.listing),
             gallery=None if g is None else g.to(there),
             gallery_labels=gy,
             ks=ks,
@@ -197,7 +208,7 @@ def measure(
             rerank=rerank,
         )
         if predict is not None:
-            right = predict(x) == _labels(query)
+            right = predict(x) == label_tensor(query.listing)
             metrics = {"accuracy": right.double().mean().item(), **metrics}
     return Tested(x, g, ranks.broadcast(metrics))
 
@@ -214,8 +225,8 @@ def evaluation_device(device: torch.device, *embeddings: Tensor | None) -> torch
     return device if needed + SPARE < free else torch.device("cpu")
 
 
-def _labels(loader: Loader) -> Tensor:
-    return torch.from_numpy(loader.listing.labels.copy())
+def label_tensor(listing: Listing) -> Tensor:
+    return torch.from_numpy(listing.labels.copy())
 
 
 Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]

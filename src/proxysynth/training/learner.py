@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from proxysynth.data import Batch, Loader
+from proxysynth.data import Batch
 from proxysynth.distributed import Shards, check_shardable, sharded_loss
 from proxysynth.distributed.data_parallel import (
     WholeBatch,
@@ -26,7 +26,6 @@ from proxysynth.models.embedder import Embedder
 from proxysynth.models.proxy_head import ProxyHead
 from proxysynth.regularizers.mixup import InputMixup, ManifoldMixup, Mixing
 from proxysynth.training.checkpoint import part
-from proxysynth.training.inference import Tested, measure, nearest_class
 from proxysynth.training.optim import (
     AnyOptimizer,
     autocast,
@@ -132,19 +131,6 @@ class Learner:
         for name, module in self.net.backbone.named_modules():
             if not warm or (name and f"{name}.".startswith(self.run.freeze)):
                 module.eval()
-
-    def measure(
-        self,
-        query: Loader,
-        gallery: Loader | None,
-        ks: tuple[int, ...],
-        net: Embedder | None = None,
-    ) -> Tested:
-        """Measure retrieval and, in classification, accuracy, of this network or another one."""
-        run, predict = self.run, None
-        if run.task == "classification":
-            predict = nearest_class(run.loss, self.proxies)
-        return measure(net or self.net, query, gallery, ks=ks, predict=predict, ranks=self.ranks)
 
     def finite(self) -> bool:
         """Whether all weights are finite: a step may break them after a finite loss.

@@ -6,38 +6,33 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
 
-from proxysynth.data import Listing, Loader, Splits
+from proxysynth.data import Loader
 from proxysynth.distributed.data_parallel import note_on_processes, shared_batches
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
 from proxysynth.distributed.sharded_checkpoint import all_proxies
-from proxysynth.errors import NotFinite, TrainingFailed, cannot_write
+from proxysynth.errors import Damaged, NotFinite, TrainingFailed, cannot_write
 from proxysynth.files import CannotWrite, locked
 from proxysynth.formatting import metric_name, percent
 from proxysynth.models.embedder import Embedder
 from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
 from proxysynth.training.callbacks import Progress, Silent, open_tensorboard
-from proxysynth.training.checkpoint import (
-    Checkpoints,
-    Damaged,
-    State,
-    checkpoint_at,
-    newest_checkpoint,
-)
+from proxysynth.training.checkpoint import Checkpoints, State
 from proxysynth.training.inference import (
     EmbeddingsNotFinite,
     Tested,
     calibrate_run,
+    label_tensor,
     measure,
+    nearest_class,
     usual_ks,
 )
 from proxysynth.training.interrupts import Interrupted, uninterrupted
@@ -52,7 +47,7 @@ from proxysynth.training.prepare import (
     starts_as_published,
 )
 from proxysynth.training.resources import Resources, device_name, own_resources
-from proxysynth.training.run import KINDS, Run
+from proxysynth.training.run import Run
 from proxysynth.training.run_folder import (
     CHECKPOINT,
     EMBEDDINGS,
@@ -76,7 +71,7 @@ from proxysynth.training.run_folder import (
     write_result,
 )
 from proxysynth.training.start import Delivered, Start, interpolate, make_start, start_proxies
-from proxysynth.values import decode, describe_differences, encode
+from proxysynth.values import build, describe_differences, encode
 
 NOT_FINITE = "not_finite.txt"
 SHOWN = 8  # files named in a message
@@ -101,7 +96,6 @@ def train(
             settings on all classes into the folder itself. The result has the metrics of the first.
     """
     with join_process_group() as ranks:
-        require_same_run(run, ranks)
         reporter = progress if ranks.first and progress else Silent()
         machine = own_resources(resources or Resources(), ranks)
         place = Path(folder).expanduser()
@@ -119,12 +113,12 @@ def train(
         evaluated = None
         if open_splits(run).testable:
             reporter.say("First of two trainings: some classes are left out to evaluate on.")
-            evaluated = _train(evaluated_run(run), place / EVALUATED, machine, reporter, ranks)
+            evaluated = _train(_evaluated_run(run), place / EVALUATED, machine, reporter, ranks)
             reporter.say("Second training: on all classes.")
-        return _train(on_all_classes(run, evaluated), place, machine, reporter, ranks, evaluated)
+        return _train(_on_all_classes(run, evaluated), place, machine, reporter, ranks, evaluated)
 
 
-def evaluated_run(run: Run) -> Run:
+def _evaluated_run(run: Run) -> Run:
     """The first of the two trainings. If it starts from an earlier run that was trained on all
     classes, it starts from that one's evaluated run instead, which had not seen them all."""
     if run.init is None or find_run(Path(run.init) / EVALUATED) is None:
@@ -132,7 +126,7 @@ def evaluated_run(run: Run) -> Run:
     return replace(run, init=os.path.join(run.init, EVALUATED))
 
 
-def on_all_classes(run: Run, evaluated: Result | None) -> Run:
+def _on_all_classes(run: Run, evaluated: Result | None) -> Run:
     """The same training on all classes: nothing is held out, so what the evaluated run chose on
     held-out classes (its epoch, its interpolation) is taken from there."""
     changes: dict[str, Any] = {"split": replace(run.split, unseen_fraction=0.0)}
@@ -173,151 +167,377 @@ def _train(
     start = make_start(run, net)
     if ranks.first:
         make_folder(folder)  # only now: everything that was asked for is possible
-    checkpoints = Checkpoints(folder / CHECKPOINT)
     lock = locked(folder) if ranks.first else nullcontext()
-    with lock, _explained(checkpoints), _torch_settings(device, resources.threads):
+    with lock, _explained(folder), _torch_settings(device, resources.threads):
         # Again: another process may have finished it before this one held the lock.
         if (result := _finished(folder, run, progress, ranks)) is not None:
             return result
+        began = time.perf_counter()
         if ranks.first:
             tidy(folder)
-        began = time.perf_counter()
         several = f", {ranks.world} processes" if ranks.world > 1 else ""
         progress.say(f"Training on {device_name(device)}{several}.")
         with _first_rank_first(ranks):
             ready = prepare(run, opened, net, resources, progress)
         ready = replace(ready, splits=start.with_remark(ready.splits))
-        require_same_images(ready.splits.fingerprint(), ranks)
+        require_same(run, ready.splits.fingerprint(), ranks)
         progress.say(ready.splits.describe())
-        sampler, images = make_sampler(run), ready.train.listing
-        first = sampler(images.labels, 0, run.batch_size)
-        learner = make_learner(run, ready.net, len(images.classes), len(first), device, ranks)
-        checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, ranks)
+        images = ready.train.listing
+        plan = make_sampler(run)(images.labels, 0, run.batch_size)
+        learner = make_learner(run, ready.net, len(images.classes), len(plan), device, ranks)
         recorded = None
         if ranks.first:
             recorded = record_run(folder, claim(folder, run), run, ready, start.seen)
         identity = ranks.broadcast(recorded)
-        state = _resume(checkpoints, identity, learner, progress)
-        if state is None:
-            if start.earlier is not None:
-                drawn = learner.proxies.detach()
-                drawn.copy_(start_proxies(start, drawn, ready, learner.rows, ranks))
-            state = State(identity, untrained=_untrained(ready, run, progress, ranks))
+        training = _Training(run, folder, ready, start, learner, resources, progress, began)
+        training.begin(identity)
+        training.run_epochs(plan)
+        return training.finish(evaluated)
+
+
+class _Training:
+    """A run on its way: its parts, and the state that its steps change."""
+
+    def __init__(
+        self,
+        run: Run,
+        folder: Path,
+        ready: Prepared,
+        start: Start,
+        learner: Learner,
+        resources: Resources,
+        progress: Progress,
+        began: float,
+    ) -> None:
+        self.run, self.folder, self.ready, self.start = run, folder, ready, start
+        self.learner, self.resources, self.progress = learner, resources, progress
+        self.ranks, self.began = learner.ranks, began
+        self.checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, learner.ranks)
+        self.tested: Tested | None = None  # the last evaluation, if the weights are still those
+
+    def begin(self, identity: str) -> None:
+        """Load the newest intact checkpoint, or start from scratch."""
+        learner, ready, ranks = self.learner, self.ready, self.ranks
         if ranks.first:
-            rewrite_metrics(folder, state.history)
-        tensorboard = open_tensorboard(folder, resources.tensorboard and ranks.first, state.step)
-        earlier, tested = state.seconds, None
-        saved, several_ranks = state.step, ranks.world > 1
+            self.checkpoints.drop()
+        loaded = self.checkpoints.load(identity)
+        if loaded is not None:
+            for fault in loaded.faults:
+                self.progress.say(f"Skipped a damaged checkpoint: {fault}.")
+            learner.load(loaded.tensors, loaded.state.scaler)
+            state = loaded.state
+            self.progress.say(f"Resuming after epoch {state.epoch}, step {state.step}.")
+        else:
+            if self.start.earlier is not None:
+                drawn = learner.proxies.detach()
+                drawn.copy_(start_proxies(self.start, drawn, ready, learner.rows, ranks))
+            before = self._measure(ready.query, untrained=True)
+            state = State(identity, untrained={} if before is None else before.metrics)
+        # `resumable` is what the weights are; in an evaluation, its epoch is not over yet.
+        self.state = self.resumable = state
+        self.saved, self.earlier = state.step, state.seconds
+        if ranks.first:
+            rewrite_metrics(self.folder, state.history)
+        wanted = self.resources.tensorboard and ranks.first
+        self.tensorboard = open_tensorboard(self.folder, wanted, state.step)
 
-        def failed(step: int) -> NotFinite:
-            files = [ready.file(i) for i in batch.indices.tolist()]
-            return _not_finite(step, epoch + 1, files, folder / NOT_FINITE, checkpoints)
+    @property
+    def seconds(self) -> float:
+        return self.earlier + time.perf_counter() - self.began
 
-        def check(state: State) -> None:
-            if not learner.finite():  # a step may break the weights after a finite loss
-                raise failed(state.step)
+    def run_epochs(self, first: list[Any]) -> None:
+        """All epochs that are left.
 
-        def save(state: State) -> None:
-            nonlocal saved
-            seconds = earlier + time.perf_counter() - began
-            scaler = learner.scaler.state_dict()
-            with uninterrupted(ranks):
-                checkpoints.save(replace(state, seconds=seconds, scaler=scaler), learner.tensors())
-                saved = state.step
-
-        @contextmanager
-        def saved_if_interrupted() -> Iterator[None]:
-            try:
-                yield
-            except Interrupted:
-                # All ranks are here: where one can be interrupted alone, everything is saved.
-                if resumable.step > saved:
-                    with uninterrupted(ranks):  # the same signal may come twice
-                        if learner.finite():
-                            save(resumable)
-                raise
-
+        Args:
+            first: the batches of the first epoch, as many as in every other one.
+        """
+        run, state = self.run, self.state
+        sampler, labels = make_sampler(run), self.ready.train.listing.labels
         per_epoch = sum(map(len, first))
         done = state.epoch * per_epoch + sum(map(len, first[: state.batch]))
-        resumable = state  # what the weights are; in an evaluation, its epoch is not over yet
-        task = progress.task("training", run.epochs * per_epoch, done)
-        with saved_if_interrupted(), task as tick:
+        task = self.progress.task("training", run.epochs * per_epoch, done)
+        with self._saved_if_interrupted(), task as tick:
             for epoch in range(state.epoch, run.epochs):
-                if _patience_is_over(state, run):
-                    progress.say(f"No improvement in {run.patience} evaluations: stopping early.")
+                if self._patience_is_over():
+                    say = f"No improvement in {run.patience} evaluations: stopping early."
+                    self.progress.say(say)
                     break
-                learner.begin_epoch(epoch)
-                plan = sampler(images.labels, epoch, run.batch_size)
-                left = plan[state.batch :]
-                if several_ranks:
-                    batches = shared_batches(ready.train, left, run.seed, epoch, ranks)
-                else:
-                    batches = ready.train.batches(left, run.seed, epoch)
-                with uninterrupted(ranks) if several_ranks else nullcontext():
-                    for batch in batches:
-                        with uninterrupted(ranks):
-                            loss = learner.step(batch, state.step)
-                            if not math.isfinite(loss):
-                                raise failed(state.step + 1)
-                            n = len(batch.labels)
-                            resumable = state = replace(
-                                state,
-                                batch=state.batch + 1,
-                                step=state.step + 1,
-                                loss_sum=state.loss_sum + n * loss,
-                                loss_count=state.loss_count + n,
-                            )
-                        tick(n, f"epoch {epoch + 1}/{run.epochs}  loss {loss:.3f}")
-                        every = resources.checkpoint_steps
-                        if every and state.step % every == 0 and state.batch < len(plan):
-                            check(state)
-                            save(state)
-                    check(state)
-                    ends = (*run.extended, run.epochs)
-                    evaluates = (epoch + 1) % run.evaluate_every == 0 or epoch + 1 in ends
-                    if evaluates and several_ranks:
-                        save(state)  # a rank that is interrupted in the evaluation leaves alone
-                    state = replace(state, epoch=epoch + 1, batch=0)
-                    if not evaluates:
-                        save(state)
+                self.epoch = epoch
+                self.learner.begin_epoch(epoch)
+                evaluates = self._run_steps(sampler(labels, epoch, run.batch_size), epoch, tick)
                 if evaluates:
                     tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
-                    try:
-                        tested = _measure(ready, run, learner, ready.query)
-                        validated = _validate(ready, run, learner, tested)
-                    except EmbeddingsNotFinite as error:
-                        raise failed(state.step) from error
-                    state = _evaluated(state, run, tested, validated)
-                    if ranks.first:
-                        append_metrics(folder, state.history[-1])
-                    tensorboard(state.history[-1])
-                    progress.say(_epoch_line(state.history[-1], run))
-                    save(state)
-                resumable = state
-        state = replace(state, seconds=earlier + time.perf_counter() - began)
-        return _finish(run, folder, ready, start, learner, state, tested, evaluated)
+                    self._evaluate()
+                self.resumable = self.state
 
+    def _run_steps(self, plan: list[Any], epoch: int, tick: Callable[[int, str], None]) -> bool:
+        """The steps of an epoch that are left; returns whether an evaluation follows."""
+        run, ranks, every = self.run, self.ranks, self.resources.checkpoint_steps
+        ends = (*run.extended, run.epochs)
+        evaluates = (epoch + 1) % run.evaluate_every == 0 or epoch + 1 in ends
+        left = plan[self.state.batch :]
+        if ranks.world > 1:
+            batches = shared_batches(self.ready.train, left, run.seed, epoch, ranks)
+        else:
+            batches = self.ready.train.batches(left, run.seed, epoch)
+        with uninterrupted(ranks) if ranks.world > 1 else nullcontext():
+            for batch in batches:
+                with uninterrupted(ranks):
+                    self.batch = batch
+                    loss = self.learner.step(batch, self.state.step)
+                    if not math.isfinite(loss):
+                        raise self._not_finite(self.state.step + 1)
+                    n, state = len(batch.labels), self.state
+                    self.resumable = self.state = replace(
+                        state,
+                        batch=state.batch + 1,
+                        step=state.step + 1,
+                        loss_sum=state.loss_sum + n * loss,
+                        loss_count=state.loss_count + n,
+                    )
+                tick(n, f"epoch {epoch + 1}/{run.epochs}  loss {loss:.3f}")
+                if every and self.state.step % every == 0 and self.state.batch < len(plan):
+                    self._check()
+                    self._save()
+            self._check()
+            if evaluates and ranks.world > 1:
+                self._save()  # a rank that is interrupted in the evaluation leaves alone
+            self.state = replace(self.state, epoch=epoch + 1, batch=0)
+            if not evaluates:
+                self._save()
+        return evaluates
 
-def require_same_run(run: Run, ranks: Ranks) -> None:
-    """An error on every rank unless all were started with the same settings."""
-    runs = ranks.all_gather(encode(run))
-    for number, other in enumerate(runs):
-        if other != runs[0]:
-            what = describe_differences(decode(runs[0], KINDS), decode(other, KINDS))
-            raise ValueError(
-                f"all processes of a run must have the same settings, but rank {number} (here) "
-                f"differs from rank 0 (there), {what}: start all with the same command"
+    def _evaluate(self) -> None:
+        """Add a line of metrics, choose the best epoch so far, and save a checkpoint."""
+        try:
+            self.tested = self._measure(self.ready.query)
+            validated = self._validate(self.tested)
+        except EmbeddingsNotFinite as error:
+            raise self._not_finite(self.state.step) from error
+        run, state, tested = self.run, self.state, self.tested
+        line: dict[str, Any] = {
+            "epoch": state.epoch,
+            "step": state.step,
+            "loss": state.loss_sum / state.loss_count,
+            **({} if tested is None else tested.metrics),
+            **({"validation": validated.metrics} if validated is not None else {}),
+        }
+        state = replace(state, history=(*state.history, line), loss_sum=0.0, loss_count=0)
+        if run.report_epoch != "last":
+            by = run.measured_best_by
+            scores = [entry.get("validation", entry)[by] for entry in state.history]
+            if max(scores) > max(scores[:-1], default=-1.0):
+                state = replace(state, best_epoch=state.epoch, best_step=state.step)
+        self.state = state
+        if self.ranks.first:
+            append_metrics(self.folder, line)
+        self.tensorboard(line)
+        first = "recall@1" if "recall@1" in line else "precision@1"
+        keys = [key for key in ("accuracy", first, "map@r") if key in line]
+        measured = "  ".join(f"{metric_name(key)} {percent(line[key])}" for key in keys)
+        epoch = f"epoch {state.epoch}/{run.epochs}"
+        self.progress.say(f"{epoch}  loss {line['loss']:.3f}  {measured}")
+        self._save()
+
+    def _patience_is_over(self) -> bool:
+        best = self.state.best_epoch
+        if not self.run.patience or best is None:
+            return False
+        return sum(line["epoch"] > best for line in self.state.history) >= self.run.patience
+
+    def _measure(
+        self, query: Loader | None, net: Embedder | None = None, untrained: bool = False
+    ) -> Tested | None:
+        """Retrieval and, in classification, accuracy on some images, of this network or another
+        one; None without images.
+
+        Args:
+            untrained: measure the backbone's features, since a new embedding layer is random; of
+                an earlier run, the whole network.
+        """
+        learner, run, ready = self.learner, self.run, self.ready
+        if query is None:
+            return None
+        gallery = ready.gallery if query is ready.query else None
+        predict, task = None, cast(AbstractContextManager[Any], nullcontext())
+        if untrained:
+            images = len(query.listing) + (0 if gallery is None else len(gallery.listing))
+            task = self.progress.task("before training", images)
+        elif run.task == "classification":
+            predict = nearest_class(run.loss, learner.proxies)
+        with task as tick:
+            return measure(
+                net or learner.net,
+                query,
+                gallery,
+                ks=run.ks or usual_ks(run.data),
+                features=untrained and run.init is None,
+                predict=predict,
+                tick=tick,
+                ranks=self.ranks,
             )
 
+    def _validate(self, tested: Tested | None, net: Embedder | None = None) -> Tested | None:
+        ready = self.ready
+        if ready.validation is not None and ready.splits.validation is ready.splits.query:
+            return tested
+        return self._measure(ready.validation, net)
 
-def require_same_images(fingerprint: str, ranks: Ranks) -> None:
-    """An error on every rank unless all see the same images."""
-    found = ranks.all_gather(fingerprint)
-    for number, other in enumerate(found):
-        if other != found[0]:
+    def _check(self) -> None:
+        if not self.learner.finite():  # a step may break the weights after a finite loss
+            raise self._not_finite(self.state.step)
+
+    def _save(self, state: State | None = None) -> None:
+        state = state or self.state
+        scaler = self.learner.scaler.state_dict()
+        with uninterrupted(self.ranks):
+            state = replace(state, seconds=self.seconds, scaler=scaler)
+            self.checkpoints.save(state, self.learner.tensors())
+            self.saved = state.step
+
+    @contextmanager
+    def _saved_if_interrupted(self) -> Iterator[None]:
+        try:
+            yield
+        except Interrupted:
+            # All ranks are here: where one can be interrupted alone, everything is saved.
+            if self.resumable.step > self.saved:
+                with uninterrupted(self.ranks):  # the same signal may come twice
+                    if self.learner.finite():
+                        self._save(self.resumable)
+            raise
+
+    def _not_finite(self, step: int) -> NotFinite:
+        """A non-finite loss as an error; all files of the batch are written to `NOT_FINITE`."""
+        files = [self.ready.file(i) for i in self.batch.indices.tolist()]
+        record, more = self.folder / NOT_FINITE, ""
+        with contextlib.suppress(OSError):
+            record.write_text("".join(f"{file}\n" for file in files), encoding="utf-8")
+            more = f"; all are listed in {record}"
+        shown = ", ".join(files[:SHOWN]) + (", ..." if files[SHOWN:] else "")
+        return NotFinite(
+            f"the loss is not finite in step {step} of epoch {self.epoch + 1}, in a batch of "
+            f"{len(files)} images ({shown}{more}); {self.checkpoints.describe_last()}: check these "
+            "images, or train into another folder with lower learning rates",
+            step,
+            tuple(files),
+        )
+
+    def finish(self, evaluated: Result | None) -> Result:
+        """Write model, embeddings and result of the reported epoch. All ranks test, the first
+        writes.
+
+        Args:
+            evaluated: see `_train`.
+        """
+        run, ready, learner, ranks = self.run, self.ready, self.learner, self.ranks
+        state, epoch, tested = self.state, self.state.epoch, self.tested
+        seconds = self.seconds
+        if state.best_step is not None and state.best_step != state.step:
+            self._load_best(state.best_step)
+            epoch, tested = state.best_epoch or epoch, None
+        if tested is None:
+            tested = self._measure(ready.query)
+        line = next(entry for entry in state.history if entry["epoch"] == epoch)
+        validation = line.get("validation", {})
+        made = Delivered(learner.net, None, tested)
+        if run.interpolate is not None:
+            made = interpolate(run, self.start, made, validation, ready, self._measure, ranks)
+        held_out = None
+        if run.task != "classification":
+            held_out = self._validate(made.tested, made.net)
+        result = None
+        if ranks.first:
+            (self.folder / RESULT).unlink(missing_ok=True)  # of a run that was extended
+            about = {"run": state.run, "epoch": epoch}
+            checksums = {
+                MODEL: self._write_model(made, about),
+                METRICS: checksum(self.folder / METRICS),
+            }
+            calibration = None
+            if made.tested is not None:
+                checksums[EMBEDDINGS] = self._write_embeddings(made.tested, about)
+                proxies = learner.proxies.detach()
+                if made.proxies is not None or learner.shards is not None:
+                    proxies = read_tensors(self.folder / MODEL)[0]["proxies"]
+                calibration = calibrate_run(run, ready.splits, proxies, made.tested, held_out)
+            result = Result(
+                run=state.run,
+                metrics={} if made.tested is None else made.tested.metrics,
+                untrained=state.untrained,
+                epoch=epoch,
+                epochs=run.epochs,
+                chosen=run.report_epoch,
+                why=why_this_epoch(run) + _why_this_a(made.interpolation),
+                validation=validation,
+                seconds=round(seconds, 3),
+                device=device_name(learner.device),
+                data=describe(ready.splits, self.start.seen),
+                provenance=provenance(),
+                notes=(*ready.splits.remarks(), *note_on_processes(learner.net, ranks)),
+                checksums=checksums,
+                calibration={} if calibration is None else asdict(calibration),
+                interpolation=made.interpolation,
+                backbone=run.backbone if starts_as_published(run) else "",
+            )
+            if evaluated is not None:
+                result = _with_metrics_of(result, evaluated)
+            write_result(self.folder, result)
+            self.checkpoints.drop(newest=1)  # the one before was in case the last had been lost
+        shared = _shared_result(result, ranks)
+        assert shared is not None
+        return shared
+
+    def _load_best(self, step: int) -> None:
+        try:
+            best = self.checkpoints.load(self.state.run, step)
+        except Damaged as fault:
+            raise TrainingFailed(
+                f"the checkpoint of the best epoch ({self.state.best_epoch}) cannot be read, "
+                f"{fault}: delete the folder {self.checkpoints.folder} to start the run over"
+            ) from fault
+        assert best is not None
+        load_weights(self.learner.net, self.learner.proxies, best.tensors)
+
+    def _write_model(self, made: Delivered, about: dict[str, Any]) -> int:
+        """Network and proxies in one file; sharded proxies are copied from the checkpoint."""
+        learner, state = self.learner, self.state
+        entries = [entry(f"net.{key}", value) for key, value in made.net.state_dict().items()]
+        if made.proxies is not None:
+            several = learner.proxies.shape[1:-1]  # proxies per class, where there are several
+            means = made.proxies.reshape(len(made.proxies), *(1 for _ in several), -1)
+            entries.append(entry("proxies", means.expand(-1, *several, -1).contiguous()))
+        elif learner.shards is None:
+            entries.append(entry("proxies", learner.proxies))
+        else:
+            reported = state.step if state.best_step is None else state.best_step
+            entries.append(all_proxies(*self.checkpoints.shards(reported)))
+        return write_tensors(self.folder / MODEL, entries, about)
+
+    def _write_embeddings(self, tested: Tested, about: dict[str, Any]) -> int:
+        """query, query_labels (and gallery, gallery_labels), with the images' names and classes."""
+        splits = self.ready.splits
+        about = {**about, "classes": splits.query.classes, "query": splits.query.names}
+        tensors = {"query": tested.query, "query_labels": label_tensor(splits.query)}
+        if splits.gallery is not None and tested.gallery is not None:
+            tensors |= {"gallery": tested.gallery, "gallery_labels": label_tensor(splits.gallery)}
+            about["gallery"] = splits.gallery.names
+        return write_tensors(self.folder / EMBEDDINGS, tensors, about)
+
+
+def require_same(run: Run, images: str, ranks: Ranks) -> None:
+    """An error on every rank unless all have the same settings and images.
+
+    Args:
+        images: their fingerprint.
+    """
+    given = ranks.all_gather({**encode(run), "images": images})
+    for number, other in enumerate(given):
+        if other != given[0]:
             raise ValueError(
-                f"all processes of a run must see the same images, but ranks 0 and {number} do "
-                f"not (hash {found[0]} and {other}): give all the same data"
+                "all processes of a run must have the same settings and images, but rank "
+                f"{number} (here) differs from rank 0 (there), "
+                f"{describe_differences(given[0], other)}: start all with the same command"
             )
 
 
@@ -370,225 +590,8 @@ def _shared_result(result: Result | None, ranks: Ranks) -> Result | None:
     """The first rank's result, on every rank."""
     if ranks.world == 1:
         return result
-    fields = ranks.broadcast(None if result is None else asdict(result))
-    return None if fields is None else Result(**{**fields, "notes": tuple(fields["notes"])})
-
-
-def _resume(
-    checkpoints: Checkpoints, identity: str, learner: Learner, progress: Progress
-) -> State | None:
-    """Load the newest intact checkpoint into the learner; None at the very start."""
-    loaded = newest_checkpoint(checkpoints, identity)
-    if loaded is None:
-        return None
-    for fault in loaded.faults:
-        progress.say(f"Skipped a damaged checkpoint: {fault}.")
-    learner.load(loaded.tensors, loaded.state.scaler)
-    progress.say(f"Resuming after epoch {loaded.state.epoch}, step {loaded.state.step}.")
-    return loaded.state
-
-
-def _ks(run: Run) -> tuple[int, ...]:
-    return run.ks or usual_ks(run.data)
-
-
-def _untrained(ready: Prepared, run: Run, progress: Progress, ranks: Ranks) -> dict[str, float]:
-    """The metrics before the first step: of the backbone's features, since a new embedding layer
-    is random, or of the whole network of an earlier run."""
-    if ready.query is None:
-        return {}
-    images = len(ready.splits.query) + len(ready.splits.gallery or ())
-    with progress.task("before training", images) as tick:
-        made = measure(
-            ready.net,
-            ready.query,
-            ready.gallery,
-            ks=_ks(run),
-            features=run.init is None,
-            tick=tick,
-            ranks=ranks,
-        )
-    return made.metrics
-
-
-def _measure(
-    ready: Prepared, run: Run, learner: Learner, query: Loader | None, net: Embedder | None = None
-) -> Tested | None:
-    """What is measured on some pictures, in their gallery; None where there are none."""
-    gallery = ready.gallery if query is ready.query else None
-    return None if query is None else learner.measure(query, gallery, _ks(run), net)
-
-
-def _validate(
-    ready: Prepared,
-    run: Run,
-    learner: Learner,
-    tested: Tested | None,
-    net: Embedder | None = None,
-) -> Tested | None:
-    if ready.validation is not None and ready.splits.validation is ready.splits.query:
-        return tested
-    return _measure(ready, run, learner, ready.validation, net)
-
-
-def _evaluated(state: State, run: Run, tested: Tested | None, validated: Tested | None) -> State:
-    """The state with one more line of history and, if it is better, a new best epoch."""
-    line = {
-        "epoch": state.epoch,
-        "step": state.step,
-        "loss": state.loss_sum / state.loss_count,
-        **({} if tested is None else tested.metrics),
-        **({"validation": validated.metrics} if validated is not None else {}),
-    }
-    state = replace(state, history=(*state.history, line), loss_sum=0.0, loss_count=0)
-    if run.report_epoch == "last":
-        return state
-    scores = [entry.get("validation", entry)[run.measured_best_by] for entry in state.history]
-    if max(scores) > max(scores[:-1], default=-1.0):
-        return replace(state, best_epoch=state.epoch, best_step=state.step)
-    return state
-
-
-def _patience_is_over(state: State, run: Run) -> bool:
-    if not run.patience or state.best_epoch is None:
-        return False
-    since = [line for line in state.history if line["epoch"] > state.best_epoch]
-    return len(since) >= run.patience
-
-
-def _epoch_line(line: dict[str, float], run: Run) -> str:
-    """An evaluation as one line for the terminal."""
-    first = "recall@1" if "recall@1" in line else "precision@1"
-    keys = [key for key in ("accuracy", first, "map@r") if key in line]
-    measured = "  ".join(f"{metric_name(key)} {percent(line[key])}" for key in keys)
-    return f"epoch {line['epoch']}/{run.epochs}  loss {line['loss']:.3f}  {measured}"
-
-
-# The end of a run: which epoch is reported, its model, its embeddings, its result.
-
-
-def _finish(
-    run: Run,
-    folder: Path,
-    ready: Prepared,
-    start: Start,
-    learner: Learner,
-    state: State,
-    tested: Tested | None,
-    evaluated: Result | None,
-) -> Result:
-    """Write model, embeddings and result of the reported epoch. All ranks test, the first writes.
-
-    Args:
-        state: after the last epoch.
-        tested: the last evaluation, if it was made just now.
-        evaluated: see `_train`.
-    """
-    ranks = learner.ranks
-    checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, ranks)
-    epoch = state.epoch
-    if state.best_step is not None and state.best_step != state.step:
-        _load_best(checkpoints, state, learner)
-        epoch, tested = state.best_epoch or epoch, None
-    if tested is None:
-        tested = _measure(ready, run, learner, ready.query)
-    line = next(entry for entry in state.history if entry["epoch"] == epoch)
-    validation = line.get("validation", {})
-    made = Delivered(learner.net, None, tested)
-    if run.interpolate is not None:
-
-        def measure(net: Embedder, query: Loader | None) -> Tested | None:
-            return _measure(ready, run, learner, query, net)
-
-        made = interpolate(run, start, made, validation, ready, measure, ranks)
-    held_out = None
-    if run.task != "classification":
-        held_out = _validate(ready, run, learner, made.tested, made.net)
-    result, calibration = None, None
-    if ranks.first:
-        (folder / RESULT).unlink(missing_ok=True)  # of a run that was extended
-        about = {"run": state.run, "epoch": epoch}
-        reported = state.step if state.best_step is None else state.best_step
-        checksums = {
-            MODEL: _write_model(folder / MODEL, made, learner, checkpoints, reported, about),
-            METRICS: checksum(folder / METRICS),
-        }
-        if made.tested is not None:
-            path = folder / EMBEDDINGS
-            checksums[EMBEDDINGS] = _write_embeddings(path, ready.splits, made.tested, about)
-            proxies = learner.proxies.detach()
-            if made.proxies is not None or learner.shards is not None:
-                proxies = read_tensors(folder / MODEL)[0]["proxies"]
-            calibration = calibrate_run(run, ready.splits, proxies, made.tested, held_out)
-        result = Result(
-            run=state.run,
-            metrics={} if made.tested is None else made.tested.metrics,
-            untrained=state.untrained,
-            epoch=epoch,
-            epochs=run.epochs,
-            chosen=run.report_epoch,
-            why=why_this_epoch(run) + _why_this_a(made.interpolation),
-            validation=validation,
-            seconds=round(state.seconds, 3),
-            device=device_name(learner.device),
-            data=describe(ready.splits, start.seen),
-            provenance=provenance(),
-            notes=(*ready.splits.remarks(), *note_on_processes(learner.net, ranks)),
-            checksums=checksums,
-            calibration={} if calibration is None else asdict(calibration),
-            interpolation=made.interpolation,
-            backbone=run.backbone if starts_as_published(run) else "",
-        )
-        if evaluated is not None:
-            result = _with_metrics_of(result, evaluated)
-        write_result(folder, result)
-        checkpoints.drop(newest=1)  # the one before was in case the last had been lost
-    shared = _shared_result(result, ranks)
-    assert shared is not None
-    return shared
-
-
-def _write_model(
-    path: Path,
-    made: Delivered,
-    learner: Learner,
-    checkpoints: Checkpoints,
-    step: int,
-    about: dict[str, Any],
-) -> int:
-    """Network and proxies in one file; sharded proxies are copied from the checkpoint."""
-    entries = [entry(f"net.{key}", value) for key, value in made.net.state_dict().items()]
-    if made.proxies is not None:
-        several = learner.proxies.shape[1:-1]  # proxies per class, where there are several
-        means = made.proxies.reshape(len(made.proxies), *(1 for _ in several), -1)
-        entries.append(entry("proxies", means.expand(-1, *several, -1).contiguous()))
-    elif learner.shards is None:
-        entries.append(entry("proxies", learner.proxies))
-    else:
-        entries.append(all_proxies(*checkpoints.shards(step)))
-    return write_tensors(path, entries, about)
-
-
-def _load_best(checkpoints: Checkpoints, state: State, learner: Learner) -> None:
-    assert state.best_step is not None
-    try:
-        best = checkpoint_at(checkpoints, state.best_step, state.run)
-    except Damaged as fault:
-        raise TrainingFailed(
-            f"the checkpoint of the best epoch ({state.best_epoch}) cannot be read, {fault}: "
-            f"delete the folder {checkpoints.folder} to start the run over"
-        ) from fault
-    load_weights(learner.net, learner.proxies, best.tensors)
-
-
-def _write_embeddings(path: Path, splits: Splits, tested: Tested, about: dict[str, Any]) -> int:
-    """query, query_labels (and gallery, gallery_labels), with the images' names and classes."""
-    tensors = {"query": tested.query, "query_labels": _labels(splits.query)}
-    about = {**about, "classes": splits.query.classes, "query": splits.query.names}
-    if splits.gallery is not None and tested.gallery is not None:
-        tensors |= {"gallery": tested.gallery, "gallery_labels": _labels(splits.gallery)}
-        about["gallery"] = splits.gallery.names
-    return write_tensors(path, tensors, about)
+    fields = ranks.broadcast(result and asdict(result))
+    return None if fields is None else build(Result, fields, {})
 
 
 def _why_this_a(interpolation: Mapping[str, Any]) -> str:
@@ -599,10 +602,6 @@ def _why_this_a(interpolation: Mapping[str, Any]) -> str:
     if interpolation["a"] is None:
         return f", not interpolated{how}"
     return f", interpolated with the network before training at a = {interpolation['a']:g}{how}"
-
-
-def _labels(listing: Listing) -> Tensor:
-    return torch.from_numpy(listing.labels.copy())
 
 
 def why_this_epoch(run: Run) -> str:
@@ -618,9 +617,6 @@ def why_this_epoch(run: Run) -> str:
     if run.task == "classification":
         return f"{best} on images held out of training"
     return f"{best} on classes held out of the seen ones"
-
-
-# The surroundings of a run: ranks in order, torch's settings, errors as sentences.
 
 
 @contextmanager
@@ -646,8 +642,9 @@ def _torch_settings(device: torch.device, threads: int | None) -> Iterator[None]
 
 
 @contextmanager
-def _explained(checkpoints: Checkpoints) -> Iterator[None]:
+def _explained(folder: Path) -> Iterator[None]:
     """Report a full or read-only disk, or too little memory, in one sentence."""
+    checkpoints = Checkpoints(folder / CHECKPOINT)
     try:
         yield
     except CannotWrite as error:
@@ -662,22 +659,3 @@ def _explained(checkpoints: Checkpoints) -> Iterator[None]:
             f"out of memory ({reason}); "
             f"{checkpoints.describe_last()}: choose a smaller batch_size, image_size or backbone"
         ) from error
-
-
-def _not_finite(
-    step: int, epoch: int, files: list[str], record: Path, checkpoints: Checkpoints
-) -> NotFinite:
-    """A non-finite loss as an error; all files of the batch are written to `record`."""
-    shown = ", ".join(files[:SHOWN])
-    more = ""
-    with contextlib.suppress(OSError):
-        record.write_text("".join(f"{file}\n" for file in files), encoding="utf-8")
-        more = f"; all are listed in {record}"
-    return NotFinite(
-        f"the loss is not finite in step {step} of epoch {epoch}, in a batch of {len(files)} "
-        f"images ({shown}{', ...' if files[SHOWN:] else ''}{more}); "
-        f"{checkpoints.describe_last()}: check these images, or train into another folder with "
-        "lower learning rates",
-        step,
-        tuple(files),
-    )

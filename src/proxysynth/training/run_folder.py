@@ -13,6 +13,7 @@ evaluated/               where the run is trained on all classes: the folder of 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import zlib
@@ -23,13 +24,12 @@ from typing import Any
 
 from proxysynth.data import Splits
 from proxysynth.data.listing import NOTHING_TESTED
-from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write
+from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write, newer_version
 from proxysynth.files import (
     LOCK,
     UNFINISHED,
     append_line,
     check_seal,
-    parse_json,
     write_bytes,
     write_sealed,
 )
@@ -39,7 +39,7 @@ from proxysynth.tensor_files import checksum
 from proxysynth.training.checkpoint import Checkpoints
 from proxysynth.training.prepare import Prepared, resized_side
 from proxysynth.training.run import KINDS, Run
-from proxysynth.values import decode, describe_differences, encode
+from proxysynth.values import KIND, build, describe_differences, encode
 
 FORMAT = 1  # of run.json and result.json
 MOST_PIXELS = 2**14  # the side of an image that a network is given
@@ -89,53 +89,37 @@ def read_run(folder: str | os.PathLike[str]) -> Recorded:
 def find_run(folder: Path) -> Recorded | None:
     """The content of the folder's `run.json`; None if there is none."""
     path = Path(os.path.expanduser(folder)) / RUN
+    found: Recorded | None = _read(path, Recorded, WrongFolder, "choose another folder")
+    if found and not all(0 < n <= MOST_PIXELS for n in (found.image_size, found.short_side)):
+        raise WrongFolder(f"{path} is damaged (its images are too large): choose another folder")
+    return found
+
+
+def _read(path: Path, kind: type, error: type[ValueError], advice: str) -> Any:
+    """The value in a file that `write_sealed` wrote, with its fields in their declared types; None
+    if there is no such file."""
     try:
         fields = json.loads(path.read_bytes())
         version = fields["format"]
+        newer = version > FORMAT
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise WrongFolder(f"{path} cannot be read as a run: choose another folder") from error
-    if not isinstance(version, int) or version > FORMAT:
-        raise WrongFolder(
-            f"{path} was written by a newer version of proxysynth (format {version}, this one "
-            f"reads {FORMAT}): upgrade proxysynth, or choose another folder"
-        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as cause:
+        raise error(f"{path} is damaged or unreadable: {advice}") from cause
+    if newer:
+        raise newer_version(path, version, FORMAT)
     check_seal(path, fields)
     try:
-        run = decode(fields["run"], KINDS)
-        rest = {name: fields[name] for name in ("identity", "data", "image_size", "short_side")}
-        rest["architecture"] = fields.get("architecture")
-        rest |= {name: tuple(fields.get(name, ())) for name in ("classes", "earlier")}
-        recorded = Recorded(run=run, **rest)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise WrongFolder(f"{path} is not a run of this version: {error}") from error
-    sizes = (recorded.image_size, recorded.short_side)
-    if (
-        not all(isinstance(name, str) for name in (recorded.identity, *recorded.all_seen))
-        or not all(type(size) is int and 0 < size <= MOST_PIXELS for size in sizes)
-        or not isinstance(recorded.data, dict)
-        or not isinstance(recorded.architecture, dict | None)
-    ):
-        raise WrongFolder(f"{path} is damaged: its identity, classes, sizes or data are invalid")
-    return recorded
+        known = {f.name: fields[f.name] for f in dataclasses.fields(kind) if f.name in fields}
+        return build(kind, known, KINDS)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as cause:
+        raise error(f"{path} is damaged ({cause}): {advice}") from cause
 
 
 def write_run(folder: Path, recorded: Recorded) -> None:
-    fields = {
-        "format": FORMAT,
-        "identity": recorded.identity,
-        "run": encode(recorded.run),
-        "data": recorded.data,
-        "image_size": recorded.image_size,
-        "short_side": recorded.short_side,
-        "provenance": provenance(),
-        "classes": list(recorded.classes),
-        **({"earlier": list(recorded.earlier)} if recorded.earlier else {}),
-    }
-    if recorded.architecture is not None:
-        fields["architecture"] = recorded.architecture
-    write_sealed(folder / RUN, fields)
+    fields = {name: value for name, value in encode(recorded).items() if value not in (None, [])}
+    del fields[KIND]
+    write_sealed(folder / RUN, {"format": FORMAT, **fields, "provenance": provenance()})
 
 
 def record_run(
@@ -198,15 +182,16 @@ def claim(folder: Path, run: Run) -> Recorded | None:
     run failed before it learned anything is free: the cause can be fixed there. Whether another
     process is training into it is checked by the lock.
     """
-    if not _is_utf8(folder):
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError as error:
         raise WrongFolder(
-            "a run's folder must have a name in UTF-8, else its model cannot be read, got "
-            f"{folder}: choose another folder"
-        )
+            f"a run's folder must have a name in UTF-8, got {folder}: choose another folder"
+        ) from error
     found = find_run(folder)
-    if found is not None and not _has_learned(folder):
-        return None
     if found is not None:
+        if not _has_learned(folder):
+            return None
         if found.run != run and not _extends(run, found.run):
             raise WrongFolder(
                 f"{folder} holds another run ({describe_differences(found.run, run)}): choose "
@@ -249,14 +234,6 @@ def _has_learned(folder: Path) -> bool:
     """Whether there are weights that would be lost."""
     made = any((folder / name).exists() for name in (MODEL, RESULT))
     return made or bool(Checkpoints(folder / CHECKPOINT).steps())
-
-
-def _is_utf8(path: Path) -> bool:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def make_folder(folder: Path) -> None:
@@ -319,6 +296,22 @@ class Result:
     evaluated: str = ""
     backbone: str = ""
 
+    def __post_init__(self) -> None:
+        # A file may hold anything; the fields' own types were checked when it was read.
+        for part in self.data.values():
+            if isinstance(part, dict) and not all(type(n) is int for n in part.values()):
+                raise ValueError(f"expected numbers of images and classes, got {part!r}")
+        if not set(self.checksums) <= {MODEL, EMBEDDINGS, METRICS}:
+            raise ValueError(f"unknown files {sorted(self.checksums)}")
+        if held := self.interpolation:
+            for point in (*held["points"], {**held["trained"], "a": held["a"] or 0.0}):
+                for value in (
+                    point["a"],
+                    *point["metrics"].values(),
+                    *point["validation"].values(),
+                ):
+                    float(value)
+
     @property
     def worse(self) -> tuple[str, ...]:
         """The metrics that training made worse than the untrained backbone's."""
@@ -350,28 +343,8 @@ def write_result(folder: Path, result: Result) -> None:
 
 def read_result(folder: Path) -> Result | None:
     """The result of a run; None if it is not finished."""
-    path = folder / RESULT
-    try:
-        fields = json.loads(path.read_bytes())
-        version = fields["format"]
-        newer = version > FORMAT
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(path) from error
-    if newer:
-        raise WrongFolder(
-            f"{path} was written by a newer version of proxysynth (format {version}, this one "
-            f"reads {FORMAT}): upgrade proxysynth"
-        )
-    check_seal(path, fields)
-    fields = {name: value for name, value in fields.items() if name in Result.__dataclass_fields__}
-    try:
-        result = Result(**{**fields, "notes": tuple(fields["notes"])})
-    except (KeyError, TypeError) as error:
-        raise _damaged(path) from error
-    if not _has_right_types(result):
-        raise _damaged(path)
+    advice = "delete it and rerun, which writes it again"
+    result: Result | None = _read(folder / RESULT, Result, TrainingFailed, advice)
     return result
 
 
@@ -381,61 +354,14 @@ def damaged_files(folder: Path, result: Result) -> list[Path]:
     return [path for path, crc32 in paths if path.is_file() and checksum(path) != crc32]
 
 
-def _has_right_types(result: Result) -> bool:
-    """Whether the fields are what the annotations say: a file may hold anything."""
-    texts = (
-        *(result.run, result.chosen, result.why, result.device),
-        *(result.evaluated, result.backbone, *result.notes),
-    )
-    numbers = (result.seconds, result.epoch, result.epochs)
-    tables: tuple[tuple[Any, tuple[type, ...]], ...] = (
-        (result.metrics, (int, float)),
-        (result.untrained, (int, float)),
-        (result.validation, (int, float)),
-        (result.provenance, (str,)),
-        (result.checksums, (int,)),
-        (result.data, (str, int, dict)),
-    )
-    return (
-        all(isinstance(text, str) for text in texts)
-        and all(type(number) in (int, float) and abs(number) < 1e15 for number in numbers)
-        and all(isinstance(table, dict) for table, _ in tables)
-        and isinstance(result.calibration, dict)
-        and all(type(value) in kinds for table, kinds in tables for value in table.values())
-        and set(result.checksums) <= {MODEL, EMBEDDINGS, METRICS}
-        and all(abs(value) < 1e15 for table, _ in tables[:3] for value in table.values())
-        and all(
-            type(count) is int
-            for part in result.data.values()
-            if isinstance(part, dict)
-            for count in (part.get("pictures"), part.get("classes"))
-        )
-        and (not result.interpolation or _is_interpolation(result.interpolation))
-    )
-
-
-def _is_interpolation(held: Any) -> bool:
-    try:
-        points = [*held["points"], {**held["trained"], "a": held["a"] or 0.0}]
-        tables = [point[name] for point in points for name in ("metrics", "validation")]
-        numbers = [point["a"] for point in points]
-        numbers += [value for table in tables for value in table.values()]
-        return all(type(n) in (int, float) and abs(n) < 1e15 for n in numbers)
-    except (KeyError, TypeError, AttributeError):
-        return False
-
-
-def _damaged(path: Path) -> TrainingFailed:
-    return TrainingFailed(f"{path} is damaged: delete it and rerun, which writes it again")
-
-
 def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
-    append_line(folder / METRICS, _line(line))
+    append_line(folder / METRICS, json.dumps(line, allow_nan=False))
 
 
 def rewrite_metrics(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Keep the evaluations up to a checkpoint, and drop later ones."""
-    write_bytes(folder / METRICS, "".join(_line(line) + "\n" for line in lines).encode())
+    text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+    write_bytes(folder / METRICS, text.encode())
 
 
 def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]:
@@ -447,18 +373,13 @@ def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]
     path = folder / METRICS
     try:
         data = path.read_bytes()
+        if crc32 is not None and zlib.crc32(data) != crc32:
+            raise ValueError("it does not match its checksum")
+        return [dict(json.loads(line)) for line in data.split(b"\n")[:-1]]
     except FileNotFoundError:
         return []
-    if crc32 is not None and zlib.crc32(data) != crc32:
-        raise TrainingFailed(f"{path} is damaged: it does not match its checksum. Restore it")
-    lines = [parse_json(line, path) for line in data.split(b"\n")[:-1]]
-    if not all(isinstance(line, dict) for line in lines):
-        raise TrainingFailed(f"{path} is damaged: its lines must be JSON objects. Restore it")
-    return lines
-
-
-def _line(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, allow_nan=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise TrainingFailed(f"{path} is damaged ({error}): restore it") from error
 
 
 COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")

@@ -161,7 +161,7 @@ def interpolate(
     trained: Delivered,
     validation: Metrics,
     ready: Prepared,
-    measure: Callable[[Embedder, Loader | None], Tested | None],
+    measure: Callable[[Loader | None, Embedder], Tested | None],
     ranks: Ranks,
 ) -> Delivered:
     """The network at the run's a; for "auto", at the best a on the held-out classes, or the trained
@@ -170,14 +170,14 @@ def interpolate(
     Args:
         trained: the trained network; it is not changed.
         validation: its metrics on the held-out classes.
-        measure: a network's metrics on the pictures of a loader, None without one.
+        measure: the metrics of the images of a loader with a network; None without a loader.
     """
     fixed = None if run.interpolate in ("auto", None) else float(run.interpolate)
     auto, by = fixed is None, run.measured_best_by
     best, delivered, points = (-1.0, -1.0), trained, []
     for a in sorted({*POINTS, *([] if fixed is None else [fixed])}):
         net = interpolated(start, trained.net, a, ready.tester(ready.splits.train), run.seed)
-        tested, held = measure(net, ready.query), measure(net, ready.validation if auto else None)
+        tested, held = measure(ready.query, net), measure(ready.validation if auto else None, net)
         points.append(
             {
                 "a": a,
