@@ -13,7 +13,7 @@ METRIC_NAMES = {
     "map@r": "MAP@R",
     "nmi": "NMI",
 }
-COUNTS = frozenset({"queries", "queries_without_positive"})  # counts among the metrics
+NOT_METRICS = {"epoch", "step", "loss", "queries", "queries_without_positive"}
 LAST = ("precision@1", "r_precision", "map@r", "nmi")
 DASH = "–"  # not run, not measured
 
@@ -34,7 +34,7 @@ def metric_keys(*results: Mapping[str, object]) -> list[str]:
     keys = [
         key
         for key in dict.fromkeys(key for result in results for key in result)
-        if key not in COUNTS
+        if key not in NOT_METRICS
         and any(isinstance(result.get(key), (int, float)) for result in results)
     ]
     if "recall@1" in keys:

@@ -204,7 +204,7 @@ def test_other_test_data_is_shown_but_not_compared(tmp_path, pictures):
     assert made.contrasts == ()
     assert made.disagreements == ()
     assert made.difference(made.runs[1], "recall@1") is None
-    assert made.settings["data fingerprint"] == tuple(r.data.fingerprint for r in made.runs)
+    assert made.settings["data fingerprint"] == tuple(r.data["fingerprint"] for r in made.runs)
     text = shown(made)
     assert made.remarks[0] in text
     assert f"{100 * made.runs[1].metrics['recall@1']:.2f}" in text
@@ -228,9 +228,9 @@ def test_many_runs_still_have_letters_and_colours(tmp_path, pictures):
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["r"], "at least two runs"),
-        ([], "got 0"),
-        (["r", "r"], "given twice"),
+        (["r"], "two or more"),
+        ([], "got none"),
+        (["r", "r"], "different runs"),
         (["r", "empty"], "holds no run"),
         (["r", "open"], "not finished"),
     ],

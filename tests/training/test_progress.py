@@ -1,4 +1,5 @@
 import io
+import time
 
 import pytest
 import torch
@@ -6,6 +7,11 @@ import torch
 from proxysynth.training import Resources, Silent
 from proxysynth.training.callbacks import Bars, open_tensorboard
 from proxysynth.training.resources import device_name
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 def test_sentences_and_no_bar_where_there_is_no_terminal():
@@ -18,10 +24,6 @@ def test_sentences_and_no_bar_where_there_is_no_terminal():
 
 
 def test_a_bar_with_rate_and_loss_on_a_terminal(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     file = Terminal()
@@ -30,6 +32,32 @@ def test_a_bar_with_rate_and_loss_on_a_terminal(monkeypatch):
             tick(2, "loss 1.234")
     assert "10/10" in file.getvalue()
     assert "loss 1.234" in file.getvalue()
+
+
+def nested(file):
+    """What is shown of three levels of bars."""
+    bars = Bars(file)
+    with bars.task("trials", 5, 2) as trials:
+        trials(1, "best MAP@R 61.2  12 min left")
+        with bars.task("folds of trial 3", 4) as folds:
+            folds(1, "MAP@R 60.1")
+            with bars.task("training", 100) as tick:
+                tick(10, "epoch 3/20  loss 1.2")
+                bars.say("a sentence")
+                time.sleep(0.3)  # until they are drawn
+    with bars.task("repetitions", 3) as again:
+        again(1, "")
+    return file.getvalue()
+
+
+def test_bars_inside_bars(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = nested(Terminal())
+    for part in ("trials", "3/5", "best MAP@R 61.2", "12 min left", "  folds of trial 3", "1/4",
+                 "    training", "epoch 3/20", "a sentence", "repetitions"):  # fmt: skip
+        assert part in shown
+    assert nested(io.StringIO()) == "a sentence\n"
 
 
 def test_silence(capsys):

@@ -13,8 +13,9 @@ from proxysynth.formatting import count, duration
 from proxysynth.protocols.mlrc import Study, make_study, run_study
 from proxysynth.protocols.mlrc.settings import parse_changes
 from proxysynth.report.study import PAGE, write_study
-from proxysynth.report.terminal import NestedBars, render_study
+from proxysynth.report.terminal import render_study
 from proxysynth.training import WrongFolder
+from proxysynth.training.callbacks import Bars
 
 STUDIES = Path("runs") / "mlrc"
 
@@ -26,9 +27,7 @@ def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
     if args.plan:
         return _show_plan(study, folder, args)
     try:
-        outcome = run_study(
-            study, folder, storage=args.storage, resources=machine, progress=NestedBars()
-        )
+        outcome = run_study(study, folder, storage=args.storage, resources=machine, progress=Bars())
     except WrongFolder as error:
         raise UsageError(str(error)) from error
     result = write_study(outcome, folder)

@@ -19,8 +19,7 @@ from proxysynth.protocols.mlrc import Study, run_study
 from proxysynth.protocols.mlrc.search import BarsOnly
 from proxysynth.report.settings import changed, method, rows
 from proxysynth.report.study import write_study
-from proxysynth.report.terminal import NestedBars
-from proxysynth.training.callbacks import Progress
+from proxysynth.training.callbacks import Bars, Progress
 from proxysynth.training.loop import train
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
@@ -133,7 +132,7 @@ def train_all(
             if not finished_study(store, name):
                 folder = store.folder / "mlrc" / name
                 progress.say(f"Study {name}, about {duration(estimate.study(study), rough=True)}")
-                outcome = run_study(study, folder, resources=resources, progress=NestedBars())
+                outcome = run_study(study, folder, resources=resources, progress=Bars())
                 write_study(outcome, folder)
     return failed
 

@@ -1,15 +1,13 @@
 """What a person sees of runs: the report of one, several compared, and studies."""
 
 from .comparison import Comparison, compare, write_comparison
-from .run_report import FinishedRun, Report, make_report, read_finished, write_report
+from .run_report import FinishedRun, read_finished, write_report
 from .terminal import render_comparison
 
 __all__ = [
     "Comparison",
     "FinishedRun",
-    "Report",
     "compare",
-    "make_report",
     "read_finished",
     "render_comparison",
     "write_comparison",

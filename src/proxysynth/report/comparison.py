@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -26,13 +26,13 @@ from proxysynth.values import digest
 from .examples import Disagreement, disagreement
 from .figures import SERIES, Curve, curves, inline_svg
 from .pages import render, write_page
-from .run_report import Evaluation, FinishedRun, read_finished
+from .run_report import FinishedRun, read_finished
 from .settings import differing
 from .statistics import Interval, paired_interval, unpaired_interval
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MAIN = ("accuracy", "recall@1", "map@r")  # metrics with a sentence; the table has them all
-DRAWN = ("recall@1", "map@r")  # metrics drawn over epochs
+DRAWN = ("recall@1", "map@r", "loss")  # over epochs
 
 
 @dataclass(frozen=True)
@@ -214,14 +214,11 @@ def compare(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
     Raises:
         ValueError: for fewer than two folders, a duplicate, or one that is no finished run.
     """
-    if len(folders) < 2:
-        raise ValueError(f"expected at least two runs to compare, got {len(folders)}")
-    seen: set[str] = set()
-    for folder in folders:
-        real = os.path.realpath(folder)
-        if real in seen:
-            raise ValueError(f"{os.fspath(folder)} is given twice: name two different runs")
-        seen.add(real)
+    if len({os.path.realpath(folder) for folder in folders}) < max(2, len(folders)):
+        raise ValueError(
+            "expected two or more different runs to compare, got "
+            f"{', '.join(os.fspath(folder) for folder in folders) or 'none'}"
+        )
     runs = _distinct_names([read_finished(folder) for folder in folders])
     groups = group_by_seed(runs)
     first, *others = groups
@@ -242,17 +239,15 @@ def compare(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
 def group_by_seed(runs: Sequence[FinishedRun]) -> tuple[Group, ...]:
     """Group the runs that differ only in the seed. The same run trained twice makes two groups,
     to show whether the result was the same."""
-    found: list[tuple[str, list[FinishedRun]]] = []
+    found: dict[tuple[str, int], list[FinishedRun]] = {}
     for run in runs:
-        key = digest((replace(run.run, seed=0), run.data.fingerprint))
-        for other, members in found:
-            if other == key and run.run.seed not in [member.run.seed for member in members]:
-                members.append(run)
-                break
-        else:
-            found.append((key, [run]))
+        key = digest((replace(run.run, seed=0), run.data["fingerprint"]))
+        again = 0
+        while run.run.seed in [other.run.seed for other in found.get((key, again), ())]:
+            again += 1
+        found.setdefault((key, again), []).append(run)
     groups = []
-    for number, (_, members) in enumerate(found):
+    for number, members in enumerate(found.values()):
         again, position = divmod(number, len(LETTERS))  # A, ..., Z, A2, B2, ...
         letter = LETTERS[position] + (str(again + 1) if again else "")
         groups.append(Group(letter, number % len(SERIES), tuple(members)))
@@ -331,12 +326,11 @@ def comparison_page(comparison: Comparison) -> str:
     """The HTML page of a comparison."""
     names = [group.name for group in comparison.groups]
     runs = count(len(comparison.runs), "run")
-    summary = f"{runs} on {and_join(sorted({run.data.title for run in comparison.runs}))}"
+    summary = f"{runs} on {and_join(sorted({run.title for run in comparison.runs}))}"
     if comparison.several_seeds:
         summary += f", in {count(len(comparison.groups), 'group')} of seeds"
     first = comparison.runs[0]  # runs compared query by query share its test set
-    figures = [_figure(comparison, key, f"{metric_name(key)}, %", _percent(key)) for key in DRAWN]
-    figures.append(_figure(comparison, "loss", "loss", lambda line: line.loss))
+    figures = [_figure(comparison, key) for key in DRAWN]
     return render(
         "comparison.html",
         comparison=comparison,
@@ -351,20 +345,14 @@ def comparison_page(comparison: Comparison) -> str:
     )
 
 
-Value = Callable[[Evaluation], float | None]
-
-
-def _percent(key: str) -> Value:
-    return lambda line: 100 * line.metrics[key] if key in line.metrics else None
-
-
-def _figure(comparison: Comparison, key: str, title: str, value: Value) -> Markup | None:
+def _figure(comparison: Comparison, key: str) -> Markup | None:
     """A curve for each group: its only run, or the mean of its runs with these behind it."""
+    title, unit = ("loss", 1) if key == "loss" else (f"{metric_name(key)}, %", 100)
     lines: list[Curve] = []
     for group in comparison.groups:
         color = SERIES[group.color]
         each = [
-            {line.epoch: found for line in run.history if (found := value(line)) is not None}
+            {line["epoch"]: unit * line[key] for line in run.history if key in line}
             for run in group.runs
         ]
         each = [found for found in each if found]
@@ -394,12 +382,12 @@ def _distinct_names(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 
 
 def _same_test(a: FinishedRun, b: FinishedRun) -> bool:
-    return a.data.test_fingerprint == b.data.test_fingerprint
+    return bool(a.data["test_fingerprint"] == b.data["test_fingerprint"])
 
 
 def _different_settings(groups: Sequence[Group]) -> dict[str, tuple[str, ...]]:
     found = differing([{**group.runs[0].settings, "seed": list(group.seeds)} for group in groups])
-    prints = tuple(group.runs[0].data.fingerprint for group in groups)
+    prints = tuple(group.runs[0].data["fingerprint"] for group in groups)
     if len(set(prints)) > 1:  # a folder may change while its name stays
         found["data fingerprint"] = prints
     return found

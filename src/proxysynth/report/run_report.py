@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import safetensors
 
-from proxysynth.formatting import count, distinct_captions, duration, metric_keys, metric_name
+from proxysynth.formatting import distinct_captions, duration, metric_keys, metric_name
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
 from proxysynth.tensor_files import checksum, read_tensors
 from proxysynth.training.defaults import default_run
@@ -31,7 +31,7 @@ from .examples import Embedded, Example, Pictures, choose, open_pictures
 from .figures import SERIES, Curve, curves, histogram, inline_svg, roc
 from .pages import render, write_page
 from .settings import changed, method, repeat_command, rows
-from .statistics import Pairs, pair_similarities
+from .statistics import pair_similarities
 
 REPORT = "report.html"
 DRAWN = ("accuracy", "recall@1", "precision@1", "map@r")  # metrics drawn over epochs
@@ -47,46 +47,6 @@ PYTHON = """from proxysynth.training import read_run, train
 train(read_run({!r}).run, {!r})"""
 
 
-@dataclass(frozen=True)
-class DataFacts:
-    """What is known of a run's data without opening it.
-
-    Attributes:
-        name: as the user gave it.
-        fingerprint, test_fingerprint: hashes of all of it, and of the test part alone.
-        train_classes, train_pictures, test_classes, query_pictures, gallery_pictures: counts; None
-            for a gallery if the queries are their own.
-        shared_classes: how many of the test classes were trained on too.
-        remarks: what a reader of the numbers must know.
-    """
-
-    name: str
-    fingerprint: str
-    test_fingerprint: str
-    train_classes: int
-    train_pictures: int
-    test_classes: int
-    query_pictures: int
-    gallery_pictures: int | None
-    shared_classes: int
-    remarks: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        """The name without leading folders."""
-        return os.path.basename(self.name.rstrip("/\\")) or self.name
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """A line of metrics.jsonl: the mean loss since the previous one, and the metrics."""
-
-    epoch: int
-    loss: float
-    metrics: Mapping[str, float]
-    validation: Mapping[str, float]
-
-
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
     """The contents of a finished run's folder.
@@ -95,8 +55,8 @@ class FinishedRun:
         path, name: the folder, and its name.
         run: the run; `settings` is its JSON, `defaults` that of a default run on the same data.
         result: its metrics, their epoch, and their provenance.
-        history: the evaluations in order.
-        data: facts about the data.
+        history: the evaluations in order, the lines of `metrics.jsonl`.
+        data, remarks: `Result.data` and notes of the run that was tested.
         classes: names of the labels of the test pictures.
         query_names, gallery_names: names of the test pictures.
         tested_in: the folder of the run whose metrics and embeddings these are, another one if this
@@ -107,12 +67,18 @@ class FinishedRun:
     name: str
     run: Run
     result: Result
-    history: tuple[Evaluation, ...]
-    data: DataFacts
+    history: tuple[dict[str, Any], ...]
+    data: dict[str, Any]
+    remarks: tuple[str, ...]
     classes: tuple[str, ...]
     query_names: tuple[str, ...]
     gallery_names: tuple[str, ...] | None
     tested_in: Path
+
+    @property
+    def title(self) -> str:
+        """The name of the data without leading folders."""
+        return os.path.basename(self.data["name"].rstrip("/\\")) or self.data["name"]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -144,8 +110,8 @@ class FinishedRun:
     def provenance(self) -> dict[str, str]:
         """Data, device and time, and what the run recorded of its environment."""
         return {
-            "data": self.data.name,
-            "fingerprint": self.data.fingerprint,
+            "data": self.data["name"],
+            "fingerprint": self.data["fingerprint"],
             "run": self.result.run,
             "device": self.result.device,
             "time": duration(self.result.seconds),
@@ -205,119 +171,66 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
     if result.evaluated:
         tested = read_finished(path / EVALUATED)
         return replace(tested, path=path, name=name, run=recorded.run, result=result)
-    about: dict[str, Any] = {"classes": (), "query": ()}
+    names: dict[str, tuple[str, ...]] = {"classes": (), "query": ()}
     if result.metrics:
-        about = _metadata(path / EMBEDDINGS, checksums.get(EMBEDDINGS))
-    try:
-        classes, gallery, data = about["classes"], about.get("gallery"), result.data
-        return FinishedRun(
-            path=path,
-            name=name,
-            run=recorded.run,
-            result=result,
-            history=tuple(_evaluation(line) for line in lines),
-            data=DataFacts(
-                name=data["name"],
-                fingerprint=data["fingerprint"],
-                test_fingerprint=data["test_fingerprint"],
-                train_classes=data["train"]["classes"],
-                train_pictures=data["train"]["pictures"],
-                test_classes=data["query"]["classes"],
-                query_pictures=data["query"]["pictures"],
-                gallery_pictures=data["gallery"]["pictures"] if "gallery" in data else None,
-                shared_classes=len(set(recorded.all_seen) & set(classes)),
-                remarks=result.notes,
-            ),
-            classes=tuple(classes),
-            query_names=tuple(about["query"]),
-            gallery_names=None if gallery is None else tuple(gallery),
-            tested_in=path,
-        )
-    except KeyError as error:
-        raise ValueError(
-            f"the files in {path} lack {error.args[0]!r}, so they are not of this version: train "
-            "the run again in another folder"
-        ) from error
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"the files in {path} are damaged ({error}): restore them") from error
+        names = _names(path / EMBEDDINGS, checksums.get(EMBEDDINGS))
+    needed = ("name", "fingerprint", "test_fingerprint", "train", "query")
+    for key, held in (
+        *((key, result.data) for key in needed),
+        ("classes", names),
+        ("query", names),
+    ):
+        if key not in held:
+            raise ValueError(
+                f"the files in {path} lack {key!r}, so they are not of this version: train the run "
+                "again in another folder"
+            )
+    return FinishedRun(
+        path=path,
+        name=name,
+        run=recorded.run,
+        result=result,
+        history=tuple(lines),
+        data=result.data,
+        remarks=result.notes,
+        classes=names["classes"],
+        query_names=names["query"],
+        gallery_names=names.get("gallery"),
+        tested_in=path,
+    )
 
 
-def _metadata(path: Path, crc32: int | None) -> dict[str, Any]:
-    """The metadata of a safetensors file, without its tensors; verified if the CRC-32 is known."""
+def _names(path: Path, crc32: int | None) -> dict[str, tuple[str, ...]]:
+    """The names in the metadata of the embeddings; verified if the CRC-32 is known."""
     try:
         if crc32 is not None and checksum(path) != crc32:
             raise ValueError("it does not match its checksum")
         with safetensors.safe_open(path, framework="pt") as file:
-            return {name: json.loads(text) for name, text in (file.metadata() or {}).items()}
-    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
+            about = file.metadata() or {}
+        names = ("classes", "query", "gallery")
+        return {name: tuple(json.loads(about[name])) for name in names if name in about}
+    except (OSError, ValueError, TypeError, RecursionError, safetensors.SafetensorError) as error:
         raise ValueError(
             f"{path} cannot be read ({error}): train the run again in another folder"
         ) from error
 
 
-def _evaluation(line: Mapping[str, Any]) -> Evaluation:
-    metrics = {
-        key: value
-        for key, value in line.items()
-        if isinstance(value, (int, float)) and key not in ("epoch", "loss", "step")
-    }
-    return Evaluation(int(line["epoch"]), float(line["loss"]), metrics, line.get("validation", {}))
-
-
-@dataclass(frozen=True, eq=False)
-class Report:
-    """What a report shows besides the run itself.
-
-    Attributes:
-        run: the run.
-        right, wrong: queries whose nearest neighbor is of their class, and others; none if nothing
-            could be evaluated.
-        pairs: similarities of pairs; None if all test pictures are of one class.
-    """
-
-    run: FinishedRun
-    right: tuple[Example, ...]
-    wrong: tuple[Example, ...]
-    pairs: Pairs | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as plain JSON, without its pictures."""
-        run = self.run
-        return {
-            "run": str(run.path),
-            "metrics": dict(run.metrics),
-            "untrained": dict(run.untrained),
-            "worse_than_untrained": list(run.result.worse),
-            "epoch": run.result.epoch,
-            "chosen": run.result.chosen,
-            "data": asdict(run.data),
-            "same_class_more_similar": None if self.pairs is None else self.pairs.auc(),
-            "settings": run.settings,
-            "settings_changed": changed(run.settings, run.defaults),
-            "command": run.command,
-            "provenance": run.provenance,
-        }
-
-
-def make_report(run: FinishedRun, seed: int = 0) -> Report:
-    """The report of a run; the seed draws the queries and pairs that are shown."""
-    if not run.metrics:
-        return Report(run, (), (), None)
-    test = run.embedded()
-    right, wrong = choose(test, seed=seed)
-    pairs = pair_similarities(test.query, test.labels, test.gallery, test.gallery_labels, seed=seed)
-    return Report(run, tuple(right), tuple(wrong), pairs)
-
-
 def write_report(folder: str | os.PathLike[str]) -> Path:
     """Write `report.html` into the folder of a finished run, atomically."""
     run = read_finished(folder)
-    return write_page(run.path / REPORT, report_page(make_report(run), run.pictures()))
+    return write_page(run.path / REPORT, report_page(run))
 
 
-def report_page(report: Report, pictures: Pictures) -> str:
-    """The HTML page of a report."""
-    run, pairs = report.run, report.pairs
+def report_page(run: FinishedRun, seed: int = 0) -> str:
+    """The HTML page of a run; the seed draws the queries and pairs that are shown."""
+    right: list[Example] = []
+    wrong: list[Example] = []
+    pairs = None
+    if run.metrics:
+        test = run.embedded()
+        right, wrong = choose(test, seed=seed)
+        gallery = test.gallery, test.gallery_labels
+        pairs = pair_similarities(test.query, test.labels, *gallery, seed=seed)
     flat, unusual = rows(run.settings), changed(run.settings, run.defaults)
     figures, legend = _training_figures(run)
     pairs_svg = roc_svg = None
@@ -334,12 +247,11 @@ def report_page(report: Report, pictures: Pictures) -> str:
         method=method(run.settings),
         metrics=metric_keys(run.metrics),
         compared=[key for key in metric_keys(run.metrics) if key in run.untrained],
-        explanation=explain(run),
         figures=figures,
         legend=legend,
-        history_metrics=metric_keys(*(line.metrics for line in run.history)),
-        kinds=(("correct", report.right), ("wrong", report.wrong)),
-        pictures=pictures,
+        history_metrics=metric_keys(*run.history),
+        kinds=(("correct", right), ("wrong", wrong)),
+        pictures=run.pictures(),
         captions=distinct_captions(run.classes),
         pairs=pairs,
         pairs_svg=pairs_svg,
@@ -351,43 +263,6 @@ def report_page(report: Report, pictures: Pictures) -> str:
         changed={path: flat[path] for path in unusual},
         unchanged={path: text for path, text in flat.items() if path not in unusual},
     )
-
-
-def explain(run: FinishedRun) -> list[str]:
-    """How the numbers were measured, in sentences."""
-    data, sentences = run.data, []
-    if run.result.evaluated:
-        sentences.append(run.result.notes[0])
-    trained = f"Training used {count(data.train_pictures, 'image')} of "
-    if not run.metrics:
-        classes = count(data.train_classes, "class", "classes")
-        return [f"{trained}{classes} of {data.title}.", *data.remarks]
-    if "accuracy" in run.metrics:
-        sentences.append(
-            f"Accuracy is the share of {count(data.query_pictures, 'image')} that are assigned "
-            f"their own class out of {data.train_classes:,}; the other metrics are of retrieval."
-        )
-    classes = count(data.test_classes, "class", "classes")
-    seen = "none of them seen in training"
-    if data.shared_classes:
-        every = data.shared_classes == data.test_classes
-        seen = f"{'all' if every else data.shared_classes} of them also used for training"
-    if data.gallery_pictures is None:
-        search = (
-            f"Each of {count(data.query_pictures, 'image')} of {classes}, {seen}, is a query "
-            "that searches all the others by cosine similarity."
-        )
-    else:
-        search = (
-            f"Each of {count(data.query_pictures, 'query', 'queries')} searches a gallery of "
-            f"{count(data.gallery_pictures, 'image')} by cosine similarity; they are of "
-            f"{classes}, {seen}."
-        )
-    kind = "class" if data.shared_classes else "other class"
-    trained += f"{count(data.train_classes, kind, kind + 'es')} of {data.title}."
-    common = ", as is common in the literature" if run.result.chosen == "best_on_test" else ""
-    epoch = f"The results are those of epoch {run.result.epoch}, {run.result.why}{common}."
-    return [*sentences, f"{search} {trained}", epoch, *data.remarks]
 
 
 def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
@@ -426,17 +301,17 @@ def _training_figures(run: FinishedRun) -> tuple[list[Any], str]:
     """The curves over epochs as SVG, and a legend; none without evaluations."""
     if not run.history:
         return [], ""
-    epoch, epochs = run.result.epoch, [line.epoch for line in run.history]
-    keys = [key for key in metric_keys(*(line.metrics for line in run.history)) if key in DRAWN]
-    loss = Curve("", epochs, [line.loss for line in run.history])
+    epoch, epochs = run.result.epoch, [line["epoch"] for line in run.history]
+    keys = [key for key in metric_keys(*run.history) if key in DRAWN]
+    loss = Curve("", epochs, [line["loss"] for line in run.history])
     lines = []
     for key, color in zip(keys, SERIES, strict=False):
         level = 100 * run.untrained[key] if key in run.untrained else None
-        values = [100 * line.metrics[key] for line in run.history]
+        values = [100 * line[key] for line in run.history]
         lines.append(Curve(metric_name(key), epochs, values, color, level))
     by = run.run.best_by
-    if all(by in line.validation for line in run.history):
-        values = [100 * line.validation[by] for line in run.history]
+    if all(by in line.get("validation", ()) for line in run.history):
+        values = [100 * line["validation"][by] for line in run.history]
         lines.append(Curve(f"{metric_name(by)} held out", epochs, values, SERIES[len(lines)]))
     legend = f"The dotted vertical line marks epoch {epoch}, the one reported"
     if any(line.level is not None for line in lines):

@@ -1,35 +1,21 @@
-"""Comparisons, studies and nested progress bars in the terminal."""
+"""Comparisons and studies in the terminal."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TextIO
+from collections.abc import Callable, Sequence
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress as RichProgress,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
-from rich.text import Text
 
 from proxysynth.formatting import metric_heading, metric_name, percent, points
-from proxysynth.training.callbacks import Tick
 
 from .comparison import Comparison, verdicts, with_spread
 from .pages import tone
 from .study import TITLES, Result, amount, method, metric_rows, trial_rows
 
 COLORS = {"better": "green", "worse": "red", "": "dim"}
-OUTER_LEVELS = 2  # bars of few long steps: their notes estimate the time left, rich could not
 
 
 def render_comparison(comparison: Comparison, console: Console) -> None:
@@ -154,53 +140,3 @@ def _settings(comparison: Comparison) -> Table:
     for path, values in comparison.settings.items():
         table.add_row(path, *(escape(value) for value in values))
     return table
-
-
-class NestedBars:
-    """Messages and nested progress bars on standard error; messages only if it is no terminal."""
-
-    def __init__(self, file: TextIO | None = None) -> None:
-        self._console = Console(file=file or sys.stderr, markup=False, highlight=False)
-        self._shown: RichProgress | None = None
-        self._depth = 0
-
-    def say(self, sentence: str) -> None:
-        self._console.print(sentence, soft_wrap=True)
-
-    @contextmanager
-    def task(self, name: str, total: int, done: int = 0) -> Iterator[Tick]:
-        shown = self._shown or self._open()
-        label = "  " * self._depth + name
-        inner = self._depth >= OUTER_LEVELS
-        bar = shown.add_task(label, total=total, completed=done, note="", inner=inner)
-        self._depth += 1
-        try:
-            yield lambda amount, note: shown.update(bar, advance=amount, note=note)
-        finally:
-            self._depth -= 1
-            shown.remove_task(bar)
-            if not self._depth:
-                shown.stop()
-                self._shown = None
-
-    def _open(self) -> RichProgress:
-        self._shown = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            _TimeLeft(compact=True),
-            TextColumn("{task.fields[note]}"),
-            console=self._console,
-            transient=True,
-            refresh_per_second=5,
-            disable=not self._console.is_terminal,
-        )
-        self._shown.start()
-        return self._shown
-
-
-class _TimeLeft(TimeRemainingColumn):
-    """The time left, for innermost bars only."""
-
-    def render(self, task: Task) -> Text:
-        return super().render(task) if task.fields["inner"] else Text("")

@@ -46,11 +46,13 @@ class Silent:
 
 
 class Bars:
-    """Messages and bars on standard error; messages only if that is not a terminal."""
+    """Messages and nested bars on standard error; messages only if that is not a terminal."""
 
     def __init__(self, file: TextIO | None = None) -> None:
         # No markup: a message may hold a path with brackets.
         self._console = Console(file=file or sys.stderr, markup=False, highlight=False)
+        self._bars = RichProgress()
+        self._depth = 0
 
     def say(self, sentence: str) -> None:
         lines = [printable(line) for line in sentence.split("\n")]
@@ -58,31 +60,47 @@ class Bars:
 
     @contextmanager
     def task(self, name: str, total: int, done: int = 0) -> Iterator[Tick]:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            _Rate(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[note]}"),
-        )
-        with RichProgress(
-            *columns,
-            console=self._console,
-            transient=True,
-            refresh_per_second=5,
-            disable=not self._console.is_terminal,
-        ) as bars:
-            bar = bars.add_task(name, total=total, completed=done, note="")
+        if not self._depth:
+            self._bars = RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                _Rate(),
+                _TimeLeft(compact=True),
+                TextColumn("{task.fields[note]}"),
+                console=self._console,
+                transient=True,
+                refresh_per_second=5,
+                disable=not self._console.is_terminal,
+            )
+            self._bars.start()
+        bars, label = self._bars, "  " * self._depth + name
+        bar = bars.add_task(label, total=total, completed=done, note="")
+        self._depth += 1
+        try:
             yield lambda images, note: bars.update(bar, advance=images, note=note)
+        finally:
+            self._depth -= 1
+            if self._depth:
+                bars.remove_task(bar)
+            else:
+                bars.stop()
+
+
+SLOW = 0.1  # steps per second: of slower bars, the notes estimate the time left
 
 
 class _Rate(ProgressColumn):
     """Recent images per second."""
 
     def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:.0f}/s" if speed else "")
+        speed = task.finished_speed or task.speed or 0.0
+        return Text(f"{speed:.0f}/s" if speed > SLOW else "")
+
+
+class _TimeLeft(TimeRemainingColumn):
+    def render(self, task: Task) -> Text:
+        return super().render(task) if (task.speed or 0.0) > SLOW else Text("")
 
 
 def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping[str, Any]], None]:
