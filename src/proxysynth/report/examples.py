@@ -180,36 +180,25 @@ def disagreement(
     )
 
 
-@dataclass(frozen=True, eq=False)
 class Album:
-    """The pictures of a test set.
+    """The pictures of a part of the test by their place in it, wherever they are now."""
 
-    Attributes:
-        listing: the pictures as they are now.
-        positions: for each picture of the test its index in the listing; None if it is gone.
-    """
-
-    listing: Listing
-    positions: tuple[int | None, ...]
-
-    @classmethod
-    def find(cls, listing: Listing, names: Sequence[str]) -> Album:
-        """The pictures of these names, wherever they are in the listing now."""
-        position = {name: index for index, name in enumerate(listing.names)}
-        return cls(listing, tuple(position.get(name) for name in names))
+    def __init__(self, listing: Listing, names: Sequence[str]) -> None:
+        place = {name: index for index, name in enumerate(listing.names)}
+        self.listing, self.places = listing, [place.get(name) for name in names]
 
     def thumbnail(self, index: int) -> str | None:
         """A picture as a data URI; None if it is gone or cannot be read."""
-        position = self.positions[index]
-        return None if position is None else thumbnail(self.listing, position)
+        place = self.places[index]
+        return None if place is None else thumbnail(self.listing, place)
 
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
     """The pictures of a test; `missing` says why they cannot be shown, if so."""
 
-    query: Album | None
-    gallery: Album | None
+    query: Album | None = None
+    gallery: Album | None = None
     missing: str = ""
 
     def of_query(self, index: int) -> str | None:
@@ -224,20 +213,18 @@ def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None)
 
     Args:
         run: says where the data is.
-        query: the names of the queries as the run saw them.
-        gallery: likewise; None if the queries are their own gallery.
+        query, gallery: their names as the run saw them; no gallery if the queries are their own.
     """
     try:
         splits = open_splits(run)
     except (ValueError, OSError) as error:
-        return Pictures(None, None, f"The images cannot be shown: {error}.")
-    queries: Album = Album.find(splits.query, query)
-    others: Album | None = queries
+        return Pictures(missing=f"The images cannot be shown: {error}.")
+    queries = others = Album(splits.query, query)
     if gallery is not None:
-        others = None if splits.gallery is None else Album.find(splits.gallery, gallery)
-    if others is None or not any(p is not None for p in (*queries.positions, *others.positions)):
+        others = Album(splits.gallery or splits.query, gallery)
+    if not any(place is not None for place in (*queries.places, *others.places)):
         reason = f"{run.data} no longer contains those of the test"
-        return Pictures(None, None, f"The images cannot be shown: {reason}.")
+        return Pictures(missing=f"The images cannot be shown: {reason}.")
     return Pictures(queries, others)
 
 
@@ -251,11 +238,6 @@ def thumbnail(listing: Listing, index: int, side: int = SIDE) -> str | None:
     except UnreadableImage:
         return None
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
-    file = io.BytesIO()
-    if max(image.size) <= LOSSLESS:
-        image.save(file, "PNG", optimize=True)
-        kind = "png"
-    else:
-        image.save(file, "JPEG", quality=82)
-        kind = "jpeg"
+    file, kind = io.BytesIO(), "png" if max(image.size) <= LOSSLESS else "jpeg"
+    image.save(file, kind, **({"optimize": True} if kind == "png" else {"quality": 82}))
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"

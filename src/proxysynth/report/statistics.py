@@ -104,75 +104,33 @@ def pair_similarities(
         sample: the most pairs of each kind; if there are fewer, all are taken.
         seed: of the sample.
     """
-    own = gallery is None or gallery_labels is None
-    g = query if gallery is None else gallery
-    gl = labels if gallery_labels is None else gallery_labels
-    c = int(max(labels.max(), gl.max())) + 1
-    here, there = np.bincount(labels, minlength=c), np.bincount(gl, minlength=c)
-    per_class = here * (here - 1) // 2 if own else here * there
-    n, N = len(labels), len(gl)
-    all_same = int(per_class.sum())
-    all_different = (n * (n - 1) // 2 if own else n * N) - all_same
-    if not all_same or not all_different:
-        return None
-    draw = np.random.default_rng(seed)
-    i, j = _same_class(labels, gl, per_class, own, sample, draw)
-    same = _cosines(query, g, i, j)
-    i, j = _different_class(labels, gl, own, sample, draw)
-    return Pairs(same, _cosines(query, g, i, j), all_same, all_different)
-
-
-def _same_class(
-    labels: Ints, gl: Ints, per_class: Ints, own: bool, sample: int, draw: np.random.Generator
-) -> tuple[Ints, Ints]:
-    """Pairs of one class: pair number t of a class is turned into its two members."""
-    total = int(per_class.sum())
-    ends = np.cumsum(per_class)
-    which = np.arange(total) if total <= sample else draw.integers(0, total, sample)
-    k = np.searchsorted(ends, which, "right")
-    t = which - (ends - per_class)[k]
-    order, start = _sorted_by_class(labels, len(per_class))
-    g_order, g_start = _sorted_by_class(gl, len(per_class))
-    if own:
-        # Pair (a, b) with a < b has the number b (b - 1) / 2 + a; the root may be off by one.
-        b = ((1 + np.sqrt(1 + 8.0 * t)) / 2).astype(np.int64)
-        b -= b * (b - 1) // 2 > t
-        b += (b + 1) * b // 2 <= t
-        a = t - b * (b - 1) // 2
+    g, gl = (
+        (query, labels) if gallery is None or gallery_labels is None else (gallery, gallery_labels)
+    )
+    order, g_order = np.argsort(labels, kind="stable"), np.argsort(gl, kind="stable")
+    # In both orders, the gallery's images of a query's class are a range: low to high.
+    low, high = (np.searchsorted(gl[g_order], labels[order], side) for side in ("left", "right"))
+    if gallery is None:  # each pair once: a query with those after it
+        low = np.arange(1, len(labels) + 1)
+        others = len(gl) - high
     else:
-        size = np.diff(np.append(g_start, len(gl)))[k]
-        a, b = t // size, t % size
-    return order[start[k] + a], g_order[g_start[k] + b]
-
-
-def _different_class(
-    labels: Ints, gl: Ints, own: bool, sample: int, draw: np.random.Generator
-) -> tuple[Ints, Ints]:
-    """Pairs of two classes: in the gallery sorted by class, a query skips its own class."""
-    c = int(max(labels.max(), gl.max())) + 1
-    order, start = _sorted_by_class(gl, c)
-    size = np.bincount(gl, minlength=c)
-    others = len(gl) - size[labels]
-    ends = np.cumsum(others)
-    total = int(ends[-1])
-    every = total <= (2 * sample if own else sample)  # a pair of two queries is counted twice
-    which = np.arange(total) if every else draw.integers(0, total, sample)
-    i = np.searchsorted(ends, which, "right")
-    t = which - (ends - others)[i]
-    k = labels[i]
-    j = order[np.where(t < start[k], t, t + size[k])]
-    keep = i < j if every and own else slice(None)
-    return i[keep], j[keep]
+        others = len(gl) - (high - low)
+    if not (high - low).any() or not others.any():
+        return None
+    draw, found = np.random.default_rng(seed), []
+    for first, each in ((low, high - low), (high, others)):  # from `first` on, around the end
+        ends = np.cumsum(each)
+        total = int(ends[-1])
+        which = np.arange(total) if total <= sample else draw.integers(0, total, sample)
+        i = np.searchsorted(ends, which, "right")
+        j = (first[i] + which - (ends - each)[i]) % len(gl)
+        found.append((_cosines(query, g, order[i], g_order[j]), total))
+    (same, all_same), (different, all_different) = found
+    return Pairs(same, different, all_same, all_different)
 
 
 def _shown(sampled: int, total: int) -> str:
     return f"all {total:,}" if sampled == total else f"{sampled:,} drawn from {total:,}"
-
-
-def _sorted_by_class(labels: Ints, c: int) -> tuple[Ints, Ints]:
-    """The order that sorts images by class, and where each class begins in it."""
-    counts = np.bincount(labels, minlength=c)
-    return np.argsort(labels, kind="stable"), np.cumsum(counts) - counts
 
 
 def _cosines(x: Floats, g: Floats, i: Ints, j: Ints, block: int = 4096) -> Floats:

@@ -157,19 +157,6 @@ def _state(trial: Mapping[str, Any], best: int) -> str:
 
 def study_page(result: Result) -> str:
     """The HTML page of a study."""
-    repetitions = [
-        [f"{kind}, repetition {i + 1}", *(percent(result[kind][name][i], 2) for name in TITLES)]
-        for kind in KINDS
-        for i in range(result["repetitions"])
-    ]
-    best = [
-        [
-            item["name"],
-            f"{result['best'][item['name']]:.3g}",
-            f"{item['low']:.3g} to {item['high']:.3g}{', log' if item['log'] else ''}",
-        ]
-        for item in result["space"]
-    ]
     trial_head, trials = trial_rows(result)
     shares = None
     if result["importance"]:
@@ -183,8 +170,8 @@ def study_page(result: Result) -> str:
         amount=amount(result),
         head=["%", *TITLES.values()],
         unseen=metric_rows(result),
-        repetitions=repetitions,
-        best=best,
+        kinds=KINDS,
+        names=TITLES,
         history=inline_svg(history, "history", "MAP@R of each trial"),
         trial_head=trial_head,
         trials=trials,
