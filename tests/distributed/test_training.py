@@ -17,7 +17,7 @@ import torch
 import proxysynth.cli.train  # noqa: F401  loaded once, before processes are forked
 from distributed.on_ranks import groups
 from proxysynth.cli import main
-from proxysynth.training import Run, Split, load, read_metrics, read_result, read_run, train
+from proxysynth.training import Run, Split, load, loop, read_metrics, read_result, read_run, train
 from proxysynth.training.callbacks import Silent
 from proxysynth.training.checkpoint import Checkpoints
 from proxysynth.training.inference import measure
@@ -67,25 +67,25 @@ def killed(argument, folder):
 
 def signaled(argument, folder):
     """The same, but ranks get SIGTERM in a step or the evaluation of the second epoch."""
-    number, step, measure = 0, Learner.step, Learner.measure
+    number, step, measure = 0, Learner.step, loop.measure
 
-    def asked(self):
-        if self.ranks.rank in argument["who"]:
+    def asked(ranks):
+        if ranks.rank in argument["who"]:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def stepped(self, batch, at):
         nonlocal number
         number = at
         if at == 5 and argument["at"] == "step":
-            asked(self)
+            asked(self.ranks)
         return step(self, batch, at)
 
-    def measured(self, *given):
+    def measured(*given, ranks, **options):
         if number >= 7 and argument["at"] == "evaluation":
-            asked(self)
-        return measure(self, *given)
+            asked(ranks)
+        return measure(*given, ranks=ranks, **options)
 
-    Learner.step, Learner.measure = stepped, measured
+    Learner.step, loop.measure = stepped, measured
     command(argument, folder)
 
 
