@@ -121,17 +121,10 @@ class Ranks:
         """Every rank's value, which must be JSON, in the order of ranks."""
         if self.world == 1:
             return [value]
-        text = _bytes(json.dumps(value).encode())
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world)]
-        dist.all_gather(sizes, torch.tensor([len(text)]))
-        padded = torch.zeros(max(map(int, sizes)), dtype=torch.uint8)
-        padded[: len(text)] = text
-        texts = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(texts, padded)
-        return [
-            json.loads(part[: int(size)].numpy().tobytes())
-            for part, size in zip(texts, sizes, strict=True)
-        ]
+        own = _bytes(json.dumps(value).encode())
+        sizes = self.gather_uneven(torch.tensor([len(own)]), [1] * self.world).tolist()
+        texts = self.gather_uneven(own, sizes).split(sizes)
+        return [json.loads(text.numpy().tobytes()) for text in texts]
 
     def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The first rank's tensors, on the CPU of every rank; the others' argument is unused."""
@@ -157,9 +150,7 @@ ALONE = Ranks()
 
 
 def _bytes(text: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else torch.empty(
-        0, dtype=torch.uint8
-    )  # fmt: skip
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
 @contextmanager

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
@@ -357,7 +358,8 @@ class Trained:
         made = [torch.empty(0, self.embedder.dim)]
         threads = default_workers() if workers is None else max(1, workers)
         with ThreadPoolExecutor(threads) as pool:
-            for chunk in _chunks(several):
+            rest = iter(several)
+            while chunk := list(islice(rest, BATCH)):
                 images = torch.from_numpy(np.stack(list(pool.map(self._bytes, chunk)))).to(device)
                 with torch.inference_mode():
                     numbers = pixels.normalize(images).permute(0, 3, 1, 2)
@@ -497,10 +499,7 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
         return tensors, about["epoch"]
     loaded = checkpoints.load(recorded.identity)
     if loaded is None:
-        raise TrainingFailed(
-            f"{folder} has no weights yet: train it further, the first checkpoint is written after "
-            "the first epoch"
-        )
+        raise TrainingFailed(f"{folder} has no weights yet: train it for an epoch at least")
     return loaded.tensors, loaded.state.epoch
 
 
@@ -521,14 +520,3 @@ def _is_one(item: Any) -> TypeGuard[NDArray[np.uint8]]:
     return isinstance(item, np.ndarray) and item.dtype == np.uint8 and (
         item.ndim == 2 or (item.ndim == 3 and item.shape[2] in (1, 3, 4))
     )  # fmt: skip
-
-
-def _chunks(pictures: Iterable[Picture]) -> Iterator[Sequence[Picture]]:
-    chunk: list[Picture] = []
-    for picture in pictures:
-        chunk.append(picture)
-        if len(chunk) == BATCH:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk

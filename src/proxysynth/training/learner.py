@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from proxysynth.data import Batch
-from proxysynth.distributed import Shards, check_shardable, sharded_loss
+from proxysynth.distributed import Shards, sharded_loss
 from proxysynth.distributed.data_parallel import (
     WholeBatch,
     average_gradients,
@@ -116,7 +117,12 @@ class Learner:
         if self.run.clip_value is not None:
             nn.utils.clip_grad_value_(parameters, self.run.clip_value)
         if self.run.clip_norm is not None:
-            norm = whole_norm(parameters, self.proxies, self.shards is not None, self.ranks)
+            # The norm of the whole gradient, including proxies that other ranks hold.
+            sharded, own = self.shards is not None, self.proxies
+            held = [p.grad for p in parameters if p.grad is not None and not (sharded and p is own)]
+            norm = nn.utils.get_total_norm(held)
+            if sharded and own.grad is not None:
+                norm = (norm**2 + self.ranks.sum(own.grad.norm() ** 2)).sqrt()
             nn.utils.clip_grads_with_norm_(parameters, self.run.clip_norm, norm)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -176,13 +182,16 @@ def make_learner(
 ) -> Learner:
     """A learner at its start: proxies drawn, network on its device."""
     generator = torch.Generator().manual_seed(step_seed(run.seed, -1))
-    net = net.to(device, memory_format=_memory(run))  # type: ignore[call-overload]
+    memory = torch.channels_last if run.channels_last else torch.contiguous_format
+    net = net.to(device, memory_format=memory)  # type: ignore[call-overload]
     net = with_synchronized_batch_norm(net, ranks, device)
     mixed = mixed_type(run, device)
     shards = make_shards(run, classes, ranks, mixed)
     proxies = initial_proxies(run, classes, net.dim, shards, generator)
     proxies = nn.Parameter(proxies.detach().to(device))
-    loss = run.loss if shards is None else ShardedLoss(run.loss, shards, run.negatives)
+    loss: Any = run.loss
+    if shards is not None:
+        loss = partial(_sharded, run.loss, shards, run.negatives)
     broadcast_weights([*net.state_dict().values(), *([proxies] if shards is None else [])], ranks)
     return Learner(
         run=run,
@@ -210,10 +219,6 @@ def step_seed(seed: int, number: int, rank: int = 0) -> int:
     """A 32-bit seed for one step: torch's generator on the CPU uses no more bits."""
     key = (seed, number + 1, rank) if rank else (seed, number + 1)
     return int(np.random.SeedSequence(key).generate_state(1)[0])
-
-
-def _memory(run: Run) -> torch.memory_format:
-    return torch.channels_last if run.channels_last else torch.contiguous_format
 
 
 @dataclass(frozen=True)
@@ -279,33 +284,23 @@ def _if_finite(x: Tensor, value: Callable[[], Tensor]) -> Tensor:
     return value() if torch.isfinite(x.detach()).all() else x.sum()
 
 
-@dataclass(frozen=True)
-class ShardedLoss:
-    """The loss of all proxies, called on every rank with the rows that it holds.
-
-    Args:
-        loss: one that `sharded_loss` supports.
-        shards: which rank holds which rows.
-        negatives: fraction of the classes that take part in a step.
-    """
-
-    loss: Loss
-    shards: Shards
-    negatives: float = 1.0
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        return sharded_loss(
-            self.loss, x, y, p, self.shards, None, generator, negatives=self.negatives
-        )
+def _sharded(
+    loss: Loss,
+    shards: Shards,
+    negatives: float,
+    x: Tensor,
+    y: Tensor,
+    p: Tensor,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """The loss of all proxies, called on every rank with the rows that it holds."""
+    return sharded_loss(loss, x, y, p, shards, None, generator, negatives=negatives)
 
 
 def make_shards(run: Run, classes: int, ranks: Ranks, mixed: torch.dtype | None) -> Shards | None:
     """Which proxies each rank holds; None if every rank holds all."""
     if not run.shard_proxies:
         return None
-    check_shardable(run.loss)
     if mixed == torch.float16 and ranks.world > 1:
         # Scaled gradients may overflow on one rank only, which would then skip the step alone.
         raise ValueError(
@@ -332,14 +327,3 @@ def initial_proxies(
         if low < stop:
             own[low - mine.start : stop - mine.start] = drawn[low - start :]
     return nn.Parameter(own)
-
-
-def whole_norm(
-    parameters: list[nn.Parameter], proxies: nn.Parameter, sharded: bool, ranks: Ranks
-) -> Tensor:
-    """The norm of the whole gradient, including proxies that other ranks hold."""
-    held = [p.grad for p in parameters if p.grad is not None and not (sharded and p is proxies)]
-    norm = nn.utils.get_total_norm(held)
-    if sharded and proxies.grad is not None:
-        norm = (norm**2 + ranks.sum(proxies.grad.norm() ** 2)).sqrt()
-    return norm

@@ -13,7 +13,7 @@ from proxysynth.interfaces import ProxyLoss
 from proxysynth.losses.functional import check_not_negative, check_positive
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
-from proxysynth.values import digest
+from proxysynth.values import LARGEST, digest
 
 # What is done to the splits after they were opened, whatever the data.
 OF_THE_RUN = (
@@ -24,6 +24,15 @@ OF_THE_RUN = (
     "fold",
     "folds",
 )
+
+
+def _require(value: object, *rules: tuple[str, bool, str]) -> None:
+    """Raise for the first rule (a field, whether it is right, what it must be) that is broken."""
+    for name, holds, expected in rules:
+        if not holds:
+            raise ValueError(
+                f"{type(value).__name__}: {name} must be {expected}, got {getattr(value, name)!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -82,24 +91,19 @@ class Split:
     validation_seed: int = 0
 
     def __post_init__(self) -> None:
-        unseen = self.unseen_fraction
-        if unseen is not None and not 0 <= unseen < 1:
-            raise ValueError(f"Split: unseen_fraction must be in [0, 1), got {unseen!r}")
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(
-                f"Split: validation_fraction must be in (0, 1), got {self.validation_fraction!r}"
-            )
-        if unseen == 0 and self.fold is not None:
-            raise ValueError("Split: a fold is tested, but unseen_fraction=0 tests nothing")
-        if self.folds < 2 or (self.fold is not None and not 0 <= self.fold < self.folds):
-            raise ValueError(
-                f"Split: fold must be 0 to folds - 1 of at least 2 folds, got fold={self.fold!r} "
-                f"of folds={self.folds!r}"
-            )
-        for name in ("train_pictures", "test_pictures"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"Split: {name} must be at least 1, got {value!r}")
+        unseen, fold = self.unseen_fraction, self.fold
+        _require(
+            self,
+            ("unseen_fraction", unseen is None or 0 <= unseen < 1, "in [0, 1)"),
+            ("validation_fraction", 0 < self.validation_fraction < 1, "in (0, 1)"),
+            ("folds", self.folds >= 2, "at least 2"),
+            ("fold", fold is None or 0 <= fold < self.folds, f"0 to {self.folds - 1}"),
+            ("fold", fold is None or unseen != 0, "None if unseen_fraction=0 tests nothing"),
+            *(
+                (name, (count := getattr(self, name)) is None or count >= 1, "at least 1")
+                for name in ("train_pictures", "test_pictures")
+            ),
+        )
 
     def options(self) -> dict[str, Any]:
         """The fields that are set, as keyword arguments of `data.open_data`."""
@@ -268,67 +272,71 @@ class Run:
                 f"{type(self.backbone).__name__}: for your own network, write a function that "
                 "returns it and give 'package.module:function'"
             )
-        _check_choices(self)
-        _check_shards(self)
-        check_positive(self, width=self.width, lr=self.lr, proxy_lr=self.proxy_lr, eps=self.eps)
+        for name, hint in typing.get_type_hints(Run).items():
+            allowed = BEST_BY if name == "best_by" else typing.get_args(hint)
+            if name == "best_by" or typing.get_origin(hint) is Literal:
+                choices = f"one of {', '.join(map(repr, allowed))}"
+                _require(self, (name, getattr(self, name) in allowed, choices))
+        positive = ("width", "lr", "proxy_lr", "eps", "embedding_lr", "clip_norm", "clip_value")
+        given = {name: getattr(self, name) for name in positive}
+        check_positive(self, **{name: value for name, value in given.items() if value is not None})
         check_not_negative(self, weight_decay=self.weight_decay, flip=self.flip, decay=self.decay)
-        if not 0 < self.layer_decay <= 1:
-            raise ValueError(f"Run: layer_decay must be in (0, 1], got {self.layer_decay!r}")
-        if self.flip > 1:
-            raise ValueError(f"Run: flip must be in [0, 1], got {self.flip!r}")
-        if len(self.crop_scale) != 2 or not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
-            raise ValueError(
-                "Run: crop_scale must be two increasing fractions of the area, such as "
-                f"(0.08, 1.0), got {self.crop_scale!r}"
-            )
+        check_fraction(self.negatives)
+        if self.shard_proxies:
+            check_shardable(self.loss)
         for name, least in _INTEGERS.items():
-            _check_integer(self, name, least)
-        for name in ("embedding_lr", "clip_norm", "clip_value"):
-            if getattr(self, name) is not None:
-                check_positive(self, **{name: getattr(self, name)})
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"Run: momentum must be in [0, 1), got {self.momentum!r}")
+            value = getattr(self, name)
+            if value is not None or name not in ("dim", "image_size", "cache_side"):
+                fits = type(value) is int and least <= value < LARGEST
+                _require(self, (name, fits, f"an integer in [{least}, 2**63)"))
         for name in ("decay_epochs", "ks", "extended"):
-            values = getattr(self, name)
-            if any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in values):
-                raise ValueError(f"Run: {name} must be integers >= 1, got {values!r}")
-        if self.schedule == "step" and not self.decay_epochs:
-            raise ValueError(
-                "Run: the schedule 'step' needs decay_epochs, the epochs after which the learning "
-                "rates fall: try decay_epochs=20 or schedule='cosine'"
-            )
-        if self.best_by == "accuracy" and self.task != "classification":
-            raise ValueError(
-                "Run: best_by='accuracy' needs task='classification': add it, or choose another "
-                "metric"
-            )
-        if self.patience and self.report_epoch == "last":
-            raise ValueError(
-                "Run: patience (early stopping) reports the best epoch, got report_epoch='last': "
-                "choose 'best'"
-            )
-        a = self.interpolate
-        number = isinstance(a, (int, float)) and not isinstance(a, bool)
-        if a not in (None, "auto") and not (number and 0 <= a <= 1):  # type: ignore[operator]
-            raise ValueError(f"Run: interpolate must be 'auto' or a number in [0, 1], got {a!r}")
-        if a is not None and self.task == "classification":
-            raise ValueError(
-                "Run: interpolate is for retrieval: leave it out, or leave out "
-                "task='classification'"
-            )
-        if self.init is not None and self.weights is not None:
-            raise ValueError("Run: give init (a run) or weights (a file), got both")
+            fits = all(type(value) is int and value >= 1 for value in getattr(self, name))
+            _require(self, (name, fits, "integers >= 1"))
+        classifies, crop, a = self.task == "classification", self.crop_scale, self.interpolate
+        between = type(a) in (int, float) and 0 <= a <= 1  # type: ignore[operator]
         ends = [*self.extended, self.epochs]
-        if ends != sorted(set(ends)):
-            raise ValueError(
-                f"Run: extended must be increasing and below epochs={self.epochs}, got "
-                f"{self.extended!r}"
-            )
-        if self.sampler == "m_per_class" and self.batch_size % self.m:
-            raise ValueError(
-                f"Run: batch_size must be a multiple of m={self.m} for the sampler 'm_per_class', "
-                f"got {self.batch_size}"
-            )
+        per_class = self.sampler == "m_per_class"
+        _require(
+            self,
+            ("layer_decay", 0 < self.layer_decay <= 1, "in (0, 1]"),
+            ("flip", self.flip <= 1, "in [0, 1]"),
+            ("momentum", 0 <= self.momentum < 1, "in [0, 1)"),
+            (
+                "crop_scale",
+                len(crop) == 2 and 0 < crop[0] <= crop[1] <= 1,
+                "two increasing fractions of the area, such as (0.08, 1.0)",
+            ),
+            (
+                "decay_epochs",
+                self.schedule != "step" or bool(self.decay_epochs),
+                "given for the schedule 'step', such as decay_epochs=20",
+            ),
+            (
+                "best_by",
+                self.best_by != "accuracy" or classifies,
+                "a metric of retrieval, or task='classification'",
+            ),
+            (
+                "report_epoch",
+                not self.patience or self.report_epoch != "last",
+                "'best' for patience (early stopping)",
+            ),
+            ("interpolate", a in (None, "auto") or between, "'auto' or a number in [0, 1]"),
+            ("interpolate", a is None or not classifies, "None for task='classification'"),
+            ("weights", self.init is None or self.weights is None, "None if init is given"),
+            ("extended", ends == sorted(set(ends)), f"increasing and below {self.epochs} epochs"),
+            (
+                "batch_size",
+                not per_class or self.batch_size % self.m == 0,
+                f"a multiple of m={self.m} for the sampler 'm_per_class'",
+            ),
+            ("shard_proxies", self.negatives == 1 or self.shard_proxies, "true for negatives < 1"),
+            (
+                "shard_proxies",
+                not (self.shard_proxies and classifies),
+                "false for task='classification', which tests with all proxies in one place",
+            ),
+        )
 
     @property
     def identity(self) -> str:
@@ -368,8 +376,6 @@ KINDS: dict[str, type] = {
 }
 """The classes that a `run.json` may contain: `values.decode` constructs no others."""
 
-_LARGEST = 2**63 - 1  # torch's int64
-
 # Integer fields with their minimum; None is accepted where the field allows it.
 _INTEGERS = {
     "epochs": 1,
@@ -383,42 +389,3 @@ _INTEGERS = {
     "image_size": 1,
     "cache_side": 0,
 }
-
-
-def _check_shards(run: Run) -> None:
-    check_fraction(run.negatives)
-    if run.negatives < 1 and not run.shard_proxies:
-        raise ValueError(
-            f"Run: negatives={run.negatives!r} needs shard_proxies=true, even with one process"
-        )
-    if run.shard_proxies:
-        check_shardable(run.loss)
-        if run.task == "classification":
-            raise ValueError(
-                "Run: shard_proxies is for retrieval, since testing task='classification' needs "
-                "all proxies in one place: set shard_proxies=false"
-            )
-
-
-def _check_choices(run: Run) -> None:
-    """Check the fields that take one of several strings."""
-    choices: dict[str, tuple[Any, ...]] = {"best_by": BEST_BY}
-    for name, hint in typing.get_type_hints(Run).items():
-        if typing.get_origin(hint) is Literal:
-            choices[name] = typing.get_args(hint)
-    for name, allowed in choices.items():
-        if getattr(run, name) not in allowed:
-            raise ValueError(
-                f"Run: {name} must be one of {', '.join(map(repr, allowed))}, "
-                f"got {getattr(run, name)!r}"
-            )
-
-
-def _check_integer(run: Run, name: str, least: int) -> None:
-    value = getattr(run, name)
-    if value is None and name in ("dim", "image_size", "cache_side"):
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"Run: {name} must be an integer >= {least}, got {value!r}")
-    if value > _LARGEST:
-        raise ValueError(f"Run: {name} must be an integer <= {_LARGEST}, got {value!r}")
