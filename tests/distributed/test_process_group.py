@@ -147,7 +147,7 @@ def test_what_ranks_exchange(ended):
         assert told["max"] == 0
         assert told["tensors"] == {"a": ["torch.float32", [1.5, 0]], "b": ["torch.int64", 0]}
         assert told["mean"] == 1.0
-        assert "ranks 0 and 2 do not (hash hash 0 and hash 1)" in told["pictures"]
+        assert "rank 2 (here) differs from rank 0 (there), images" in told["pictures"]
         for n in COUNTS:
             same, gradient = told["gathered"][str(n)]
             assert same
