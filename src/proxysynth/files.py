@@ -44,12 +44,18 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         with naming(path):
             yield unfinished
-            os.replace(unfinished, path)
-            sync_folder(path.parent)
+        move_into_place(unfinished, path)
     except OSError:
         with contextlib.suppress(OSError):
             unfinished.unlink()
         raise
+
+
+def move_into_place(unfinished: Path, path: Path) -> None:
+    """Give a finished file its name, replacing an older one."""
+    with naming(path):
+        os.replace(unfinished, path)
+        sync_folder(path.parent)
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:
