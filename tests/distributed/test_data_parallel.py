@@ -191,11 +191,11 @@ def test_shards_begin_as_the_whole(world, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"negatives": 0.5}, "needs shard_proxies=true"),
+        ({"negatives": 0.5}, "shard_proxies must be true"),
         ({"negatives": 0.0, "shard_proxies": True}, "negatives must be a fraction"),
         ({"shard_proxies": True, "loss": ps.SoftTriple()}, "SoftTriple cannot be computed"),
         ({"shard_proxies": True, "loss": InputMixup(ps.NormSoftmax())}, "InputMixup cannot be"),
-        ({"shard_proxies": True, "task": "classification"}, "shard_proxies is for retrieval"),
+        ({"shard_proxies": True, "task": "classification"}, "shard_proxies must be false"),
     ],
 )
 def test_what_cannot_be_sharded_is_one_sentence(fields, sentence):
