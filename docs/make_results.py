@@ -97,6 +97,24 @@ def few() -> str:
     return table(head, body)
 
 
+def grocery() -> str:
+    """GroceryStore: among photographs, and photographs against catalog pictures."""
+    found = rows("study_grocery")
+    body = []
+    for loss in dict.fromkeys(row["loss"] for row in found):
+        name, _, setting = loss.partition(", ")
+        plain, mixed = _of(found, loss, "none"), _of(found, loss, "proxy_synthesis")
+        line = [", ".join(filter(None, (LOSS_NAMES[name], setting))), str(len(mixed))]
+        for measure in ("recall@1", "map@r", "catalogue_recall@1"):
+            a, b = values(plain, measure), values(mixed, measure)
+            line += [spread(a), difference(a, b) or "–"]
+        body.append(line)
+    head = ["", "seeds"]
+    for measure in ("Recall@1", "MAP@R", "catalog Recall@1"):
+        head += [measure, "with Proxy Synthesis"]
+    return table(head, body)
+
+
 def losses() -> str:
     """Glyphs: each loss with and without, the difference with its interval."""
     return _against_none("study_glyph_losses", list(LOSS_NAMES), ["proxy_synthesis"])
@@ -262,6 +280,7 @@ TABLES = {
     "photographs": photographs,
     "scale": scale,
     "few": few,
+    "grocery": grocery,
     "losses": losses,
     "tuned": tuned,
     "classes": classes,

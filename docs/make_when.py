@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections import defaultdict
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -39,7 +38,7 @@ def by_seed(rows: list[Row], kind: str) -> dict[int, float]:
 
 
 def gain_by_classes(axes: Axes, rows: list[Row], letter: str) -> None:
-    """The change of MAP@R over the number of seen classes, a line for the pictures of a class."""
+    """The change of MAP@R over the number of seen classes, one line per number of pictures."""
     _titled(axes, letter, "Gain by the number of seen classes")
     axes.axhline(0, color=FAINT, zorder=0)
     kinds = sorted({int(r["per_class"]) for r in rows})
@@ -59,7 +58,7 @@ def gain_by_classes(axes: Axes, rows: list[Row], letter: str) -> None:
             high.append(top - gain)
         axes.errorbar(
             xs, middle, yerr=(low, high), color=color, marker=mark, markersize=4.5, capsize=2.5,
-            elinewidth=0.9, label=f"{faces} pictures of a class",
+            elinewidth=0.9, label=f"{faces} pictures per class",
         )  # fmt: skip
     _numbered(axes, sorted({int(r["classes"]) for r in rows}))
     axes.set_xlabel("seen classes")
@@ -68,20 +67,28 @@ def gain_by_classes(axes: Axes, rows: list[Row], letter: str) -> None:
 
 
 def level_by_scale(axes: Axes, rows: list[Row], letter: str) -> None:
-    """MAP@R over the scale of Norm-softmax, with and without."""
+    """MAP@R over the scale of Norm-softmax; bars are intervals of the difference, by seed."""
     _titled(axes, letter, "MAP@R by the scale of the loss")
+    scales = sorted({float(r["scale"]) for r in rows})
+    levels: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    low, high = [], []
+    for scale in scales:
+        here = [r for r in rows if float(r["scale"]) == scale]
+        plain, mixed = (by_seed(here, kind) for kind in KINDS)
+        seeds = sorted(plain.keys() & mixed.keys())
+        a, b = [plain[s] for s in seeds], [mixed[s] for s in seeds]
+        for kind, values in zip(KINDS, (a, b), strict=True):
+            levels[kind].append(fmean(values))
+        bottom, top = paired_interval(a, b)
+        low.append(fmean(b) - fmean(a) - bottom)
+        high.append(top - (fmean(b) - fmean(a)))
     for kind, (label, color, mark) in KINDS.items():
-        values: dict[float, list[float]] = defaultdict(list)
-        for row in rows:
-            if row["regularizer"] == kind:
-                values[float(row["scale"])].append(100 * float(row["map@r"]))
-        xs = sorted(values)
-        spread = [stdev(values[x]) if len(values[x]) > 1 else 0.0 for x in xs]
+        bars = None if kind == "none" else (low, high)
         axes.errorbar(
-            xs, [fmean(values[x]) for x in xs], yerr=spread, color=color, marker=mark,
-            markersize=4.5, capsize=2.5, elinewidth=0.9, label=label,
+            scales, levels[kind], yerr=bars, color=color, marker=mark, markersize=4.5,
+            capsize=2.5, elinewidth=0.9, label=label,
         )  # fmt: skip
-    _numbered(axes, sorted({float(r["scale"]) for r in rows}))
+    _numbered(axes, scales)
     axes.set_xlabel("scale")
     axes.set_ylabel("MAP@R, held-out seen classes")
     axes.legend()
