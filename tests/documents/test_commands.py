@@ -59,7 +59,7 @@ def fork_server(trained: Path) -> Iterator[str]:
 @pytest.fixture
 def reader(tmp_path: Path, trained: Path, fork_server: str, monkeypatch) -> Path:
     """A folder with what the documents speak of, and small programs under their usual names."""
-    for name in ("photos", "pictures", "new_photos", "path/to/pictures"):
+    for name in ("photos", "pictures", "new_photos", "path/to/images"):
         pictures(tmp_path / name, classes=8)
     shutil.copy(tmp_path / "photos/class0/0.png", tmp_path / "photo.jpg")
     shutil.copytree(trained, tmp_path / "runs" / "shop")
