@@ -13,12 +13,13 @@ Both kinds of network know more poolings than feature maps do:
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ def _timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> 
 
 
 def _transformers(name: str, pretrained: bool, pooling: str) -> nn.Module:
-    library = _import_transformers(name)
+    library = _import_library("transformers", f"hf:{name}")
     place = os.path.expanduser(name)
     source = place if os.path.isdir(place) else name
     try:
@@ -144,9 +145,10 @@ def _transformers(name: str, pretrained: bool, pooling: str) -> nn.Module:
             # SigLIP's head would be saved and never trained.
             config.vision_use_head = False
         if pretrained:
-            model, loaded = library.AutoModel.from_pretrained(
-                source, config=config, trust_remote_code=False, output_loading_info=True
-            )
+            with _quiet(library):
+                model, loaded = library.AutoModel.from_pretrained(
+                    source, config=config, trust_remote_code=False, output_loading_info=True
+                )
         else:
             model, loaded = library.AutoModel.from_config(config), {}
         processor = _processor(library, source)
@@ -173,7 +175,7 @@ PROCESSOR = ("image_mean", "image_std", "size", "crop_size", "do_center_crop")
 
 def _from_architecture(name: str, architecture: Mapping[str, Any], pooling: str) -> nn.Module:
     """The network with random weights, from what `run.json` holds; nothing else is read."""
-    library = _import_transformers(name)
+    library = _import_library("transformers", f"hf:{name}")
     try:
         fields = _plain(architecture["config"])
         config = library.AutoConfig.for_model(fields.pop("model_type"), **fields)
@@ -250,12 +252,19 @@ def _plain(fields: Any) -> Any:
     return fields if fields is None or isinstance(fields, (bool, int, float, str)) else str(fields)
 
 
-def _import_transformers(name: str) -> Any:
-    """Without its report of the text tower's weights and without its progress bar."""
-    library = _import_library("transformers", f"hf:{name}")
-    library.utils.logging.set_verbosity_error()
-    library.utils.logging.disable_progress_bar()
-    return library
+@contextlib.contextmanager
+def _quiet(library: Any) -> Iterator[None]:
+    """Without transformers' report of the text tower's weights and without its progress bar."""
+    logging = library.utils.logging
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def _side(size: Any) -> int:

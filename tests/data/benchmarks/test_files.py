@@ -149,6 +149,32 @@ def test_damaged_mat_files(tmp_path, body, simplify):
     assert "\n" not in str(caught.value)
 
 
+def nested(depth, sort=1, sizes=True):
+    """Cells in cells; scipy does not look at the sizes of the inner ones."""
+    head = element(6, struct.pack("<II", sort, 0)) + element(5, struct.pack("<2i", 1, 1))
+    inner = len(head) + 16
+    heads = [
+        struct.pack("<II", 14, (depth - i) * (inner + 8) if sizes or i == 0 else 8)
+        + head
+        + element(1, b"y" if i == 0 else b"")
+        for i in range(depth)
+    ]
+    return b"".join(heads)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("sizes", [False, True])
+def test_deeply_nested_cells_are_refused(tmp_path, sizes, compressed):
+    """20,000 of them overflow the stack in scipy."""
+    body = nested(20_000, sizes=sizes) + struct.pack("<II", 14, 0)
+    if compressed:
+        packed = zlib.compress(body)
+        body = struct.pack("<II", 15, len(packed)) + packed
+    for simplify in (False, True):
+        with pytest.raises(ValueError, match=r"by_hand\.mat"):
+            read_mat(mat_file(tmp_path, body), ("y",), simplify)
+
+
 def test_nested_values_of_a_mat_file(tmp_path):
     value = {"a": [{"b": "text", "c": 1 + 2j}, {"b": "", "c": 3.5}], "d": np.array([[1, 2]])}
     held = read_mat(saved(tmp_path, True, y=value), ("y",), simplify=True)["y"]

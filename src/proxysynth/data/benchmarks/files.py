@@ -7,6 +7,8 @@ import os
 import pickle
 import pickletools
 import posixpath
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +18,8 @@ import numpy as np
 
 # Of a MATLAB file, where a few bytes may announce an array that fills the memory.
 MAX_ELEMENTS = 1 << 30  # SVHN's largest array has 2^28
-MAX_CELLS = 1 << 20
+MAX_CELLS = 1 << 20  # of cells and structs
+MAX_DEPTH = 8  # of cells in cells: scipy reads them recursively, without a limit
 MAX_TUPLES = 1000  # in a pickle: hashing deeply nested tuples would overflow the stack
 
 
@@ -87,6 +90,8 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
                 if not 0 <= math.prod(shape) <= most:
                     raise ValueError(f"its variable {name} is a {kind} of shape {shape}")
                 found.append(name)
+        if simplify:
+            _check_nesting(data)
         held = loadmat(BytesIO(data), variable_names=found, simplify_cells=simplify)
         return {name: held[name] for name in found}
     except NotImplementedError as error:
@@ -96,6 +101,54 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
         raise ValueError(
             f"{path} cannot be read as a MATLAB file ({reason}): download it again"
         ) from error
+
+
+def _check_nesting(data: bytes) -> None:
+    """Bound the cells of a MATLAB file, in the order in which scipy reads them."""
+    start = 128
+    while start < len(data):
+        kind, size = struct.unpack_from("<II", data, start)
+        variable = data[start : start + 8 + size]
+        if kind == 15:  # compressed
+            variable = zlib.decompressobj().decompress(variable[8:], MAX_ELEMENTS)
+        _check_variable(variable)
+        start += 8 + size
+
+
+def _check_variable(data: bytes) -> None:
+    def element(at: int) -> tuple[bytes, int]:
+        """The bytes of an element, and where the next one begins."""
+        kind, size = struct.unpack_from("<II", data, at)
+        if kind >> 16:  # up to four bytes lie in the tag itself
+            return data[at + 4 : at + 4 + (kind >> 16)], at + 8
+        return data[at + 8 : at + 8 + size], at + 8 + size + -size % 8
+
+    at, left = 0, [1]  # arrays still to read, of each array around the present place
+    while left:
+        if left[-1] == 0:
+            left.pop()
+            continue
+        left[-1] -= 1
+        if struct.unpack_from("<II", data, at)[1] == 0:  # an empty array
+            at += 8
+            continue
+        (flags,) = struct.unpack_from("<I", data, at + 16)
+        dims, at = element(at + 24)
+        _, at = element(at)  # its name
+        count, kind = math.prod(np.frombuffer(dims, "<i4").tolist()), flags & 0xFF
+        if kind == 2:  # a struct
+            length, at = element(at)
+            fields, at = element(at)
+            count *= len(fields) // int.from_bytes(length, "little")
+        if kind in (1, 2):  # a cell or a struct: arrays follow
+            left.append(count)
+            if len(left) > MAX_DEPTH or not 0 <= count <= MAX_CELLS:
+                raise ValueError("its cells are nested too deeply, or too many")
+        elif kind in (4, *range(6, 16)):  # text or numbers
+            for _ in range(2 if flags & 0x800 else 1):  # complex: two parts
+                _, at = element(at)
+        else:
+            raise ValueError("it has objects or functions")
 
 
 def read_pickle(path: Path) -> dict[str, Any]:

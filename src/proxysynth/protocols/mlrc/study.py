@@ -107,9 +107,18 @@ def _optuna_study(storage: BaseStorage, name: str, searched: Study | None) -> Op
 
 
 def claim_folder(folder: Path, study: Study, facts: Mapping[str, Any]) -> None:
-    """Write `study.json` into a new folder; whose study it is, the storage says."""
+    """Write `study.json`, or check that the folder belongs to this study."""
     path = folder / STUDY
     if path.exists():
+        try:
+            there = json.loads(path.read_bytes())["facts"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise WrongFolder(f"{path} cannot be read as a study: choose another folder") from error
+        if there != facts:
+            raise WrongFolder(
+                f"{folder} holds another study ({describe_differences(there, facts)}): choose "
+                "another folder with --out, or use that study's settings to resume it"
+            )
         return
     others = [n for n in os.listdir(folder) if n != ".lock" and not n.startswith(OWN_FILES)]
     if others:
