@@ -84,7 +84,7 @@ def test_patience_ends_a_run_early(glyph_run, tmp_path):
 
 
 def test_patience_needs_a_best_epoch():
-    with pytest.raises(ValueError, match="choose 'best'"):
+    with pytest.raises(ValueError, match="report_epoch"):
         Run(patience=3)
 
 
