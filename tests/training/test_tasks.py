@@ -83,6 +83,11 @@ def test_patience_ends_a_run_early(glyph_run, tmp_path):
     assert read_result(tmp_path / "run") == result
 
 
+def test_train_takes_a_run(tmp_path):
+    with pytest.raises(ValueError, match="takes a Run"):
+        train("photos", tmp_path / "run")
+
+
 def test_patience_needs_a_best_epoch():
     with pytest.raises(ValueError, match="report_epoch"):
         Run(patience=3)

@@ -95,6 +95,8 @@ def train(
         all_classes: train the run into `evaluated` inside the folder, then a run with the same
             settings on all classes into the folder itself. The result has the metrics of the first.
     """
+    if not isinstance(run, Run):
+        raise ValueError(f"train takes a Run, such as default_run('photos'), got {run!r}")
     with join_process_group() as ranks:
         reporter = progress if ranks.first and progress else Silent()
         machine = own_resources(resources or Resources(), ranks)
