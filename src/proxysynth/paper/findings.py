@@ -121,7 +121,7 @@ def _table5(ours: Evidence) -> str:
     means = {}
     for row in ours.rows("table5")[1:]:
         means[row] = ours.gains(["table5"], [row], partial=True).mean
-    changes = and_join(f"{name} {mean:+.1f}" for name, mean in means.items())
+    changes = and_join(f"{name} {round(mean, 1) + 0.0:+.1f}" for name, mean in means.items())
     return f"Mean change of Recall@1 by regularizer: {changes} (Table 5)."
 
 
