@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 KIND = "kind"
+SCALARS = {bool, int, float, str, type(None)}
 LARGEST = 2**63  # integers of torch are below
 
 
@@ -134,7 +135,7 @@ def _convert(
         if item is None or (text is not None and text.lower() == "none"):
             if type(None) in args:
                 return None
-        elif isinstance(item, Mapping) and KIND in item:
+        elif isinstance(item, Mapping) and KIND in item and not SCALARS.issuperset(args):
             return decode(item, kinds)
         for arg in args:
             if arg is not type(None):
@@ -164,7 +165,7 @@ def _convert(
                 _convert(part, arg, where, kinds, part_text)
                 for (part, part_text), arg in zip(parts, args, strict=True)
             )
-    elif isinstance(item, Mapping):
+    elif isinstance(item, Mapping) and hint not in SCALARS:
         return decode(item, kinds)
     elif isinstance(item, (int, float)) and not abs(item) < LARGEST:
         pass  # NaN, infinity, or too large for torch

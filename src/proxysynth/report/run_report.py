@@ -180,7 +180,8 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
         ("classes", names),
         ("query", names),
     ):
-        if key not in held:
+        text = held is result.data and key not in ("train", "query")
+        if key not in held or (text and not isinstance(held[key], str)):
             raise ValueError(
                 f"the files in {path} lack {key!r}, so they are not of this version: train the run "
                 "again in another folder"
