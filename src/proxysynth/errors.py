@@ -12,7 +12,7 @@ class WrongFolder(ValueError):
 
 
 class Damaged(Exception):
-    """A checkpoint, or a file of it, is missing or not what was written."""
+    """A checkpoint, or a file of it, is missing or does not match its checksum."""
 
 
 class TrainingFailed(ValueError):

@@ -219,11 +219,13 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
     return flat
 
 
-def describe_differences(there: Any, here: Any, most: int = 4) -> str:
+def describe_differences(
+    there: Any, here: Any, where: tuple[str, str] = ("there", "here"), most: int = 4
+) -> str:
     """The settings in which two values differ: "epochs 30 there, 20 here; ..."."""
     a, b = flatten(encode(there)), flatten(encode(here))
     different = [
-        f"{path} {a.get(path, 'absent')!r} there, {b.get(path, 'absent')!r} here"
+        f"{path} {a.get(path, 'absent')!r} {where[0]}, {b.get(path, 'absent')!r} {where[1]}"
         for path in {**a, **b}
         if a.get(path) != b.get(path)
     ]

@@ -92,7 +92,7 @@ def test_fingerprint_is_the_same_in_every_session():
         ({"labels": np.array([0])}, "one label per image"),
         ({"labels": np.array([0, 2])}, r"\[0, 2\)"),
         ({"labels": np.array([-1, 0])}, "number the classes from 0"),
-        ({"classes": ("a", "a")}, "own name"),
+        ({"classes": ("a", "a")}, "class names"),
         ({"root": None}, "either a root or pixels"),
         ({"root": None, "pixels": np.zeros((2, 4))}, "uint8"),
         ({"root": None, "pixels": np.zeros((2, 4, 4, 4), np.uint8)}, "uint8 of shape"),
@@ -190,7 +190,7 @@ def test_describe_names_each_listing():
 
 
 def test_query_and_gallery_share_a_table_of_classes():
-    with pytest.raises(ValueError, match="same table"):
+    with pytest.raises(ValueError, match="same list of classes"):
         Splits(listing([2, 2]), listing([2, 2]), gallery=listing([2, 2], "other"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -53,7 +54,7 @@ def test_each_rank_has_a_device_of_its_own(monkeypatch):
         own_device(torch.device("mps"), two)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    with pytest.raises(ValueError, match="this machine has 1 for process 2"):
+    with pytest.raises(ValueError, match="process 2"):
         own_device(torch.device("cuda"), two)
 
 
@@ -147,7 +148,7 @@ def test_what_ranks_exchange(ended):
         assert told["max"] == 0
         assert told["tensors"] == {"a": ["torch.float32", [1.5, 0]], "b": ["torch.int64", 0]}
         assert told["mean"] == 1.0
-        assert "rank 2 (here) differs from rank 0 (there), images" in told["pictures"]
+        assert re.search("images .* on rank 0, .* on rank 2", told["pictures"])
         for n in COUNTS:
             same, gradient = told["gathered"][str(n)]
             assert same

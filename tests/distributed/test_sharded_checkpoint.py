@@ -67,7 +67,7 @@ def test_a_shard_that_was_changed_is_not_read(tmp_path):
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(Damaged, match=r"proxies-1-of-2.safetensors is not what was written"):
+    with pytest.raises(Damaged, match="proxies-1-of-2.safetensors"):
         read_rows(tmp_path, files, None)
 
 

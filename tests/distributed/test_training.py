@@ -264,7 +264,7 @@ def test_live_batch_norm_is_told_of(trained):
 @pytest.mark.parametrize(
     ("name", "code", "sentence"),
     [
-        ("different", 1, "rank 1 (here) differs from rank 0 (there), seed 0 there, 5 here"),
+        ("different", 1, "seed 0 on rank 0, 5 on rank 1"),
         ("cannot shard", 2, "ProxyNCA cannot be computed on shards"),
         ("few classes", 1, "3 classes cannot be divided over 4 processes"),
         ("few pictures", 1, "batch_size"),

@@ -66,8 +66,8 @@ def test_a_plan_ends_with_what_is_left(capsys: pytest.CaptureFixture[str], tmp_p
         run_paper(_args(*words, "--plan", "--out", str(tmp_path / "out")))
         return capsys.readouterr().out.splitlines()[-1]
 
-    assert last("figure1") == "1 artifact at the scale small: nothing to train."
-    assert last("table1", "table2").startswith("2 artifacts at the scale small: 42 Runs missing")
+    assert last("figure1") == "1 artifact at scale small: nothing to train."
+    assert last("table1", "table2").startswith("2 artifacts at scale small: 42 Runs missing")
     assert "(searched)" in last("table6")
     assert "12 studies missing" in last("tableG")
     assert " Runs and 36 studies missing" in last("all")
@@ -283,7 +283,7 @@ def test_the_page_is_whole_and_self_contained(smoke: dict[str, Any]) -> None:
 def test_a_finished_plan_says_so(smoke: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     run_paper(_args("table1", "--plan", "--scale", "smoke", "--out", str(smoke["out"])))
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "1 artifact at the scale smoke: all 5 Runs finished."
+    assert last == "1 artifact at scale smoke: all 5 Runs finished."
 
 
 def test_one_table_more_keeps_the_others_on_the_page(smoke: dict[str, Any], tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_a_file_that_differs_is_not_written(run_folder, tmp_path, monkeypatch):
     write, real = module._MODEL["onnx"]
     shifted = (write, lambda path: lambda x: real(path)(x) + 3e-5)
     monkeypatch.setitem(module._MODEL, "onnx", shifted)
-    with pytest.raises(NotTheSame, match=r"they differ by 3\.0e-05, more than 1e-05"):
+    with pytest.raises(NotTheSame, match=r"differ .* by 3\.0e-05, more than 1e-05"):
         export(ps.load(run_folder), "onnx", tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_text() == "the old one"
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]

@@ -240,7 +240,7 @@ class Pictures:
         warnings = []
         if len(searched) == 1:
             warnings.append(
-                f"All images that are searched are of one class ({searched[0]}), so every query "
+                f"All searched images are of one class ({searched[0]}), so every query "
                 "is correct with any model: evaluate on 2 or more classes."
             )
         tested = set(self.query.without_empty_classes().classes)

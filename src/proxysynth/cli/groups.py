@@ -40,7 +40,7 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
         for group in groups[:SHOWN]:
             _show(group, console)
         if len(groups) > SHOWN:
-            console.say(f"... and {len(groups) - SHOWN:,} groups more; --json lists all of them")
+            console.say(f"... and {len(groups) - SHOWN:,} more groups; --json lists all of them")
     return {
         "index": str(args.index),
         "items": len(index),

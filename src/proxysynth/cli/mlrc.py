@@ -50,7 +50,7 @@ def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str
     left = seconds * max(0, study.trainings - done) / study.trainings
     if not args.json:
         print(
-            f"{study.name} at the scale {study.scale_name}: {count(scale.trials, 'trial')} and "
+            f"{study.name} at scale {study.scale_name}: {count(scale.trials, 'trial')} and "
             f"{count(scale.repetitions, 'repetition')} of {scale.folds} folds, {study.trainings} "
             f"trainings of up to {count(study.base.epochs, 'epoch')}; {done} done in {folder}."
         )

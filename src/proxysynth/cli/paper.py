@@ -84,7 +84,7 @@ def _make(
             except ValueError as error:
                 if len(wanted) == 1:
                     raise
-                progress.say(f"{name} was not made: {error}")
+                progress.say(f"Skipped {name}: {error}")
                 artifacts[name] = {"files": [], "reason": str(error)}
                 continue
             files = [str(path) for path in add(name, made, scale, store, about)]
@@ -167,7 +167,7 @@ def _show_plan(
             for name, one in plans.items():
                 left = duration(one.seconds, rough=True) if one.missing else "-"
                 print(f"{name:8}  {one.missing + one.done:>6}  {one.done:>5}  {left:>12}")
-        print(f"{count(len(wanted), 'artifact')} at the scale {scale.name}: {plan.summary}")
+        print(f"{count(len(wanted), 'artifact')} at scale {scale.name}: {plan.summary}")
     return {
         "scale": scale.name,
         "artifacts": {

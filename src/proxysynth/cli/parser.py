@@ -108,7 +108,7 @@ def _expanded(text: str) -> Path:
 
 # ---- Arguments of several commands
 
-PLAN = _flag("--plan", "print what would be trained and how long it takes")
+PLAN = _flag("--plan", "print what would be trained and how long that would take")
 SKIP_BAD = _flag("--skip-bad", "skip unreadable images")
 INCOMPLETE = _flag("--allow-incomplete", "accept a copy with missing images")
 RERANK = _text(
@@ -170,20 +170,18 @@ COMMANDS = {
             "a built-in network, hf:NAME_OR_FOLDER, timm:NAME or MODULE:FUNCTION (default: conv4 "
             "for glyphs, efficientnet_lite0 for photographs)",
         ),
-        _flag("--from-scratch", "start from random, not pretrained, weights"),
+        _flag("--from-scratch", "start from random weights instead of pretrained ones"),
         _number("--epochs", "passes over the images (default: 30 for glyphs, 20 for photographs)"),
         _number("--seed", "random seed (default: 0)"),
         SKIP_BAD,
         _path(
             "--config",
             "FILE",
-            "settings from a TOML or JSON file, or from another run's run.json; options on the "
+            "read settings from a TOML or JSON file, or from a run.json; options on the "
             "command line take precedence (default: none)",
         ),
         _set("a field of the run, such as lr=3e-4, loss.scale=30 or split.seed=1"),
-        _flag(
-            "--show-config", "print every setting of the run as TOML with a line of help, and exit"
-        ),
+        _flag("--show-config", "print all settings as TOML, each with a line of help, and exit"),
         _path("--out", "DIR", "the run's folder (default: runs/DATA-LOSS-...)"),
         _flag("--resume", "resume the run in --out; more --epochs extend it"),
         _path(
@@ -201,7 +199,7 @@ COMMANDS = {
     ),
     "eval": _command(
         "eval:run_eval",
-        "evaluate a trained run, also on other data; or labeled queries against an index",
+        "evaluate a trained run on its test data or other data; or an index with labeled queries",
         _path("run", "RUN|INDEX", "a run's folder, or an index"),
         _text(
             "data",
@@ -211,7 +209,7 @@ COMMANDS = {
             nargs="?",
         ),
         _choice("--protocol", PROTOCOLS, "conventional"),
-        _text("--ks", "K,K,...", "the k of Recall@k (default: the dataset's own)"),
+        _text("--ks", "K,K,...", "values of k for Recall@k (default: the dataset's own)"),
         _flag("--nmi", "also cluster and report NMI (needs scikit-learn)"),
         RERANK,
         SKIP_BAD,
@@ -289,7 +287,7 @@ COMMANDS = {
         _text("pictures", "IMAGE", "query images; their embeddings are averaged", nargs="+"),
         _number("-k", "number of hits", 10),
         _text("--threshold", "S", "minimum similarity, -1 to 1 (default: none)", type=float),
-        _flag("--same", "only images above the run's threshold for the same class"),
+        _flag("--same", "only images that the run's threshold takes to be of the same class"),
         _text(
             "--target",
             "TARGET",
@@ -345,13 +343,13 @@ COMMANDS = {
         _path(
             "--index",
             "FILE",
-            "predict the labels of its nearest images (default: seen classes, by their proxies)",
+            "predict by the nearest images of this index (default: by the nearest proxy)",
         ),
-        _number("-k", "nearest images of the index that vote", 1),
+        _number("-k", "number of nearest images in the index that vote", 1),
         _text(
             "--threshold",
             "S",
-            "similarity below which the class is unknown, or a target such as far=0.01 or none "
+            "similarity below which an image is unknown; or a target such as far=0.01; or none "
             "(default: the run's)",
         ),
         *TRUST,
@@ -375,8 +373,8 @@ COMMANDS = {
         "cluster the images of an index (needs scikit-learn)",
         _path("index", "INDEX", "an index"),
         _choice("--method", ("kmeans", "hdbscan"), "kmeans"),
-        _number("-k", "number of clusters of kmeans (default: that of labels)"),
-        _number("--min-size", "smallest cluster of hdbscan, in images", 5),
+        _number("-k", "number of clusters of kmeans (default: the number of labels)"),
+        _number("--min-size", "minimum number of images in a cluster of hdbscan", 5),
         _number("--seed", "random seed of kmeans", 0),
         _path("-o --out", "DIR", "write a contact sheet for each cluster there (default: none)"),
     ),
@@ -399,14 +397,14 @@ COMMANDS = {
     "data": {
         "list": _command(
             "data:list_data",
-            "what each benchmark needs, where it is published, its license",
+            "list the benchmarks: files needed, source and license",
             computes=False,
         ),
         "check": _command(
             "data:check_data",
-            "check that a copy is complete and readable, or weights: `check weights FILE`",
-            _text("name", "NAME", "see `proxysynth data list`, or weights"),
-            _path("root", "ROOT", "the benchmark's folder, or the file of the weights"),
+            "check that a benchmark is complete and readable; or check a file of weights",
+            _text("name", "NAME", "a benchmark, see `proxysynth data list`; or `weights`"),
+            _path("root", "ROOT", "the benchmark's folder, or the weights file"),
             INCOMPLETE,
             WORKERS,
             computes=False,
@@ -414,7 +412,7 @@ COMMANDS = {
         "prepare": _command(
             "data:prepare_data",
             "write a downscaled copy for fast training",
-            _text("name", "NAME", "see `proxysynth data list`"),
+            _text("name", "NAME", "a benchmark, see `proxysynth data list`"),
             _path("root", "ROOT", "the benchmark's folder"),
             INCOMPLETE,
             WORKERS,

@@ -29,7 +29,7 @@ class Distortion:
     scale: float = 0.2
     shift: float = 0.06  # fraction of the image's side
     blur: float = 0.025  # sigma of a Gaussian, as a fraction of the image's side
-    ink: float = 60.0  # how far the levels of ink and paper move towards each other, of 255
+    ink: float = 60.0  # how far the levels of ink and paper move toward each other, of 255
     paper: float = 60.0
     light: float = 40.0  # amplitude of a smooth random field that is added to the image, of 255
     noise: float = 25.0  # sigma of the noise of each pixel, of 255

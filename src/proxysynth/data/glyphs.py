@@ -365,7 +365,7 @@ def _pieces(control: list[NDArray[np.float64]]) -> Segments:
 
 
 def _placed(segments: Segments, side: int, em: float, fit: float) -> Segments:
-    """The outline in pixels, y downwards, its bounding box centred in the image."""
+    """The outline in pixels, y downwards, its bounding box centered in the image."""
     if not len(segments):
         return segments
     x, y = segments[:, 0], segments[:, 1]

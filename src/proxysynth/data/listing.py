@@ -46,7 +46,7 @@ class Listing:
                 "number the classes from 0"
             )
         if len(set(self.classes)) != c:
-            raise ValueError(f"each class needs its own name, got {c} with repetitions")
+            raise ValueError(f"class names must be distinct, got {c} with repetitions")
         if (self.root is None) == (self.pixels is None):
             raise ValueError("a listing needs either a root or pixels")
         if self.pixels is not None:
@@ -164,7 +164,7 @@ class Splits:
 
     def __post_init__(self) -> None:
         if self.gallery is not None and self.gallery.classes != self.query.classes:
-            raise ValueError("query and gallery must have the same table of classes")
+            raise ValueError("query and gallery must have the same list of classes")
 
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change when any listing does."""

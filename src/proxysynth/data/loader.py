@@ -71,7 +71,7 @@ class Loader:
     def __post_init__(self) -> None:
         if self.transform.size is None and self.listing.pixels is None:
             raise ValueError(
-                "image files may have any size: give the loader a transform that crops to one"
+                "image files may have any size: give the loader a transform with a fixed size"
             )
 
     def batches(self, plan: Sequence[Indices], seed: int = 0, epoch: int = 0) -> Iterator[Batch]:

@@ -220,8 +220,8 @@ def own_device(device: torch.device, ranks: Ranks) -> torch.device:
         here, there = int(os.environ.get("LOCAL_RANK", ranks.rank)), torch.cuda.device_count()
         if here >= there:
             raise ValueError(
-                f"each process needs its own GPU, but this machine has {there} for process "
-                f"{here + 1}: start at most {there} here, or choose --device cpu"
+                f"each process needs its own GPU, but process {here + 1} was started on a machine "
+                f"with {there}: start at most {there} on it, or choose --device cpu"
             )
         device = torch.device("cuda", here)
     torch.cuda.set_device(device)

@@ -90,7 +90,7 @@ def _open_checked(folder: Path, file: ShardFile) -> Any:
     path = folder / file.name
     try:
         if checksum(path) != file.crc32:
-            raise Damaged(f"{folder.name}/{file.name} is not what was written")
+            raise Damaged(f"{folder.name}/{file.name} does not match its checksum")
         return safetensors.safe_open(path, framework="pt")
     except FileNotFoundError as error:
         raise Damaged(f"{folder.name} lacks its shard {file.name}") from error

@@ -29,14 +29,14 @@ class MarginSoftmax:
                                     / (exp(scale g(s(x, p+))) + sum_{q != p+} exp(scale s(x, q)))
         g(s) = cos(m1 arccos s + m2) - m3
 
-    The formula is taken as printed: past m1 angle + m2 = pi the cosine rises again, which small
-    margins meet only when an embedding points away from its own proxy.
+    The formula is used as printed: past m1 angle + m2 = pi the cosine rises again, which with small
+    margins happens only if an embedding points away from its own proxy.
 
     Args:
         scale: gamma of the paper.
         m1: factor on the angle (SphereFace), 1 for none.
         m2: added to the angle (ArcFace), in radians, 0 for none.
-        m3: taken from the cosine (CosFace), 0 for none.
+        m3: subtracted from the cosine (CosFace), 0 for none.
     """
 
     normalized: ClassVar[bool] = True

@@ -72,8 +72,8 @@ class SquaredProxyNCA:
         L(X, P) = -1/n  sum_x  log  exp(-scale d(x, p+)^2) / sum_q exp(-scale d(x, q)^2)
 
     On unit vectors d^2 = 2 - 2 s, and the constant cancels: this *is* Norm-softmax at twice the
-    scale, to the last bit of the gradient. Much code called Proxy-NCA,
-    the paper's included, computes this; here it has its own name, so that tables say what was run.
+    scale, to the last bit of the gradient. Much code called Proxy-NCA, including the paper's,
+    computes this; it has its own name here, so that tables say what was run.
 
     Args:
         scale: of the squared distance; `NormSoftmax(2 * scale)` is the same loss.

@@ -29,9 +29,9 @@ class SoftTriple:
 
     Args:
         scale: epsilon of the paper.
-        temperature: gamma of the paper; smaller picks the nearest sub-proxy more sharply.
-        margin: delta of the paper, taken from the scaled similarity as Eq. iii prints it.
-        scaled_margin: the margin of SoftTriple's own paper, taken before scaling:
+        temperature: gamma of the paper; a smaller one favors the nearest sub-proxy more.
+        margin: delta of the paper, subtracted after scaling, as printed in Eq. iii.
+        scaled_margin: the margin of SoftTriple's own paper, subtracted before scaling:
             exp(scale (R - scaled_margin)). 0.01 there, with `margin=0`.
         k: sub-proxies per class; the proxies have shape (c, k, d).
         regularizer: weight (tau) of `penalty`, 0.2 in SoftTriple's paper, off by default.

@@ -40,7 +40,7 @@ class Conv4(nn.Module):
 class PooledConv(nn.Conv2d):
     """Convolution 3 x 3 and average pooling 2 x 2 in one step.
 
-    Both are linear, so the mean of four neighbouring outputs is one output of the mean of four
+    Both are linear, so the mean of four neighboring outputs is one output of the mean of four
     shifted kernels: a 4 x 4 kernel applied at every second pixel. Same result, 16 products per
     pooled pixel instead of 36, and the large map between the two is never made.
     """

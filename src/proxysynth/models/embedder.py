@@ -136,7 +136,7 @@ def _check(images: Tensor, in_channels: int | None) -> None:
     if in_channels is not None and images.shape[1] != in_channels:
         raise ValueError(
             f"the backbone takes images of {in_channels} channels, got {images.shape[1]}: "
-            "prepare them as its `preprocess` says"
+            "convert them as its `preprocess` describes"
         )
     if not images.is_floating_point():
         raise ValueError(f"images must be floating point, got {images.dtype}")

@@ -40,9 +40,9 @@ class ProxyHead(nn.Module):
 
     Args:
         loss: a loss, a regularizer that holds one, or any `(x, y, p) -> scalar`.
-        num_classes: how many classes; or, as `classes`, their names.
-        dim: dimensions of the embeddings.
-        classes: the classes' names, kept in the state dict.
+        num_classes: number of classes; or give their names as `classes`.
+        dim: dimension of the embeddings.
+        classes: names of the classes, saved in the state dict.
         generator: for the initialization, uniform in +-1/sqrt(dim) as in the paper's code.
     """
 
@@ -87,10 +87,10 @@ class ProxyHead(nn.Module):
         return loss(embeddings, labels, self.proxies, generator=generator)
 
     def logits(self, embeddings: Tensor) -> Tensor:
-        """Scores (n, c) without a margin; their softmax is the classes' probability."""
+        """Scores (n, c) without a margin; their softmax gives the class probabilities."""
         if not hasattr(self.plain, "logits"):
             raise TypeError(
-                f"{self.plain!r} has no scores of classes: give ProxyHead a loss of this package"
+                f"{self.plain!r} has no class scores: give ProxyHead a loss of this package"
             )
         return self.plain.logits(self.plain.similarity(embeddings, self.proxies))
 
@@ -118,7 +118,8 @@ class ProxyHead(nn.Module):
 
         Args:
             names: the new classes' names, or how many there are if the head keeps no names.
-            optimizer: one more optimizer to look at; those alive in this process are found.
+            optimizer: another optimizer to update; those alive in this process are found
+                automatically.
         """
         number = as_number(names)
         names = number if isinstance(number, int) else names

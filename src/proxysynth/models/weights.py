@@ -54,8 +54,8 @@ def load_weights(network: nn.Module, path: str | Path, published: Published) -> 
     if published.files and not backbone and not published.knows(sha256):
         warnings.warn(
             f"{path} is not a published file ({' or '.join(published.files)}): its weights fit and "
-            "are used, but their origin is unknown; `proxysynth data check weights PATH` tries "
-            "what they recognize",
+            "are used, but their origin is unknown; `proxysynth data check weights PATH` tests "
+            "them on drawings",
             stacklevel=2,
         )
 

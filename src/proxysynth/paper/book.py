@@ -32,9 +32,9 @@ from proxysynth.values import encode
 
 MADE, SECTIONS, PAGE, CLAIMS_FILE = "made.json", "sections", "paper.html", "claims.md"
 SCALE_TEXTS = {
-    "paper": "Section C.2 as printed.",
+    "paper": "The settings of the paper's section C.2.",
     "small": "Sized for two cores: other images and a smaller network than the paper's.",
-    "smoke": "A few training steps that check the machinery: the numbers mean nothing.",
+    "smoke": "A few training steps, to check the code: the numbers are meaningless.",
 }
 INTRODUCTION = (
     "Sentences of the paper about results, each tested by a stated rule: once on our numbers, once "

@@ -18,7 +18,7 @@ from proxysynth.paper.tables.conventional import TABLE_OF
 def findings(tables: Mapping[str, Table], checked: Sequence[Checked], scale: Scale) -> list[str]:
     """At most ten sentences; a table without numbers of ours gives none."""
     if scale.name == "smoke":
-        return ["Training stopped after a few steps: the numbers on this page mean nothing."]
+        return ["Training stopped after a few steps: the numbers on this page are meaningless."]
     ours, found = Evidence(tables, "mean"), []
     for sentence in (_table6, _map, _mlrc, _table1, _table3, _table_b, _table5, _cost):
         try:
@@ -84,7 +84,7 @@ def _mlrc(ours: Evidence) -> str:
     change = _summary(ours, ["table4"], columns=[head.key for head in heads])
     ran = and_join(head.ours for head in heads if head.ours)
     return (
-        f"After a search of each row's own settings (MLRC) on {ran}, MAP@R changes by {change} "
+        f"After a hyper-parameter search for each row (MLRC) on {ran}, MAP@R changes by {change} "
         "(Table 4)."
     )
 
@@ -111,8 +111,8 @@ def _table_b(ours: Evidence) -> str:
         for part in ("train", "test")
     )
     return (
-        "When mixtures of two classes search for each other, the mean Recall@1 goes with Proxy "
-        f"Synthesis {seen} on seen classes and {unseen} on unseen classes (Table B; the paper: "
+        "When mixtures of two classes search for each other, Proxy Synthesis changes the mean "
+        f"Recall@1 {seen} on seen classes and {unseen} on unseen classes (Table B; the paper: "
         "almost twice)."
     )
 

@@ -3,7 +3,7 @@
 paper   section C.2 as printed; needs a GPU and the downloads
 small   distorted glyphs stand in for the benchmarks, two hours on one core; photographs where a
         folder is given: CUB at 96 pixels, 2,000 images of CIFAR-10
-smoke   a few training steps on a few glyphs: checks the machinery, the numbers mean nothing
+smoke   a few training steps on a few glyphs: checks the code, the numbers are meaningless
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ h~ = lam h + (1 - lam) h'     L = lam L(X~, y) + (1 - lam) L(X~, y')     lam ~ B
 
 For a cross-entropy this is the loss against the soft label lam y + (1 - lam) y'. This file defines
 what is drawn and how it is scored; the mixing itself happens inside the network, in an objective
-(`training.objective`).
+(`training.learner`).
 """
 
 from __future__ import annotations
@@ -172,6 +172,6 @@ def _check(owner: object, loss: Any, alpha: float) -> None:
 def _needs_images(owner: object) -> NoReturn:
     name = type(owner).__name__
     raise ValueError(
-        f"{name} mixes images before they are embeddings, so it cannot be called on embeddings: "
-        "train it with a Run, or call training.objective.Mixup(loss)(net, images, labels, proxies)"
+        f"{name} mixes images before they are embedded, so it cannot be called on embeddings: "
+        "train it with a Run, or call training.learner.Mixup(loss)(net, images, labels, proxies)"
     )

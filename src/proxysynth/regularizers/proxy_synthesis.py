@@ -50,10 +50,10 @@ class ProxySynthesis:
     Args:
         loss: any loss of this package, or any `(x, y, p) -> scalar`.
         alpha: of the Beta distribution; smaller values keep synthetics closer to one parent.
-        mu: synthetics per embedding of the batch; round(mu n) are made, above 1 too.
-        lam: a fixed coefficient in [0, 1] instead of a drawn one.
+        mu: synthetics per embedding of the batch; round(mu n) are made. May exceed 1.
+        lam: a fixed coefficient in [0, 1] instead of a random one.
         per_pair: one coefficient for each pair instead of the paper's one for the batch.
-        embeddings, proxies: which take part, "both", "original" or "synthetic".
+        embeddings, proxies: which are used: "both", "original" or "synthetic".
         duplicates: "keep" makes a class of every pair, as the paper does; "merge" makes one class
             of all pairs of the same two classes in the same order, with the first's coefficient.
     """
@@ -169,7 +169,7 @@ class ProxySynthesis:
 
     @property
     def normalized(self) -> bool:
-        """Whether vectors are normalized before mixing: so for all but dot-product losses."""
+        """Whether vectors are normalized before mixing: True except for dot-product losses."""
         return getattr(self.loss, "normalized", True)
 
     def draw(self, y: Tensor, generator: torch.Generator | None = None) -> Draw | None:

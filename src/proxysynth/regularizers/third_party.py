@@ -42,15 +42,15 @@ def synthesize_over(
     class_count: str | None = None,
     normalize: bool = True,
 ) -> SynthesizedOver:
-    """The module, regularized by Proxy Synthesis in training mode, itself in evaluation mode.
+    """Add Proxy Synthesis to a loss module; in evaluation mode the module is unchanged.
 
     Args:
         module: called as module(embeddings, labels); holds one weight with a row or a column for
-            each class, or k neighboring ones.
+            each class, or k adjacent ones.
         alpha, mu, lam, per_pair, duplicates: as in `ProxySynthesis`.
-        weight: name of the proxy weight, where the module has several matrices ("head.W").
-        class_dim: 0 if classes are rows, 1 if columns, where the shape does not tell.
-        class_count: name of the attribute that counts the classes, where it is not "num_classes".
+        weight: name of the proxy weight ("head.W"), if the module has several matrices.
+        class_dim: 0 if classes are rows, 1 if columns; needed if the shape is ambiguous.
+        class_count: name of the attribute with the number of classes, if not "num_classes".
         normalize: whether vectors are normalized before mixing; False for dot-product modules.
     """
     _check_module(module)
@@ -227,7 +227,7 @@ def _weight_name(module: nn.Module, weight: str | None) -> str:
         found = "no matrix" if not matrices else "more than one matrix"
         raise ValueError(
             f"expected one proxy weight in {type(module).__name__}, found {found} among {listed}: "
-            "name it with weight= (and class_dim=, where its shape does not tell)"
+            "name it with weight= (and class_dim=, if its shape is ambiguous)"
         )
     return matrices[0]
 

@@ -81,7 +81,7 @@ class VirtualSoftmax:
         return scores
 
     def virtual(self, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-        """The virtual logit of each embedding, (n,), in float32 at least: lengths overflow half."""
+        """The virtual logit of each embedding, (n,), in float32 or better: float16 overflows."""
         lengths = torch.linalg.vector_norm(at_least_float32(p)[y], dim=1)
         logit = lengths * torch.linalg.vector_norm(at_least_float32(x), dim=1)
         return logit if self.clip is None else logit.clamp(max=self.clip)

@@ -1,4 +1,4 @@
-"""What a person sees of runs: the report of one, several compared, and studies."""
+"""Reports for people: of a run, of several runs compared, of a study."""
 
 from .comparison import Comparison, compare, write_comparison
 from .run_report import FinishedRun, read_finished, write_report

@@ -183,7 +183,7 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
         text = held is result.data and key not in ("train", "query")
         if key not in held or (text and not isinstance(held[key], str)):
             raise ValueError(
-                f"the files in {path} lack {key!r}, so they are not of this version: train the run "
+                f"the files in {path} lack {key!r}, so another version wrote them: train the run "
                 "again in another folder"
             )
     return FinishedRun(

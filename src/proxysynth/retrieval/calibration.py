@@ -1,4 +1,4 @@
-"""Thresholds: from which similarity on are two images taken to be of the same class?
+"""Thresholds: how similar must two images be to count as the same class?
 
 Over all pairs of images, a threshold t accepts those with a cosine similarity s >= t.
 
@@ -258,7 +258,7 @@ class Calibration:
             raise ValueError(f"these are not the values of a calibration: {error}") from error
 
     def threshold(self, target: str = DEFAULT_TARGET) -> float:
-        """The similarity from which on two images are of the same class."""
+        """The similarity from which two images count as the same class."""
         return _look_up(target, self.thresholds)
 
     def unknown_below(self, target: str = UNKNOWN_TARGET) -> float:
@@ -274,7 +274,7 @@ class Calibration:
 def _look_up(target: str, thresholds: Mapping[str, float]) -> float:
     if target not in thresholds:
         known = ", ".join(thresholds) or "none: too few images"
-        raise ValueError(f"there is no threshold for {target!r}; fitted were: {known}")
+        raise ValueError(f"there is no threshold for {target!r}, only for: {known}")
     return thresholds[target]
 
 

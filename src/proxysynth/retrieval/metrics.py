@@ -76,11 +76,11 @@ def evaluate(
         exclude: for each query the gallery indices that it must not find; default: with a gallery
             none, without one itself.
         block: side of the blocks of the similarity matrix; affects speed and memory only.
-        progress: called with the number of blocks done and the number of all blocks.
+        progress: called with the number of finished blocks and the total number of blocks.
 
     Returns:
         `recall@k` for every k, `precision@1`, `r_precision`, `map@r`, `nmi` on request; `queries`,
-        the number averaged over, and `queries_without_positive`, which are left out.
+        the number averaged over, and `queries_without_positive`, the number left out.
     """
     ks = check_ks(ks)
     if nmi and gallery is not None:
@@ -184,7 +184,9 @@ def _rank_lists(
     x, y, g, gy = (each.cpu() for each in sets[:4])
     hidden = exclude or [[i] if sets.own else [] for i in range(len(x))]
     if len(hidden) != len(x):
-        raise ValueError(f"exclude must have an entry for each of {len(x)} queries: {len(hidden)}")
+        raise ValueError(
+            f"exclude must have an entry for each of {len(x)} queries, got {len(hidden)}"
+        )
     classes, label = torch.unique(torch.cat([y, gy]), return_inverse=True)
     R = torch.bincount(label[len(y) :], minlength=len(classes))[label[: len(y)]]
     R -= torch.tensor([sum(int(gy[j]) == int(y[i]) for j in hidden[i]) for i in range(len(x))])
@@ -249,7 +251,9 @@ def kmeans(embeddings: Array, k: int, *, seed: int = 0) -> Groups:
     """The cluster, of k, of each embedding, by direction: k-means of scikit-learn."""
     x = directions(embeddings)
     if not is_integer(k) or not 1 <= k <= len(x):
-        raise ValueError(f"k must be an integer from 1 to {len(x)}, the images, got {k!r}")
+        raise ValueError(
+            f"k must be an integer from 1 to {len(x)}, the number of images, got {k!r}"
+        )
     cluster = scikit_learn("cluster").KMeans(k, n_init=1, max_iter=STEPS, random_state=seed)
     return np.asarray(cluster.fit_predict(x), dtype=np.int64)
 

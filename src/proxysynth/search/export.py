@@ -41,7 +41,7 @@ Embed = Callable[[Tensor], Tensor]
 
 
 class NotTheSame(RuntimeError):
-    """The exported model gives other embeddings than the run."""
+    """The exported model does not give the same embeddings as the run."""
 
 
 @dataclass(frozen=True)
@@ -159,13 +159,13 @@ def compare(model: Trained, embed: Embed, what: str) -> float:
             expected = model.embedder(images)
         got = embed(images)
         if got.shape != expected.shape or not torch.isfinite(got).all():
-            raise NotTheSame(f"{what} gives no embeddings for a batch of {n}: nothing was written")
+            raise NotTheSame(f"{what} fails for a batch of {n} images: nothing was written")
         length = max(1.0, float(expected.norm(dim=1).max()))
         largest = max(largest, float((got - expected).abs().max()) / length)
     if largest > TOLERANCE:
         raise NotTheSame(
-            f"{what} gives other embeddings than the run: they differ by {largest:.1e}, more than "
-            f"{TOLERANCE:.0e}; nothing was written"
+            f"the embeddings of {what} differ from those of the run by {largest:.1e}, more than "
+            f"{TOLERANCE:.0e}: nothing was written"
         )
     return largest
 

@@ -170,7 +170,7 @@ class Index:
         labels: of the items, None where none is known.
         label_names: every label once.
         model: identity of the model that made the embeddings.
-        generation: a text that differs for every writing of the file.
+        generation: a string that changes whenever the file is written.
         rerank: the re-ranking of searches that do not name one, see `search`; None for none.
     """
 
@@ -280,7 +280,7 @@ class Index:
         return self.root / self.paths[number]
 
     def missing(self, most: int = 100_000) -> tuple[int, int]:
-        """How many images do not exist any more, and how many were checked: all, or every n-th."""
+        """How many images no longer exist, and how many were checked: all, or every n-th."""
         checked = range(0, len(self), -(-len(self) // most))
         return sum(not os.path.exists(self.path(number)) for number in checked), len(checked)
 
@@ -322,7 +322,7 @@ class Index:
         Args:
             run: the run's folder, if it was moved.
             device: see `Resources`.
-            backbone, trust: for a run with a backbone of one's own, see `ps.load`.
+            backbone, trust: for a run with a backbone of your own, see `ps.load`.
         """
         if self._embedder is None:
             place = run if run is not None else self.model.folder or self.model.backbone
@@ -334,9 +334,9 @@ class Index:
             made = open_model(place, device, backbone=backbone, trust=trust)
             if not made.identity.same_as(self.model):
                 raise ValueError(
-                    f"the index {self.file} was made by another model than {made.identity.name} "
-                    f"is now (weights {self.model.weights} there, {made.identity.weights} here): "
-                    "index the folder again with --rebuild"
+                    f"the index {self.file} was made by another model: {made.identity.name} had "
+                    f"weights {self.model.weights} then and has {made.identity.weights} now. Index "
+                    "the folder again with --rebuild"
                 )
             self._embedder = made
         return self._embedder
@@ -385,7 +385,7 @@ class Index:
     def threshold(
         self, wanted: float | str | None = None, run: str | os.PathLike[str] | None = None
     ) -> float | None:
-        """The similarity from which on two images are of the same class.
+        """The similarity from which two images count as the same class.
 
         Args:
             wanted: a similarity, which is returned; a target such as "far=0.01" or "f1", fitted by
@@ -428,7 +428,7 @@ class Index:
             query: a path, an open file, a Pillow image or an array; several of them are searched
                 by their mean. A path in the index is not embedded again, and does not find itself.
             k: the number of hits.
-            threshold: minimal similarity of a hit.
+            threshold: minimum similarity of a hit.
             label: only images with this label.
             approximate: search with FAISS, which may miss some; a search by label is exact.
             rerank: methods of `retrieval.reranking`, such as "query_expansion": they change which

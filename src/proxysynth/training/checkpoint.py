@@ -184,7 +184,7 @@ class Checkpoints:
         try:
             data = (place / "tensors.safetensors").read_bytes()
             if zlib.crc32(data) != check:
-                raise Damaged(f"the tensors of {place.name} are not what was written")
+                raise Damaged(f"the tensors of {place.name} do not match their checksum")
             tensors = safetensors.torch.load(data)
         except (OSError, safetensors.SafetensorError) as error:
             raise Damaged(f"{place.name} has no intact tensors.safetensors") from error
@@ -244,7 +244,7 @@ def _state(place: Path) -> tuple[State, int, list[ShardFile]]:
             raise newer_version(place, version, FORMAT)
         fields = dict(file["state"])
         if file["crc32"] != seal(fields):
-            raise Damaged(f"the state of {place.name} is not what was written")
+            raise Damaged(f"the state of {place.name} does not match its checksum")
         check = fields.pop("tensors_crc32")
         shards = [ShardFile(**shard) for shard in fields.pop("shards", ())]
         return build(State, fields, {}), check, shards

@@ -332,7 +332,7 @@ class Trained:
         ]
 
     def known_from(self, wanted: float | str | None = None) -> float | None:
-        """The similarity to the nearest proxy from which on an image is of a seen class.
+        """The similarity to the nearest proxy from which an image counts as a seen class.
 
         Args:
             wanted: see `predict`; a similarity is returned as it is.
@@ -499,7 +499,7 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
         return tensors, about["epoch"]
     loaded = checkpoints.load(recorded.identity)
     if loaded is None:
-        raise TrainingFailed(f"{folder} has no weights yet: train it for an epoch at least")
+        raise TrainingFailed(f"{folder} has no weights yet: train it for at least one epoch")
     return loaded.tensors, loaded.state.epoch
 
 

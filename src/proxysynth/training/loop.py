@@ -159,8 +159,8 @@ def _train(
     device = own_device(resources.torch_device(), ranks)
     if run.batch_size < ranks.world:
         raise ValueError(
-            f"batch_size is divided over the processes, but {run.batch_size} images are too few "
-            f"for {ranks.world} of them: start fewer, or raise batch_size"
+            f"batch_size must be at least the number of processes, {ranks.world}, got "
+            f"{run.batch_size}: start fewer processes, or raise batch_size"
         )
     with _first_rank_first(ranks):
         opened = open_splits(run)
@@ -536,10 +536,10 @@ def require_same(run: Run, images: str, ranks: Ranks) -> None:
     given = ranks.all_gather({**encode(run), "images": images})
     for number, other in enumerate(given):
         if other != given[0]:
+            where = ("on rank 0", f"on rank {number}")
             raise ValueError(
-                "all processes of a run must have the same settings and images, but rank "
-                f"{number} (here) differs from rank 0 (there), "
-                f"{describe_differences(given[0], other)}: start all with the same command"
+                "all processes of a run must have the same settings and images, got "
+                f"{describe_differences(given[0], other, where)}: start all with the same command"
             )
 
 

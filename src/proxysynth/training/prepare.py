@@ -40,7 +40,7 @@ SMALL = 64  # sides up to this may be too small for a backbone
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run's network at its start and the loaders of its pictures; all files have been read once.
+    """A run's network at its start and the loaders of its images; all files have been read once.
 
     `query` is None where nothing can be tested, `gallery` where queries are their own, `validation`
     where nothing is chosen by it.
@@ -64,7 +64,7 @@ class Prepared:
 def prepare(
     run: Run, opened: Splits, net: Embedder, resources: Resources, progress: Progress
 ) -> Prepared:
-    """Read every picture once, so that a bad one is named now and not in epoch 7; make loaders."""
+    """Read every image once, so that a bad one is named now and not in epoch 7; make loaders."""
     cache = make_cache(run, net, resources)
     splits = usable(opened, run, cache, resources, progress)
     pin = resources.torch_device().type == "cuda"
@@ -216,7 +216,7 @@ def check_frozen(run: Run, net: Embedder) -> None:
         if not any(name.startswith(prefix) for name in names):
             parts = sorted({".".join(name.split(".")[:2]) for name in names})
             raise ValueError(
-                f"Run: freeze={prefix!r} begins no parameter of {run.backbone}: its parts are "
+                f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}, such as "
                 f"{', '.join(parts[:12])}{', ...' if len(parts) > 12 else ''}"
             )
 

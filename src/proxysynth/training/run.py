@@ -40,8 +40,8 @@ class Split:
     """Which classes are seen and which are unseen. None stands for the dataset's default.
 
     Args:
-        unseen_fraction: fraction of the classes of a folder or a table that are unseen, by default
-            a half. With any data, 0 trains on all classes, so that nothing is tested.
+        unseen_fraction: fraction of the classes of a folder or a table that are unseen; default:
+            half. With any data, 0 trains on all classes, so that nothing is tested.
         seed: seed of the choice of unseen classes, or of the glyphs.
         order: "shuffled" draws the unseen classes; "sorted" takes the last ones by name.
         unseen_classes: names of the unseen classes, instead of a fraction.
@@ -169,7 +169,7 @@ class Run:
         optimizer: "adam", "adamw", "rmsprop" or "sgd".
         proxy_optimizer: "same" as the network's, or "rowwise", which stores one number per proxy.
         lr: learning rate of the backbone.
-        layer_decay: factor on the learning rate from each layer of the backbone to the one below
+        layer_decay: factor on the learning rate from each layer of the backbone to the one before
             it; 1 trains all layers at `lr`.
         embedding_lr: learning rate of the embedding layer; None uses `lr`.
         proxy_lr: learning rate of the proxies.
@@ -179,7 +179,7 @@ class Run:
         schedule: learning rate schedule: "constant", "step", "cosine" or "one_cycle".
         decay_epochs: epochs after which the schedule "step" multiplies the rates by `decay`.
         decay: factor of the schedule "step".
-        warmup_epochs: first epochs, which train only the embedding layer and the proxies.
+        warmup_epochs: number of first epochs that train only the embedding layer and the proxies.
         clip_norm: largest norm of the gradient; None does not clip.
         clip_value: largest absolute value of each gradient entry; None does not clip.
 
@@ -188,9 +188,9 @@ class Run:
         compile: compile the network with torch.compile.
 
         extended: numbers of epochs that the run had when it was extended; see `extend`.
-        interpolate: deliver w = (1 - a) w_start + a w_trained instead of the trained network: this
-            a; or "auto", the best one on classes held out of the seen ones. A new embedding layer
-            is left out, so that a = 0 gives the pretrained features. None: the trained network.
+        interpolate: a of the saved weights w = (1 - a) w_start + a w_trained; "auto" chooses the
+            best a on classes held out of the seen ones. A new embedding layer is left out, so
+            that a = 0 gives the pretrained features. None saves the trained network.
 
         seed: seed of all randomness.
         report_epoch: the epoch whose metrics are reported: "last"; "best" on classes held out of
@@ -198,7 +198,7 @@ class Run:
         best_by: the metric that chooses the best epoch.
         patience: stop after this many evaluations without improvement; 0 never stops early.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
-        ks: the k of Recall@k; empty uses the usual ones of the dataset.
+        ks: values of k for Recall@k; empty uses the usual ones of the dataset.
     """
 
     data: str = "glyphs"

@@ -271,7 +271,7 @@ class Result:
         checksums: CRC-32 of the run's other files, by name; empty in results of version 0.1.
         calibration: thresholds for decisions, the fields of a `retrieval.Calibration`; empty where
             none could be fitted.
-        interpolation: see `start.Delivered`; empty if the trained network is delivered.
+        interpolation: see `start.Delivered`; empty if the trained network is saved as it is.
         evaluated: if the run was trained on all classes, the identity of the one in the folder
             `evaluated`, which was not, and whose `metrics` and `untrained` these are.
         backbone: its name, if `proxysynth index` can use it untrained as this run started from it.
@@ -349,7 +349,7 @@ def read_result(folder: Path) -> Result | None:
 
 
 def damaged_files(folder: Path, result: Result) -> list[Path]:
-    """The files of a finished run that are there, but not what was written."""
+    """The files of a finished run that exist but do not match their checksum."""
     paths = [(folder / name, crc32) for name, crc32 in result.checksums.items()]
     return [path for path, crc32 in paths if path.is_file() and checksum(path) != crc32]
 
@@ -426,11 +426,11 @@ def training_changed(
         return f"On {tested}, training raised {changes(better)}."
     if not better:
         return (
-            f"Training made it worse on {tested}: it lowered {changes(worse)}, so the untrained "
-            f"network is the better one.{use or ' Use that'}, or train again{HELPS}."
+            f"Training made the results on {tested} worse: it lowered {changes(worse)}, so the "
+            f"untrained network is better.{use or ' Use that'}, or train again{HELPS}."
         )
     return (
-        f"Training made it partly worse on {tested}: it lowered {changes(worse)}, and raised "
+        f"Training had mixed results on {tested}: it lowered {changes(worse)}, and raised "
         f"{changes(better)}. It may help to train again{HELPS}."
     )
 

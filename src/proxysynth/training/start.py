@@ -77,9 +77,9 @@ def make_start(run: Run, net: Embedder) -> Start:
         unlike = [k for k in {**ours, **theirs} if _shape(ours.get(k)) != _shape(theirs.get(k))]
         if unlike:
             raise ValueError(
-                f"init={run.init} is another network: {unlike[0]} has the shape "
+                f"init={run.init} has another network: {unlike[0]} has the shape "
                 f"{_shape(theirs.get(unlike[0]))} there and {_shape(ours.get(unlike[0]))} here: "
-                "use its backbone, width, dim and pooling"
+                "use the same backbone, width, dim and pooling"
             )
         net.load_state_dict(theirs)
     whole = earlier is not None

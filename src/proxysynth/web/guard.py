@@ -219,7 +219,8 @@ def check_host(host: str, local: bool, allowed: frozenset[str] = frozenset()) ->
         return
     served = "localhost" if local else "its IP address"
     raise Refused(
-        421, f"this service answers to {served} only: use that, or start it with --allow-host NAME"
+        421,
+        f"this service accepts requests for {served} only: use that, or add --allow-host NAME",
     )
 
 

@@ -128,7 +128,7 @@ class Snapshot:
         index: the index.
         folder: of the run that made it; None if there is no run.
         seen: the classes its model was trained on; None if that is not known.
-        threshold: the similarity from which on two images are of the same class, likewise.
+        threshold: the similarity from which two images count as the same class, likewise.
     """
 
     index: Index
@@ -432,7 +432,7 @@ class Service:
                 return await self._in_time(self.searcher.ask(query))
             except OtherModel:
                 continue
-        raise Refused(503, "the index is being replaced again and again: try later")
+        raise Refused(503, "the index is being replaced repeatedly: try again later")
 
     async def embed(self, now: Snapshot, file: BinaryIO) -> NDArray[np.float32]:
         """The embedding (d,) of an image by the model of a snapshot."""

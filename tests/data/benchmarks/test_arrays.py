@@ -129,7 +129,7 @@ def test_a_pickle_that_calls_is_not_run(tmp_path, monkeypatch):
     trap = tmp_path / "trap"
     call = f"cos\nmkdir\n(S'{trap}'\ntR."
     (root / "data_batch_1").write_bytes(call.encode())
-    with pytest.raises(ValueError, match=r"data_batch_1 .*os.mkdir, which is never run"):
+    with pytest.raises(ValueError, match=r"data_batch_1 .*os.mkdir"):
         open_data(f"cifar10:{root}")
     assert not trap.exists()
 

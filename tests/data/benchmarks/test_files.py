@@ -282,11 +282,11 @@ def test_a_call_is_refused_and_not_made(tmp_path, protocol, function):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"\x80\x02cos\nsystem\nU\x04true\x85R.", "it asks for os.system, which is never run"),
-        (b"\x80\x02cbuiltins\ngetattr\n.", "it asks for builtins.getattr"),
-        (b"\x80\x02cnumpy\nload\n.", "it asks for numpy.load"),
+        (b"\x80\x02cos\nsystem\nU\x04true\x85R.", "os.system"),
+        (b"\x80\x02cbuiltins\ngetattr\n.", "builtins.getattr"),
+        (b"\x80\x02cnumpy\nload\n.", "numpy.load"),
         (b"(S'true'\nios\nsystem\n.", "os.system"),
-        (pickle.dumps(Plain()), "it asks for"),
+        (pickle.dumps(Plain()), "not allowed"),
         (b"\x80\x02cnumpy\ndtype\nU\x01O\x85R.", "instead of bytes"),
         (b"\x80\x02cnumpy\ndtype\n}b.", "damaged"),  # state is not set on anything
         (b"\x80\x02]}b.", "damaged"),
@@ -316,7 +316,7 @@ def test_a_shape_that_the_bytes_do_not_have(tmp_path):
     for wrong in (b"K\x04M\x2c\x01\x86", b"]M\x2c\x01\x86"):
         data = good.replace(b"K\x03M\x2c\x01\x86", wrong)
         assert data != good
-        with pytest.raises(ValueError, match="does not have the bytes of its shape"):
+        with pytest.raises(ValueError, match="size of an array"):
             read(tmp_path, data)
 
 

@@ -200,7 +200,7 @@ class _Array(_StandIn):
         _, shape, dtype, column_major, data = state
         raw = data.encode("latin1") if isinstance(data, str) else data
         if not isinstance(dtype, _ByteType) or math.prod(shape) != len(raw):
-            raise _Refused("an array does not have the bytes of its shape")
+            raise _Refused("the size of an array does not match its shape")
         flat = np.frombuffer(raw, dtype=np.uint8)
         self.value = flat.reshape(shape, order="F" if column_major else "C")
 
@@ -234,7 +234,7 @@ class _ArrayUnpickler(pickle.Unpickler):
         if module in ("numpy.core.multiarray", "numpy._core.multiarray"):
             module = "multiarray"
         if (module, name) not in self.known:
-            raise _Refused(f"it asks for {module}.{name}, which is never run")
+            raise _Refused(f"it refers to {module}.{name}, which is not allowed")
         return self.known[module, name]
 
 

@@ -1,11 +1,11 @@
 """The look of all figures: one color per thing throughout, text that is legible at half size.
 
     red, blue   seen classes, where there are two            blue   seen classes, where many
-    grey        unseen classes                               gold   synthetic
+    gray        unseen classes                               gold   synthetic
     ink         Norm-softmax, and all text                   gold   with Proxy Synthesis
 
-Red, blue, gold and grey differ in lightness as well as hue, so they stay distinct for color-blind
-readers and in grey print; marks differ in shape too.
+Red, blue, gold and gray differ in lightness as well as hue, so they stay distinct for color-blind
+readers and in gray print; marks differ in shape too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RED_TO_BLUE = LinearSegmentedColormap.from_list(
 )
 """Confidence: red at 0 (certainly red), white at 1/2, blue at 1."""
 WARM = "YlOrBr"
-"""Of a grid of scores; light to dark, so that it works in grey print."""
+"""Of a grid of scores; light to dark, so that it works in gray print."""
 COLD_TO_HOT = "RdYlBu_r"
 """Of cosines: blue is low, red is high, as the paper describes its Figure 4."""
 

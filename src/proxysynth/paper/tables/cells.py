@@ -151,7 +151,7 @@ def scale_notes(scale: Scale) -> tuple[str, ...]:
         notes.append(f"Every Run differs from the settings above by `--set`: {given}.")
     if scale.name == "smoke":
         notes.append(
-            "At the scale `smoke`, training stops after a few steps: the numbers mean nothing."
+            "At scale `smoke`, training stops after a few steps: the numbers are meaningless."
         )
     return tuple(notes)
 

@@ -15,7 +15,7 @@ const shared = {
     byId("message").textContent = text || "";
     byId("message").hidden = !text;
   },
-  // The index was replaced: numbers of the old one mean nothing any more.
+  // The index was replaced: numbers of the old one are no longer valid.
   renew() {
     location.replace("#/search");
     location.reload();

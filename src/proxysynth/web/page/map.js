@@ -1,4 +1,4 @@
-// The map: every picture a dot, near where its neighbours are. Drawn on a canvas, so that tens of
+// The map: every picture a dot, near its neighbors. Drawn on a canvas, so that tens of
 // thousands stay smooth.
 
 import { ask, thumbnail } from "./api.js";

@@ -1,4 +1,4 @@
-// The search view: a picture in, its neighbours out.
+// The search view: a picture in, its neighbors out.
 
 import { captions } from "./captions.js";
 import { browse, picture, searchItem, searchPicture, thumbnail } from "./api.js";
