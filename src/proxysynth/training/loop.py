@@ -613,7 +613,7 @@ def why_this_epoch(run: Run) -> str:
     by = run.best_by
     best = f"the best epoch by {by if by == 'accuracy' else metric_name(by)}"
     if run.report_epoch == "best_on_test":
-        return f"{best} on the test classes themselves, which flatters the result"
+        return f"{best} on the test classes themselves, which is optimistic"
     if run.split.fold is not None:
         return f"{best} on the fold held out, which is also what is tested"
     if run.task == "classification":

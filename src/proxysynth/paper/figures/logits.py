@@ -180,15 +180,15 @@ def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
 
 
 def _note(found: list[dict[str, float]]) -> str:
-    """The diagonals over the seeds, and what the paper sees in them."""
+    """The diagonals over the seeds, and what the paper finds in them."""
     cosines, softmax = (
         ", ".join(f"{name} {fmean(one[name + after] for one in found):.2f}" for name in DIAGONALS)
         for after in ("", " softmax")
     )
     many = f"over {len(found)} seeds" if len(found) > 1 else "of the one seed"
     return (
-        "The paper sees less confidence with Proxy Synthesis, D1 and D4 below D0, and more of it "
-        f"than in the rivals, D2 and D3. Here the mean cosines {many} are {cosines}; the mean "
+        "The paper finds less confidence with Proxy Synthesis, D1 and D4 below D0, but more "
+        f"than for the rivals, D2 and D3. Here the mean cosines {many} are {cosines}; the mean "
         f"confidences {softmax}. With Proxy Synthesis a row has twice as many proxies to share its "
         "confidence among."
     )
@@ -198,7 +198,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     caption = (
         "Cosine similarities (logits without their scale) of one batch, an image of each of "
         f"{CLASSES} seen classes, at the end of training on {ran_as(scale, ON)}, and "
-        "below them the softmax of each row at the loss's scale. The means of the diagonals stand "
+        "below them the softmax of each row at the loss's scale. The means of the diagonals are "
         "above and below their blocks: D0, D1 and D4 are of an embedding with its own proxy, D2 "
         "and D3 with the rival made from it."
     )

@@ -58,7 +58,7 @@ BETWEEN = {
 }
 HALF = {"input": 3.2, "embedding": 1.35}  # half the side of each space that is shown
 SHOWN = 90  # points of each class; all 200 would hide what is behind them
-CLASSES = (("red, seen", RED), ("blue, seen", BLUE), ("grey, unseen", GREY))
+CLASSES = (("red, seen", RED), ("blue, seen", BLUE), ("gray, unseen", GREY))
 Space = dict[str, Any]
 
 
@@ -301,7 +301,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     lower = sum(b < a for a, b in zip(plain["inputs"], mixed["inputs"], strict=True))
     return PaperFigure(
         title="Figure 2",
-        caption="Two Gaussian classes are seen, red and blue; a third between them, grey, is not. "
+        caption="Two Gaussian classes are seen, red and blue; a third between them, gray, is not. "
         "The darker the background, the more confident the network is in red or blue. Between the "
         "dashed lines its confidence is below 90 %.",
         figure=draw_boundaries(found["shown"]),

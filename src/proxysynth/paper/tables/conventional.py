@@ -206,7 +206,7 @@ def _extended(benchmark: str, scale: Scale, store: Store) -> Table:
         tuple(rows),
         (
             *_notes(scale, store, (benchmark,)),
-            "Our network and dimension stand in the headings of our columns. The paper's: G "
+            "Our network and dimension are in the headings of our columns. The paper's: G "
             "GoogLeNet, R50 ResNet-50, V16 VGG-16, BN BN-Inception. Cited methods are not run.",
             *paper_notes("conventional", benchmark=benchmark),
         ),
