@@ -28,7 +28,7 @@ LOSS_NAMES = {
 PAIR = ("none", "proxy_synthesis")
 BEST_ON_TEST = (
     "Ours is the epoch with the best Recall@1 on the test classes, as in the literature and the "
-    "authors' code, which is optimistic; the CSV file has the last epoch in the column `last_epoch`."
+    "authors' code, which is optimistic; the column `last_epoch` of the CSV has the last epoch."
 )
 SQUARED_NCA = (
     "Our Proxy-NCA is what the authors' code trains, squared distances with the positive in the "
