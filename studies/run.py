@@ -11,6 +11,7 @@ from typing import Any
 
 from plans import STUDIES, Planned
 
+from proxysynth.cli.memory import keep_freed_memory
 from proxysynth.files import write_bytes
 from proxysynth.paper.plan import train_missing
 from proxysynth.paper.store import Store
@@ -36,6 +37,7 @@ def main() -> None:
         for name, study in STUDIES.items():
             print(f"{name:20} {study.__doc__}")
         return
+    keep_freed_memory()
     store, resources = Store(args.store), Resources(threads=args.threads)
     for name in args.names:
         planned = list(STUDIES[name](cub=args.cub, grocery=args.grocery))

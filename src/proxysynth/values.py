@@ -197,6 +197,9 @@ def _describe(hint: Any) -> str:
         return " or ".join(_describe(arg) for arg in args)
     if hint is type(None):
         return "none"
+    if typing.get_origin(hint) is tuple:
+        many = "" if ... in args else f"{len(args)} "
+        return f"{many}values separated by commas"
     names = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
     return names.get(hint, str(hint).replace("typing.", ""))
 

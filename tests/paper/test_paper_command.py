@@ -153,7 +153,7 @@ def test_settings_reach_every_run_and_every_note(tmp_path: Path) -> None:
     identities = [{run["identity"] for run in told["runs"]} for told in (plain, other)]
     assert len(identities[0]) == len(identities[1])
     assert not identities[0] & identities[1]
-    scale = SCALES["smoke"].with_settings(["epochs=2", "precision=auto", "weights=w.pth"])
+    scale = SCALES["smoke"].with_settings(["epochs=2", "precision=auto"])
     run = scale.run("cars196", "norm_softmax")
     assert run is not None
     assert (run.epochs, run.precision) == (2, "auto")
@@ -181,6 +181,9 @@ def test_weights_reach_only_pretrained_networks(tmp_path: Path) -> None:
     assert classifier.weights is None
     study = load_artifacts(["tableI"])["tableI"].studies(scale)["cars196-arcface-none"]
     assert study.base.weights == run.weights
+    for name in ("smoke", "small"):
+        with pytest.raises(ValueError, match="weights"):
+            SCALES[name].with_settings(["weights=w.pth"])
 
 
 def test_the_studies_of_a_table_are_run_and_resumed(

@@ -80,7 +80,15 @@ class Scale:
             parsed[path] = parse_field(Run, path, text, KINDS)
             if path == "weights" and parsed[path]:
                 parsed[path] = os.path.abspath(os.path.expanduser(parsed[path]))
-        return replace(self, settings=tuple(sorted(parsed.items())))
+        made = replace(self, settings=tuple(sorted(parsed.items())))
+        runs = [made.run(name, "norm_softmax") for name in NAMES]
+        used = self.name == "paper" or any(run and run.weights for run in runs)
+        if parsed.get("weights") and not used:
+            raise ValueError(
+                f"--set weights: no network at --scale {self.name} starts from published weights: "
+                "remove it or choose --scale paper"
+            )
+        return made
 
     def root(self, benchmark: str) -> str | None:
         """The folder of a benchmark, None if not given."""

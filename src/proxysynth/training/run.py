@@ -287,8 +287,9 @@ class Run:
         for name, least in _INTEGERS.items():
             value = getattr(self, name)
             if value is not None or name not in ("dim", "image_size", "cache_side"):
-                fits = type(value) is int and least <= value < LARGEST
-                _require(self, (name, fits, f"an integer in [{least}, 2**63)"))
+                fits = type(value) is int and least <= value
+                _require(self, (name, fits, f"an integer >= {least}"))
+                _require(self, (name, value < LARGEST, "an integer < 2**63"))
         for name in ("decay_epochs", "ks", "extended"):
             fits = all(type(value) is int and value >= 1 for value in getattr(self, name))
             _require(self, (name, fits, "integers >= 1"))
