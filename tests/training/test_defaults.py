@@ -2,6 +2,7 @@ import os
 
 import pytest
 
+from proxysynth.losses import CosFace
 from proxysynth.training import Run, Split, default_run
 from proxysynth.training.defaults import run_from_options
 
@@ -22,6 +23,17 @@ def test_a_folder_is_fine_tuned(tmp_path, monkeypatch):
     )
     assert (run.lr, run.proxy_lr, run.augment) == (1e-4, 1e-2, True)
     assert run.warmup_epochs == 1
+
+
+def test_norm_softmax_has_a_smaller_scale_for_photographs(tmp_path):
+    photos = str(tmp_path)
+    assert default_run(photos).loss == run_from_options(photos).loss
+    scales = [
+        run_from_options(data, settings=settings).loss.loss.scale
+        for data, settings in [("glyphs", ()), (photos, ()), (photos, ["loss.scale=23"])]
+    ]
+    assert scales == [23, 11, 23]
+    assert run_from_options(photos, loss="cosface").loss.loss.scale == CosFace().scale
 
 
 def test_from_scratch_learns_with_larger_steps_and_live_batch_norm(tmp_path):
