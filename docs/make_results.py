@@ -115,6 +115,39 @@ def grocery() -> str:
     return table(head, body)
 
 
+def interpolation() -> str:
+    """Few seen classes: the pretrained, the trained and the interpolated network."""
+    body = []
+    for name, data in (("cub200", "CUB-200-2011"), ("grocery", "GroceryStore")):
+        found = rows(f"study_{name}_interpolate")
+        for classes in sorted({row["classes"] for row in found}, key=int):
+            trained: dict[str, list[Row]] = {"all": [], "held_out": [], "no_layer": []}
+            for row in found:
+                if row["classes"] == classes:
+                    trained[row["trained"]].append(row)
+            for measure, heading in (("recall@1", "Recall@1"), ("map@r", "MAP@R")):
+                untrained = values(trained["all"], f"unseen_features_0_{measure}")
+                others = [
+                    values(trained["all"], measure),
+                    values(trained["no_layer"], measure),
+                    values(trained["all"], f"unseen_features_1_{measure}"),
+                    values(trained["all"], f"unseen_features_0.5_{measure}"),
+                    {int(row["seed"]): 100 * _chosen(row, measure) for row in trained["held_out"]},
+                ]
+                cells = [difference(untrained, other) or "–" for other in others]
+                body.append([data, classes, heading, spread(untrained), *cells])
+    head = ["", "seen classes", "", "untrained", "trained", "without layer", "a = 1", "a = 0.5",
+            "chosen"]  # fmt: skip
+    return table(head, body)
+
+
+def _chosen(row: Row, measure: str) -> float:
+    """On unseen classes, what is best by MAP@R on the held-out ones, as `interpolate=auto`."""
+    candidates = [f"features_{a}" for a in ("1", "0.75", "0.5", "0.25", "0")]
+    best = max([*candidates, "embeddings_1"], key=lambda at: float(row[f"held_out_{at}_map@r"]))
+    return float(row[f"unseen_{best}_{measure}"])
+
+
 def losses() -> str:
     """Glyphs: each loss with and without, the difference with its interval."""
     return _against_none("study_glyph_losses", list(LOSS_NAMES), ["proxy_synthesis"])
@@ -281,6 +314,7 @@ TABLES = {
     "scale": scale,
     "few": few,
     "grocery": grocery,
+    "interpolation": interpolation,
     "losses": losses,
     "tuned": tuned,
     "classes": classes,

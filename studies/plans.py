@@ -263,7 +263,7 @@ def _few_to_interpolate(folder: Path, image_size: int, class_counts: tuple[int, 
         split = Split(seen_classes=chosen, unseen_classes=tuple(names[half:]),
                       train_pictures=30 * classes, test_pictures=1500)  # fmt: skip
         base = default_run(str(folder), image_size=image_size, epochs=12, evaluate_every=12)
-        run = replace(base, split=split, loss=ProxySynthesis(NormSoftmax()), seed=seed)
+        run = replace(base, split=split, loss=ProxySynthesis(NormSoftmax(scale=11.0)), seed=seed)
         trained = {
             "all": run,
             "held_out": replace(run, report_epoch="best"),  # of one evaluation: the last epoch
