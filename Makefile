@@ -15,7 +15,7 @@ lint:  ## format, lint and check types
 	ruff format . && ruff check . && mypy
 
 docs:  ## build the site into site/
-	mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 package:  ## build the wheel and the sdist into dist/
 	python -m build

@@ -96,7 +96,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Lead links that leave docs/ to the page of the site that shows the same."""
     here = page.file.src_uri
     sources = {target: source for source, target in PAGES.items()}
-    folder = posixpath.dirname(sources.get(here, f"docs/{here}"))
+    source = here if here.startswith("notebooks/") else f"docs/{here}"
+    folder = posixpath.dirname(sources.get(here, source))
 
     def lead(found: re.Match[str]) -> str:
         target, anchor = found[1], found[2] or ""
@@ -156,9 +157,8 @@ def commands() -> str:
             value = "" if action.nargs == 0 else f" {action.metavar or action.dest}"
             flags = ", ".join(f"{flag}{value}" for flag in action.option_strings) or value.strip()
             shown = formatter._expand_help(action)
-            text.append(
-                f"| `{flags.replace('|', chr(92) + '|')}` | {shown.replace('|', chr(92) + '|')} |"
-            )
+            # A | between backticks does not end the cell.
+            text.append(f"| `{flags}`{{.flag}} | {shown.replace('|', chr(92) + '|')} |")
         text.append("")
     return "\n".join(text)
 

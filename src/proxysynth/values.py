@@ -24,9 +24,16 @@ LARGEST = 2**63  # integers of torch are below
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of an error message: the closest name, and all of them."""
     names = sorted(names)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}choose one of {', '.join(names)}"
+    return f"{suggestion(name, names)}choose one of {', '.join(names)}"
+
+
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """The question whether the closest name was meant; empty if none is close."""
+    close = difflib.get_close_matches(name, names := list(names), n=len(names) or 1)
+    if not close:
+        return ""
+    first = max(sorted(close), key=lambda one: difflib.SequenceMatcher(None, one, name).ratio())
+    return f"did you mean {first!r}? "
 
 
 def look_up(name: str, table: Mapping[str, Any], what: str) -> Any:

@@ -46,6 +46,8 @@ def test_every_option_has_help_and_says_its_default(capsys) -> None:
         (["data", "chekc"], "did you mean 'check'?"),
         (["bench", "stpe"], "did you mean 'step'?"),
         (["bench", "--fast"], "--fast"),
+        (["train", "--epocs", "1"], "did you mean '--epochs'? see `proxysynth train --help`"),
+        (["train", "photos", "more"], "'more'"),
     ],
 )
 def test_a_usage_error_is_one_line_and_exits_with_2(capsys, argv, expected) -> None:

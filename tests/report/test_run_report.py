@@ -122,7 +122,7 @@ def test_worse_than_untrained_is_said_plainly(tmp_path, pictures):
 
 def test_the_report_says_what_the_result_says(run):
     page = Page((write_report(run)).read_text())
-    assert read_result(run).verdict in page.text
+    assert read_result(run).verdict.replace("`", "") in page.text
 
 
 def test_a_classifiers_report_shows_the_accuracy_first_and_draws_it(tmp_path, pictures):
@@ -142,7 +142,7 @@ def test_a_classifiers_report_shows_the_accuracy_first_and_draws_it(tmp_path, pi
         ("best", "the best epoch by MAP@R on classes held out of the seen ones"),
         (
             "best_on_test",
-            "the best epoch by MAP@R on the test classes themselves, which flatters the result",
+            "the best epoch by MAP@R on the test classes themselves",
         ),
     ],
 )

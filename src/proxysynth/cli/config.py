@@ -52,6 +52,8 @@ def read_config(path: Path) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
         loaded = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
+    except FileNotFoundError as error:
+        raise ValueError(f"--config {path}: there is no such file") from error
     except (OSError, ValueError) as error:
         raise ValueError(f"--config {path}: cannot be read as TOML or JSON: {error}") from error
     if isinstance(loaded, dict) and isinstance(loaded.get("run"), dict):

@@ -37,7 +37,8 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
         console = Console()
         total = f"{count(images, 'image')} of {len(index):,} in {count(len(groups), 'group')}"
         console.say(f"Near-duplicates: {total}")
-        for group in groups[:SHOWN]:
+        for number, group in enumerate(groups[:SHOWN], 1):
+            console.say(f"group {number}: {count(len(group), 'image')}")
             _show(group, console)
         if len(groups) > SHOWN:
             console.say(f"... and {len(groups) - SHOWN:,} more groups; --json lists all of them")

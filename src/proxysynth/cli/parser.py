@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from proxysynth import __version__
-from proxysynth.values import nearest
+from proxysynth.values import nearest, suggestion
 
 if TYPE_CHECKING:
     from proxysynth.training.resources import Resources
@@ -79,7 +79,14 @@ def _flag(name: str, help: str) -> Argument:
 
 
 def _number(name: str, help: str, default: int | None = None) -> Argument:
-    return _text(name, "N", help, type=int, default=default)
+    return _text(name, "N", help, type=_integer, default=default)
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected an integer, got {text!r}") from None
 
 
 def _path(names: str, metavar: str, help: str, **more: Any) -> Argument:
@@ -445,6 +452,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """A command reports its own unknown arguments, so that its own help is named."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            name = unknown[0].partition("=")[0]
+            meant = suggestion(name, self._option_string_actions) if name[:1] == "-" else ""
+            raise UsageError(f"unrecognized argument {name!r}: {meant}see `{self.prog} --help`")
+        return parsed, []
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

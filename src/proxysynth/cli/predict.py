@@ -48,6 +48,8 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
         ]
         headings: dict[str, Any] = {"class": "left", "similarity": "right"}
         Console().columns(headings | {"nearest class": "left", "image": "left"}, rows)
+        if least is not None and any(one.label is None for _, one in made):
+            Console().say(f"Unknown: similarity below {least:.4f}; --threshold sets another limit.")
     for one in unreadable:
         Bars().say(f"skipped {one['path']}: {one['reason']}")
     if not made:

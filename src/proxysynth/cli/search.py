@@ -38,6 +38,11 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
     }
     if not args.json:
         _show(index, hits, Console())
+        if args.same and same_from is not None:
+            Console().say(
+                f"Only images of similarity {same_from:.4f} or more are taken to be of the same "
+                f"class ({args.target}); --target sets another threshold."
+            )
     if args.open or args.out is not None:
         from proxysynth.search.contact_sheet import write_contact_sheet  # matplotlib, slow
 

@@ -129,6 +129,7 @@ def roc(points: Sequence[Sequence[float]]) -> Figure:
     far, tar = ([100 * point[i] for point in points if point[0] > 0] for i in (0, 1))
     axes.plot(far, tar, color=SAME, linewidth=2, marker="o" if len(far) == 1 else None)
     axes.set_xscale("log")
+    axes.minorticks_off()
     axes.set_xlabel("false accepts, %")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_ylim(0, 102)

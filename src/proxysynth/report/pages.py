@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from proxysynth.files import write_bytes
 from proxysynth.formatting import count, metric_name, percent, points
@@ -16,6 +18,11 @@ from proxysynth.formatting import count, metric_name, percent, points
 def tone(change: float) -> str:
     """The CSS class of a difference: "better", "worse", or "" for one that prints as zero."""
     return "" if points(change, 2) == "0.00" else "better" if change > 0 else "worse"
+
+
+def with_code(text: str) -> Markup:
+    """The text with what stands between backticks as code."""
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 @cache
@@ -37,6 +44,7 @@ def environment(*packages: str) -> Environment:
         "percent": percent,
         "points": points,
         "tone": tone,
+        "with_code": with_code,
     }
     return made
 

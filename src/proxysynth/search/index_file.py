@@ -168,7 +168,10 @@ def damaged(path: Path, what: str) -> NotAnIndex:
 def _read_header(path: Path, file: BinaryIO, size: int) -> tuple[dict[str, Any], Any, int]:
     length = struct.unpack("<Q", file.read(8))[0] if size >= 8 else size
     if not 2 <= length <= min(size - 8, LONGEST_HEADER):
-        raise NotAnIndex(f"{path} is not an index of proxysynth: it has no header")
+        raise NotAnIndex(
+            f"{path} is not an index of proxysynth: make one with `proxysynth index RUN FOLDER "
+            "-o FILE`"
+        )
     try:
         header = json.loads(file.read(length))
         metadata = header.pop("__metadata__")

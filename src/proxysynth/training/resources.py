@@ -54,8 +54,10 @@ class Resources:
             device = torch.device(self.device)
             torch.zeros(1, device=device).item()
         except (RuntimeError, AssertionError, NotImplementedError) as error:
+            here = {"cuda": torch.cuda, "mps": torch.backends.mps}
+            names = [*(name for name, kind in here.items() if kind.is_available()), "cpu"]
             raise ValueError(
-                f"the device {self.device!r} is not available: choose cuda, mps or cpu, "
+                f"the device {self.device!r} is not available: choose {' or '.join(names)}, "
                 "or leave out --device"
             ) from error
         return device

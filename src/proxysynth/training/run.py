@@ -60,8 +60,9 @@ class Split:
         fold: cross-validation: test on this fold of the seen classes, train on the others, and do
             not use the unseen classes; None for no cross-validation.
         folds: number of folds of the cross-validation.
-        validation_fraction, validation_seed: fraction, and seed of the choice, of the seen classes
-            that are held out of training to choose the epoch; unused otherwise.
+        validation_fraction: fraction of the seen classes that are held out of training where
+            something is chosen on them, such as the epoch; unused otherwise.
+        validation_seed: seed of the choice of these classes.
     """
 
     unseen_fraction: float | None = None

@@ -82,7 +82,9 @@ def read_run(folder: str | os.PathLike[str]) -> Recorded:
     """The content of the folder's `run.json`; an error if it holds no run."""
     found = find_run(Path(folder))
     if found is None:
-        raise WrongFolder(f"{folder} holds no run: give a folder that proxysynth trained into")
+        raise WrongFolder(
+            f"{folder} holds no run: give the folder of a run that `proxysynth train` wrote"
+        )
     return found
 
 
@@ -386,8 +388,8 @@ COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")
 """The metrics that the verdict compares."""
 
 HELPS = (
-    " with --set interpolate=auto, with --set dim=none (no embedding layer), for fewer epochs or "
-    "with more classes"
+    " with `--set interpolate=auto`, with `--set dim=none` (no embedding layer), for fewer epochs "
+    "or with more classes"
 )
 
 Metrics = Mapping[str, float]
