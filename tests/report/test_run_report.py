@@ -140,10 +140,7 @@ def test_a_classifiers_report_shows_the_accuracy_first_and_draws_it(tmp_path, pi
     [
         ("last", "the last epoch"),
         ("best", "the best epoch by MAP@R on classes held out of the seen ones"),
-        (
-            "best_on_test",
-            "the best epoch by MAP@R on the test classes themselves",
-        ),
+        ("best_on_test", "the best epoch by MAP@R on the test classes themselves"),
     ],
 )
 def test_it_says_how_the_epoch_was_chosen(tmp_path, pictures, rule, words):
