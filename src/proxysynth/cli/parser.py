@@ -10,6 +10,7 @@ import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -471,7 +472,12 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    top = Parser(prog="proxysynth", description="Deep metric learning for unseen classes.")
+    top = Parser(
+        prog="proxysynth",
+        description="Deep metric learning for unseen classes.",
+        epilog="Start with `proxysynth train`; `proxysynth COMMAND --help` describes a command.",
+        formatter_class=partial(argparse.HelpFormatter, max_help_position=28),
+    )
     top.add_argument("--version", action="version", version=f"proxysynth {__version__}")
     _add_traceback(top)
     top.set_defaults(function=None, print_help=top.print_help, json=False, computes=False)

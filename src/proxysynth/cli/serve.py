@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from proxysynth.cli.parser import UsageError, resources, usage_errors
-from proxysynth.formatting import printable
+from proxysynth.formatting import and_join, printable
 
 NEEDED = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
 
@@ -19,7 +19,7 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise RuntimeError(
-            f"the search page needs {' and '.join(missing)}: pip install 'proxysynth[serve]'"
+            f"the search page needs {and_join(missing)}: pip install 'proxysynth[serve]'"
         )
     from proxysynth.retrieval.reranking import parse_methods
     from proxysynth.search import Index

@@ -1,4 +1,4 @@
-"""Proxy-based losses: frozen values, pure functions of (x, y, p). Torch only."""
+"""Proxy-based losses: frozen dataclasses, called as pure functions of (x, y, p)."""
 
 from proxysynth.losses.margin_softmax import ArcFace, CosFace, MarginSoftmax, SphereFace
 from proxysynth.losses.norm_softmax import NormSoftmax

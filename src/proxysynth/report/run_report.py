@@ -86,7 +86,9 @@ class FinishedRun:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        return encode(default_run(self.run.data))
+        # The number of warm-up epochs depends on that of epochs.
+        warm = default_run(self.run.data, epochs=self.run.epochs).warmup_epochs
+        return encode(default_run(self.run.data, warmup_epochs=warm))
 
     @property
     def tested_run(self) -> Run:
