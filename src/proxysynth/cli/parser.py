@@ -10,7 +10,6 @@ import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -476,7 +475,6 @@ def parser() -> argparse.ArgumentParser:
         prog="proxysynth",
         description="Deep metric learning for unseen classes.",
         epilog="Start with `proxysynth train`; `proxysynth COMMAND --help` describes a command.",
-        formatter_class=partial(argparse.HelpFormatter, max_help_position=28),
     )
     top.add_argument("--version", action="version", version=f"proxysynth {__version__}")
     _add_traceback(top)

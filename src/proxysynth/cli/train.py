@@ -71,7 +71,7 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     if not args.json:
         console = Console()
         if result.metrics:
-            start = "untrained backbone" if run.init is None else f"before ({run.init})"
+            start = "untrained" if run.init is None else f"before ({run.init})"
             show_metrics(
                 {"trained": result.metrics, start: result.untrained},
                 f"{result.tested.capitalize()} of {result.data['name']}, percent ({result.why})",
