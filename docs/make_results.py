@@ -63,18 +63,17 @@ def photographs() -> str:
 
 
 def scale() -> str:
-    """CUB: Norm-softmax at two scales, with and without."""
-    at_23 = [row for row in rows("study_cub200") if row["loss"] == "norm_softmax"]
+    """Photographs: Norm-softmax at two scales, with and without."""
+    birds, groceries = rows("study_cub200"), rows("study_grocery")
+    at_11 = [{**row, "loss": "norm_softmax, scale 11"} for row in rows("study_cub200_scale")]
     body = []
-    for value, found in (("23", at_23), ("11", rows("study_cub200_scale"))):
-        plain, mixed = (
-            [row for row in found if row["regularizer"] == kind]
-            for kind in ("none", "proxy_synthesis")
-        )
-        changes = _pair([row for row in at_23 if row["regularizer"] == "none"], plain)
-        body.append([value, "without", str(len(plain)), *changes])
-        body.append([value, "Proxy Synthesis", str(len(mixed)), *_pair(plain, mixed)])
-    head = ["scale", "", "seeds", "Recall@1", "difference", "MAP@R", "difference"]
+    for data, found in (("CUB-200-2011", birds + at_11), ("GroceryStore", groceries)):
+        base = _of(found, "norm_softmax", "none")
+        for value, loss in (("23", "norm_softmax"), ("11", "norm_softmax, scale 11")):
+            plain, mixed = _of(found, loss, "none"), _of(found, loss, "proxy_synthesis")
+            body.append([data, value, "without", str(len(plain)), *_pair(base, plain)])
+            body.append([data, value, "Proxy Synthesis", str(len(mixed)), *_pair(plain, mixed)])
+    head = ["", "scale", "", "seeds", "Recall@1", "difference", "MAP@R", "difference"]
     return table(head, body)
 
 

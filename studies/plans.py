@@ -235,7 +235,9 @@ def cub200_few(cub: str | None = None, **_: Any) -> Plan:
             chosen = tuple(sorted(random.Random(seed).sample(seen, classes)))
             split = Split(seen_classes=chosen, unseen_classes=unseen,
                           train_pictures=30 * classes, test_pictures=1500)  # fmt: skip
-            base = default_run(str(images), image_size=160, epochs=12, evaluate_every=12)
+            base = default_run(
+                str(images), image_size=160, epochs=12, evaluate_every=12, interpolate=None
+            )
             for kind, loss in _with_and_without(NormSoftmax()):
                 run = replace(base, split=split, loss=loss, seed=seed)
                 yield Planned(run, {"classes": classes, "regularizer": kind, "seed": seed})
@@ -262,7 +264,9 @@ def _few_to_interpolate(folder: Path, image_size: int, class_counts: tuple[int, 
         chosen = tuple(sorted(random.Random(seed).sample(names[:half], classes)))
         split = Split(seen_classes=chosen, unseen_classes=tuple(names[half:]),
                       train_pictures=30 * classes, test_pictures=1500)  # fmt: skip
-        base = default_run(str(folder), image_size=image_size, epochs=12, evaluate_every=12)
+        base = default_run(
+            str(folder), image_size=image_size, epochs=12, evaluate_every=12, interpolate=None
+        )
         run = replace(base, split=split, loss=ProxySynthesis(NormSoftmax(scale=11.0)), seed=seed)
         trained = {
             "all": run,

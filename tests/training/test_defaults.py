@@ -36,6 +36,22 @@ def test_norm_softmax_has_a_smaller_scale_for_photographs(tmp_path):
     assert run_from_options(photos, loss="cosface").loss.loss.scale == CosFace().scale
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "few_classes"),
+        ({"interpolate": None}, None),
+        ({"interpolate": 0.25}, 0.25),
+        ({"dim": 64}, None),
+        ({"pretrained": False}, None),
+        ({"task": "classification"}, None),
+        ({"init": "earlier"}, None),
+    ],
+)
+def test_few_classes_of_photographs_are_interpolated(tmp_path, changes, expected):
+    assert default_run(tmp_path, **changes).interpolate == expected
+
+
 def test_from_scratch_learns_with_larger_steps_and_live_batch_norm(tmp_path):
     run = default_run(tmp_path, pretrained=False)
     assert (run.lr, run.freeze_batch_norm, run.warmup_epochs) == (Run.lr, False, 0)

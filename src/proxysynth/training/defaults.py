@@ -43,7 +43,8 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
 
     Glyphs train a small network from scratch. All other data is assumed to be photographs and
     fine-tunes `efficientnet_lite0` from its ImageNet weights at 224 pixels, with a scale of 11 in
-    Norm-softmax instead of the paper's 23.
+    Norm-softmax instead of the paper's 23; with few seen classes and no `dim` given, the features
+    of the network halfway between pretrained and trained are saved.
 
     Args:
         data: see `Run`; paths are made absolute, here and in `changes`, so that the run can be
@@ -69,6 +70,10 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
     if chosen["pretrained"] is not False or chosen.get("weights"):
         warm = 1 if chosen.get("epochs", Run.epochs) >= ENOUGH_FOR_WARMUP else 0
         chosen = {**FINE_TUNING, "warmup_epochs": warm, **chosen}
+    pretrained = chosen["pretrained"] is True or is_library(chosen.get("backbone"))
+    own = "dim" in changes or chosen.get("init") or chosen.get("task") == "classification"
+    if pretrained and not own:
+        chosen.setdefault("interpolate", "few_classes")
     return Run(**chosen)
 
 

@@ -136,8 +136,8 @@ def _on_all_classes(run: Run, evaluated: Result | None) -> Run:
         epochs = run.epochs if evaluated is None else evaluated.epoch
         extended = tuple(end for end in run.extended if end < epochs)
         changes |= {"report_epoch": "last", "patience": 0, "epochs": epochs, "extended": extended}
-    if run.interpolate == "auto":
-        changes["interpolate"] = None if evaluated is None else evaluated.interpolation["a"]
+    if isinstance(run.interpolate, str):
+        changes["interpolate"] = None if evaluated is None else evaluated.interpolation.get("a")
     return replace(run, **changes)
 
 
@@ -443,8 +443,9 @@ class _Training:
         line = next(entry for entry in state.history if entry["epoch"] == epoch)
         validation = line.get("validation", {})
         made = Delivered(learner.net, None, tested)
-        if run.interpolate is not None:
-            made = interpolate(run, self.start, made, validation, ready, self._measure, ranks)
+        a = run.interpolation(len(ready.splits.train.classes))
+        if a is not None:
+            made = interpolate(run, a, self.start, made, validation, ready, self._measure, ranks)
         held_out = None
         if run.task != "classification":
             held_out = self._validate(made.tested, made.net)

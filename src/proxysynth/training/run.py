@@ -114,6 +114,7 @@ class Split:
         return {name: value for name, value in options.items() if value not in (None, ())}
 
 
+FEW_CLASSES, FEW_CLASSES_A = 25, 0.5  # see "Is training better than none?" in docs/results.md
 BEST_BY = ("recall@1", "r_precision", "map@r", "accuracy")
 
 
@@ -190,8 +191,9 @@ class Run:
 
         extended: numbers of epochs that the run had when it was extended; see `extend`.
         interpolate: a of the saved weights w = (1 - a) w_start + a w_trained; "auto" chooses the
-            best a on classes held out of the seen ones. A new embedding layer is left out, so
-            that a = 0 gives the pretrained features. None saves the trained network.
+            best a on classes held out of the seen ones; "few_classes" is 0.5 with fewer than 25
+            seen classes and None with more. A new embedding layer is left out, so that a = 0
+            gives the pretrained features. None saves the trained network.
 
         seed: seed of all randomness.
         report_epoch: the epoch whose metrics are reported: "last"; "best" on classes held out of
@@ -255,7 +257,7 @@ class Run:
     compile: bool = False
 
     extended: tuple[int, ...] = ()
-    interpolate: float | Literal["auto"] | None = None
+    interpolate: float | Literal["auto", "few_classes"] | None = None
 
     seed: int = 0
     report_epoch: Literal["last", "best", "best_on_test"] = "last"
@@ -323,7 +325,11 @@ class Run:
                 not self.patience or self.report_epoch != "last",
                 "'best' for patience (early stopping)",
             ),
-            ("interpolate", a in (None, "auto") or between, "'auto' or a number in [0, 1]"),
+            (
+                "interpolate",
+                a in (None, "auto", "few_classes") or between,
+                "'auto', 'few_classes' or a number in [0, 1]",
+            ),
             ("interpolate", a is None or not classifies, "None for task='classification'"),
             ("weights", self.init is None or self.weights is None, "None if init is given"),
             ("extended", ends == sorted(set(ends)), f"increasing and below {self.epochs} epochs"),
@@ -354,6 +360,12 @@ class Run:
     def holds_out(self) -> bool:
         """Whether something is chosen on classes held out of the seen ones."""
         return self.report_epoch == "best" or self.interpolate == "auto"
+
+    def interpolation(self, classes: int) -> float | Literal["auto"] | None:
+        """`interpolate` with this many seen classes."""
+        if self.interpolate == "few_classes":
+            return FEW_CLASSES_A if classes < FEW_CLASSES else None
+        return self.interpolate
 
     @property
     def measured_best_by(self) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -157,6 +157,7 @@ class Delivered:
 
 def interpolate(
     run: Run,
+    a: float | Literal["auto"],
     start: Start,
     trained: Delivered,
     validation: Metrics,
@@ -164,7 +165,7 @@ def interpolate(
     measure: Callable[[Loader | None, Embedder], Tested | None],
     ranks: Ranks,
 ) -> Delivered:
-    """The network at the run's a; for "auto", at the best a on the held-out classes, or the trained
+    """The network at an a; for "auto", at the best a on the held-out classes, or the trained
     network itself if that is better on these than all interpolations.
 
     Args:
@@ -172,22 +173,22 @@ def interpolate(
         validation: its metrics on the held-out classes.
         measure: the metrics of the images of a loader with a network; None without a loader.
     """
-    fixed = None if run.interpolate in ("auto", None) else float(run.interpolate)
+    fixed = None if a == "auto" else float(a)
     auto, by = fixed is None, run.measured_best_by
     best, delivered, points = (-1.0, -1.0), trained, []
-    for a in sorted({*POINTS, *([] if fixed is None else [fixed])}):
-        net = interpolated(start, trained.net, a, ready.tester(ready.splits.train), run.seed)
+    for point in sorted({*POINTS, *([] if fixed is None else [fixed])}):
+        net = interpolated(start, trained.net, point, ready.tester(ready.splits.train), run.seed)
         tested, held = measure(ready.query, net), measure(ready.validation if auto else None, net)
         points.append(
             {
-                "a": a,
+                "a": point,
                 "metrics": {} if tested is None else tested.metrics,
                 "validation": {} if held is None else held.metrics,
             }
         )
-        score = float(a == fixed) if held is None else held.metrics[by]
-        if (score, a) > best:
-            best, delivered = (score, a), Delivered(net, None, tested)
+        score = float(point == fixed) if held is None else held.metrics[by]
+        if (score, point) > best:
+            best, delivered = (score, point), Delivered(net, None, tested)
     about: dict[str, Any] = {"a": best[1], "by": by if auto else None, "points": points}
     metrics = {} if trained.tested is None else trained.tested.metrics
     about["trained"] = {"metrics": metrics, "validation": dict(validation) if auto else {}}

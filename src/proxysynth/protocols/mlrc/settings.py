@@ -151,7 +151,7 @@ def base_run(data: str, loss: str, regularizer: str, scale: str, **changes: Any)
         return mlrc_run(data, loss, regularizer, **changes)
     made: dict[str, Any] = {"loss": build_loss(loss, regularizer, {}), "report_epoch": "best"}
     if scale == "small":
-        made |= {"epochs": 20, "evaluate_every": 5} if data == "glyphs" else {}
+        made |= {"epochs": 20, "evaluate_every": 5} if data == "glyphs" else {"interpolate": None}
         return default_run(data, **made | changes)
     made |= {"backbone": "conv4", "width": 0.25, "dim": 16, "pretrained": False}
     made |= {"epochs": 2, "batch_size": 16, "evaluate_every": 2}
