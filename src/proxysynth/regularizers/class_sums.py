@@ -377,7 +377,7 @@ class _Block(NamedTuple):
     """A range of classes, and where the logits of own classes are.
 
     part: the rows of p.   batch: the embeddings with their class among them; None: all, in order.
-    columns: the column of that class in L.   synthetic: whether G is beside L.
+    columns: the column of that class in L.   synthetic: whether G is beside L.   width: of Z.
     rows: the rows of Z with their own class in this block; None: all, in order.
     own: the position of that logit in Z, read row by row.
     """
@@ -386,6 +386,7 @@ class _Block(NamedTuple):
     batch: Tensor | None
     columns: Tensor
     synthetic: bool
+    width: int
     rows: Tensor | None
     own: Tensor
 
@@ -420,7 +421,7 @@ def _blocks(y: Tensor, c: int, size: int, plan: Plan) -> list[_Block]:
         at = torch.arange(len(own), device=y.device) if single else torch.cat(rows)  # type: ignore[arg-type]
         own.add_(at, alpha=width)
         part = slice(start, stop)
-        blocks.append(_Block(part, batch, columns, synthetic, None if single else at, own))
+        blocks.append(_Block(part, batch, columns, synthetic, width, None if single else at, own))
     return blocks
 
 
@@ -485,17 +486,20 @@ class _ColumnSums:
         self.bounded = of.normalized and of.sums.scale + self.offset <= BOUND
         self.least = torch.finfo(of.X.dtype).min
         self.sum = of.X.new_zeros(())
-        self.logs: dict[int, Tensor] = {}
+        # One tensor for all blocks: many small ones would keep the memory freed between them.
+        widths = [block.width for block in of.blocks]
+        self.logs = of.X.new_empty(sum(widths)).split(widths)
 
     def add(self, number: int, Z: Tensor, own: Tensor) -> Tensor:
         found = _mask(Z, own, self.least / 4)
         one = -self.offset * LOG2E
+        logs = self.logs[number]
         if self.bounded:
-            logs = Z.exp2_().sum(dim=0).add_(2.0**one).log2_()
+            torch.sum(Z.exp2_(), dim=0, out=logs).add_(2.0**one).log2_()
         else:
             top = Z.amax(dim=0).clamp_min_(one)
-            logs = Z.sub_(top).exp2_().sum(dim=0).add_((one - top).exp2_()).log2_().add_(top)
-        self.logs[number] = logs
+            torch.sum(Z.sub_(top).exp2_(), dim=0, out=logs)
+            logs.add_((one - top).exp2_()).log2_().add_(top)
         self.sum += logs.sum().mul_(LN2).add_(self.offset * len(logs))
         return found
 
