@@ -19,7 +19,7 @@ OTHER = (0, 1, 2, 3, 119, 120, 121, 122, 239, 240, 241, 121.2)
 @pytest.fixture(scope="module")
 def two(tmp_path_factory, pictures):
     place = tmp_path_factory.mktemp("runs")
-    a = make_run(place / "plain", pictures, loss=ps.NormSoftmax())
+    a = make_run(place / "plain", pictures, loss=ps.NormSoftmax(scale=11.0))
     b = make_run(place / "mixed <b>", pictures, OTHER, lr=0.25)
     return compare([a, b])
 

@@ -127,7 +127,9 @@ def test_statistics_that_moved_are_estimated_again_and_frozen_ones_kept(glyph_ru
     assert not any(torch.allclose(made[key], halfway[key]) for key in statistics)
 
 
-def test_auto_chooses_on_held_out_seen_classes(glyph_run, tmp_path):
+@pytest.mark.parametrize("few", [0, 100])
+def test_auto_chooses_on_held_out_seen_classes(few, glyph_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("proxysynth.training.start.FEW_CLASSES", few)
     split = replace(glyph_run.split, train_classes=10)
     run = small(glyph_run, split=split, interpolate="auto", lr=0.05, epochs=3)
     result = train(run, tmp_path / "run")
@@ -135,10 +137,12 @@ def test_auto_chooses_on_held_out_seen_classes(glyph_run, tmp_path):
     scores = {point["a"]: point["validation"]["map@r"] for point in held["points"]}
     best = max(scores.values())
     if held["a"] is None:
+        assert not few
         assert held["trained"]["validation"]["map@r"] > best
         assert result.metrics == held["trained"]["metrics"]
     else:
-        assert scores[held["a"]] == best >= held["trained"]["validation"]["map@r"]
+        assert scores[held["a"]] == best
+        assert few or best >= held["trained"]["validation"]["map@r"]
         point = next(p for p in held["points"] if p["a"] == held["a"])
         assert result.metrics == point["metrics"]
     assert len(read_run(tmp_path / "run").classes) == 8
@@ -159,8 +163,8 @@ def test_a_damaged_interpolated_model_is_not_replaced_by_the_trained_one(glyph_r
 
 def test_few_classes_are_interpolated_and_many_are_not(glyph_run, tmp_path):
     run = small(glyph_run, interpolate="few_classes")
-    assert [run.interpolation(classes) for classes in (2, 24, 25, 1000)] == [0.5, 0.5, None, None]
-    few, fixed = train(run, tmp_path / "few"), train(replace(run, interpolate=0.5), tmp_path / "a")
+    assert [run.interpolation(classes) for classes in (2, 24, 25, 1000)] == [0.75, 0.75, None, None]
+    few, fixed = train(run, tmp_path / "few"), train(replace(run, interpolate=0.75), tmp_path / "a")
     assert few.data["train"]["classes"] < 25
     assert few.metrics == fixed.metrics
     assert few.interpolation == fixed.interpolation

@@ -44,7 +44,7 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
     Glyphs train a small network from scratch. All other data is assumed to be photographs and
     fine-tunes `efficientnet_lite0` from its ImageNet weights at 224 pixels, with a scale of 11 in
     Norm-softmax instead of the paper's 23; with few seen classes and no `dim` given, the features
-    of the network halfway between pretrained and trained are saved.
+    of a network between the pretrained and the trained one are saved.
 
     Args:
         data: see `Run`; paths are made absolute, here and in `changes`, so that the run can be

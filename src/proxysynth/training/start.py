@@ -28,7 +28,7 @@ from proxysynth.distributed.process_group import Ranks
 from proxysynth.models.embedder import Embedder
 from proxysynth.training.inference import BATCH, Tested, Trained, embed, load
 from proxysynth.training.prepare import Prepared
-from proxysynth.training.run import Run
+from proxysynth.training.run import FEW_CLASSES, Run
 from proxysynth.training.run_folder import Metrics
 
 POINTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -166,7 +166,8 @@ def interpolate(
     ranks: Ranks,
 ) -> Delivered:
     """The network at an a; for "auto", at the best a on the held-out classes, or the trained
-    network itself if that is better on these than all interpolations.
+    network itself if that is better on these than all interpolations. With few classes it is not
+    considered: there, a new embedding layer does well on some held-out classes and not on others.
 
     Args:
         trained: the trained network; it is not changed.
@@ -192,7 +193,8 @@ def interpolate(
     about: dict[str, Any] = {"a": best[1], "by": by if auto else None, "points": points}
     metrics = {} if trained.tested is None else trained.tested.metrics
     about["trained"] = {"metrics": metrics, "validation": dict(validation) if auto else {}}
-    if auto and validation[by] > best[0]:
+    enough = len(ready.splits.train.classes) >= FEW_CLASSES
+    if auto and enough and validation[by] > best[0]:
         return replace(trained, interpolation={**about, "a": None})
     means = class_means(delivered.net, ready.tester(ready.splits.train), ranks)
     return replace(delivered, proxies=means, interpolation=about)
