@@ -114,7 +114,7 @@ class Split:
         return {name: value for name, value in options.items() if value not in (None, ())}
 
 
-FEW_CLASSES, FEW_CLASSES_A = 25, 0.75  # see "Is training better than none?" in docs/results.md
+FEW_CLASSES, FEW_CLASSES_A = 40, 0.75  # see "Is training better than none?" in docs/results.md
 BEST_BY = ("recall@1", "r_precision", "map@r", "accuracy")
 
 
@@ -191,7 +191,7 @@ class Run:
 
         extended: numbers of epochs that the run had when it was extended; see `extend`.
         interpolate: a of the saved weights w = (1 - a) w_start + a w_trained; "auto" chooses the
-            best a on classes held out of the seen ones; "few_classes" is 0.75 with fewer than 25
+            best a on classes held out of the seen ones; "few_classes" is 0.75 with fewer than 40
             seen classes and None with more. A new embedding layer is left out, so that a = 0
             gives the pretrained features. None saves the trained network.
 
