@@ -138,8 +138,9 @@ def interpolation() -> str:
                     {int(row["seed"]): 100 * _chosen(row, measure) for row in trained["held_out"]},
                 ]
                 cells = [difference(untrained, other) or "–" for other in others]
-                body.append([data, classes, heading, spread(untrained), *cells])
-    head = ["", "seen classes", "", "untrained", "trained", "without layer", "a = 1",
+                seeds = str(len(untrained))
+                body.append([data, classes, seeds, heading, spread(untrained), *cells])
+    head = ["", "seen classes", "seeds", "", "untrained", "trained", "without layer", "a = 1",
             "a = 0.75", "a = 0.5", "chosen"]  # fmt: skip
     return table(head, body)
 
