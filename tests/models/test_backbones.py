@@ -170,5 +170,5 @@ def test_nothing_foreign_is_imported_unasked() -> None:
 
 def test_timm_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ValueError, match="pip install timm"):
+    with pytest.raises(ValueError, match=r"proxysynth\[timm\]"):
         make_embedder("timm:resnet18")

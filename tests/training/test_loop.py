@@ -227,7 +227,7 @@ def test_the_best_epoch_is_reported(glyph_run, tmp_path, report):
         assert result.data["train"]["classes"] == 4
         assert "held out" in result.why
     else:
-        assert "flatters" in result.why
+        assert "optimistic" in result.why
 
 
 def test_the_best_epoch_survives_a_stop(glyph_run, tmp_path):
