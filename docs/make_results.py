@@ -122,7 +122,7 @@ def interpolation() -> str:
     for name, data in (("cub200", "CUB-200-2011"), ("grocery", "GroceryStore")):
         found = rows(f"study_{name}_interpolate")
         for classes in sorted({row["classes"] for row in found}, key=int):
-            trained: dict[str, list[Row]] = {"all": [], "held_out": [], "no_layer": []}
+            trained: dict[str, list[Row]] = {"all": [], "held_out": []}
             for row in found:
                 if row["classes"] == classes:
                     trained[row["trained"]].append(row)
@@ -130,7 +130,6 @@ def interpolation() -> str:
                 untrained = values(trained["all"], f"unseen_features_0_{measure}")
                 others = [
                     values(trained["all"], measure),
-                    values(trained["no_layer"], measure),
                     *(
                         values(trained["all"], f"unseen_features_{a}_{measure}")
                         for a in ("1", "0.75", "0.5")
@@ -140,7 +139,7 @@ def interpolation() -> str:
                 cells = [difference(untrained, other) or "–" for other in others]
                 seeds = str(len(untrained))
                 body.append([data, classes, seeds, heading, spread(untrained), *cells])
-    head = ["", "seen classes", "seeds", "", "untrained", "trained", "without layer", "a = 1",
+    head = ["", "seen classes", "seeds", "", "untrained", "trained", "a = 1",
             "a = 0.75", "a = 0.5", "chosen"]  # fmt: skip
     return table(head, body)
 
