@@ -38,7 +38,7 @@ def list_data(args: argparse.Namespace) -> dict[str, Any]:
             _show({"has": "; ".join(parts), "needs": ", ".join(row["needs"])}, console)
             # URLs are to be copied: never wrapped, whatever the width of the terminal.
             console.print(f"  from     {row['published']}", markup=False, soft_wrap=True)
-            _show({"license": row["licence"], "note": row["note"]}, console)
+            _show({"license": row["license"], "note": row["note"]}, console)
             console.print()
     return {"benchmarks": rows}
 

@@ -58,9 +58,6 @@ class Batcher(Generic[Query, Answer]):
         answer_all: gives one answer, or one exception, for each query.
         most: queries per call.
         patience: seconds that a first query waits for others.
-
-    Attributes:
-        calls: the number of calls of `answer_all`.
     """
 
     def __init__(
@@ -75,7 +72,6 @@ class Batcher(Generic[Query, Answer]):
         self._waiting: list[tuple[Query, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
-        self.calls = 0
 
     @property
     def waiting(self) -> int:
@@ -103,7 +99,6 @@ class Batcher(Generic[Query, Answer]):
                 await self._answer(batch)
 
     async def _answer(self, batch: list[tuple[Query, asyncio.Future[Answer]]]) -> None:
-        self.calls += 1
         loop = asyncio.get_running_loop()
         answers: Sequence[Answer | Exception]
         try:

@@ -177,7 +177,7 @@ def test_every_entry_has_a_reader_and_says_where_it_comes_from():
         assert entry.name == name
         assert set(entry.pictures) == set(entry.classes)
         assert entry.published.startswith("http")
-        for field in ("title", "needs", "licence", "size"):
+        for field in ("title", "needs", "license", "size"):
             assert getattr(entry, field)
 
 

@@ -20,7 +20,7 @@ class Benchmark:
     task: Literal["retrieval", "classification"]
     needs: tuple[str, ...]  # files and folders that ROOT must hold
     published: str  # the page of its authors
-    licence: str  # a summary of its license
+    license: str  # a summary of its license
     size: str  # of the download
     # Of each part: train and test, or train, query and gallery.
     pictures: dict[str, int]
@@ -41,7 +41,7 @@ _ENTRIES = (
         task="retrieval",
         needs=("images.txt", "image_class_labels.txt", "images/"),
         published="https://www.vision.caltech.edu/datasets/cub_200_2011/",
-        licence="non-commercial research; the photographers keep their rights",
+        license="non-commercial research; the photographers keep their rights",
         size="1.1 GB",
         pictures={"train": 5_864, "test": 5_924},
         classes={"train": 100, "test": 100},
@@ -59,7 +59,7 @@ _ENTRIES = (
             "or a folder per class, under train/ and test/ or not",
         ),
         published="https://ai.stanford.edu/~jkrause/cars/car_dataset.html",
-        licence="non-commercial research",
+        license="non-commercial research",
         size="2.0 GB",
         pictures={"train": 8_054, "test": 8_131},
         classes={"train": 98, "test": 98},
@@ -75,7 +75,7 @@ _ENTRIES = (
         task="retrieval",
         needs=("Ebay_train.txt", "Ebay_test.txt", "bicycle_final/ and the other eleven folders"),
         published="https://cvgl.stanford.edu/projects/lifted_struct/",
-        licence="none stated; published for research",
+        license="none stated; published for research",
         size="3.1 GB",
         pictures={"train": 59_551, "test": 60_502},
         classes={"train": 11_318, "test": 11_316},
@@ -88,7 +88,7 @@ _ENTRIES = (
         task="retrieval",
         needs=("list_eval_partition.txt or Eval/list_eval_partition.txt", "img/ or Img/img/"),
         published="https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html",
-        licence="non-commercial research, by agreement with its authors",
+        license="non-commercial research, by agreement with its authors",
         size="about 1 GB",
         pictures={"train": 25_882, "query": 14_218, "gallery": 12_612},
         classes={"train": 3_997, "query": 3_985, "gallery": 3_985},
@@ -103,7 +103,7 @@ _ENTRIES = (
         task="classification",
         needs=("data_batch_1.bin to _5, test_batch.bin, batches.meta.txt", "or the python files"),
         published="https://www.cs.toronto.edu/~kriz/cifar.html",
-        licence="none stated; its page asks for a citation",
+        license="none stated; its page asks for a citation",
         size="0.2 GB",
         pictures={"train": 50_000, "test": 10_000},
         classes={"train": 10, "test": 10},
@@ -117,7 +117,7 @@ _ENTRIES = (
         task="classification",
         needs=("train.bin, test.bin, fine_label_names.txt", "or the python files"),
         published="https://www.cs.toronto.edu/~kriz/cifar.html",
-        licence="none stated; its page asks for a citation",
+        license="none stated; its page asks for a citation",
         size="0.2 GB",
         pictures={"train": 50_000, "test": 10_000},
         classes={"train": 100, "test": 100},
@@ -132,7 +132,7 @@ _ENTRIES = (
         task="classification",
         needs=("train_32x32.mat", "test_32x32.mat"),
         published="http://ufldl.stanford.edu/housenumbers/",
-        licence="non-commercial use",
+        license="non-commercial use",
         size="0.2 GB",
         pictures={"train": 73_257, "test": 26_032},
         classes={"train": 10, "test": 10},
@@ -146,7 +146,7 @@ _ENTRIES = (
         task="classification",
         needs=("wnids.txt", "train/", "val/images/", "val/val_annotations.txt"),
         published="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-        licence="non-commercial research, as ImageNet",
+        license="non-commercial research, as ImageNet",
         size="0.2 GB",
         pictures={"train": 100_000, "test": 10_000},
         classes={"train": 200, "test": 200},
