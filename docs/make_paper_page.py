@@ -7,18 +7,15 @@ them, so that wording and verdicts can change without the models that were train
 from __future__ import annotations
 
 import csv
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from proxysynth.files import write_bytes
-from proxysynth.formatting import and_join
 from proxysynth.paper.artifact import Cell, ContactSheet, Row, Table
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.book import CLAIMS_FILE, PAGE, claims_markdown, render_page
 from proxysynth.paper.claims import CLAIMS, check
-from proxysynth.paper.claims.claim import titled
 from proxysynth.paper.render import (
     data_uri,
     section,
@@ -31,7 +28,6 @@ from proxysynth.paper.store import Store
 
 FOLDER = Path(__file__).parents[1] / "results" / "paper_small"
 SCALE = SCALES["small"]
-EARLIER = r"(?<!distorted )glyphs \d|glyph faces"  # what they call their data
 ABOUT = ("scale", "seeds", "date", "commit", "proxysynth", "torch", "python", "machine")
 
 
@@ -91,21 +87,6 @@ def figure_section(name: str) -> str:
     )  # fmt: skip
 
 
-def remark(names: list[str]) -> str:
-    """Which artifacts are older than the stand-ins of this version."""
-    older = [
-        titled(name)
-        for name in names
-        if re.search(EARLIER, (FOLDER / f"{name}.md").read_text(encoding="utf-8"))
-    ]
-    return (
-        f"{and_join(older)} show earlier stand-ins: undistorted glyphs, where the plain losses "
-        "reach a Recall@1 of 95 to 99. Their notes say so."
-        if older
-        else ""
-    )
-
-
 def main() -> None:
     nothing = Store(FOLDER / "none", read_only=True)
     tables, sections = {}, {}
@@ -127,8 +108,7 @@ def main() -> None:
         sections[name] = section(name, table)
     checked = check(CLAIMS, tables)
     about = {key: rows("table1")[0][key] for key in ABOUT}
-    older = remark(list(sections))
-    page = render_page(sections, tables, checked, [], SCALE, nothing, about, older)
+    page = render_page(sections, tables, checked, [], SCALE, nothing, about)
     write_bytes(FOLDER / PAGE, page.encode())
     write_bytes(FOLDER / CLAIMS_FILE, claims_markdown(checked).encode())
 

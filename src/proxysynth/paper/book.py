@@ -114,9 +114,8 @@ def render_page(
     scale: Scale,
     store: Store,
     about: Mapping[str, str],
-    remark: str = "",
 ) -> str:
-    """The whole document; `sections` are HTML, `remark` is added to what is said of the scale."""
+    """The whole document; `sections` are HTML."""
     lists = departures(checked)
     contents = [(name, titled(name), TITLES[name]) for name in sections]
     contents.append(("claims", "Claims", "what the paper says, and what was found"))
@@ -125,7 +124,7 @@ def render_page(
     contents += [("runs", "Runs", "settings and identities")] if listed else []
     return templates().get_template("paper.html").render(
         scale=scale,
-        scale_text=f"{SCALE_TEXTS[scale.name]} {remark}".strip(),
+        scale_text=SCALE_TEXTS[scale.name],
         findings=findings(tables, checked, scale),
         contents=contents,
         sections=[Markup(text) for text in sections.values()],
