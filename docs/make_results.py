@@ -11,8 +11,6 @@ from pathlib import Path
 
 from make_tables import LOSS_NAMES, Values, difference, fill, rows, spread, table, tuned
 
-from proxysynth.training.run import FEW_CLASSES
-
 PAGE = Path(__file__).parent / "results.md"
 MEASURES = {
     "recall@1": "Recall@1",
@@ -147,8 +145,6 @@ def interpolation() -> str:
 def _chosen(row: Row, measure: str) -> float:
     """On unseen classes, what is best by MAP@R on the held-out ones, as `interpolate=auto`."""
     candidates = [f"features_{a}" for a in ("1", "0.75", "0.5", "0.25", "0")]
-    if int(row["classes"]) > FEW_CLASSES:  # some of them are held out
-        candidates.append("embeddings_1")
     best = max(candidates, key=lambda at: float(row[f"held_out_{at}_map@r"]))
     return float(row[f"unseen_{best}_{measure}"])
 

@@ -257,7 +257,7 @@ def grocery_interpolate(grocery: str | None = None, **_: Any) -> Plan:
 
 
 def _few_to_interpolate(folder: Path, image_size: int, class_counts: tuple[int, ...]) -> Plan:
-    """Each with all seen classes trained on, and the small ones with some held out."""
+    """Each with all seen classes trained on, and with some of them held out."""
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     half = len(names) // 2
     for classes, seed in itertools.product(class_counts, range(3)):
@@ -268,10 +268,8 @@ def _few_to_interpolate(folder: Path, image_size: int, class_counts: tuple[int, 
             str(folder), image_size=image_size, epochs=12, evaluate_every=12, interpolate=None
         )
         run = replace(base, split=split, loss=ProxySynthesis(NormSoftmax(scale=11.0)), seed=seed)
-        trained = {"all": run}
-        if classes <= 12:  # report_epoch="best" holds classes out; of one evaluation, the last
-            trained["held_out"] = replace(run, report_epoch="best")
-        for kind, planned in trained.items():
+        # report_epoch="best" holds classes out; of one evaluation, it is the last epoch
+        for kind, planned in {"all": run, "held_out": replace(run, report_epoch="best")}.items():
             columns = {"classes": classes, "trained": kind, "seed": seed}
             yield Planned(planned, columns, partial(_interpolated, planned))
 

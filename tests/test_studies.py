@@ -39,8 +39,8 @@ def test_every_run_is_planned_once(studies, tmp_path) -> None:
               "glyph_losses": 160, "glyph_regularizers": 45, "glyph_classes": 72,
               "glyph_settings": 52, "glyph_scales": 56, "glyph_variants": 68, "glyph_anchor": 20,
               "glyph_more": 16,
-              "glyph_preset": 30, "cub200_preset": 9, "cub200_interpolate": 18,
-              "grocery_interpolate": 9}  # fmt: skip
+              "glyph_preset": 30, "cub200_preset": 9, "cub200_interpolate": 24,
+              "grocery_interpolate": 12}  # fmt: skip
     for number in range(200):
         for folder in ("images", "photos"):
             (tmp_path / folder / f"{number:03d}").mkdir(parents=True)

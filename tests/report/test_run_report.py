@@ -200,6 +200,21 @@ def test_one_evaluation_and_validation_curves(tmp_path, pictures):
     page.assert_ids_are_unique()
 
 
+@pytest.mark.parametrize(("a", "title"), [(0.75, "Interpolation"), (1.0, "Embedding layer")])
+def test_what_became_of_the_embedding_layer(tmp_path, pictures, a, title):
+    folder = make_run(tmp_path / "r", pictures, dim=8)
+    result = json.loads((folder / "result.json").read_text())
+    at = {"metrics": {"recall@1": 0.5, "map@r": 0.4}, "validation": {}}
+    points = [{"a": point, **at} for point in ((1.0,) if a == 1 else (0.0, 0.5, a, 1.0))]
+    del result["crc32"]
+    result["interpolation"] = {"a": a, "by": None, "points": points, "trained": at}
+    (folder / "result.json").write_text(json.dumps(result))
+    page = Page(write_report(folder).read_text())
+    assert title in page.text
+    assert "is left out" in page.text
+    assert ("Recall@1 50.0, MAP@R 40.0." in page.text) == (a == 1)
+
+
 def test_a_loss_without_a_command_is_repeated_from_python(tmp_path, pictures):
     folder = make_run(tmp_path / "r", pictures, loss=ps.SquaredProxyNCA())
     text = Page(write_report(folder).read_text()).text

@@ -39,7 +39,7 @@ def test_norm_softmax_has_a_smaller_scale_for_photographs(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, "few_classes"),
+        ({}, "by_classes"),
         ({"interpolate": None}, None),
         ({"interpolate": 0.25}, 0.25),
         ({"dim": 64}, None),

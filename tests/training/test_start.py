@@ -127,24 +127,15 @@ def test_statistics_that_moved_are_estimated_again_and_frozen_ones_kept(glyph_ru
     assert not any(torch.allclose(made[key], halfway[key]) for key in statistics)
 
 
-@pytest.mark.parametrize("few", [0, 100])
-def test_auto_chooses_on_held_out_seen_classes(few, glyph_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("proxysynth.training.start.FEW_CLASSES", few)
+def test_auto_chooses_on_held_out_seen_classes(glyph_run, tmp_path):
     split = replace(glyph_run.split, train_classes=10)
     run = small(glyph_run, split=split, interpolate="auto", lr=0.05, epochs=3)
     result = train(run, tmp_path / "run")
     held = result.interpolation
     scores = {point["a"]: point["validation"]["map@r"] for point in held["points"]}
-    best = max(scores.values())
-    if held["a"] is None:
-        assert not few
-        assert held["trained"]["validation"]["map@r"] > best
-        assert result.metrics == held["trained"]["metrics"]
-    else:
-        assert scores[held["a"]] == best
-        assert few or best >= held["trained"]["validation"]["map@r"]
-        point = next(p for p in held["points"] if p["a"] == held["a"])
-        assert result.metrics == point["metrics"]
+    assert scores[held["a"]] == max(scores.values())
+    point = next(p for p in held["points"] if p["a"] == held["a"])
+    assert result.metrics == point["metrics"]
     assert len(read_run(tmp_path / "run").classes) == 8
     assert "held out" in result.why
 
@@ -161,13 +152,18 @@ def test_a_damaged_interpolated_model_is_not_replaced_by_the_trained_one(glyph_r
     assert path.read_bytes() == whole
 
 
-def test_few_classes_are_interpolated_and_many_are_not(glyph_run, tmp_path):
-    run = small(glyph_run, interpolate="few_classes")
-    assert [run.interpolation(classes) for classes in (2, 39, 40, 1000)] == [0.75, 0.75, None, None]
+def test_few_classes_are_interpolated_and_many_keep_the_trained_backbone(glyph_run, tmp_path):
+    run = small(glyph_run, interpolate="by_classes")
+    assert [run.interpolation(classes) for classes in (2, 39, 40, 1000)] == [0.75, 0.75, 1, 1]
     few, fixed = train(run, tmp_path / "few"), train(replace(run, interpolate=0.75), tmp_path / "a")
     assert few.data["train"]["classes"] < 40
     assert few.metrics == fixed.metrics
     assert few.interpolation == fixed.interpolation
+    many = train(replace(run, interpolate=1.0), tmp_path / "many")
+    assert [point["a"] for point in many.interpolation["points"]] == [1.0]
+    assert many.metrics != few.metrics
+    assert "interpolated with" in few.why
+    assert "not interpolated" in many.why
 
 
 @pytest.mark.parametrize(
@@ -350,14 +346,16 @@ def test_next_months_classes(photo_run, tmp_path):
 
 def test_fewer_than_two_unseen_classes_train(photo_run, photos, tmp_path):
     split = Split(seen_classes=("class0", "class1", "class2"), unseen_classes=("class3",))
-    run = replace(photo_run, split=split, epochs=1)
+    run = replace(photo_run, split=split, epochs=1, interpolate="by_classes")
     result = train(run, tmp_path / "run")
     assert result.metrics == result.untrained == {}
     assert "Not evaluated" in result.verdict
     assert any("Not evaluated" in note for note in result.notes)
     assert len(ps.load(tmp_path / "run").embed(photos / "class0" / "0.png")) == 1
     assert train(run, tmp_path / "all", all_classes=True).metrics == {}
-    assert len(ps.load(tmp_path / "all").classes) == 4
+    one, every = ps.load(tmp_path / "run").embedder, ps.load(tmp_path / "all")
+    assert len(every.classes) == 4
+    assert every.embedder.dim == one.dim == one.channels
     with pytest.raises(ValueError, match="best_on_test"):
         train(replace(run, report_epoch="best_on_test"), tmp_path / "best")
 

@@ -269,9 +269,10 @@ def report_page(run: FinishedRun, seed: int = 0) -> str:
 
 
 def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
-    """The curve over a, and what it shows; None if the run does not interpolate."""
+    """The curve over a, and what it shows; None if the trained network is saved as it is."""
     held = run.result.interpolation
-    if not held:
+    layer = run.run.dim is not None and run.run.init is None
+    if not held or held["a"] is None or (held["a"] == 1 and held["by"] is None and not layer):
         return None
     points, by = held["points"], held["by"]
     at, measured = [point["a"] for point in points], points[0]["metrics"]
@@ -291,12 +292,13 @@ def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
         held_out = [100 * point["validation"][by] for point in points]
         level = 100 * held["trained"]["validation"][by]
         lines.append(Curve(f"{metric_name(by)} held out", at, held_out, SERIES[len(lines)], level))
-    figure = curves(lines, "%", held["a"], "a") if lines else None
+    figure = curves(lines, "%", held["a"], "a") if lines and len(points) > 1 else None
     return {
         "figure": figure and inline_svg(figure, "interpolation", "Metrics over a"),
         "a": held["a"],
         "by": by and metric_name(by),
-        "layer": run.run.dim is not None and run.run.init is None,
+        "layer": layer,
+        "with_layer": {key: held["trained"]["metrics"][key] for key in shown},
     }
 
 
@@ -319,6 +321,8 @@ def _training_figures(run: FinishedRun) -> tuple[list[Any], str]:
     legend = f"The dotted vertical line marks epoch {epoch}, the one reported"
     if any(line.level is not None for line in lines):
         legend += "; the dashed lines are the metrics before training"
+    if run.result.interpolation and run.run.dim is not None and run.run.init is None:
+        legend += "; the curves are of the network with its embedding layer"
     figures = [inline_svg(curves([loss], "loss", epoch), "loss", "Loss over epochs")]
     if lines:
         figures.append(inline_svg(curves(lines, "%", epoch), "metrics", "Metrics over epochs"))

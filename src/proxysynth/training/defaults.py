@@ -73,7 +73,7 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
     pretrained = chosen["pretrained"] is True or is_library(chosen.get("backbone"))
     own = "dim" in changes or chosen.get("init") or chosen.get("task") == "classification"
     if pretrained and not own:
-        chosen.setdefault("interpolate", "few_classes")
+        chosen.setdefault("interpolate", "by_classes")
     return Run(**chosen)
 
 

@@ -136,8 +136,10 @@ def _on_all_classes(run: Run, evaluated: Result | None) -> Run:
         epochs = run.epochs if evaluated is None else evaluated.epoch
         extended = tuple(end for end in run.extended if end < epochs)
         changes |= {"report_epoch": "last", "patience": 0, "epochs": epochs, "extended": extended}
-    if isinstance(run.interpolate, str):
-        changes["interpolate"] = None if evaluated is None else evaluated.interpolation.get("a")
+    if isinstance(run.interpolate, str) and evaluated is not None:
+        changes["interpolate"] = evaluated.interpolation.get("a")
+    elif run.interpolate == "auto":
+        changes["interpolate"] = None
     return replace(run, **changes)
 
 
@@ -602,7 +604,7 @@ def _why_this_a(interpolation: Mapping[str, Any]) -> str:
     if not interpolation:
         return ""
     how = "" if interpolation["by"] is None else ", chosen on classes held out of the seen ones"
-    if interpolation["a"] is None:
+    if interpolation["a"] == 1:
         return f", not interpolated{how}"
     return f", interpolated with the network before training at a = {interpolation['a']:g}{how}"
 

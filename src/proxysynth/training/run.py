@@ -191,9 +191,9 @@ class Run:
 
         extended: numbers of epochs that the run had when it was extended; see `extend`.
         interpolate: a of the saved weights w = (1 - a) w_start + a w_trained; "auto" chooses the
-            best a on classes held out of the seen ones; "few_classes" is 0.75 with fewer than 40
-            seen classes and None with more. A new embedding layer is left out, so that a = 0
-            gives the pretrained features. None saves the trained network.
+            best a on classes held out of the seen ones; "by_classes" is 0.75 with fewer than 40
+            seen classes and 1 with more. A new embedding layer is left out, so that a = 0 gives
+            the pretrained features. None saves the trained network, with its layer.
 
         seed: seed of all randomness.
         report_epoch: the epoch whose metrics are reported: "last"; "best" on classes held out of
@@ -257,7 +257,7 @@ class Run:
     compile: bool = False
 
     extended: tuple[int, ...] = ()
-    interpolate: float | Literal["auto", "few_classes"] | None = None
+    interpolate: float | Literal["auto", "by_classes"] | None = None
 
     seed: int = 0
     report_epoch: Literal["last", "best", "best_on_test"] = "last"
@@ -327,8 +327,8 @@ class Run:
             ),
             (
                 "interpolate",
-                a in (None, "auto", "few_classes") or between,
-                "'auto', 'few_classes' or a number in [0, 1]",
+                a in (None, "auto", "by_classes") or between,
+                "'auto', 'by_classes' or a number in [0, 1]",
             ),
             ("interpolate", a is None or not classifies, "None for task='classification'"),
             ("weights", self.init is None or self.weights is None, "None if init is given"),
@@ -363,8 +363,8 @@ class Run:
 
     def interpolation(self, classes: int) -> float | Literal["auto"] | None:
         """`interpolate` with this many seen classes."""
-        if self.interpolate == "few_classes":
-            return FEW_CLASSES_A if classes < FEW_CLASSES else None
+        if self.interpolate == "by_classes":
+            return FEW_CLASSES_A if classes < FEW_CLASSES else 1.0
         return self.interpolate
 
     @property

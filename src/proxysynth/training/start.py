@@ -28,7 +28,7 @@ from proxysynth.distributed.process_group import Ranks
 from proxysynth.models.embedder import Embedder
 from proxysynth.training.inference import BATCH, Tested, Trained, embed, load
 from proxysynth.training.prepare import Prepared
-from proxysynth.training.run import FEW_CLASSES, Run
+from proxysynth.training.run import Run
 from proxysynth.training.run_folder import Metrics
 
 POINTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -144,9 +144,9 @@ class Delivered:
         net: the network.
         proxies: of the seen classes; None for those that were trained.
         tested: its embeddings of the test pictures and their metrics, if there are any.
-        interpolation: empty, or "a" of the network (None: it is the trained one), the metric "by"
-            which that was chosen, and the metrics and the held-out classes' "validation" at all
-            "points" and of the "trained" network.
+        interpolation: empty, or "a" of the network, the metric "by" which that was chosen, and the
+            metrics and the held-out classes' "validation" at all "points" and of the "trained"
+            network, with its embedding layer.
     """
 
     net: Embedder
@@ -165,9 +165,9 @@ def interpolate(
     measure: Callable[[Loader | None, Embedder], Tested | None],
     ranks: Ranks,
 ) -> Delivered:
-    """The network at an a; for "auto", at the best a on the held-out classes, or the trained
-    network itself if that is better on these than all interpolations. With few classes it is not
-    considered: there, a new embedding layer does well on some held-out classes and not on others.
+    """The network at an a, without a new embedding layer, and the metrics over a; at 1, where
+    nothing is interpolated, without those. "auto" is the best a on the held-out classes. The layer
+    is no candidate: its MAP@R on the few held-out classes says little about unseen ones.
 
     Args:
         trained: the trained network; it is not changed.
@@ -177,7 +177,8 @@ def interpolate(
     fixed = None if a == "auto" else float(a)
     auto, by = fixed is None, run.measured_best_by
     best, delivered, points = (-1.0, -1.0), trained, []
-    for point in sorted({*POINTS, *([] if fixed is None else [fixed])}):
+    curve = {1.0} if fixed == 1 else {*POINTS, *([] if fixed is None else [fixed])}
+    for point in sorted(curve):
         net = interpolated(start, trained.net, point, ready.tester(ready.splits.train), run.seed)
         tested, held = measure(ready.query, net), measure(ready.validation if auto else None, net)
         points.append(
@@ -193,9 +194,6 @@ def interpolate(
     about: dict[str, Any] = {"a": best[1], "by": by if auto else None, "points": points}
     metrics = {} if trained.tested is None else trained.tested.metrics
     about["trained"] = {"metrics": metrics, "validation": dict(validation) if auto else {}}
-    enough = len(ready.splits.train.classes) >= FEW_CLASSES
-    if auto and enough and validation[by] > best[0]:
-        return replace(trained, interpolation={**about, "a": None})
     means = class_means(delivered.net, ready.tester(ready.splits.train), ranks)
     return replace(delivered, proxies=means, interpolation=about)
 
