@@ -601,11 +601,9 @@ def _shared_result(result: Result | None, ranks: Ranks) -> Result | None:
 
 def _why_this_a(interpolation: Mapping[str, Any]) -> str:
     """The end of the sentence about the reported epoch."""
-    if not interpolation:
+    if not interpolation or (interpolation["a"] == 1 and interpolation["by"] is None):
         return ""
     how = "" if interpolation["by"] is None else ", chosen on classes held out of the seen ones"
-    if interpolation["a"] == 1:
-        return f", not interpolated{how}"
     return f", interpolated with the network before training at a = {interpolation['a']:g}{how}"
 
 
