@@ -128,9 +128,11 @@ def test_duplicates_are_groups(shop, tmp_path, capsys):
     ]
     assert made["duplicates"] == 1
     assert sheet.read_text().count("<img") == 2
-    code, out, _ = run(capsys, "duplicates", tmp_path / "x.index", "--threshold", "0.9999999")
+    argv = ["duplicates", tmp_path / "x.index", "--threshold", "0.9999999", "-o", sheet]
+    code, out, _ = run(capsys, *argv)
     assert code == 0
     assert "2 images of 16 in 1 group" in out
+    assert f"Contact sheet: {sheet}" in out.replace("\n", "")
     assert run(capsys, "duplicates", tmp_path / "x.index", "--threshold", "7")[0] == 2
 
 

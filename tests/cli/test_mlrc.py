@@ -90,6 +90,13 @@ def test_a_plan_knows_what_is_done(study, capsys):
     told = json.loads(said)
     assert (code, told["finished"], told["seconds"]) == (0, True, 0)
     assert 0 < told["done"] <= told["trainings"] == 10
+    argv[argv.index("--trials") + 1] = "4"
+    told = json.loads(run(capsys, *argv)[1])
+    assert not told["finished"]
+    assert told["seconds"] > 0
+    code, _, err = run(capsys, *argv, "--seed", "1")
+    assert code == 2
+    assert "holds another study" in err
 
 
 def test_progress_is_told_in_sentences_where_there_is_no_terminal(tmp_path, capsys):

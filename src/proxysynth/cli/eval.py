@@ -305,11 +305,13 @@ def show_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: C
     keys = [key for key in first if key not in hidden]
     table = Table(title=escape(title), box=box.SIMPLE, title_justify="left", title_style="bold")
     # Headings on one line if they fit; the table adds three columns of space to each.
-    width = sum(3 + len(text) for text in (max(rows, key=len), *map(metric_name, keys)))
+    cells = {key: [percent(metrics.get(key), 2) for metrics in rows.values()] for key in keys}
+    widest = [max(map(len, (metric_name(key), *cells[key]))) for key in keys]
+    width = sum(3 + size for size in (max(map(len, rows)), *widest))
     heading = metric_name if 1 + width <= console.width else metric_heading
     table.add_column("")
     for key in keys:
         table.add_column(heading(key), justify="right", overflow="fold")
-    for name, metrics in rows.items():
-        table.add_row(name, *(percent(metrics.get(key), 2) for key in keys))
+    for name, *values in zip(rows, *cells.values(), strict=True):
+        table.add_row(name, *values)
     console.print(table)

@@ -42,6 +42,8 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
             _show(group, console)
         if len(groups) > SHOWN:
             console.say(f"... and {len(groups) - SHOWN:,} more groups; --json lists all of them")
+        if sheet is not None:
+            console.say(f"Contact sheet: {sheet}")
     return {
         "index": str(args.index),
         "items": len(index),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from proxysynth.cli.train import check_exists
 from proxysynth.formatting import count, duration
 from proxysynth.protocols.mlrc import Study, make_study, run_study
 from proxysynth.protocols.mlrc.settings import parse_changes
+from proxysynth.protocols.mlrc.study import STUDY, check_folder
 from proxysynth.report.study import PAGE, write_study
 from proxysynth.report.terminal import render_study
 from proxysynth.training import WrongFolder
@@ -45,7 +47,7 @@ def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str
 
     scale, estimate = study.scale, Estimate(folder, args.device)
     done = len(list(folder.glob("*/*/fold*/result.json")))
-    finished = (folder / "result.json").exists()
+    finished = _is_finished(study, folder)
     seconds = 0.0 if finished else estimate.study(study)
     left = seconds * max(0, study.trainings - done) / study.trainings
     if not args.json:
@@ -73,6 +75,21 @@ def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str
         "seconds": left,
         "folder": str(folder),
     }
+
+
+def _is_finished(study: Study, folder: Path) -> bool:
+    """Whether the folder holds the result of this study, with as many trials and repetitions; an
+    error if it holds another study."""
+    if (folder / STUDY).exists():
+        with usage_errors():
+            check_folder(folder, study.facts())
+    try:
+        made = json.loads((folder / "result.json").read_bytes())
+        return (
+            made["trials"] >= study.scale.trials and made["repetitions"] >= study.scale.repetitions
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _study_and_folder(args: argparse.Namespace) -> tuple[Study, Path]:

@@ -71,7 +71,7 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     if not args.json:
         console = Console()
         if result.metrics:
-            start = "untrained" if run.init is None else f"before ({run.init})"
+            start = "untrained" if run.init is None else "before"
             show_metrics(
                 {"trained": result.metrics, start: result.untrained},
                 f"{result.tested.capitalize()} of {result.data['name']}, percent ({result.why})",
@@ -162,6 +162,7 @@ def _extended(run: Run, epochs: int | None) -> Run:
 
 def _init_config(folder: Path, config: Config) -> Config:
     """The settings of an earlier run, unless the configuration file has others."""
+    read_run(folder)  # an error if it holds no run
     earlier = read_config(folder.expanduser() / RUN)
     own = {"weights", "pretrained", "init", "extended", "split.unseen_fraction"}
     kept = {path: value for path, value in earlier.settings.items() if path not in own}

@@ -153,8 +153,9 @@ def _transformers(name: str, pretrained: bool, pooling: str) -> nn.Module:
             model, loaded = library.AutoModel.from_config(config), {}
         processor = _processor(library, source)
     except Exception as error:  # no such name, no connection, a damaged file: many classes
+        reason = first_line(error).rstrip(".")
         raise ValueError(
-            f"transformers could not make {name!r}: {first_line(error)}; give the name of a "
+            f"transformers could not make {name!r}: {reason}; give the name of a "
             "vision model on the hub, or a folder that save_pretrained wrote"
         ) from error
     missing = [key for key in loaded.get("missing_keys", ()) if "pooler" not in key]

@@ -106,19 +106,28 @@ def _optuna_study(storage: BaseStorage, name: str, searched: Study | None) -> Op
     return optuna.create_study(**made, direction="maximize", load_if_exists=True)
 
 
+def check_folder(folder: Path, facts: Mapping[str, Any]) -> None:
+    """An error if the folder holds a study with other facts; its images are compared only if the
+    facts include them."""
+    path = folder / STUDY
+    try:
+        there = dict(json.loads(path.read_bytes())["facts"])
+        if "pictures" not in facts:
+            there.pop("pictures", None)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WrongFolder(f"{path} cannot be read as a study: choose another folder") from error
+    if there != facts:
+        raise WrongFolder(
+            f"{folder} holds another study ({describe_differences(there, facts)}): choose "
+            "another folder with --out, or use that study's settings to resume it"
+        )
+
+
 def claim_folder(folder: Path, study: Study, facts: Mapping[str, Any]) -> None:
     """Write `study.json`, or check that the folder belongs to this study."""
     path = folder / STUDY
     if path.exists():
-        try:
-            there = json.loads(path.read_bytes())["facts"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WrongFolder(f"{path} cannot be read as a study: choose another folder") from error
-        if there != facts:
-            raise WrongFolder(
-                f"{folder} holds another study ({describe_differences(there, facts)}): choose "
-                "another folder with --out, or use that study's settings to resume it"
-            )
+        check_folder(folder, facts)
         return
     others = [n for n in os.listdir(folder) if n != ".lock" and not n.startswith(OWN_FILES)]
     if others:
