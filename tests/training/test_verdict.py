@@ -34,6 +34,9 @@ def test_what_to_do_when_training_did_not_help():
 def test_nothing_changed():
     assert "no difference" in training_changed(BEFORE, BEFORE)
     assert made_worse(BEFORE, BEFORE) == ()
+    rounded = {"recall@1": 0.5 - 1e-12, "map@r": 0.2 + 1e-12}
+    assert "no difference" in training_changed(rounded, BEFORE)
+    assert made_worse(rounded, BEFORE) == ()
 
 
 def test_a_small_change_is_not_the_same_number_twice():

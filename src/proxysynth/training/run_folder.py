@@ -386,6 +386,8 @@ def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]
 
 COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")
 """The metrics that the verdict compares."""
+LEAST_CHANGE = 5e-6
+"""A smaller change of a metric is rounding, and shows in none of the digits printed."""
 
 HELPS = (
     " with `--set interpolate=auto`, with `--set dim=none` (no embedding layer), for fewer epochs "
@@ -397,7 +399,9 @@ Metrics = Mapping[str, float]
 
 def made_worse(trained: Metrics, untrained: Metrics) -> tuple[str, ...]:
     """The compared metrics that training lowered."""
-    return tuple(key for key in _both(trained, untrained) if trained[key] < untrained[key])
+    return tuple(
+        key for key in _both(trained, untrained) if untrained[key] - trained[key] > LEAST_CHANGE
+    )
 
 
 def training_changed(
@@ -410,7 +414,9 @@ def training_changed(
         backbone: its name, if it can be used without training.
     """
     worse = made_worse(trained, untrained)
-    better = [key for key in _both(trained, untrained) if trained[key] > untrained[key]]
+    better = [
+        key for key in _both(trained, untrained) if trained[key] - untrained[key] > LEAST_CHANGE
+    ]
 
     def changes(keys: list[str] | tuple[str, ...]) -> str:
         return and_join(
@@ -429,7 +435,7 @@ def training_changed(
     if not better:
         return (
             f"Training made the results on {tested} worse: it lowered {changes(worse)}, so the "
-            f"untrained network is better.{use or ' Use that'}, or train again{HELPS}."
+            f"network before training is better.{use or ' Use that'}, or train again{HELPS}."
         )
     return (
         f"Training had mixed results on {tested}: it lowered {changes(worse)}, and raised "
