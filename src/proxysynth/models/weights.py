@@ -64,7 +64,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a `.safetensors` file or of a `.pth` that holds nothing but tensors."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no weights file {path}: check the path after weights=")
+        raise FileNotFoundError(f"there is no weights file {path}: check the path")
     try:
         if path.suffix == ".safetensors":
             return safetensors.torch.load_file(path)
