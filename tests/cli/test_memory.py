@@ -27,7 +27,10 @@ memory.INTERVAL = 0.01
 memory.keep_freed_memory()
 kept = resident_after_a_large_tensor()
 memory.available_memory = lambda: 0
-time.sleep(0.5)
+for _ in range(500):
+    time.sleep(0.02)
+    if memory.resident_memory() - before < {SIZE} // 10:
+        break
 print(kept - before, memory.resident_memory() - before)
 """
 

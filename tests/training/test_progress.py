@@ -44,7 +44,9 @@ def nested(file):
             with bars.task("training", 100) as tick:
                 tick(10, "epoch 3/20  loss 1.2")
                 bars.say("a sentence")
-                time.sleep(0.3)  # until they are drawn
+                end = time.monotonic() + (10 if file.isatty() else 0)
+                while "epoch 3/20" not in file.getvalue() and time.monotonic() < end:
+                    time.sleep(0.02)  # until they are drawn
     with bars.task("repetitions", 3) as again:
         again(1, "")
     return file.getvalue()

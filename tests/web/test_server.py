@@ -160,7 +160,7 @@ def test_a_stop_lets_requests_finish(shop) -> None:
             head = "POST /api/search/vector HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
             head += f"{len(body)}\r\nContent-Type: application/json\r\n\r\n"
             client.sendall(head.encode() + body[:10])
-            time.sleep(0.3)
+            time.sleep(1)  # until the server has read the head
             served.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             client.sendall(body[10:])
