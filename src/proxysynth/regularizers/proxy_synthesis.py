@@ -37,6 +37,11 @@ ABLATIONS = {
 """What (embeddings, proxies) may be: each embedding must find its own proxy.          [Table 1]"""
 
 
+def inside_transform() -> bool:
+    """Whether torch.func is at work: its tensors have no storage, and need torch's own autograd."""
+    return torch._C._are_functorch_transforms_active()
+
+
 @dataclass(frozen=True)
 class ProxySynthesis:
     """A loss over original and synthetic classes together.                      [Eqs. 4 and 5]
@@ -102,8 +107,7 @@ class ProxySynthesis:
 
     def on(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """The loss for these pairs and coefficients, by the fastest path that serves it."""
-        in_transform = torch._C._are_functorch_transforms_active()  # torch.func needs torch's own
-        if class_sums_of(self.loss) is not None and not in_transform:
+        if class_sums_of(self.loss) is not None and not inside_transform():
             return self.by_class_sums(draw, x, y, p)
         if has_similarity(self.loss):
             return self.by_similarity(draw, x, y, p)
@@ -180,7 +184,8 @@ class ProxySynthesis:
         m = round(self.mu * len(y))
         if m == 0 or (self.embeddings, self.proxies) == ("original", "original"):
             return None
-        rng, labels = numpy_generator(generator), np.array(y.tolist(), np.int64)
+        listed = [int(label) for label in y] if inside_transform() else y.tolist()
+        rng, labels = numpy_generator(generator), np.array(listed, np.int64)
         i, j = draw_pairs(labels, m, rng)
         if len(i) == 0:
             return None
