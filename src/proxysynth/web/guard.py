@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -84,31 +84,18 @@ class Refused(HTTPException):
     be taken for a malformed body.
     """
 
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(status, sentence)
-        self.status = status
-        self.sentence = sentence
 
-
-def error_response(status: int, sentence: str, headers: object = None) -> JSONResponse:
+def error_response(
+    status: int, sentence: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
     """A status and one sentence, as JSON."""
-    kept = dict(headers) if isinstance(headers, dict) else None
     # A lone surrogate of a file name cannot be written as UTF-8: it is escaped.
     plain = sentence.encode("utf-8", "backslashreplace").decode()
-    return JSONResponse({"error": " ".join(plain.split())}, status, headers=kept)
+    return JSONResponse({"error": " ".join(plain.split())}, status, headers=headers)
 
 
 class Guard:
-    """An ASGI app that passes on harmless requests only.
-
-    Args:
-        app: the app behind it.
-        limits: see `Limits`.
-        local: whether the service is bound to loopback: see `check_host`.
-        allow_hosts: further names by which the service may be addressed.
-        root_path: the prefix of a reverse proxy.
-        monitor: records every request.
-    """
+    """An ASGI app that passes on harmless requests only, and records all: see `create_app`."""
 
     def __init__(
         self,
@@ -165,19 +152,17 @@ class Guard:
         except Refused as refused:
             if status:  # a part of the response is out already
                 raise
-            response = error_response(refused.status, refused.sentence)
+            response = error_response(refused.status_code, refused.detail)
             await response(scope, receive, send_with_headers)
         finally:
             if self.monitor is not None:
                 seconds = time.perf_counter() - begun
-                forwarded_for = headers.get("x-forwarded-for")
-                self.monitor.record(scope, method, status or 500, sent, seconds, forwarded_for)
+                self.monitor.record(scope, method, status or 500, sent, seconds)
 
     def _counted(self, receive: Receive, most: int) -> Receive:
         """`receive`, until too much has arrived or it takes too long."""
-        received = 0
+        received, complete = 0, False
         deadline = asyncio.get_running_loop().time() + self.limits.body_seconds
-        complete = False
 
         async def counted() -> Message:
             nonlocal received, complete

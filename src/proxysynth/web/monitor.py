@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from starlette.datastructures import Headers
 
 from .service import Service
 
@@ -56,9 +57,7 @@ class StreamInBackground(logging.Handler):
 class Monitor:
     """Counts requests, and writes one JSON line for each if there is an access log.
 
-    Args:
-        service: whose queues and index are reported.
-        access_log: a file, which may be moved away by a log rotation, or "-" for standard output.
+    The log is a file, which may be moved away by a log rotation, or "-" for standard output.
     """
 
     def __init__(self, service: Service, access_log: str | None = None) -> None:
@@ -100,8 +99,8 @@ class Monitor:
         queues = GaugeMetricFamily(
             "proxysynth_queue", "Queries that wait, by stage.", labels=["stage"]
         )
-        queues.add_metric(["embed"], self._service.embedder.waiting)
-        queues.add_metric(["search"], self._service.searcher.waiting)
+        queues.add_metric(["embed"], len(self._service.embedder.waiting))
+        queues.add_metric(["search"], len(self._service.searcher.waiting))
         yield queues
         live = self._service.live
         yield GaugeMetricFamily(
@@ -120,15 +119,10 @@ class Monitor:
         status: int,
         sent: int,
         seconds: float,
-        forwarded_for: str | None = None,
     ) -> None:
-        """Count a request that is finished.
+        """Count a request that is finished, with `sent` bytes of a body.
 
-        Args:
-            scope: of ASGI, after routing: the route's template, not the path, labels the metrics.
-            method: as requested.
-            sent: bytes of the body.
-            forwarded_for: what a proxy says about the client.
+        The route's template, not the path, labels the metrics.
         """
         route = getattr(scope.get("route"), "path", "other")
         known = method if method in ("GET", "HEAD", "POST", "OPTIONS") else "other"
@@ -139,7 +133,7 @@ class Monitor:
         line = {
             "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
             "client": (scope.get("client") or [None])[0],
-            "forwarded_for": forwarded_for,
+            "forwarded_for": Headers(scope=scope).get("x-forwarded-for"),
             "method": method,
             "path": scope["path"],
             "status": status,

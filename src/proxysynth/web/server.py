@@ -46,7 +46,17 @@ def listen(host: str, port: int) -> socket.socket:
         bound.listen(2048)
     except OSError as error:
         bound.close()
-        raise OSError(_why(host, port, error)) from error
+        rights = f"port {port} of {host} needs more rights: choose one above 1023 with --port"
+        reasons = {
+            errno.EADDRINUSE: f"port {port} of {host} is in use: choose another with --port, or 0 "
+            "for a free one",
+            errno.EACCES: rights,
+            errno.EPERM: rights,
+            errno.EADDRNOTAVAIL: f"{host} is not an address of this machine: give one that is with "
+            "--host",
+        }
+        unknown = f"cannot listen on port {port} of {host}: {error.strerror or error}"
+        raise OSError(reasons.get(error.errno or 0, unknown)) from error
     return bound
 
 
@@ -122,13 +132,3 @@ def _protocol(**options: Any) -> H11Protocol:
 
     loop.call_later(HEADER_SECONDS, check, None)
     return made
-
-
-def _why(host: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is in use: choose another with --port, or 0 for a free one"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"port {port} of {host} needs more rights: choose one above 1023 with --port"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is not an address of this machine: give one that is with --host"
-    return f"cannot listen on port {port} of {host}: {error.strerror or error}"

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import groupby
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, Generic, TypeVar
@@ -55,9 +56,11 @@ class Batcher(Generic[Query, Answer]):
     idle waits a moment for others.
 
     Args:
-        answer_all: gives one answer, or one exception, for each query.
-        most: queries per call.
+        answer_all: gives one answer, or one exception, for each of at most `most` queries.
         patience: seconds that a first query waits for others.
+
+    Attributes:
+        waiting: queries that are not yet being answered.
     """
 
     def __init__(
@@ -69,19 +72,14 @@ class Batcher(Generic[Query, Answer]):
         self._answer_all = answer_all
         self._most = most
         self._patience = patience
-        self._waiting: list[tuple[Query, asyncio.Future[Answer]]] = []
+        self.waiting: list[tuple[Query, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
-
-    @property
-    def waiting(self) -> int:
-        """Queries that are not yet being answered."""
-        return len(self._waiting)
 
     async def ask(self, query: Query) -> Answer:
         """The answer to one query."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((query, future))
+        self.waiting.append((query, future))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         return await future
@@ -92,27 +90,25 @@ class Batcher(Generic[Query, Answer]):
 
     async def _run(self) -> None:
         await asyncio.sleep(self._patience)
-        while self._waiting:
-            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-            batch = [(query, future) for query, future in batch if not future.done()]  # hung up
-            if batch:
-                await self._answer(batch)
-
-    async def _answer(self, batch: list[tuple[Query, asyncio.Future[Answer]]]) -> None:
         loop = asyncio.get_running_loop()
         answers: Sequence[Answer | Exception]
-        try:
-            queries = [query for query, _ in batch]
-            answers = await loop.run_in_executor(self._thread, self._answer_all, queries)
-        except Exception as error:
-            answers = [error] * len(batch)
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if future.done():
+        while self.waiting:
+            batch, self.waiting = self.waiting[: self._most], self.waiting[self._most :]
+            batch = [(query, future) for query, future in batch if not future.done()]  # hung up
+            if not batch:
                 continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+            try:
+                queries = [query for query, _ in batch]
+                answers = await loop.run_in_executor(self._thread, self._answer_all, queries)
+            except Exception as error:
+                answers = [error] * len(batch)
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if future.done():
+                    continue
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +116,6 @@ class Snapshot:
     """An open index and what follows from it; unchanged when the file is replaced.
 
     Args:
-        index: the index.
         folder: of the run that made it; None if there is no run.
         seen: the classes its model was trained on; None if that is not known.
         threshold: the similarity from which two images count as the same class, likewise.
@@ -133,19 +128,16 @@ class Snapshot:
 
     @staticmethod
     def of(index: Index, run: str | os.PathLike[str] | None = None) -> Snapshot:
-        """The index with the classes its model has seen, if its run can still be read.
-
-        Args:
-            run: the run's folder, if it was moved.
-        """
-        folder = run if run is not None else index.model.folder
+        """The index with the classes its model has seen, if its run can still be read."""
+        place = run if run is not None else index.model.folder
+        if place is None:
+            return Snapshot(index)
         try:
-            recorded = None if folder is None else find_run(Path(folder))
-            threshold = index.threshold(run=run)
+            recorded, threshold = find_run(Path(place)), index.threshold(run=run)
         except (ValueError, OSError, RuntimeError):
             recorded = threshold = None
         seen = None if recorded is None else frozenset(recorded.classes)
-        return Snapshot(index, None if folder is None else Path(folder), seen, threshold)
+        return Snapshot(index, Path(place), seen, threshold)
 
     @property
     def generation(self) -> str:
@@ -170,17 +162,16 @@ class Snapshot:
 
     def item(self, number: int) -> dict[str, Any]:
         """An item for the API."""
-        label = self.index.labels[number]
-        path = self.index.paths[number]
+        path, label = self.index.paths[number], self.index.labels[number]
         return {"id": number, "path": path, "label": label, "seen": self.was_seen(label)}
 
     @cached_property
     def labels(self) -> list[dict[str, Any]]:
         """Every label and the number of its items."""
         codes = self.index.labels.codes
-        counts = np.bincount(codes[codes >= 0], minlength=len(self.names))
+        counts = np.bincount(codes[codes >= 0], minlength=len(self.names)).tolist()
         return [
-            {"label": name, "count": int(count), "seen": self.was_seen(name)}
+            {"label": name, "count": count, "seen": self.was_seen(name)}
             for name, count in zip(self.names, counts, strict=False)
         ]
 
@@ -205,8 +196,8 @@ class Snapshot:
             "items": len(self.index),
             "method": METHOD,
             "id": chosen.tolist(),
-            "x": [float(value) for value in places[:, 0]],
-            "y": [float(value) for value in places[:, 1]],
+            "x": places[:, 0].tolist(),
+            "y": places[:, 1].tolist(),
             "label": codes,
             "labels": self.names,
             "seen": [None if code < 0 else seen[code] for code in codes],
@@ -267,11 +258,9 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class SearchQuery:
-    """A search with a vector or an item of the index.
+    """A search with a vector (d,) or, without one, with an item, which is not found itself.
 
     Args:
-        vector: (d,) or None.
-        item: an item's number, which is not found itself; used without a vector.
         generation: of the index to which the number belongs; None for the current one.
         model: that made the vector; None if the client did.
     """
@@ -357,19 +346,14 @@ def embed_all(
     queries: Sequence[tuple[Snapshot, Picture]],
 ) -> list[NDArray[np.float32] | Exception]:
     """The embedding of each image by the model of its snapshot, images of one model together."""
-    answers: dict[int, NDArray[np.float32] | Exception] = {}
-    groups: dict[int, list[int]] = {}
-    for place, (snapshot, _) in enumerate(queries):
-        groups.setdefault(id(snapshot), []).append(place)
-    for places in groups.values():
-        index = queries[places[0]][0].index
+    answers: list[NDArray[np.float32] | Exception] = []
+    for snapshot, group in groupby(queries, key=lambda query: query[0]):
+        images = [image for _, image in group]
         try:
-            made = index.embedder().embed([queries[place][1] for place in places], workers=1)
-            answers |= {place: row.numpy() for place, row in zip(places, made, strict=True)}
+            answers.extend(snapshot.index.embedder().embed(images, workers=1).numpy())
         except (ValueError, OSError, RuntimeError) as error:
-            failure = Refused(503, f"the images cannot be embedded: {error}")
-            answers |= dict.fromkeys(places, failure)
-    return [answers[place] for place in range(len(queries))]
+            answers += [Refused(503, f"the images cannot be embedded: {error}")] * len(images)
+    return answers
 
 
 class Service:
