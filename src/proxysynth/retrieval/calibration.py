@@ -228,9 +228,8 @@ class Calibration:
         numbers += [value for table in tables for value in table.values()]
         numbers += [value for point in self.curve for value in point]
         finite = all(type(one) in (int, float) and math.isfinite(one) for one in numbers)
-        if not (
-            finite and self.fitted_on in FITTED_ON and self.thresholds.keys() <= self.rates.keys()
-        ):
+        rated = set(self.thresholds) <= set(self.rates)
+        if not finite or not rated or self.fitted_on not in FITTED_ON:
             raise ValueError(
                 "a calibration must hold finite numbers, the rates of every threshold, and what it "
                 "was fitted on"

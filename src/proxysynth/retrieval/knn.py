@@ -210,7 +210,6 @@ def nonzero(flags: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def places(flags: Tensor) -> Tensor:
-    """Where flags (n,) are set."""
     if flags.device.type != "cpu":
         return flags.nonzero().squeeze(1)
     return torch.from_numpy(np.flatnonzero(flags.numpy()))  # several times as fast as torch
@@ -335,7 +334,6 @@ class Block:
 
     @classmethod
     def of(cls, x: Rounded, y: Rounded, S: Tensor, spare: Tensor) -> Block:
-        """The product of x and y, in the memory of S."""
         S = multiply(x, y, S, spare)
         return cls(S, x.unit * y.unit, error_bound(x.error, y.error), x.grain)
 
@@ -364,7 +362,7 @@ class Block:
 
     def _compared(self, compare: Callable[[Any, Any], Any], bound: Tensor) -> Tensor:
         if bound.device.type != "cpu":
-            return compare(self.S, bound)  # type: ignore[no-any-return]
+            return compare(self.S, bound)
         # Several times as fast as torch.
         return torch.from_numpy(compare(self.S.numpy(), bound.numpy()))
 

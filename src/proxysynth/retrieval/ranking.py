@@ -124,12 +124,10 @@ class SortedRows:
         return [slice(at, min(at + side, end)) for at in range(0, end, side)]
 
     def real(self, rows: slice) -> int:
-        """How many of these rows are not padding."""
         return min(rows.stop, self.n) - rows.start
 
 
 def round_up(n: int) -> int:
-    """n rounded up to a multiple of STEP."""
     return -(-n // STEP) * STEP
 
 
@@ -297,7 +295,7 @@ class _Counting:
 
         def show(pair: tuple[int, int]) -> None:
             a, b = pair
-            self._show(rows[a], rows[b], *(counters[each] for each in dict.fromkeys(pair)))
+            self._show(rows[a], [counters[each] for each in dict.fromkeys(pair)], rows[b])
 
         with threads(self.gallery.x.device) as map_threads:
             counters = list(map_threads(partial(_Counter, self.arrangement), rows))
@@ -311,15 +309,12 @@ class _Counting:
         with threads(self.gallery.x.device) as map_threads:
             for i, a in enumerate(rows):
                 counter = _Counter(self.arrangement, a)
-
-                def show(b: slice, a: slice = a, counter: _Counter = counter) -> None:
-                    self._show(a, b, counter)
-
+                show = partial(self._show, a, [counter])
                 for done, _ in enumerate(map_threads(show, columns), i * len(columns) + 1):
                     progress(done, len(rows) * len(columns))
                 yield a, counter.ranks()
 
-    def _show(self, a: slice, b: slice, *counters: _Counter) -> None:
+    def _show(self, a: slice, counters: list[_Counter], b: slice) -> None:
         """Show the block of queries a and gallery b to a counter, and transposed to a second one.
 
         A counter that cannot decide by it is shown a finer block.
@@ -603,7 +598,6 @@ class _Sorting:
         return Ranks(first, right + lead, gain), last, nearest
 
     def _nearest_positive(self, at: Tensor) -> Tensor:
-        """The similarity of the nearest positive of each of these queries."""
         row, column = self.arrangement.positive_pairs(at)
         best = self.queries.x.new_full((len(at),), ALL)
         s = dots(self.queries.x[at], self.gallery.x, row, column)

@@ -195,11 +195,9 @@ class _Neighborhoods:
         self.k1 = max(1, min(method.k1, n - 1))
         self.k2 = min(method.k2, n)
         most = max(self.k1, self.k2 - 1)
-        parts = range(0, n, BLOCK)
-        near = torch.cat(
-            [search(rows[i : i + BLOCK], most, _themselves(i, n), None) for i in parts]
-        )
-        near = near[:, :most]
+        starts = range(0, n, BLOCK)
+        parts = [search(rows[i : i + BLOCK], most, _themselves(i, n), None) for i in starts]
+        near = torch.cat(parts)[:, :most]
         found = near >= 0
         near = torch.where(found, near, torch.arange(n)[:, None])
         s = self._similarities(torch.arange(n).repeat_interleave(most), near.reshape(-1))

@@ -89,7 +89,6 @@ class IndexUpdate:
 
     @property
     def summary(self) -> str:
-        """The same as a sentence."""
         counts = {
             "embedded": self.embedded,
             "resumed": self.resumed,
@@ -323,7 +322,6 @@ class Journal:
                 self.files.add(file)
 
     def vector(self, file: Found) -> NDArray[np.float32]:
-        """The embedding (d,) of a file."""
         query = "SELECT vector FROM images WHERE path = ?"
         (data,) = self.database.execute(query, (encoded(file.path),)).fetchone()
         return np.frombuffer(data, dtype="<f4")
@@ -334,7 +332,6 @@ def _row_sum(path: bytes, size: int, time_ns: int, vector: bytes) -> int:
 
 
 def journal_path(index: Path) -> Path:
-    """Where the journal of an index is."""
     return index.with_name(f"{UNFINISHED}{index.name}.journal")
 
 

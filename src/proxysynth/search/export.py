@@ -198,7 +198,6 @@ def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
 
 
 def open_onnx(path: Path) -> Embed:
-    """The embedding function of an ONNX file, run by onnxruntime."""
     runtime = _needed("onnxruntime")
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
@@ -217,7 +216,6 @@ def write_torch(model: Trained, about: dict[str, Any], path: Path) -> None:
 
 
 def open_torch(path: Path) -> Embed:
-    """The embedding function of an exported program."""
     with warnings.catch_warnings(), open(path, "rb") as file:
         warnings.simplefilter("ignore")
         module = torch.export.load(file).module()

@@ -268,7 +268,6 @@ class Index:
         return f"Index({self.file}: {len(self):,} images of {self.root}, by {self.model.name})"
 
     def path(self, number: int) -> Path:
-        """The file of an item."""
         return self.root / self.paths[number]
 
     def missing(self, most: int = 100_000) -> tuple[int, int]:
@@ -277,7 +276,6 @@ class Index:
         return sum(not os.path.exists(self.path(number)) for number in checked), len(checked)
 
     def hit(self, number: int, similarity: float = 1.0) -> Hit:
-        """An item as a hit."""
         return Hit(int(number), self.paths[number], self.labels[number], float(similarity))
 
     def vectors(self, start: int = 0, stop: int | None = None) -> Tensor:
@@ -307,33 +305,29 @@ class Index:
         """The model that made the index, loaded at the first call.
 
         Args:
-            run: the run's folder, if it was moved.
-            device: see `Resources`.
+            run: the run's folder, if it was moved; likewise below.
             backbone, trust: for a run with a backbone of your own, see `ps.load`.
         """
-        if self._embedder is None:
-            place = run if run is not None else self.model.folder or self.model.backbone
-            if self.model.folder and run is None and not os.path.isdir(place):
-                raise ValueError(
-                    f"{self.model.name}, which made the index {self.file}, is missing: restore it, "
-                    "or give its folder with --run"
-                )
-            made = open_model(place, device, backbone=backbone, trust=trust)
-            if not made.identity.same_as(self.model):
-                raise ValueError(
-                    f"the index {self.file} was made by another model: {made.identity.name} had "
-                    f"weights {self.model.weights} then and has {made.identity.weights} now. Index "
-                    "the folder again with --rebuild"
-                )
-            self._embedder = made
-        return self._embedder
+        if self._embedder is not None:
+            return self._embedder
+        place = run if run is not None else self.model.folder or self.model.backbone
+        if self.model.folder and run is None and not os.path.isdir(place):
+            raise ValueError(
+                f"{self.model.name}, which made the index {self.file}, is missing: restore it, or "
+                "give its folder with --run"
+            )
+        made = open_model(place, device, backbone=backbone, trust=trust)
+        if not made.identity.same_as(self.model):
+            raise ValueError(
+                f"the index {self.file} was made by another model: {made.identity.name} had "
+                f"weights {self.model.weights} then and has {made.identity.weights} now. Index "
+                "the folder again with --rebuild"
+            )
+        self._embedder = made
+        return made
 
     def calibration(self, run: str | os.PathLike[str] | None = None) -> Calibration | None:
-        """The thresholds of the run that made the index; None if it is missing or has none.
-
-        Args:
-            run: the run's folder, if it was moved.
-        """
+        """The thresholds of the run that made the index; None if it is missing or has none."""
         folder = run if run is not None else self.model.folder
         recorded = None if folder is None else find_run(Path(folder))
         if folder is None or recorded is None or recorded.identity != self.model.run:
@@ -343,11 +337,7 @@ class Index:
     def predict_vectors(
         self, vectors: Array, k: int = 1, threshold: float | str | None = None
     ) -> list[Prediction]:
-        """The label of each vector by a vote of its k nearest labeled items.
-
-        Args:
-            threshold: see `Trained.predict`.
-        """
+        """`Trained.predict` of vectors: the label by a vote of the k nearest labeled items."""
         numbers = np.flatnonzero(np.asarray(self.labels.codes) >= 0)
         if not len(numbers):
             raise ValueError(f"no item of {self.file} has a label: nothing can be predicted")
@@ -359,7 +349,7 @@ class Index:
             labels = [self.labels[number] for number in indices]
             votes: Counter[str] = Counter()
             for label, similarity in zip(labels, s, strict=True):
-                votes[label] += max(0.0, similarity)  # type: ignore[assignment]
+                votes[label] += max(0.0, similarity)
             winner = votes.most_common(1)[0][0]  # of equals, the nearest
             similarity = s[labels.index(winner)]
             known = least is None or similarity >= least
@@ -374,7 +364,6 @@ class Index:
         Args:
             wanted: a similarity, which is returned; a target such as "far=0.01" or "f1", fitted by
                 the run; None for the run's default, and then None if the run has none.
-            run: the run's folder, if it was moved.
         """
         if wanted is not None and not isinstance(wanted, str):
             return wanted
@@ -460,7 +449,10 @@ class Index:
                 f"exclude must have an entry for each of {len(x)} vectors, got {len(exclude)}"
             )
         k = min(k, len(self))
-        hidden = [_numbers(one) for one in exclude or [None] * len(x)]
+        hidden = [
+            () if one is None else one if isinstance(one, Sequence) else (int(one),)
+            for one in exclude or [None] * len(x)
+        ]
         among = None if label is None else self.labels.items_of(label)
         rerank = rerank or self.rerank
         if rerank is not None:
@@ -517,9 +509,3 @@ class Index:
         if not is_integer(k) or k < 1:
             raise ValueError(f"k must be an integer >= 1, got {k!r}")
         return x
-
-
-def _numbers(excluded: Exclude) -> Sequence[int]:
-    if excluded is None:
-        return ()
-    return excluded if isinstance(excluded, Sequence) else (int(excluded),)

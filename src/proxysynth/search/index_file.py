@@ -23,7 +23,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, NamedTuple
@@ -380,6 +380,7 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Texts(Sequence[str]):
     """Texts stored end to end in an array that may be mapped from a file, decoded on access.
 
@@ -390,27 +391,24 @@ class Texts(Sequence[str]):
         ends: (n + 1,) int64, starting with 0.
     """
 
-    def __init__(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        self._text = text
-        self._ends = ends
+    text: NDArray[np.uint8]
+    ends: NDArray[np.int64]
 
     def __len__(self) -> int:
-        return max(0, len(self._ends) - 1)
+        return max(0, len(self.ends) - 1)
 
     def __getitem__(self, which: Any) -> Any:
-        """One text, or a list of texts for a slice."""
         if isinstance(which, slice):
             return [self[i] for i in range(*which.indices(len(self)))]
         return self.raw(which).decode("utf-8", "surrogateescape")
 
     def raw(self, number: int) -> bytes:
-        """The bytes of one text."""
         number = range(len(self))[number]
-        start, stop = int(self._ends[number]), int(self._ends[number + 1])
+        start, stop = int(self.ends[number]), int(self.ends[number + 1])
         # A file from elsewhere may say anything here.
-        if not 0 <= start <= stop <= len(self._text):
+        if not 0 <= start <= stop <= len(self.text):
             raise ValueError(f"the text of item {number} lies outside the file: it is damaged")
-        return self._text[start:stop].tobytes()
+        return self.text[start:stop].tobytes()
 
     def find(self, text: str) -> int | None:
         """The position of a text, by bisection: the texts must be sorted by their bytes."""
@@ -419,6 +417,7 @@ class Texts(Sequence[str]):
         return place if place < len(self) and self.raw(place) == wanted else None
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Labels(Sequence[Any]):
     """The label of each item, None where it has none.
 
@@ -427,15 +426,13 @@ class Labels(Sequence[Any]):
         codes: (n,) int32, the position of each item's label in `names`, -1 for none.
     """
 
-    def __init__(self, names: Texts, codes: NDArray[np.int32]) -> None:
-        self.names = names
-        self.codes = codes
+    names: Texts
+    codes: NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def __getitem__(self, which: Any) -> Any:
-        """The label of one item, or a list of labels for a slice."""
         if isinstance(which, slice):
             return [self[i] for i in range(*which.indices(len(self)))]
         code = int(self.codes[which])

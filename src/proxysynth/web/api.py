@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from proxysynth import __version__
 
-from .service import SearchResult, Service, Wanted
+from .service import SearchQuery, SearchResult, Service, Wanted
 
 # Of queries, forms and JSON alike.
 NEIGHBORS: dict[str, Any] = {"ge": 1, "le": 1000, "description": "number of neighbors"}
@@ -136,9 +136,9 @@ class VectorQuery(BaseModel):
     model_config = {"extra": "forbid"}
 
     vector: Annotated[list[Finite], Field(min_length=1, max_length=65536)]
-    k: int = Field(default=10, **NEIGHBORS)
-    threshold: float | None = Field(default=None, **THRESHOLD)
-    label: str | None = Field(default=None, **LABEL)
+    k: Annotated[int, Field(**NEIGHBORS)] = 10
+    threshold: Annotated[float | None, Field(**THRESHOLD)] = None
+    label: Annotated[str | None, Field(**LABEL)] = None
 
 
 # ---- Routes
@@ -167,7 +167,6 @@ def filters(
     threshold: Annotated[float | None, Query(**THRESHOLD)] = None,
     label: Label = None,
 ) -> Wanted:
-    """The query parameters of a search."""
     return Wanted(k, threshold, label or None)
 
 
@@ -175,7 +174,6 @@ Filters = Annotated[Wanted, Depends(filters)]
 
 
 def api(service: Service) -> APIRouter:
-    """The routes under /api."""
     routes = APIRouter(prefix="/api")
 
     @routes.get("/health", response_model=Health, responses=COMMON)
@@ -243,7 +241,8 @@ def api(service: Service) -> APIRouter:
         number: Number, wanted: Filters, generation: Generation = None
     ) -> Response:
         """The images nearest to one of the index, without itself."""
-        return results(await service.by_item(number, generation, wanted), number)
+        query = SearchQuery(wanted, item=number, generation=generation)
+        return results(await service.search(query), number)
 
     @routes.get("/items/{number}/thumbnail", response_class=Response, responses=IMAGE)
     async def thumbnail(number: Number, generation: Generation = None) -> Response:
@@ -270,7 +269,6 @@ def api(service: Service) -> APIRouter:
 
 
 def results(found: SearchResult, query_item: int | None = None) -> Response:
-    """Neighbors as JSON."""
     now = found.snapshot
     hits = [
         {

@@ -76,7 +76,8 @@ def create_app(
     app.include_router(api(service))
     _add_pages(app, service, monitor)
     _explain_errors(app)
-    return Guard(app, service.limits, local, allow_hosts, prefix, monitor)
+    names = frozenset(name.lower().rstrip(".") for name in allow_hosts)
+    return Guard(app, service.limits, local, names, prefix, monitor)
 
 
 def _add_pages(app: FastAPI, service: Service, monitor: Monitor) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -94,24 +94,16 @@ def error_response(
     return JSONResponse({"error": " ".join(plain.split())}, status, headers=headers)
 
 
+@dataclass(frozen=True, eq=False)
 class Guard:
     """An ASGI app that passes on harmless requests only, and records all: see `create_app`."""
 
-    def __init__(
-        self,
-        app: App,
-        limits: Limits,
-        local: bool,
-        allow_hosts: Iterable[str] = (),
-        root_path: str = "",
-        monitor: Monitor | None = None,
-    ) -> None:
-        self.app = app
-        self.monitor = monitor
-        self.limits = limits
-        self.local = local
-        self.allow_hosts = frozenset(name.lower().rstrip(".") for name in allow_hosts)
-        self.root_path = root_path
+    app: App
+    limits: Limits
+    local: bool
+    allow_hosts: frozenset[str] = frozenset()
+    root_path: str = ""
+    monitor: Monitor | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -187,7 +179,6 @@ class Guard:
 
 
 def check_bytes(count: int, most: int) -> None:
-    """Raise an error if a body of this many bytes is too large."""
     if count > most:
         raise Refused(413, f"expected at most {most / 2**20:.3g} MB: send less")
 
@@ -227,7 +218,6 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an IP address."""
     try:
         ip_address(host)
     except ValueError:

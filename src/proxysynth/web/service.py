@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
@@ -49,6 +49,7 @@ THUMBNAILS = 2000  # kept in memory, 10 to 30 KB each
 REPLACED = 3  # times a search may start again because the model was replaced
 
 
+@dataclass(eq=False)
 class Batcher(Generic[Query, Answer]):
     """Collects queries and answers many of them in one call, in its own thread.
 
@@ -63,21 +64,16 @@ class Batcher(Generic[Query, Answer]):
         waiting: queries that are not yet being answered.
     """
 
-    def __init__(
-        self,
-        answer_all: Callable[[Sequence[Query]], Sequence[Answer | Exception]],
-        most: int = 64,
-        patience: float = 0.001,
-    ) -> None:
-        self._answer_all = answer_all
-        self._most = most
-        self._patience = patience
+    answer_all: Callable[[Sequence[Query]], Sequence[Answer | Exception]]
+    most: int = 64
+    patience: float = 0.001
+
+    def __post_init__(self) -> None:
         self.waiting: list[tuple[Query, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
 
     async def ask(self, query: Query) -> Answer:
-        """The answer to one query."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.waiting.append((query, future))
         if self._task is None or self._task.done():
@@ -89,17 +85,17 @@ class Batcher(Generic[Query, Answer]):
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
-        await asyncio.sleep(self._patience)
+        await asyncio.sleep(self.patience)
         loop = asyncio.get_running_loop()
         answers: Sequence[Answer | Exception]
         while self.waiting:
-            batch, self.waiting = self.waiting[: self._most], self.waiting[self._most :]
+            batch, self.waiting = self.waiting[: self.most], self.waiting[self.most :]
             batch = [(query, future) for query, future in batch if not future.done()]  # hung up
             if not batch:
                 continue
             try:
                 queries = [query for query, _ in batch]
-                answers = await loop.run_in_executor(self._thread, self._answer_all, queries)
+                answers = await loop.run_in_executor(self._thread, self.answer_all, queries)
             except Exception as error:
                 answers = [error] * len(batch)
             for (_, future), answer in zip(batch, answers, strict=True):
@@ -146,14 +142,12 @@ class Snapshot:
 
     @property
     def report(self) -> Path | None:
-        """The report of the run, if there is one."""
         path = None if self.folder is None else self.folder / REPORT
         # A link might lead anywhere.
         return path if path is not None and path.is_file() and not path.is_symlink() else None
 
     @cached_property
     def names(self) -> list[str]:
-        """Every label once."""
         return list(self.index.label_names)
 
     def was_seen(self, label: str | None) -> bool | None:
@@ -241,7 +235,6 @@ class LiveIndex:
         log.warning("the index was loaded again: %s images now", f"{len(new):,}")
 
     async def watch(self) -> None:
-        """Check the file again and again."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             await asyncio.to_thread(self.check)
@@ -359,9 +352,7 @@ def embed_all(
 class Service:
     """The index and the threads that work for it.
 
-    Args:
-        index: is read into memory, so that overwriting its file in place does no harm.
-        run: the folder of the run that made the index, if it was moved.
+    The index is read into memory, so that overwriting its file in place does no harm.
     """
 
     def __init__(
@@ -402,15 +393,11 @@ class Service:
             self._decoders.shutdown(wait=False, cancel_futures=True)
 
     async def by_image(self, file: BinaryIO, wanted: Wanted) -> SearchResult:
-        """The neighbors of an uploaded image."""
         for _ in range(REPLACED):
             now = self.live.current
             vector = await self.embed(now, file)
-            query = SearchQuery(wanted, vector, model=now.index.model)
-            try:
-                return await self._in_time(self.searcher.ask(query))
-            except OtherModel:
-                continue
+            with suppress(OtherModel):
+                return await self.search(SearchQuery(wanted, vector, model=now.index.model))
         raise Refused(503, "the index is being replaced repeatedly: try again later")
 
     async def embed(self, now: Snapshot, file: BinaryIO) -> NDArray[np.float32]:
@@ -429,22 +416,18 @@ class Service:
                 return now.index.embedder(self._run)
             except (ValueError, OSError, RuntimeError) as error:
                 log.warning("the model cannot be loaded: %s", error)
-                raise Refused(
-                    503, "the model of this index cannot be loaded: see the log of the service"
-                ) from error
+                sentence = "the model of this index cannot be loaded: see the log of the service"
+                raise Refused(503, sentence) from error
 
     async def by_vector(self, numbers: Sequence[float], wanted: Wanted) -> SearchResult:
-        """The neighbors of an embedding."""
         vector = np.asarray(numbers, dtype=np.float64)
         # Only its direction matters; scaled to 1 it cannot overflow in float32.
         vector = vector / (np.abs(vector).max() or 1.0)
-        query = SearchQuery(wanted, vector.astype(np.float32))
-        return await self._in_time(self.searcher.ask(query))
+        return await self.search(SearchQuery(wanted, vector.astype(np.float32)))
 
-    async def by_item(self, number: int, generation: str | None, wanted: Wanted) -> SearchResult:
-        """The neighbors of an image of the index, without itself."""
-        query = SearchQuery(wanted, item=number, generation=generation)
-        return await self._in_time(self.searcher.ask(query))
+    async def search(self, query: SearchQuery) -> SearchResult:
+        found: SearchResult = await self._in_time(self.searcher.ask(query))
+        return found
 
     def item(self, number: int, generation: str | None) -> tuple[Snapshot, str]:
         """The current snapshot and the path of one of its items."""
@@ -478,7 +461,7 @@ class Service:
         try:
             return await asyncio.wait_for(work, self.limits.answer_seconds)
         except asyncio.TimeoutError as error:
-            seconds = self.limits.answer_seconds
-            raise Refused(503, f"no answer within {seconds:g} seconds: try later") from error
+            most = f"{self.limits.answer_seconds:g} seconds"
+            raise Refused(503, f"no answer within {most}: try later") from error
         except IndexChanged as error:
             raise Refused(503, f"{error}: try again in a moment") from error
