@@ -40,7 +40,7 @@ def root(tmp_path):
 def test_a_path_that_leads_out_or_nowhere_is_refused(root, path) -> None:
     with pytest.raises(Refused) as refused:
         open_listed(root, path)
-    assert refused.value.status == 404
+    assert refused.value.status_code == 404
 
 
 def test_a_link_out_of_the_folder_is_refused_and_one_within_is_not(root) -> None:

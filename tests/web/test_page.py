@@ -57,7 +57,7 @@ def test_a_first_look(open_page) -> None:
     page = open_page()
     cards(page).first.wait_for()
     assert cards(page).count() == 24
-    assert page.locator("#facts").text_content() == f"{len(CLASSES) * EACH} pictures · 8 labels"
+    assert page.locator("#facts").text_content() == f"{len(CLASSES) * EACH} images · 8 labels"
     assert page.get_by_role("tab", name="Search").get_attribute("aria-selected") == "true"
     # A class with a strange name is text, not markup.
     assert page.get_by_text("egg & <spoon>").count() >= 1
@@ -82,7 +82,7 @@ def test_upload_click_through_and_back(open_page, shop) -> None:
     page.go_back()
     page.get_by_text("1.jpg", exact=True).wait_for()
     page.get_by_role("button", name="Start over").click()
-    page.get_by_role("heading", name="Pictures in the index").wait_for()
+    page.get_by_role("heading", name="Images in the index").wait_for()
 
 
 def test_filter_by_label_and_threshold(open_page, shop) -> None:
@@ -100,7 +100,7 @@ def test_filter_by_label_and_threshold(open_page, shop) -> None:
     assert cards(page).count() == 48
     page.get_by_label("Label", exact=True).fill("hat")
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="Nearest pictures labeled hat").wait_for()
+    page.get_by_role("heading", name="Nearest images labeled hat").wait_for()
     assert {name.text_content() for name in page.locator(".name").all()} == {"hat"}
     assert cards(page).count() == EACH
     page.get_by_role("button", name="Any label").click()
@@ -173,7 +173,7 @@ def test_the_keyboard_is_enough(open_page) -> None:
 
 def test_the_map_shows_hovers_zooms_and_searches(open_page) -> None:
     page = open_page("/#/map")
-    page.get_by_text("48 pictures; similar ones are near each other").wait_for()
+    page.get_by_text("48 images; similar ones are near each other").wait_for()
     assert page.get_by_text("unseen class").count() == 1  # the legend
     canvas, tip = page.locator("#canvas"), page.locator("#tip")
     inked = """(canvas) => {
@@ -274,7 +274,7 @@ def test_labels_of_the_map_do_not_overlap(long_labels, browser, width) -> None:
     page = browser.new_page(viewport={"width": width, "height": 700})
     page.add_init_script(RECORD)
     page.goto(f"{long_labels}/#/map")
-    page.get_by_text("pictures; ").wait_for()
+    page.get_by_text("images; ").wait_for()
     seen = set()
     for _ in range(8):
         page.wait_for_timeout(60)

@@ -62,5 +62,6 @@ def test_a_bad_question_spoils_no_other(now) -> None:
     answers = search_all(now, [short, good, nowhere, old, other, same])
     kinds = [type(answer) for answer in answers]
     assert kinds == [Refused, SearchResult, Refused, Refused, OtherModel, SearchResult]
-    assert [answer.status for answer in answers if isinstance(answer, Refused)] == [422, 404, 409]
+    refused = [answer.status_code for answer in answers if isinstance(answer, Refused)]
+    assert refused == [422, 404, 409]
     assert answers[1].hits == answers[5].hits

@@ -15,7 +15,6 @@ counts at multiples of 2^-15 are exact. All thresholds here are such multiples.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,7 +61,7 @@ class PairCounts:
 
     def rates(self, threshold: float) -> dict[str, float]:
         """TAR, FAR, precision and F1 at a threshold; the rate of no pairs is 0."""
-        cell = _cell(threshold)
+        cell = min(CELLS, max(0, math.ceil((threshold + 1) * CELLS_PER_UNIT)))
         accepted, wrong = int(self.same[cell:].sum()), int(self.different[cell:].sum())
         same, different = int(self.same.sum()), int(self.different.sum())
         return {
@@ -79,9 +78,9 @@ class PairCounts:
         pairs of one class; for F1 the middle of the best ones.
         """
         far = parse_target(target)
-        same, different = _from_above(self.same), _from_above(self.different)
-        if not same[0] or not different[0]:
+        if not self.of_both_kinds:
             return None
+        same, different = _from_above(self.same), _from_above(self.different)
         if far is not None:
             if different[0] * far < 1:  # not one pair: the rate cannot be seen
                 return None
@@ -92,15 +91,19 @@ class PairCounts:
             best = np.flatnonzero(f1 == f1.max())
             best = best[: int(np.argmax(np.diff(best, append=CELLS + 1) > 1)) + 1]  # in one piece
             return _value(int(best[0] + best[-1] + 1) // 2)
-        return _value(int(np.argmin(np.abs(self._misses() - different / different[0]))))
+        return _value(self._equal_errors()[0])
 
     @property
     def eer(self) -> float:
         """The equal error rate: the mean of both errors where they differ least."""
-        false = _from_above(self.different) / max(1, int(self.different.sum()))
-        misses = self._misses()
+        return self._equal_errors()[1]
+
+    def _equal_errors(self) -> tuple[int, float]:
+        """The cell where both errors differ least, and their mean there."""
+        same, different = _from_above(self.same), _from_above(self.different)
+        misses, false = 1.0 - same / max(1, same[0]), different / max(1, different[0])
         cell = int(np.argmin(np.abs(misses - false)))
-        return float(misses[cell] + false[cell]) / 2
+        return cell, float(misses[cell] + false[cell]) / 2
 
     @property
     def auc(self) -> float:
@@ -115,19 +118,14 @@ class PairCounts:
         rates = [self.rates(threshold) for threshold in fitted if threshold is not None]
         return [[rate["far"], rate["tar"]] for rate in rates]
 
-    def _misses(self) -> NDArray[np.float64]:
-        same = _from_above(self.same)
-        return 1.0 - same / max(1, int(same[0]))
-
 
 def parse_target(target: str) -> float | None:
     """The rate of "far=RATE"; None for "f1" and "eer"."""
     if target in ("f1", "eer"):
         return None
-    found = re.fullmatch(r"far=([0-9.eE+-]+)", target) if isinstance(target, str) else None
     try:
-        rate = float(found[1]) if found else math.nan
-    except ValueError:
+        rate = float(target.removeprefix("far=")) if target.startswith("far=") else math.nan
+    except (ValueError, AttributeError):  # not a number, or not a text
         rate = math.nan
     if not 0 < rate <= 1:
         raise ValueError(f"target must be f1, eer or far=RATE, such as far=0.01, got {target!r}")
@@ -141,13 +139,7 @@ def count_pairs(
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
 ) -> PairCounts:
-    """Count all pairs of two embeddings, or of a query and a gallery item, block by block.
-
-    Args:
-        embeddings: (n, d), need not be normalized.
-        labels: (n,) integers.
-        gallery, gallery_labels: (N, d) and (N,), if pairs are of a query and a gallery item.
-    """
+    """Count all pairs of two embeddings (n, d), or of a query and a gallery item."""
     return _count(as_sets(embeddings, labels, gallery, gallery_labels))
 
 
@@ -189,11 +181,6 @@ def _counts(cells: Tensor) -> NDArray[np.int64]:
 def _from_above(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many lie in each cell or above it."""
     return np.cumsum(counts[::-1])[::-1]
-
-
-def _cell(threshold: float) -> int:
-    """The first cell that a threshold accepts."""
-    return min(CELLS, max(0, math.ceil((threshold + 1) * CELLS_PER_UNIT)))
 
 
 def _value(cell: int | np.integer[Any]) -> float:
@@ -240,14 +227,13 @@ class Calibration:
         numbers = [self.eer, self.auc, self.same, self.different]
         numbers += [value for table in tables for value in table.values()]
         numbers += [value for point in self.curve for value in point]
-        if self.fitted_on not in FITTED_ON or not all(
-            type(number) in (int, float) and math.isfinite(number) for number in numbers
-        ):
+        finite = all(type(one) in (int, float) and math.isfinite(one) for one in numbers)
+        rated = set(self.thresholds) <= set(self.rates)
+        if not finite or not rated or self.fitted_on not in FITTED_ON:
             raise ValueError(
-                "a calibration must hold finite numbers and name what it was fitted on"
+                "a calibration must hold finite numbers, the rates of every threshold, and what it "
+                "was fitted on"
             )
-        if not set(self.thresholds) <= set(self.rates):
-            raise ValueError("every threshold of a calibration must have its rates")
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Calibration:

@@ -8,6 +8,7 @@ bound on their error is known (`Rounded`, `Block`).
 
 from __future__ import annotations
 
+import operator
 import time
 import warnings
 from abc import ABC, abstractmethod
@@ -209,7 +210,6 @@ def nonzero(flags: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def places(flags: Tensor) -> Tensor:
-    """Where flags (n,) are set."""
     if flags.device.type != "cpu":
         return flags.nonzero().squeeze(1)
     return torch.from_numpy(np.flatnonzero(flags.numpy()))  # several times as fast as torch
@@ -257,10 +257,7 @@ def rounded(x: Tensor, dtype: torch.dtype, unit: float | None = None) -> Rounded
     error = torch.full((len(x), 1), summation_error(x.shape[1], dtype), device=x.device)
     if dtype == x.dtype:
         return Rounded(x, 1.0, error, 0.0)
-    if dtype != torch.int8:
-        unit = 1.0
-    elif unit is None:
-        unit = best_unit(x)
+    unit = 1.0 if dtype != torch.int8 else best_unit(x) if unit is None else unit
     short = torch.empty(x.shape, dtype=dtype, device=x.device)
     for at in range(0, len(x), 4096):
         rows = slice(at, at + 4096)
@@ -337,7 +334,6 @@ class Block:
 
     @classmethod
     def of(cls, x: Rounded, y: Rounded, S: Tensor, spare: Tensor) -> Block:
-        """The product of x and y, in the memory of S."""
         S = multiply(x, y, S, spare)
         return cls(S, x.unit * y.unit, error_bound(x.error, y.error), x.grain)
 
@@ -350,45 +346,39 @@ class Block:
 
     def reaching(self, t: Tensor) -> Tensor:
         """Where a similarity may be >= t; elsewhere it is certainly less. t is (b, 1)."""
-        low = self._below(t)
-        if low.device.type != "cpu":
-            return low <= self.S
-        return torch.from_numpy(self.S.numpy() >= low.numpy())  # several times as fast as torch
+        return self._compared(operator.ge, self._bound(t, -1))
 
     def above(self, t: Tensor) -> Tensor:
         """Where a similarity is certainly > t. t is (b, 1)."""
-        high = self._beyond(t)
-        if high.device.type != "cpu":
-            return high < self.S
-        return torch.from_numpy(self.S.numpy() > high.numpy())
+        return self._compared(operator.gt, self._bound(t, 1))
 
     def surpassing(self, S: Tensor) -> Tensor:
         """(b,) values of S above which a similarity certainly exceeds that of these."""
-        s = S[:, None] * self.unit
-        high = s + (2 * self.grain * s.abs() + self.error)  # 1 / (1 - grain) < 1 + 2 grain
-        return self._beyond(high).squeeze(1).where(S.gt(self.least), self.least)
+        return self._bound_of(S, 1)
 
     def equaling(self, S: Tensor) -> Tensor:
         """(b,) values of S below which a similarity is certainly less than that of these."""
+        return self._bound_of(S, -1)
+
+    def _compared(self, compare: Callable[[Any, Any], Any], bound: Tensor) -> Tensor:
+        if bound.device.type != "cpu":
+            return compare(self.S, bound)
+        # Several times as fast as torch.
+        return torch.from_numpy(compare(self.S.numpy(), bound.numpy()))
+
+    def _bound_of(self, S: Tensor, side: int) -> Tensor:
         s = S[:, None] * self.unit
-        low = s - (2 * self.grain * s.abs() + self.error)
-        return self._below(low).squeeze(1).where(S.gt(self.least), self.least)
+        t = s + side * (2 * self.grain * s.abs() + self.error)  # 1 / (1 - grain) < 1 + 2 grain
+        return self._bound(t, side).squeeze(1).where(S.gt(self.least), self.least)
 
-    def _below(self, t: Tensor) -> Tensor:
-        """(b, 1) values of S below which a similarity is certainly < t."""
-        low = t - self.error
-        return self._bound(low - self.grain * low.abs(), torch.ceil)
-
-    def _beyond(self, t: Tensor) -> Tensor:
-        """(b, 1) values of S above which a similarity is certainly > t."""
-        high = t + self.error
-        return self._bound(high + self.grain * high.abs(), torch.floor)
-
-    def _bound(self, t: Tensor, to_integer: Callable[[Tensor], Tensor]) -> Tensor:
-        t = (t / self.unit).float()
+    def _bound(self, t: Tensor, side: int) -> Tensor:
+        """(b, 1) values of S beyond which a similarity is certainly > t, or below which < t."""
+        t = t + side * self.error
+        t = ((t + side * self.grain * t.abs()) / self.unit).float()
         if self.S.dtype != torch.int32:
             return t
-        return to_integer(t).clamp_(-LARGE, LARGE).to(torch.int32)
+        whole = t.floor() if side > 0 else t.ceil()
+        return whole.clamp_(-LARGE, LARGE).to(torch.int32)
 
 
 @lru_cache(maxsize=8)

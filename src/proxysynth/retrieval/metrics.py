@@ -156,7 +156,7 @@ def rank(
     if rerank is not None or exclude is not None:
         return _rank_lists(sets, rerank or (), exclude, least)
     side = round_up(check_size(block, BLOCK, "block"))
-    arrangement = Arrangement.of(sets)
+    arrangement = Arrangement(sets)
     R = arrangement.positives()
     positives = torch.zeros_like(sets.y)
     first = torch.full_like(positives, -1)

@@ -124,16 +124,13 @@ class SortedRows:
         return [slice(at, min(at + side, end)) for at in range(0, end, side)]
 
     def real(self, rows: slice) -> int:
-        """How many of these rows are not padding."""
         return min(rows.stop, self.n) - rows.start
 
 
 def round_up(n: int) -> int:
-    """n rounded up to a multiple of STEP."""
     return -(-n // STEP) * STEP
 
 
-@dataclass(frozen=True)
 class Arrangement:
     """Queries and gallery in one order of the classes, small classes first.
 
@@ -144,26 +141,23 @@ class Arrangement:
         gallery: all of it.
         start: (c + 1,) where each class begins in the gallery.
         own: whether the queries are the gallery, so that none may retrieve itself.
+        types: in which blocks of similarities can be computed.
     """
 
-    queries: SortedRows
-    gallery: SortedRows
-    start: Tensor
-    own: bool
-
-    @classmethod
-    def of(cls, sets: Sets) -> Arrangement:
-        x, y, g, gy, own = sets
+    def __init__(self, sets: Sets) -> None:
+        x, y, g, gy, self.own = sets
         labels, which, size = torch.unique(gy, return_inverse=True, return_counts=True)
         at = torch.searchsorted(labels, y).clamp_(max=len(labels) - 1)
         asked = (labels[at] == y).nonzero().squeeze(1)
         by_size = torch.argsort(size, stable=True)
         place = torch.empty_like(by_size)
         place[by_size] = torch.arange(len(size), device=y.device)
-        start = torch.cat([size.new_zeros(1), size[by_size].cumsum(0)])
-        rows = SortedRows.of(g, place[which], torch.arange(len(gy), device=y.device))
-        queries = rows if own else SortedRows.of(x, place[at[asked]], asked)
-        return cls(queries, rows, start, own)
+        self.start = torch.cat([size.new_zeros(1), size[by_size].cumsum(0)])
+        self.gallery = SortedRows.of(g, place[which], torch.arange(len(gy), device=y.device))
+        self.queries = self.gallery if self.own else SortedRows.of(x, place[at[asked]], asked)
+        self.types = fast_types(g.device, g.shape[1])
+        self._rounded: dict[torch.dtype, tuple[Rounded, Rounded]] = {}
+        self._buffers, self._lock = threading.local(), threading.Lock()
 
     def positives(self, rows: slice = slice(None)) -> Tensor:
         """How many positives each of these queries has; 0 for padding."""
@@ -181,34 +175,17 @@ class Arrangement:
             row, place = row[others], place[others]
         return row, place
 
-
-def ranges(start: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-    """The integers from start[i] on, size[i] of them, for every i; and, first, the i of each."""
-    i = torch.arange(len(size), device=size.device).repeat_interleave(size)
-    step = torch.arange(len(i), device=size.device) - (size.cumsum(0) - size)[i]
-    return i, start[i] + step
-
-
-class Products:
-    """Blocks of similarities of queries and gallery, in any of the fast types."""
-
-    def __init__(self, arrangement: Arrangement) -> None:
-        self.queries, self.gallery = arrangement.queries, arrangement.gallery
-        self.types = fast_types(self.gallery.x.device, self.gallery.x.shape[1])
-        self._rounded: dict[torch.dtype, tuple[Rounded, Rounded]] = {}
-        self._buffers, self._lock = threading.local(), threading.Lock()
-
     def rounded(self, dtype: torch.dtype) -> tuple[Rounded, Rounded]:
         """Queries and gallery in this type, computed when first used."""
         with self._lock:
             if dtype not in self._rounded:
                 gallery = rounded(self.gallery.x, dtype)
-                own = self.queries is self.gallery
-                self._rounded[dtype] = gallery if own else rounded(self.queries.x, dtype), gallery
+                queries = gallery if self.own else rounded(self.queries.x, dtype)
+                self._rounded[dtype] = queries, gallery
             return self._rounded[dtype]
 
     def block(self, rows: slice, columns: slice, dtype: torch.dtype) -> Block:
-        """In memory of this thread, which the next block of the thread overwrites."""
+        """Similarities in memory of this thread, which the next block of the thread overwrites."""
         size = rows.stop - rows.start, columns.stop - columns.start
         n = size[0] * size[1]
         if getattr(self._buffers, "size", 0) < n:
@@ -217,6 +194,13 @@ class Products:
         S, spare = (buffer[:n].view(size) for buffer in self._buffers.both)
         queries, gallery = self.rounded(dtype)
         return Block.of(queries[rows], gallery[columns], S, spare)
+
+
+def ranges(start: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+    """The integers from start[i] on, size[i] of them, for every i; and, first, the i of each."""
+    i = torch.arange(len(size), device=size.device).repeat_interleave(size)
+    step = torch.arange(len(i), device=size.device) - (size.cumsum(0) - size)[i]
+    return i, start[i] + step
 
 
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
@@ -285,7 +269,6 @@ class _Counting:
     def __init__(self, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
         self.queries, self.gallery = arrangement.queries, arrangement.gallery
-        self.products = Products(arrangement)
         self.pause: collections.Counter[torch.dtype] = collections.Counter()
         self.wait: collections.Counter[torch.dtype] = collections.Counter()
 
@@ -312,7 +295,7 @@ class _Counting:
 
         def show(pair: tuple[int, int]) -> None:
             a, b = pair
-            self._show(rows[a], rows[b], *(counters[each] for each in dict.fromkeys(pair)))
+            self._show(rows[a], [counters[each] for each in dict.fromkeys(pair)], rows[b])
 
         with threads(self.gallery.x.device) as map_threads:
             counters = list(map_threads(partial(_Counter, self.arrangement), rows))
@@ -326,21 +309,18 @@ class _Counting:
         with threads(self.gallery.x.device) as map_threads:
             for i, a in enumerate(rows):
                 counter = _Counter(self.arrangement, a)
-
-                def show(b: slice, a: slice = a, counter: _Counter = counter) -> None:
-                    self._show(a, b, counter)
-
+                show = partial(self._show, a, [counter])
                 for done, _ in enumerate(map_threads(show, columns), i * len(columns) + 1):
                     progress(done, len(rows) * len(columns))
                 yield a, counter.ranks()
 
-    def _show(self, a: slice, b: slice, *counters: _Counter) -> None:
+    def _show(self, a: slice, counters: list[_Counter], b: slice) -> None:
         """Show the block of queries a and gallery b to a counter, and transposed to a second one.
 
         A counter that cannot decide by it is shown a finer block.
         """
         waiting = dict(enumerate(counters))
-        for dtype in self.products.types:
+        for dtype in self.arrangement.types:
             if dtype != torch.float32 and self.wait[dtype] > 0:
                 self.wait[dtype] -= 1
                 continue
@@ -354,11 +334,11 @@ class _Counting:
             self.wait[dtype] = self.pause[dtype]
 
     def _views(self, a: slice, b: slice, dtype: torch.dtype) -> tuple[_View, _View]:
-        block = self.products.block(a, b, dtype)
+        block = self.arrangement.block(a, b, dtype)
         self._hide(block, a, b)
         x, y = self.queries.x[a], self.gallery.x[b]
         enough = 1.0 if dtype == torch.float32 else x.shape[1] * EXACT_COST
-        queries, gallery = self.products.rounded(dtype)
+        queries, gallery = self.arrangement.rounded(dtype)
         error = error_bound(gallery.error[b], queries.error[a])
         turned = Block(block.S.T, block.unit, error, block.grain)
         return (
@@ -532,13 +512,11 @@ class _Sorting:
     def __init__(self, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
         self.queries, self.gallery = arrangement.queries, arrangement.gallery
-        self.products = Products(arrangement)
-        self.types = self.products.types
+        self.types = arrangement.types
         # The lower half of a sort key: ties go to the lower index, positives are odd.
         self.low_key = (len(self.gallery.x) - self.gallery.index) << 1
 
     def ranks(self, rows: slice) -> Ranks:
-        """The ranks of the positives of these queries."""
         R = self.arrangement.positives(rows)
         types = self.types
         for finer, dtype in enumerate(types, 1):
@@ -564,7 +542,7 @@ class _Sorting:
 
     def _block(self, rows: slice, dtype: torch.dtype) -> Block:
         """All similarities of these queries, without those to themselves and to padding."""
-        block = self.products.block(rows, slice(0, len(self.gallery.x)), dtype)
+        block = self.arrangement.block(rows, slice(0, len(self.gallery.x)), dtype)
         block.S[:, self.gallery.n :] = block.least
         if self.arrangement.own:
             block.S.diagonal(rows.start).fill_(block.least)
@@ -620,7 +598,6 @@ class _Sorting:
         return Ranks(first, right + lead, gain), last, nearest
 
     def _nearest_positive(self, at: Tensor) -> Tensor:
-        """The similarity of the nearest positive of each of these queries."""
         row, column = self.arrangement.positive_pairs(at)
         best = self.queries.x.new_full((len(at),), ALL)
         s = dots(self.queries.x[at], self.gallery.x, row, column)

@@ -22,8 +22,9 @@ A method is a value. `reranked` prepares it for a gallery and returns a search o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +32,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.retrieval.knn import dots, is_integer, nearest, unit
-from proxysynth.values import look_up, parse_field
+from proxysynth.retrieval.knn import dots, nearest, unit
+from proxysynth.values import check_integers, look_up, parse_field
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -66,7 +67,8 @@ class QueryExpansion:
     alpha: float = 3.0
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_integers(self, k=1)
+        _check_number(self, "alpha")
 
     def prepare(self, rows: Tensor, search: Search) -> tuple[Tensor, Search]:
         def expanded(x: Tensor, k: int, exclude: Excluded, among: Among) -> Tensor:
@@ -88,7 +90,8 @@ class DatabaseAugmentation:
     alpha: float = 3.0
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_integers(self, k=1)
+        _check_number(self, "alpha")
 
     def prepare(self, rows: Tensor, search: Search) -> tuple[Tensor, Search]:
         made = torch.empty_like(rows, dtype=torch.float32)
@@ -115,9 +118,8 @@ class KReciprocal:
     weight: float = 0.3
 
     def __post_init__(self) -> None:
-        _check(self)
-        if self.weight > 1:
-            raise ValueError(f"KReciprocal: weight must be in [0, 1], got {self.weight!r}")
+        check_integers(self, k1=1, k2=1)
+        _check_number(self, "weight", 1)
 
     def prepare(self, rows: Tensor, search: Search) -> tuple[Tensor, Search]:
         return rows, _Neighborhoods(self, rows, search).search
@@ -193,12 +195,9 @@ class _Neighborhoods:
         self.k1 = max(1, min(method.k1, n - 1))
         self.k2 = min(method.k2, n)
         most = max(self.k1, self.k2 - 1)
-        near = torch.cat(
-            [
-                search(rows[at : at + BLOCK], most, _themselves(at, n), None)
-                for at in range(0, n, BLOCK)
-            ]
-        )[:, :most]
+        starts = range(0, n, BLOCK)
+        parts = [search(rows[i : i + BLOCK], most, _themselves(i, n), None) for i in starts]
+        near = torch.cat(parts)[:, :most]
         found = near >= 0
         near = torch.where(found, near, torch.arange(n)[:, None])
         s = self._similarities(torch.arange(n).repeat_interleave(most), near.reshape(-1))
@@ -303,13 +302,7 @@ def _numbers(indices: Tensor) -> NDArray[np.int64]:
     return np.asarray(indices[indices >= 0].numpy())
 
 
-def _check(method: Any) -> None:
-    """Those that the class declares as int must be integers >= 1, the others numbers >= 0."""
-    kind = type(method).__name__
-    for name, declared in ((each.name, each.type) for each in fields(method)):
-        value = getattr(method, name)
-        if declared == "int":
-            if not is_integer(value) or value < 1:
-                raise ValueError(f"{kind}: {name} must be an integer >= 1, got {value!r}")
-        elif not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-            raise ValueError(f"{kind}: {name} must be a number >= 0, got {value!r}")
+def _check_number(method: object, name: str, most: float = math.inf) -> None:
+    value, kind = getattr(method, name), type(method).__name__
+    if not isinstance(value, (int, float)) or not (math.isfinite(value) and 0 <= value <= most):
+        raise ValueError(f"{kind}: {name} must be finite and in [0, {most:g}], got {value!r}")

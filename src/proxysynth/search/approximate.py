@@ -89,14 +89,9 @@ def open_approximate(index: Index, say: Callable[[str], None] | None = None) -> 
         say(f"Building the approximate search of {len(index):,} images in {path} ...")
     made = make_approximate(index.vectors())
     data = np.asarray(faiss.serialize_index(made.faiss))
-    about = {
-        "generation": index.generation,
-        "sha256": _sha256(data),
-        "recall": list(made.recall.items()),
-        "sample": made.sample,
-        "cells": made.cells,
-        "probes": made.probes,
-    }
+    about = {name: value for name, value in vars(made).items() if name != "faiss"}
+    about |= {"generation": index.generation, "sha256": hashlib.sha256(data.data).hexdigest()}
+    about["recall"] = list(made.recall.items())
     metadata = {"approximate": json.dumps(about)}
     write_bytes(path, safetensors.numpy.save({"faiss": data}, metadata=metadata))
     return made
@@ -115,26 +110,18 @@ def make_approximate(rows: Tensor, seed: int = 0) -> Approximate:
     made.train(_array(rows[torch.from_numpy(chosen)]))
     for at in range(0, n, BLOCK):
         made.add(_array(rows[at : at + BLOCK]))
-    asked = np.sort(draw.choice(n, min(n, SAMPLE), replace=False)).astype(np.int64)
-    probes, recall = _measured(made, rows, asked, cells)
-    return Approximate(made, recall, len(asked), cells, probes)
 
-
-def _measured(
-    made: Any, rows: Tensor, asked: NDArray[np.int64], cells: int
-) -> tuple[int, dict[int, float]]:
-    """The fewest cells that reach the recall, and the recall with them."""
-    x = rows[torch.from_numpy(asked)].clone()
-    itself = [(int(number),) for number in asked]
-    most = min(max(KS), len(rows))
+    # The fewest cells, doubled again and again, that reach the recall.
+    asked = torch.from_numpy(np.sort(draw.choice(n, min(n, SAMPLE), replace=False)))
+    x, itself, most = rows[asked].clone(), asked[:, None].tolist(), min(max(KS), n)
     exact = nearest(x, rows, most, exclude=itself).indices.numpy()
     probes = 1
     while True:
         trial = Approximate(made, {}, len(asked), cells, probes)
         near = trial.nearest(x, rows, most, itself).indices.numpy()
-        recall = {k: _recall(exact[:, :k], near[:, :k]) for k in KS}
-        if recall[10] >= ENOUGH or probes == cells:
-            return probes, recall
+        trial.recall.update({k: _recall(exact[:, :k], near[:, :k]) for k in KS})
+        if trial.recall[10] >= ENOUGH or probes == cells:
+            return trial
         probes = min(cells, 2 * probes)
 
 
@@ -153,20 +140,15 @@ def _read(path: Path, generation: str, faiss: Any) -> Approximate | None:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {})["approximate"])
-            if about["generation"] != generation:
+            if about.pop("generation") != generation:
                 return None
             data = file.get_tensor("faiss")
-        if _sha256(data) != about["sha256"]:
+        if about.pop("sha256") != hashlib.sha256(data.data).hexdigest():
             return None
-        recall = {int(k): float(share) for k, share in about["recall"]}
-        rest = {name: int(about[name]) for name in ("sample", "cells", "probes")}
-        return Approximate(faiss.deserialize_index(data), recall, **rest)
+        about["recall"] = dict(about["recall"])
+        return Approximate(faiss.deserialize_index(data), **about)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
         return None
-
-
-def _sha256(data: NDArray[np.uint8]) -> str:
-    return hashlib.sha256(data.data).hexdigest()
 
 
 def _array(x: Tensor) -> NDArray[np.float32]:

@@ -12,8 +12,9 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,17 +66,13 @@ class IndexUpdate:
     """What an indexing did.
 
     Args:
-        file: the index.
-        items: number of images in it now.
-        embedded: number of images embedded by this call; `resumed` by an interrupted one before.
-        kept: taken over from the existing index.
-        removed: images of that index whose files are gone.
-        unreadable: files that gave no embedding, with the reasons.
+        items: number of images in the index now.
+        embedded, resumed: those embedded by this call, and by an interrupted one before.
+        kept, removed: those taken over from the existing index, and those whose files are gone.
         damage: what was damaged in the existing index, and is repaired now; empty if nothing.
         verified: whether all data of the existing index was compared with its checksums; None if
             it has no checksums.
         written: whether the file was replaced; False if nothing has changed.
-        seconds: spent.
     """
 
     file: Path
@@ -92,7 +89,6 @@ class IndexUpdate:
 
     @property
     def summary(self) -> str:
-        """The same as a sentence."""
         counts = {
             "embedded": self.embedded,
             "resumed": self.resumed,
@@ -166,12 +162,13 @@ def update_index(
         out.parent.mkdir(parents=True, exist_ok=True)
         about = json.dumps({"model": embedder.identity.to_json(), "root": root})
         with open_journal(out, about, embedder.dim) as journal:
-            resumed = sum(one in journal.rows and one not in known for one in found)
-            todo = [one for one in found if one not in known and one not in journal.rows]
+            resumed = sum(one in journal.files and one not in known for one in found)
+            todo = [one for one in found if one not in known and one not in journal.files]
             _check_room(out.parent, len(todo), len(found), embedder.dim)
             with progress.task("embedding", len(found), len(found) - len(todo)) as tick:
-                bad = _embed(embedder, Path(root), todo, journal, workers, tick, journal_seconds)
-            items = [one for one in found if one in known or one in journal.rows]
+                parts = embed_files(embedder, Path(root), todo, workers)
+                bad = _save(parts, journal, tick, journal_seconds)
+            items = [one for one in found if one in known or one in journal.files]
             if not items:
                 raise ValueError(
                     f"none of {len(found)} images in {root} can be read; the first, "
@@ -180,12 +177,15 @@ def update_index(
             kept = sum(one in known for one in items)
             now = {one.path for one in items}
             removed = 0 if old is None or damage else sum(path not in now for path in old.paths)
-            written = old is None or kept != len(items) or len(items) != len(old) or bool(damage)
-            written = written or (old is not None and str(old.root) != root)  # it was moved
+            moved = old is not None and str(old.root) != root
+            written = old is None or moved or bool(damage) or not kept == len(items) == len(old)
             if written:
-                _write(out, embedder, root, items, old, known, journal)
+                paths, labels = [one.path for one in items], [one.label for one in items]
+                stamps = np.array([(one.size, one.time) for one in items], dtype=np.int64)
+                rows = _rows(items, old, known, journal)
+                write_index(out, embedder.identity, root, paths, labels, stamps, rows)
             journal.finished = True
-    except (CannotWrite, OSError) as error:
+    except OSError as error:
         left = f"{out} is unchanged" if out.exists() else "no index was written"
         raise cannot_write(Path(error.filename or out), error, left) from error
     return IndexUpdate(
@@ -267,12 +267,8 @@ def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index | None:
 def _known(old: Index) -> dict[Found, int]:
     """The row of each file of an index; a file that has changed since is another one."""
     try:
-        return {
-            Found(path, size, time_ns): row
-            for row, (path, (size, time_ns)) in enumerate(
-                zip(old.paths, old.stamps.tolist(), strict=True)
-            )
-        }
+        files = zip(old.paths, old.stamps.tolist(), strict=True)
+        return {Found(path, *stamp): row for row, (path, stamp) in enumerate(files)}
     except ValueError:  # a damaged path
         return {}
 
@@ -283,74 +279,52 @@ class Journal:
     An open journal is locked: one process at a time writes an index.
 
     Attributes:
-        rows: the row id of each file.
+        files: those it holds.
         finished: whether the index is written, so that the journal is no longer needed.
     """
 
     def __init__(self, path: Path, about: str, dim: int) -> None:
-        self._database = database = sqlite3.connect(path, timeout=0, isolation_level=None)
-        self._dim = dim
-        self.finished = False
+        self.database = database = sqlite3.connect(path, timeout=0, isolation_level=None)
+        self.dim, self.finished = dim, False
         try:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
-            with self._transaction():
+            with database:
+                database.execute("BEGIN EXCLUSIVE")
                 database.execute("CREATE TABLE IF NOT EXISTS about (text TEXT)")
                 database.execute(
-                    "CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, path BLOB, "
-                    "size INTEGER, time INTEGER, vector BLOB, crc32 INTEGER)"
+                    "CREATE TABLE IF NOT EXISTS images (path BLOB PRIMARY KEY, size INTEGER, "
+                    "time INTEGER, vector BLOB, crc32 INTEGER)"
                 )
                 if database.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
                     raise sqlite3.DatabaseError("the journal is damaged")
                 if database.execute("SELECT text FROM about").fetchall() != [(about,)]:
-                    database.execute("DELETE FROM rows")  # of another model or folder
+                    database.execute("DELETE FROM images")  # of another model or folder
                     database.execute("DELETE FROM about")
                     database.execute("INSERT INTO about VALUES (?)", (about,))
-            self.rows = {
-                Found(path.decode("utf-8", "surrogateescape"), size, time_ns): number
-                for number, path, size, time_ns, vector, crc32 in database.execute(
-                    "SELECT * FROM rows WHERE length(vector) = ?", (4 * dim,)
-                )
+            stored = database.execute("SELECT * FROM images WHERE length(vector) = ?", (4 * dim,))
+            self.files = {
+                Found(path.decode("utf-8", "surrogateescape"), size, time_ns)
+                for path, size, time_ns, vector, crc32 in stored
                 if crc32 == _row_sum(path, size, time_ns, vector)
             }
         except BaseException:
             database.close()
             raise
 
-    def close(self) -> None:
-        self._database.close()
-
     def add(self, embedded: Iterable[tuple[Found, NDArray[np.float32]]]) -> None:
         """Save files and their embeddings (d,)."""
-        with self._transaction():
+        with self.database:
+            self.database.execute("BEGIN EXCLUSIVE")
             for file, vector in embedded:
-                values = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
-                number = self._database.execute(
-                    "INSERT INTO rows (path, size, time, vector, crc32) VALUES (?, ?, ?, ?, ?)",
-                    (*values, _row_sum(*values)),
-                ).lastrowid
-                assert number is not None
-                self.rows[file] = number
+                row = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
+                insert = "INSERT OR REPLACE INTO images VALUES (?, ?, ?, ?, ?)"
+                self.database.execute(insert, (*row, _row_sum(*row)))
+                self.files.add(file)
 
-    def vectors(self, files: Sequence[Found]) -> NDArray[np.float32]:
-        """The embeddings of files, (n, d)."""
-        made = np.empty((len(files), self._dim), dtype=np.float32)
-        for place, file in enumerate(files):
-            (data,) = self._database.execute(
-                "SELECT vector FROM rows WHERE id = ?", (self.rows[file],)
-            ).fetchone()
-            made[place] = np.frombuffer(data, dtype="<f4")
-        return made
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN EXCLUSIVE")
-        try:
-            yield
-            self._database.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):
-                self._database.execute("ROLLBACK")
-            raise
+    def vector(self, file: Found) -> NDArray[np.float32]:
+        query = "SELECT vector FROM images WHERE path = ?"
+        (data,) = self.database.execute(query, (encoded(file.path),)).fetchone()
+        return np.frombuffer(data, dtype="<f4")
 
 
 def _row_sum(path: bytes, size: int, time_ns: int, vector: bytes) -> int:
@@ -358,7 +332,6 @@ def _row_sum(path: bytes, size: int, time_ns: int, vector: bytes) -> int:
 
 
 def journal_path(index: Path) -> Path:
-    """Where the journal of an index is."""
     return index.with_name(f"{UNFINISHED}{index.name}.journal")
 
 
@@ -384,9 +357,9 @@ def open_journal(index: Path, about: str, dim: int) -> Iterator[Journal]:
         try:
             yield journal
         finally:
-            if journal.finished or not journal.rows:
+            if journal.finished or not journal.files:
                 _remove(path)  # before the lock is released
-            journal.close()
+            journal.database.close()
     except sqlite3.Error as error:
         code = _disk_error(error)
         if journal is None or code is None:
@@ -410,30 +383,6 @@ def _remove(path: Path) -> None:
         name.unlink(missing_ok=True)
 
 
-def _embed(
-    embedder: ImageEmbedder,
-    root: Path,
-    todo: Sequence[Found],
-    journal: Journal,
-    workers: int | None,
-    tick: Tick,
-    seconds: float,
-) -> list[Unreadable]:
-    """Embed files into the journal, which is committed every few seconds."""
-    bad: list[Unreadable] = []
-    unsaved: list[tuple[Found, NDArray[np.float32]]] = []
-    last = time.perf_counter()
-    for files, vectors, failed in embed_files(embedder, root, todo, workers):
-        bad += failed
-        unsaved += zip(files, vectors, strict=True)
-        if time.perf_counter() - last >= seconds:
-            journal.add(unsaved)
-            unsaved, last = [], time.perf_counter()
-        tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
-    journal.add(unsaved)
-    return bad
-
-
 Embedded = tuple[list[Found], NDArray[np.float32], list[Unreadable]]
 """Files with their embeddings (n, d), and files without."""
 
@@ -442,9 +391,8 @@ def embed_files(
     embedder: ImageEmbedder, root: Path, files: Sequence[Found], workers: int | None = None
 ) -> Iterator[Embedded]:
     """The embeddings of files, batch by batch, in order; threads decode ahead of the network."""
-    threads = max(1, Resources(workers=workers).loader_workers)
-    batches = (files[at : at + BATCH] for at in range(0, len(files), BATCH))
-    waiting: deque[tuple[Sequence[Found], list[Future[Picture | Unreadable]]]] = deque()
+    batches = [files[at : at + BATCH] for at in range(0, len(files), BATCH)]
+    coming, waiting = iter(batches), deque[list[Future[Picture | Unreadable]]]()
 
     def opened(file: Found) -> Picture | Unreadable:
         path = root / file.path
@@ -455,55 +403,59 @@ def embed_files(
         except UnreadableImage as error:
             return Unreadable(file.path, error.reason)
 
-    pool = ThreadPoolExecutor(threads)
+    pool = ThreadPoolExecutor(max(1, Resources(workers=workers).loader_workers))
     try:
-        while True:
-            while len(waiting) <= AHEAD and (batch := next(batches, None)) is not None:
-                waiting.append((batch, [pool.submit(opened, file) for file in batch]))
-            if not waiting:
-                return
-            batch, parts = waiting.popleft()
-            images = [part.result() for part in parts]
+        for batch in batches:
+            for ahead in islice(coming, AHEAD + 1 - len(waiting)):
+                waiting.append([pool.submit(opened, file) for file in ahead])
+            images = [part.result() for part in waiting.popleft()]
             bad = [image for image in images if isinstance(image, Unreadable)]
-            good = [
-                (file, image)
+            good = {
+                file: image
                 for file, image in zip(batch, images, strict=True)
                 if not isinstance(image, Unreadable)
-            ]
-            rows = embedder.embed([image for _, image in good], workers)
+            }
+            rows = embedder.embed(list(good.values()), workers)
             finite = torch.isfinite(rows).all(dim=1)
-            kept = [file for (file, _), fine in zip(good, finite.tolist(), strict=True) if fine]
+            kept = [file for file, fine in zip(good, finite.tolist(), strict=True) if fine]
             reason = "its embedding is not finite"
-            bad += [Unreadable(file.path, reason) for file, _ in good if file not in kept]
+            bad += [Unreadable(file.path, reason) for file in good if file not in kept]
             yield kept, rows[finite].numpy(), bad
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _write(
-    out: Path,
-    embedder: ImageEmbedder,
-    root: str,
-    items: Sequence[Found],
-    old: Index | None,
-    known: dict[Found, int],
-    journal: Journal,
-) -> None:
-    stamps = np.array([(one.size, one.time) for one in items], dtype=np.int64)
-    paths, labels = [one.path for one in items], [one.label for one in items]
+def _save(
+    parts: Iterable[Embedded], journal: Journal, tick: Tick, seconds: float
+) -> list[Unreadable]:
+    """Embed files into the journal, which is committed every few seconds."""
+    bad: list[Unreadable] = []
+    unsaved: list[tuple[Found, NDArray[np.float32]]] = []
+    last = time.perf_counter()
+    for files, vectors, failed in parts:
+        bad += failed
+        unsaved += zip(files, vectors, strict=True)
+        if time.perf_counter() - last >= seconds:
+            journal.add(unsaved)
+            unsaved, last = [], time.perf_counter()
+        tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
+    journal.add(unsaved)
+    return bad
 
-    def blocks() -> Iterator[NDArray[np.float32]]:
-        before = None if old is None else old.vectors().numpy()
-        for at in range(0, len(items), GATHERED):
-            part = items[at : at + GATHERED]
-            rows = np.empty((len(part), embedder.dim), dtype=np.float32)
-            kept = np.array([known.get(one, -1) for one in part])
-            if before is not None:
-                rows[kept >= 0] = before[kept[kept >= 0]]
-            rows[kept < 0] = journal.vectors([one for one in part if one not in known])
-            yield rows
 
-    write_index(out, embedder.identity, root, paths, labels, stamps, blocks())
+def _rows(
+    items: Sequence[Found], old: Index | None, known: dict[Found, int], journal: Journal
+) -> Iterator[NDArray[np.float32]]:
+    """The embeddings of the items, from the old index where it has them, else from the journal."""
+    for at in range(0, len(items), GATHERED):
+        part = items[at : at + GATHERED]
+        rows = np.empty((len(part), journal.dim), dtype=np.float32)
+        kept = np.array([known.get(one, -1) for one in part])
+        if old is not None:
+            rows[kept >= 0] = old.vectors().numpy()[kept[kept >= 0]]
+        for place in np.flatnonzero(kept < 0).tolist():
+            rows[place] = journal.vector(part[place])
+        yield rows
 
 
 def _check_room(folder: Path, todo: int, total: int, dim: int) -> None:
@@ -511,11 +463,7 @@ def _check_room(folder: Path, todo: int, total: int, dim: int) -> None:
     need, free = (todo + total) * (4 * dim + 200) + 65536, shutil.disk_usage(folder).free
     if need > free:
         raise TrainingFailed(
-            f"an index of {total:,} images needs about {_megabytes(need)} while it is written, "
-            f"and {folder} has {_megabytes(free)} left: free some space, or choose another place "
-            "with -o"
+            f"an index of {total:,} images needs about {need / 1e6:,.2f} MB while it is written, "
+            f"and {folder} has {free / 1e6:,.2f} MB left: free some space, or choose another "
+            "place with -o"
         )
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 1e6:,.0f} MB" if count >= 1e7 else f"{count / 1e6:,.2f} MB"

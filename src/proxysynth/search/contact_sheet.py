@@ -28,7 +28,6 @@ class Section(NamedTuple):
 def write_contact_sheet(
     path: Path, index: Index, queries: Sequence[str | os.PathLike[str]], hits: Sequence[Hit]
 ) -> Path:
-    """Write the page of a search and return its path."""
     return write_page(path, contact_sheet(index, queries, hits))
 
 
@@ -43,7 +42,6 @@ def contact_sheet(
 
 
 def sheet(index: Index, title: str, lead: str, sections: Iterable[Section]) -> str:
-    """A page of sections."""
     template = environment("proxysynth.search").get_template("contact_sheet.html")
     shown = [
         {**section._asdict(), "images": [_image(index, one) for one in section.images]}

@@ -26,7 +26,7 @@ from torch import Tensor
 from proxysynth.data import pixels_named
 from proxysynth.data.transforms import MAX_ASPECT
 from proxysynth.errors import cannot_write
-from proxysynth.files import UNFINISHED, CannotWrite, move_into_place, write_bytes
+from proxysynth.files import UNFINISHED, move_into_place, write_bytes
 from proxysynth.search.index import Index
 from proxysynth.training.inference import Trained
 
@@ -49,7 +49,6 @@ class Exported:
     """A written file.
 
     Args:
-        file: where it is.
         difference: the largest difference between its embeddings and the original ones, relative
             to their length.
         about: for a model, its metadata; for an index, what was written.
@@ -75,32 +74,26 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
     unfinished = out.with_name(f"{UNFINISHED}{out.name}")
     try:
         if isinstance(source, Index):
-            difference = 0.0
             about: dict[str, Any] = {"items": len(source), "dim": source.dim}
             about |= _INDEX[to](source, unfinished)
+            difference = 0.0
             if to == "npy":
-                items = out.with_name(f"{out.name}.jsonl")
-                write_bytes(items, "".join(_lines(source)).encode())
-                about["items_file"] = str(items)
+                about["items_file"] = str(_write_items(source, out))
         else:
-            about, difference = _export_model(source, to, unfinished)
+            write, opened = _MODEL[to]
+            # On the CPU, with the weights in the layout that other programs expect.
+            net = source.embedder.cpu().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+            ready, about = replace(source, embedder=net.eval()), describe(source)
+            write(ready, about, unfinished)
+            difference = compare(ready, opened(unfinished), f"the {to} model")
         with open(unfinished, "rb+") as handle:
             os.fsync(handle.fileno())
         move_into_place(unfinished, out)
-    except (OSError, CannotWrite) as error:
+    except OSError as error:
         raise cannot_write(out, error, "nothing was written") from error
     finally:
         unfinished.unlink(missing_ok=True)
     return Exported(out, difference, about)
-
-
-def _export_model(model: Trained, to: str, path: Path) -> tuple[dict[str, Any], float]:
-    write, opened = _MODEL[to]
-    # On the CPU, with the weights in the layout that other programs expect.
-    net = model.embedder.cpu().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    ready, about = replace(model, embedder=net.eval()), describe(model)
-    write(ready, about, path)
-    return about, compare(ready, opened(path), f"the {to} model")
 
 
 def describe(model: Trained) -> dict[str, Any]:
@@ -171,10 +164,7 @@ def compare(model: Trained, embed: Embed, what: str) -> float:
 
 
 def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
-    """One file: input "images" (n, channels, h, w), output "embeddings" (n, d), any n.
-
-    Its metadata holds `about` as JSON under the key "proxysynth".
-    """
+    """Input "images" (n, channels, h, w), output "embeddings" (n, d), any n; `about` under KEY."""
     onnx = _needed("onnx")
     _needed("onnxscript")
     size = sum(t.numel() * t.element_size() for t in model.embedder.state_dict().values())
@@ -183,7 +173,7 @@ def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
             f"an ONNX file holds at most 2 GB of weights, the run has {size / 1e9:.1f} GB: use "
             "--to torch"
         )
-    with _explained(model), _quiet():
+    with _exporting(model):
         program = torch.onnx.export(
             model.embedder,
             (example(model, 2),),
@@ -208,25 +198,15 @@ def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
 
 
 def open_onnx(path: Path) -> Embed:
-    """The embedding function of an ONNX file, run by onnxruntime."""
     runtime = _needed("onnxruntime")
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
-
-    def embed(images: Tensor) -> Tensor:
-        (made,) = session.run(["embeddings"], {"images": images.numpy()})
-        return torch.from_numpy(made)
-
-    return embed
+    return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
 
 def write_torch(model: Trained, about: dict[str, Any], path: Path) -> None:
-    """A program from (n, channels, h, w) to (n, d), any n, for `torch.export.load`.
-
-    `about` is in the extra file "proxysynth.json".
-    """
+    """A program from (n, channels, h, w) to (n, d), any n; `about` in the extra TORCH_FILE."""
     shapes = {"images": {0: torch.export.Dim("n")}}
-    with _explained(model), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _exporting(model):
         program = torch.export.export(model.embedder, (example(model, 2),), dynamic_shapes=shapes)
         for node in program.graph.nodes:
             node.meta.pop("stack_trace", None)  # paths and lines of source files
@@ -236,26 +216,17 @@ def write_torch(model: Trained, about: dict[str, Any], path: Path) -> None:
 
 
 def open_torch(path: Path) -> Embed:
-    """The embedding function of an exported program."""
     with warnings.catch_warnings(), open(path, "rb") as file:
         warnings.simplefilter("ignore")
         module = torch.export.load(file).module()
-
-    def embed(images: Tensor) -> Tensor:
-        with torch.inference_mode():
-            made: Tensor = module(images)
-        return made
-
-    return embed
+    return torch.inference_mode()(lambda images: module(images))
 
 
 def write_parquet(index: Index, path: Path) -> dict[str, Any]:
     """A table with the columns id, path, label and vector (a list of d float32)."""
-    arrow = _needed("pyarrow", "--to npy")
-    parquet = _needed("pyarrow.parquet", "--to npy")
-    vector = arrow.list_(arrow.float32(), index.dim)
+    arrow, parquet = (_needed(name, "--to npy") for name in ("pyarrow", "pyarrow.parquet"))
     kinds = {"id": arrow.int64(), "path": arrow.string(), "label": arrow.string()}
-    schema = arrow.schema(kinds | {"vector": vector})
+    schema = arrow.schema(kinds | {"vector": arrow.list_(arrow.float32(), index.dim)})
     with parquet.ParquetWriter(path, schema) as writer:
         for at in range(0, len(index), BLOCK):
             rows = index.vectors(at, at + BLOCK).numpy()
@@ -279,10 +250,13 @@ def write_npy(index: Index, path: Path) -> dict[str, Any]:
     return {"shape": list(shape)}
 
 
-def _lines(index: Index) -> Iterator[str]:
-    """A JSON object with id, path and label for each item."""
-    for i, (path, label) in enumerate(zip(index.paths, index.labels, strict=True)):
-        yield json.dumps({"id": i, "path": _utf8(path), "label": _utf8(label)}) + "\n"
+def _write_items(index: Index, out: Path) -> Path:
+    """A JSON object with id, path and label for each item, one per line."""
+    items = enumerate(zip(index.paths, index.labels, strict=True))
+    lines = ({"id": i, "path": _utf8(path), "label": _utf8(label)} for i, (path, label) in items)
+    place = out.with_name(f"{out.name}.jsonl")
+    write_bytes(place, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    return place
 
 
 def write_faiss(index: Index, path: Path) -> dict[str, Any]:
@@ -307,10 +281,14 @@ def _utf8(text: str | None) -> str | None:
 
 
 @contextlib.contextmanager
-def _explained(model: Trained) -> Iterator[None]:
-    """A network that cannot be exported is one sentence; torch's own messages fill a page."""
+def _exporting(model: Trained) -> Iterator[None]:
+    """Without the messages of torch's exporter, which fill a page: a failure is one sentence."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
-        yield
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
     except OSError:
         raise
     except Exception as error:
@@ -318,6 +296,8 @@ def _explained(model: Trained) -> Iterator[None]:
             f"the backbone {model.run.backbone} cannot be exported: torch reports "
             f"{type(error).__name__}; its code probably depends on the values or sizes of images"
         ) from error
+    finally:
+        logging.disable(before)
 
 
 def _needed(package: str, instead: str = "--to torch", extra: str = "export") -> Any:
@@ -327,16 +307,3 @@ def _needed(package: str, instead: str = "--to torch", extra: str = "export") ->
         raise ValueError(
             f"this export needs {package}: pip install 'proxysynth[{extra}]', or use {instead}"
         ) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the messages of torch's exporter: its result is checked afterwards."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -47,17 +47,11 @@ def find_duplicates(index: Index, threshold: float = NEAR_DUPLICATE) -> list[lis
     Images belong to one group if similarities >= threshold link them, also via others. The
     similarity of each is that to its most similar image in the group.
     """
-    group, best = duplicates(index.vectors(0, len(index)), threshold)
+    group, best = duplicates(index.vectors(), threshold)
     numbers, sizes = np.unique(group, return_counts=True)
-    order = np.lexsort((numbers, -sizes))
-    return [
-        [
-            index.hit(number, best[number])
-            for number in np.flatnonzero(group == numbers[place]).tolist()
-        ]
-        for place in order
-        if sizes[place] > 1
-    ]
+    large_first = numbers[np.argsort(-sizes, kind="stable")][: int((sizes > 1).sum())]
+    members = (np.flatnonzero(group == number).tolist() for number in large_first)
+    return [[index.hit(number, best[number]) for number in each] for each in members]
 
 
 def duplicates(
@@ -124,10 +118,7 @@ class Cluster:
     def label(self) -> tuple[str, float] | None:
         """The most common label and its share; None if no image has one."""
         labels = Counter(hit.label for hit in self.images if hit.label is not None)
-        if not labels:
-            return None
-        label, most = labels.most_common(1)[0]
-        return label, most / len(self.images)
+        return next(((label, n / len(self.images)) for label, n in labels.most_common(1)), None)
 
 
 def cluster_index(
@@ -146,7 +137,7 @@ def cluster_index(
         least: images of a cluster of HDBSCAN.
         seed: of k-means.
     """
-    x = index.vectors(0, len(index))
+    x = index.vectors()
     if method == "kmeans":
         if k is None and len(index.label_names) < 2:
             raise ValueError(
@@ -159,21 +150,15 @@ def cluster_index(
         part = hdbscan(x, least)
     else:
         raise ValueError(f"method must be 'kmeans' or 'hdbscan', got {method!r}")
-    members = [np.flatnonzero(part == number) for number in range(part.max() + 1)]
-    members = sorted(
-        (each for each in members if len(each)), key=lambda each: (-len(each), each[0])
-    )
+    members = [np.flatnonzero(part == number) for number in np.unique(part[part >= 0])]
+    members.sort(key=lambda each: (-len(each), each[0]))
     made = [Cluster(number, _by_mean(index, each)) for number, each in enumerate(members)]
     alone = np.flatnonzero(part < 0)
     return [*made, Cluster(-1, _by_mean(index, alone))] if len(alone) else made
 
 
 def hdbscan(embeddings: Array, least: int = 5) -> NDArray[np.int64]:
-    """(n,) the cluster of each embedding, -1 for none: HDBSCAN of scikit-learn.
-
-    Args:
-        least: images of a cluster.
-    """
+    """(n,) the cluster, of `least` images or more, of each embedding, -1 for none: HDBSCAN."""
     x = directions(embeddings)
     if not is_integer(least) or not 2 <= least <= len(x):
         raise ValueError(f"a cluster must have from 2 to {len(x)} images, got {least!r}")
@@ -253,8 +238,7 @@ def evaluate_queries(
     names = {name: number for number, name in enumerate(index.label_names)}
     for file in labeled:
         names.setdefault(str(file.label), len(names))
-    vectors, labels, exclude = [], [], []
-    unreadable: list[Unreadable] = []
+    vectors, labels, exclude, unreadable = [], [], [], list[Unreadable]()
     for kept, made, bad in embed_files(index.embedder(), base, labeled, workers):
         vectors.append(torch.from_numpy(made))
         labels += [names[str(file.label)] for file in kept]
@@ -268,7 +252,7 @@ def evaluate_queries(
     metrics = evaluate(
         torch.cat(vectors),
         torch.tensor(labels),
-        gallery=index.vectors(0, len(index)),
+        gallery=index.vectors(),
         gallery_labels=np.asarray(index.labels.codes).astype(np.int64),
         ks=ks,
         rerank=rerank,

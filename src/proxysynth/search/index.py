@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from proxysynth.search.index_file import (
     NotAnIndex,
     Texts,
     damaged,
+    file_stamp,
     find_damage,
     locate,
     open_index_file,
@@ -81,6 +83,7 @@ class Hit:
     similarity: float
 
 
+@dataclass(frozen=True, eq=False)
 class RoundedRows:
     """Rows in few bits: the first pass of an exact search.
 
@@ -97,9 +100,8 @@ class RoundedRows:
         short: the same in a shorter type.
     """
 
-    def __init__(self, rows: Tensor, short: Rounded) -> None:
-        self._rows = rows
-        self._short = short
+    rows: Tensor
+    short: Rounded
 
     @staticmethod
     def of(rows: Tensor | FileRows) -> RoundedRows | None:
@@ -112,12 +114,8 @@ class RoundedRows:
         step = best_unit(unit(rows[:: -(-len(rows) // 1024)].clone()))
         # In blocks: a copy of all rows in float32 would double the memory.
         parts = [rounded(unit(part.clone()), dtype, step) for part in rows.split(2**16)]
-        short = Rounded(
-            torch.cat([part.x for part in parts]),
-            parts[0].unit,
-            torch.cat([part.error for part in parts]),
-            parts[0].grain,
-        )
+        x, error = (torch.cat([getattr(part, name) for part in parts]) for name in ("x", "error"))
+        short = replace(parts[0], x=x, error=error)
         # The error of a row with NaN, from a damaged file, has no bound.
         return RoundedRows(rows, short) if bool(short.error.isfinite().all()) else None
 
@@ -125,33 +123,33 @@ class RoundedRows:
         self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded
     ) -> Neighbors:
         """The k nearest rows of each of the queries x (q, d)."""
-        together = max(1, SIMILARITIES // len(self._rows))
+        together = max(1, SIMILARITIES // len(self.rows))
         if len(x) > together:
             parts = [slice(at, at + together) for at in range(0, len(x), together)]
             found = [self.nearest(x[part], k, among, exclude[part]) for part in parts]
             return Neighbors(*map(torch.cat, zip(*found, strict=True)))
-        short = rounded(unit(x.clone()), self._short.x.dtype)
+        short = rounded(unit(x.clone()), self.short.x.dtype)
         if short.x.dtype == torch.int8:
-            S = torch._int_mm(short.x, self._short.x.T).float()
-            S.mul_(short.unit * self._short.unit)
+            S = torch._int_mm(short.x, self.short.x.T).float()
+            S.mul_(short.unit * self.short.unit)
         else:
-            S = (short.x @ self._short.x.T).float()
+            S = (short.x @ self.short.x.T).float()
         for query, hidden in enumerate(exclude):
             S[query, list(hidden)] = -torch.inf
         numbers = None if among is None else torch.from_numpy(among)
         if numbers is not None:
             S = S[:, numbers]
         width = S.shape[1]
-        error = error_bound(short.error, self._short.error) + 1.1 * short.grain
+        error = error_bound(short.error, self.short.error) + 1.1 * short.grain
         low = S.topk(min(k, width), dim=1).values[:, -1:] - 2 * error
         near = (low <= S) & (-torch.inf < S)
         few = near.sum(1) <= max(4 * k, 1024, OPEN * width)
         row, column = nonzero(near & few[:, None])
-        best = top(x, self._rows, row, column if numbers is None else numbers[column], k)
+        best = top(x, self.rows, row, column if numbers is None else numbers[column], k)
         rest = (~few).nonzero().squeeze(1)
         if len(rest):
             hidden_rows = [exclude[query] for query in rest.tolist()]
-            exact = nearest(x[rest], self._rows, k, exclude=hidden_rows, among=among)
+            exact = nearest(x[rest], self.rows, k, exclude=hidden_rows, among=among)
             best.similarities[rest], best.indices[rest] = exact
         return best
 
@@ -169,6 +167,7 @@ class Index:
         paths: of the items, relative to `root`, sorted; decoded on access.
         labels: of the items, None where none is known.
         label_names: every label once.
+        all_vectors: the embeddings (n, d), to be sliced or indexed; read-only.
         model: identity of the model that made the embeddings.
         generation: a string that changes whenever the file is written.
         rerank: the re-ranking of searches that do not name one, see `search`; None for none.
@@ -199,10 +198,10 @@ class Index:
         self.labels = Labels(self.label_names, parts["label_codes"])
         self.stamps = parts["stamps"]
         rows = parts["embeddings"]
-        self._rows: Tensor | FileRows = (
-            rows if isinstance(rows, FileRows) else as_matrix(rows, "embeddings")
-        )
-        self._rounded = None if memory is None else RoundedRows.of(self._rows)
+        rows = rows if isinstance(rows, FileRows) else as_matrix(rows, "embeddings")
+        self.all_vectors: Tensor | FileRows = rows
+        self.dim: int = rows.shape[1]
+        self._rounded = None if memory is None else RoundedRows.of(rows)
         self._opened = opened
         self._memory = memory
         self._folder = folder
@@ -236,8 +235,8 @@ class Index:
             if not os.path.isdir(folder):
                 raise ValueError(f"there is no folder {folder}: give the folder of the images")
         index = cls(file, opened, memory, folder)
-        loaded = memory is not None and isinstance(index._rows, Tensor)
         if verify is None:
+            loaded = memory is not None and isinstance(index.all_vectors, Tensor)
             verify = loaded or opened.stamp[2] <= CHEAP
         if (verify or memory is not None) and (damage := index.damage(embeddings=verify)):
             raise damaged(file, str(damage))
@@ -249,11 +248,8 @@ class Index:
 
     def reload(self, force: bool = False) -> Index:
         """The index that has replaced this one in the file; itself if none has, unless forced."""
-        found = os.stat(self.file)
-        stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
-        if stamp == self._opened.stamp and not force:
-            return self
-        return self.in_memory(self._memory)
+        same = file_stamp(self.file) == self._opened.stamp
+        return self if same and not force else self.in_memory(self._memory)
 
     def in_memory(self, most: int | None) -> Index:
         """The index read into memory, embeddings only up to `most` bytes: see `open`."""
@@ -266,17 +262,12 @@ class Index:
         return newer
 
     def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def dim(self) -> int:
-        return self._rows.shape[1]
+        return len(self.all_vectors)
 
     def __repr__(self) -> str:
         return f"Index({self.file}: {len(self):,} images of {self.root}, by {self.model.name})"
 
     def path(self, number: int) -> Path:
-        """The file of an item."""
         return self.root / self.paths[number]
 
     def missing(self, most: int = 100_000) -> tuple[int, int]:
@@ -285,17 +276,11 @@ class Index:
         return sum(not os.path.exists(self.path(number)) for number in checked), len(checked)
 
     def hit(self, number: int, similarity: float = 1.0) -> Hit:
-        """An item as a hit."""
         return Hit(int(number), self.paths[number], self.labels[number], float(similarity))
 
     def vectors(self, start: int = 0, stop: int | None = None) -> Tensor:
         """Embeddings of items start to stop, (stop - start, d) float32; read-only."""
-        return self._rows[start:stop]
-
-    @property
-    def all_vectors(self) -> Tensor | FileRows:
-        """The embeddings (n, d), to be sliced or indexed; read-only."""
-        return self._rows
+        return self.all_vectors[start:stop]
 
     def find(self, path: str | os.PathLike[str]) -> int | None:
         """The number of an image by its path, absolute or relative to the root."""
@@ -320,33 +305,29 @@ class Index:
         """The model that made the index, loaded at the first call.
 
         Args:
-            run: the run's folder, if it was moved.
-            device: see `Resources`.
+            run: the run's folder, if it was moved; likewise below.
             backbone, trust: for a run with a backbone of your own, see `ps.load`.
         """
-        if self._embedder is None:
-            place = run if run is not None else self.model.folder or self.model.backbone
-            if self.model.folder and run is None and not os.path.isdir(place):
-                raise ValueError(
-                    f"{self.model.name}, which made the index {self.file}, is missing: restore it, "
-                    "or give its folder with --run"
-                )
-            made = open_model(place, device, backbone=backbone, trust=trust)
-            if not made.identity.same_as(self.model):
-                raise ValueError(
-                    f"the index {self.file} was made by another model: {made.identity.name} had "
-                    f"weights {self.model.weights} then and has {made.identity.weights} now. Index "
-                    "the folder again with --rebuild"
-                )
-            self._embedder = made
-        return self._embedder
+        if self._embedder is not None:
+            return self._embedder
+        place = run if run is not None else self.model.folder or self.model.backbone
+        if self.model.folder and run is None and not os.path.isdir(place):
+            raise ValueError(
+                f"{self.model.name}, which made the index {self.file}, is missing: restore it, or "
+                "give its folder with --run"
+            )
+        made = open_model(place, device, backbone=backbone, trust=trust)
+        if not made.identity.same_as(self.model):
+            raise ValueError(
+                f"the index {self.file} was made by another model: {made.identity.name} had "
+                f"weights {self.model.weights} then and has {made.identity.weights} now. Index "
+                "the folder again with --rebuild"
+            )
+        self._embedder = made
+        return made
 
     def calibration(self, run: str | os.PathLike[str] | None = None) -> Calibration | None:
-        """The thresholds of the run that made the index; None if it is missing or has none.
-
-        Args:
-            run: the run's folder, if it was moved.
-        """
+        """The thresholds of the run that made the index; None if it is missing or has none."""
         folder = run if run is not None else self.model.folder
         recorded = None if folder is None else find_run(Path(folder))
         if folder is None or recorded is None or recorded.identity != self.model.run:
@@ -356,28 +337,21 @@ class Index:
     def predict_vectors(
         self, vectors: Array, k: int = 1, threshold: float | str | None = None
     ) -> list[Prediction]:
-        """The label of each vector by a vote of its k nearest labeled items.
-
-        Args:
-            threshold: see `Trained.predict`.
-        """
+        """`Trained.predict` of vectors: the label by a vote of the k nearest labeled items."""
         numbers = np.flatnonzero(np.asarray(self.labels.codes) >= 0)
         if not len(numbers):
             raise ValueError(f"no item of {self.file} has a label: nothing can be predicted")
         least = self.threshold(threshold)
-        x = as_embeddings(vectors, "vectors").to(torch.float32)
-        self._check(x, k, None, None)
+        x = self._checked(vectors, k)
         found = self._nearest(x, min(k, len(numbers)), numbers, [()] * len(x))
         made = []
-        for indices, similarities in zip(
-            found.indices.tolist(), found.similarities.tolist(), strict=True
-        ):
+        for indices, s in zip(found.indices.tolist(), found.similarities.tolist(), strict=True):
             labels = [self.labels[number] for number in indices]
-            votes: dict[str, float] = {}
-            for label, similarity in zip(labels, similarities, strict=True):
-                votes[label] = votes.get(label, 0.0) + max(0.0, similarity)
-            winner = max(votes, key=lambda label: votes[label])  # of equals, the nearest
-            similarity = similarities[labels.index(winner)]
+            votes: Counter[str] = Counter()
+            for label, similarity in zip(labels, s, strict=True):
+                votes[label] += max(0.0, similarity)
+            winner = votes.most_common(1)[0][0]  # of equals, the nearest
+            similarity = s[labels.index(winner)]
             known = least is None or similarity >= least
             made.append(Prediction(winner if known else None, winner, similarity))
         return made
@@ -390,7 +364,6 @@ class Index:
         Args:
             wanted: a similarity, which is returned; a target such as "far=0.01" or "f1", fitted by
                 the run; None for the run's default, and then None if the run has none.
-            run: the run's folder, if it was moved.
         """
         if wanted is not None and not isinstance(wanted, str):
             return wanted
@@ -437,30 +410,19 @@ class Index:
         images = list(as_list(query))
         if not images:
             raise ValueError("a search needs at least one image, got none")
-        vectors, known = self.query_vectors(images)
-        mean = vectors.mean(dim=0, keepdim=True)
+        numbers = [self.find(i) if isinstance(i, (str, os.PathLike)) else None for i in images]
+        others = [image for image, number in zip(images, numbers, strict=True) if number is None]
+        made = iter(self.embedder().embed(others) if others else ())
+        rows = [next(made) if n is None else self.vectors(n, n + 1)[0] for n in numbers]
         return self.search_vectors(
-            mean,
+            torch.stack(rows).mean(dim=0, keepdim=True),
             k,
             threshold=threshold,
             label=label,
-            exclude=[known],
+            exclude=[[number for number in numbers if number is not None]],
             approximate=approximate,
             rerank=rerank,
         )[0]
-
-    def query_vectors(self, images: Sequence[Source]) -> tuple[Tensor, list[int]]:
-        """Embeddings (n, d) of images, and the numbers of those that are in the index."""
-        paths = [image if isinstance(image, (str, os.PathLike)) else None for image in images]
-        numbers = [None if path is None else self.find(path) for path in paths]
-        made = torch.empty(len(images), self.dim)
-        for place, number in enumerate(numbers):
-            if number is not None:
-                made[place] = self.vectors(number, number + 1)[0]
-        others = [place for place, number in enumerate(numbers) if number is None]
-        if others:
-            made[others] = self.embedder().embed([images[place] for place in others])
-        return made, [number for number in numbers if number is not None]
 
     def search_vectors(
         self,
@@ -479,10 +441,18 @@ class Index:
             vectors: (q, d) of any length.
             exclude: for each vector an item number, or several, that must not be found.
         """
-        x = as_embeddings(vectors, "vectors").to(torch.float32)
-        self._check(x, k, threshold, exclude)
+        x = self._checked(vectors, k)
+        if threshold is not None and not -1 <= threshold <= 1:
+            raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
+        if exclude is not None and len(exclude) != len(x):
+            raise ValueError(
+                f"exclude must have an entry for each of {len(x)} vectors, got {len(exclude)}"
+            )
         k = min(k, len(self))
-        hidden = [_numbers(one) for one in exclude or [None] * len(x)]
+        hidden = [
+            () if one is None else one if isinstance(one, Sequence) else (int(one),)
+            for one in exclude or [None] * len(x)
+        ]
         among = None if label is None else self.labels.items_of(label)
         rerank = rerank or self.rerank
         if rerank is not None:
@@ -494,14 +464,9 @@ class Index:
         else:
             found = self._nearest(x, k, among, hidden)
         least = -2.0 if threshold is None else threshold
-        pairs = zip(found.indices.tolist(), found.similarities.tolist(), strict=True)
         return [
-            [
-                self.hit(number, similarity)
-                for number, similarity in zip(*one, strict=True)
-                if similarity >= least
-            ]
-            for one in pairs
+            [self.hit(number, s) for number, s in zip(*one, strict=True) if s >= least]
+            for one in zip(found.indices.tolist(), found.similarities.tolist(), strict=True)
         ]
 
     def reranker(self, methods: str) -> Search:
@@ -512,7 +477,7 @@ class Index:
             def search(x: Tensor, k: int, exclude: Excluded, among: Any) -> Tensor:
                 return self._nearest(x.float(), min(k, len(self)), among, exclude).indices
 
-            self._rerankers[methods] = reranked(self.vectors(0, len(self)), methods, search)
+            self._rerankers[methods] = reranked(self.vectors(), methods, search)
         return self._rerankers[methods]
 
     def _reranked(
@@ -524,8 +489,7 @@ class Index:
         similarities = torch.full(indices.shape, -torch.inf, dtype=torch.float64)
         if len(row):
             exact = unit(x.to(torch.float64, copy=True))
-            s = cosines(exact, self.vectors(0, len(self)), row, indices[row, place])
-            similarities[row, place] = s
+            similarities[row, place] = cosines(exact, self.vectors(), row, indices[row, place])
         return Neighbors(similarities, indices)
 
     def _nearest(
@@ -533,11 +497,10 @@ class Index:
     ) -> Neighbors:
         if self._rounded is not None:
             return self._rounded.nearest(x, k, among, exclude)
-        return nearest(x, self._rows, k, exclude=exclude, among=among)
+        return nearest(x, self.all_vectors, k, exclude=exclude, among=among)
 
-    def _check(
-        self, x: Tensor, k: int, threshold: float | None, exclude: Sequence[Exclude] | None
-    ) -> None:
+    def _checked(self, vectors: Array, k: int) -> Tensor:
+        x = as_embeddings(vectors, "vectors").to(torch.float32)
         if x.shape[1] != self.dim:
             raise ValueError(
                 f"vectors must have the {self.dim} dimensions of the index, got {x.shape[1]}: "
@@ -545,15 +508,4 @@ class Index:
             )
         if not is_integer(k) or k < 1:
             raise ValueError(f"k must be an integer >= 1, got {k!r}")
-        if threshold is not None and not -1 <= threshold <= 1:
-            raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
-        if exclude is not None and len(exclude) != len(x):
-            raise ValueError(
-                f"exclude must have an entry for each of {len(x)} vectors, got {len(exclude)}"
-            )
-
-
-def _numbers(excluded: Exclude) -> Sequence[int]:
-    if excluded is None:
-        return ()
-    return excluded if isinstance(excluded, Sequence) else (int(excluded),)
+        return x

@@ -13,27 +13,27 @@ version 0.1 have no checksums.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import json
 import math
 import mmap
 import os
-import struct
 import uuid
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, NamedTuple, overload
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.files import UNFINISHED, CannotWrite, move_into_place
+from proxysynth.files import replacing
 from proxysynth.retrieval.knn import Rows
 from proxysynth.search.model import ModelIdentity
 from proxysynth.values import nearest as suggest
@@ -86,7 +86,7 @@ class FileRows(Rows):
 
     dtype, device = torch.float32, torch.device("cpu")
 
-    def __init__(self, file: BinaryIO, offset: int, shape: tuple[int, int], stamp: Stamp) -> None:
+    def __init__(self, file: BinaryIO, offset: int, shape: tuple[int, ...], stamp: Stamp) -> None:
         self.shape = shape
         self._file, self._offset, self._stamp = file, offset, stamp
         self._lock = Lock()
@@ -126,20 +126,20 @@ def open_index_file(path: Path, memory: int | None = None) -> IndexFile:
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(open(path, "rb"))
             stamp = file_stamp(file.fileno())
-            header, about, begin = _read_header(path, file, stamp[2])
-            mapped: Any = b""
+            header, about, begin = _read_header(path, file)
+            mapped = None
             if memory is None:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             parts: dict[str, Any] = {}
             for name, (kind, shape, offset) in _places(header, begin, stamp[2]).items():
                 count = math.prod(shape)
-                if memory is not None and name == "embeddings" and count * kind.itemsize > memory:
-                    parts[name] = FileRows(file, offset, (shape[0], shape[1]), stamp)
-                    stack.pop_all()  # the rows keep the file open
-                elif memory is not None or not count:
-                    parts[name] = _read_array(file, kind, count, offset).reshape(shape)
-                else:
+                if mapped is not None and count:
                     parts[name] = np.frombuffer(mapped, kind, count, offset).reshape(shape)
+                elif name == "embeddings" and memory is not None and 4 * count > memory:
+                    parts[name] = FileRows(file, offset, shape, stamp)
+                    stack.pop_all()  # the rows keep the file open
+                else:
+                    parts[name] = _read_array(file, kind, count, offset).reshape(shape)
             if file_stamp(file.fileno()) != stamp:
                 raise IndexChanged("it was overwritten while it was being read")
             return IndexFile(about, parts, stamp)
@@ -165,15 +165,10 @@ def damaged(path: Path, what: str) -> NotAnIndex:
     )
 
 
-def _read_header(path: Path, file: BinaryIO, size: int) -> tuple[dict[str, Any], Any, int]:
-    length = struct.unpack("<Q", file.read(8))[0] if size >= 8 else size
-    if not 2 <= length <= min(size - 8, LONGEST_HEADER):
-        raise NotAnIndex(
-            f"{path} is not an index of proxysynth: make one with `proxysynth index RUN FOLDER "
-            "-o FILE`"
-        )
+def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
     try:
-        header = json.loads(file.read(length))
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(min(length, LONGEST_HEADER)))
         metadata = header.pop("__metadata__")
         about = json.loads(metadata[ABOUT])
         version = about["format"]
@@ -297,17 +292,10 @@ def write_index(
         raise ValueError("the paths of an index must be sorted by their bytes and differ")
     names = sorted({label for label in labels if label is not None})
     code: dict[str | None, int] = {name: code for code, name in enumerate(names)}
-    path_text, path_ends = pack(raw)
-    label_text, label_ends = pack([encoded(name) for name in names])
-    codes = np.array([code.get(label, -1) for label in labels])
-    others: dict[str, NDArray[Any]] = {
-        "path_ends": path_ends,
-        "label_ends": label_ends,
-        "stamps": stamps,
-        "label_codes": codes,
-        "path_text": path_text,
-        "label_text": label_text,
-    }
+    others: dict[str, NDArray[Any]] = {"stamps": stamps}
+    others["path_text"], others["path_ends"] = pack(raw)
+    others["label_text"], others["label_ends"] = pack([encoded(name) for name in names])
+    others["label_codes"] = np.array([code.get(label, -1) for label in labels])
     others = {name: np.ascontiguousarray(x, TYPES[PARTS[name]]) for name, x in others.items()}
     n = len(paths)
     header, at = {}, 0
@@ -332,27 +320,20 @@ def write_index(
         "model": asdict(model),
         "checksums": sums,
     }
-    unfinished = file.with_name(f"{UNFINISHED}{file.name}")
-    try:
-        with open(unfinished, "wb") as out:
-            text = _header_bytes(about, header)
-            out.write(text)
-            for name in PARTS:
-                if name == "embeddings":
-                    sums[name] = _write_rows(out, blocks, model.dim)
-                else:
-                    out.write(others[name].data)
-            if out.tell() != len(text) + at:
-                raise RuntimeError(f"expected {n} rows, got another number")
-            out.seek(0)
-            out.write(_header_bytes(about, header))  # of the same length: sums have eight digits
-            out.flush()
-            os.fsync(out.fileno())
-        move_into_place(unfinished, file)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise CannotWrite(error.errno, error.strerror, str(file)) from error
+    with replacing(file) as unfinished, open(unfinished, "wb") as out:
+        text = _header_bytes(about, header)
+        out.write(text)
+        for name in PARTS:
+            if name == "embeddings":
+                sums[name] = _write_rows(out, blocks, model.dim)
+            else:
+                out.write(others[name].data)
+        if out.tell() != len(text) + at:
+            raise RuntimeError(f"expected {n} rows, got another number")
+        out.seek(0)
+        out.write(_header_bytes(about, header))  # of the same length: sums have eight digits
+        out.flush()
+        os.fsync(out.fileno())
 
 
 def _write_rows(out: BinaryIO, blocks: Iterable[NDArray[np.float32]], dim: int) -> list[str]:
@@ -376,7 +357,7 @@ def _header_bytes(about: Mapping[str, Any], header: Mapping[str, Any]) -> bytes:
     metadata = {ABOUT: description, HEADER_SUM: _header_sum(description, header)}
     text = json.dumps({"__metadata__": metadata, **header}).encode()
     text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
+    return len(text).to_bytes(8, "little") + text
 
 
 def _header_sum(about: str, header: Mapping[str, Any]) -> str:
@@ -399,6 +380,7 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Texts(Sequence[str]):
     """Texts stored end to end in an array that may be mapped from a file, decoded on access.
 
@@ -409,47 +391,33 @@ class Texts(Sequence[str]):
         ends: (n + 1,) int64, starting with 0.
     """
 
-    def __init__(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        self._text = text
-        self._ends = ends
+    text: NDArray[np.uint8]
+    ends: NDArray[np.int64]
 
     def __len__(self) -> int:
-        return max(0, len(self._ends) - 1)
+        return max(0, len(self.ends) - 1)
 
-    @overload
-    def __getitem__(self, which: int) -> str: ...
-    @overload
-    def __getitem__(self, which: slice) -> list[str]: ...
-    def __getitem__(self, which: int | slice) -> str | list[str]:
+    def __getitem__(self, which: Any) -> Any:
         if isinstance(which, slice):
             return [self[i] for i in range(*which.indices(len(self)))]
         return self.raw(which).decode("utf-8", "surrogateescape")
 
     def raw(self, number: int) -> bytes:
-        """The bytes of one text."""
-        n = len(self)
-        if not -n <= number < n:
-            raise IndexError(f"expected a number below {n}, got {number}")
-        number %= n
-        start, stop = int(self._ends[number]), int(self._ends[number + 1])
+        number = range(len(self))[number]
+        start, stop = int(self.ends[number]), int(self.ends[number + 1])
         # A file from elsewhere may say anything here.
-        if not 0 <= start <= stop <= len(self._text):
+        if not 0 <= start <= stop <= len(self.text):
             raise ValueError(f"the text of item {number} lies outside the file: it is damaged")
-        return self._text[start:stop].tobytes()
+        return self.text[start:stop].tobytes()
 
     def find(self, text: str) -> int | None:
         """The position of a text, by bisection: the texts must be sorted by their bytes."""
         wanted = encoded(text)
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self.raw(middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < len(self) and self.raw(low) == wanted else None
+        place = bisect.bisect_left(range(len(self)), wanted, key=self.raw)
+        return place if place < len(self) and self.raw(place) == wanted else None
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Labels(Sequence[Any]):
     """The label of each item, None where it has none.
 
@@ -458,15 +426,13 @@ class Labels(Sequence[Any]):
         codes: (n,) int32, the position of each item's label in `names`, -1 for none.
     """
 
-    def __init__(self, names: Texts, codes: NDArray[np.int32]) -> None:
-        self.names = names
-        self.codes = codes
+    names: Texts
+    codes: NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def __getitem__(self, which: Any) -> Any:
-        """The label of one item, or a list of labels for a slice."""
         if isinstance(which, slice):
             return [self[i] for i in range(*which.indices(len(self)))]
         code = int(self.codes[which])

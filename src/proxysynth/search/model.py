@@ -79,12 +79,14 @@ class ModelIdentity:
 
 def as_list(images: Source | Iterable[Source]) -> Iterable[Source]:
     """One image as a list of one; several as they are."""
-    alone = isinstance(images, (str, os.PathLike, Image.Image, np.ndarray)) or hasattr(
-        images, "read"
-    )
     # What cannot be iterated either is refused as one image.
-    several = isinstance(images, Iterable) and not alone
+    several = isinstance(images, Iterable) and not _is_image(images)
     return cast(Iterable[Source], images if several else [images])
+
+
+def _is_image(image: object) -> bool:
+    known = isinstance(image, (str, os.PathLike, Image.Image, np.ndarray))
+    return known or hasattr(image, "read")
 
 
 class ImageEmbedder:
@@ -100,8 +102,7 @@ class ImageEmbedder:
 
         A file has one embedding, whether given by its path, opened, or uploaded.
         """
-        made = self.model.embed((self.opened(one) for one in as_list(images)), workers)
-        return unit(made.clone())
+        return unit(self.model.embed((self.opened(one) for one in as_list(images)), workers))
 
     def opened(self, image: Source) -> Picture:
         """A file or an image decoded and downscaled; an array as it is.
@@ -109,15 +110,12 @@ class ImageEmbedder:
         Raises:
             UnreadableImage: the file is not an image that can be decoded.
         """
-        if isinstance(image, np.ndarray):
-            return image
-        known = isinstance(image, (str, os.PathLike, Image.Image)) or hasattr(image, "read")
-        if not known:
+        if not _is_image(image):
             raise ValueError(
                 "an image is a path, an open file, a Pillow image or a uint8 array, got "
                 f"{type(image).__name__}"
             )
-        return open_shrunk(image, self.identity.shrink)
+        return image if isinstance(image, np.ndarray) else open_shrunk(image, self.identity.shrink)
 
 
 def open_model(
@@ -134,8 +132,7 @@ def open_model(
     """
     place = Path(name).expanduser()
     if (place / RUN).exists():
-        model = load(place, device, backbone=backbone, trust=trust)
-        return ImageEmbedder(model, _identity(model, os.path.abspath(place)))
+        return ImageEmbedder(load(place, device, backbone=backbone, trust=trust))
     packaged = [key for key, item in BACKBONES.items() if item.published.package]
     if str(name) in packaged or is_plain_name(str(name)):
         model = _untrained(str(name), device)

@@ -1,59 +1,188 @@
-"""The routes of the JSON API."""
+"""The JSON API: its types, from which /openapi.json is made, and its routes."""
 
 from __future__ import annotations
 
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, File, Form, Path, Query, Response, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Path, Query, Response, UploadFile
+from pydantic import BaseModel, Field
 
 from proxysynth import __version__
 
-from .schemas import (
-    Health,
-    ItemDetails,
-    Items,
-    LabelList,
-    MapPoints,
-    SearchResults,
-    VectorQuery,
-    errors,
-)
-from .service import SearchResult, Service, Wanted
+from .service import SearchQuery, SearchResult, Service, Wanted
 
-MOST = 1000
+# Of queries, forms and JSON alike.
+NEIGHBORS: dict[str, Any] = {"ge": 1, "le": 1000, "description": "number of neighbors"}
+THRESHOLD: dict[str, Any] = {
+    "ge": -1,
+    "le": 1,
+    "allow_inf_nan": False,
+    "description": "minimal similarity",
+}
+LABEL: dict[str, Any] = {"max_length": 4096, "description": "only images with this label"}
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Refusal(BaseModel):
+    """The body of every response that is not a success."""
+
+    error: str = Field(description="what was expected, what was received, what to do")
+
+
+MEANINGS = {
+    400: "The request is malformed.",
+    403: "The request comes from a page of another origin.",
+    404: "Not found.",
+    408: "The request arrived too slowly.",
+    409: "The index has been replaced.",
+    413: "The request is too large.",
+    415: "The file is not an image.",
+    421: "The request is for another host.",
+    422: "A value is invalid.",
+    503: "The service is busy, or the index is being replaced.",
+}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, object]]:
+    """These statuses for the OpenAPI description of a route."""
+    return {status: {"model": Refusal, "description": MEANINGS[status]} for status in statuses}
+
+
+class Item(BaseModel):
+    """An image of the index."""
+
+    id: int = Field(description="its number in this generation of the index")
+    path: str = Field(description="relative to the folder of the index")
+    label: str | None
+    seen: bool | None = Field(description="whether the model was trained on its label")
+
+
+class ItemDetails(Item):
+    """An image of the index, with the generation of the index."""
+
+    generation: str
+
+
+class FoundItem(Item):
+    """An image of the index and its similarity to the query."""
+
+    similarity: float = Field(description="cosine, in [-1, 1]")
+    same: bool | None = Field(description="whether it reaches the threshold of the model")
+
+
+class SearchResults(BaseModel):
+    """The nearest images, the most similar first."""
+
+    generation: str = Field(description="of the index; send it along with an id of this response")
+    query: Item | None = Field(default=None, description="if it is an image of the index")
+    hits: list[FoundItem]
+
+
+class Items(BaseModel):
+    """Some images of the index."""
+
+    generation: str
+    hits: list[Item]
+
+
+class Health(BaseModel):
+    """The state of the service, and what it serves."""
+
+    status: str
+    index: str
+    generation: str
+    items: int
+    dim: int
+    labels: int
+    model: str
+    report: bool = Field(description="whether the run has a report, at /report")
+    threshold: float | None = Field(
+        description="the similarity from which on two images are of the same class"
+    )
+    version: str
+
+
+class LabelCount(BaseModel):
+    label: str
+    count: int
+    seen: bool | None
+
+
+class LabelList(BaseModel):
+    """Every label of the index."""
+
+    generation: str
+    labels: list[LabelCount]
+
+
+class MapPoints(BaseModel):
+    """The map, column by column: position of each image, and its label as an index of `labels`."""
+
+    generation: str
+    items: int
+    method: str
+    id: list[int]
+    x: list[float]
+    y: list[float]
+    label: list[int] = Field(description="-1 for none")
+    labels: list[str]
+    seen: list[bool | None]
+
+
+class VectorQuery(BaseModel):
+    """A search with an embedding."""
+
+    model_config = {"extra": "forbid"}
+
+    vector: Annotated[list[Finite], Field(min_length=1, max_length=65536)]
+    k: Annotated[int, Field(**NEIGHBORS)] = 10
+    threshold: Annotated[float | None, Field(**THRESHOLD)] = None
+    label: Annotated[str | None, Field(**LABEL)] = None
+
+
+# ---- Routes
 
 Number = Annotated[int, Path(ge=0, le=2**53, description="the number of an item")]
 Generation = Annotated[
     str | None, Query(max_length=200, description="of the index to which the number belongs")
 ]
-K = Annotated[int, Query(ge=1, le=MOST, description="number of neighbors")]
-Threshold = Annotated[
-    float | None, Query(ge=-1, le=1, allow_inf_nan=False, description="minimal similarity")
-]
-Label = Annotated[str | None, Query(max_length=4096, description="only images with this label")]
+K = Annotated[int, Query(**NEIGHBORS)]
+Label = Annotated[str | None, Query(**LABEL)]
 
-JPEG: dict[int | str, dict[str, Any]] = {
-    200: {
-        "content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}},
-        "description": "The image, encoded again.",
-    }
+JPEG: dict[str, Any] = {
+    "content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}},
+    "description": "The image, encoded again.",
 }
 COMMON = errors(400, 408, 413, 421)
 UPLOAD = COMMON | errors(403, 415, 422, 503)
 VECTOR = COMMON | errors(403, 422, 503)
 ITEM = COMMON | errors(404, 409, 422)
+SEARCH_ITEM = ITEM | errors(503)
+IMAGE = {200: JPEG} | SEARCH_ITEM
+
+
+def filters(
+    k: K = 10,
+    threshold: Annotated[float | None, Query(**THRESHOLD)] = None,
+    label: Label = None,
+) -> Wanted:
+    return Wanted(k, threshold, label or None)
+
+
+Filters = Annotated[Wanted, Depends(filters)]
 
 
 def api(service: Service) -> APIRouter:
-    """The routes under /api."""
     routes = APIRouter(prefix="/api")
 
     @routes.get("/health", response_model=Health, responses=COMMON)
     async def health() -> Response:
         """The state of the service, and what it serves."""
         now = service.live.current
-        index = now.index
+        index, model = now.index, now.index.model.backbone
+        if folder := index.model.folder:  # without its path
+            model = f"{folder.rstrip('/').rsplit('/', 1)[-1]} ({model})"
         return as_json(
             {
                 "status": "ok",
@@ -62,7 +191,7 @@ def api(service: Service) -> APIRouter:
                 "items": len(index),
                 "dim": index.dim,
                 "labels": len(now.names),
-                "model": model_name(index.model.folder, index.model.backbone),
+                "model": model,
                 "report": now.report is not None,
                 "threshold": now.threshold,
                 "version": __version__,
@@ -72,28 +201,17 @@ def api(service: Service) -> APIRouter:
     @routes.post("/search", response_model=SearchResults, responses=UPLOAD)
     async def search(
         file: Annotated[UploadFile, File(description="an image")],
-        k: Annotated[int | None, Form(ge=1, le=MOST, description="number of neighbors")] = None,
-        threshold: Annotated[
-            float | None, Form(ge=-1, le=1, allow_inf_nan=False, description="minimal similarity")
-        ] = None,
-        label: Annotated[
-            str | None, Form(max_length=4096, description="only images with this label")
-        ] = None,
-        query_k: Annotated[int | None, Query(alias="k", ge=1, le=MOST)] = None,
-        query_threshold: Annotated[
-            float | None, Query(alias="threshold", ge=-1, le=1, allow_inf_nan=False)
-        ] = None,
-        query_label: Annotated[str | None, Query(alias="label", max_length=4096)] = None,
+        query: Filters,
+        k: Annotated[int | None, Form(**NEIGHBORS)] = None,
+        threshold: Annotated[float | None, Form(**THRESHOLD)] = None,
+        label: Annotated[str | None, Form(**LABEL)] = None,
     ) -> Response:
         """The images nearest to an uploaded one, which is not stored.
 
         Settings are fields of the form or query parameters; the form takes precedence.
         """
-        wanted = Wanted(
-            k or query_k or 10,
-            query_threshold if threshold is None else threshold,
-            label or query_label or None,
-        )
+        least = query.threshold if threshold is None else threshold
+        wanted = Wanted(k or query.k, least, label or query.label)
         try:
             return results(await service.by_image(file.file, wanted))
         finally:
@@ -118,36 +236,20 @@ def api(service: Service) -> APIRouter:
         now, _ = service.item(number, generation)
         return as_json({**now.item(number), "generation": now.generation})
 
-    @routes.get(
-        "/items/{number}/search",
-        response_model=SearchResults,
-        responses=ITEM | errors(503),
-    )
+    @routes.get("/items/{number}/search", response_model=SearchResults, responses=SEARCH_ITEM)
     async def search_item(
-        number: Number,
-        k: K = 10,
-        threshold: Threshold = None,
-        label: Label = None,
-        generation: Generation = None,
+        number: Number, wanted: Filters, generation: Generation = None
     ) -> Response:
         """The images nearest to one of the index, without itself."""
-        wanted = Wanted(k, threshold, label or None)
-        return results(await service.by_item(number, generation, wanted), number)
+        query = SearchQuery(wanted, item=number, generation=generation)
+        return results(await service.search(query), number)
 
-    @routes.get(
-        "/items/{number}/thumbnail",
-        response_class=Response,
-        responses=COMMON | JPEG | errors(404, 409, 413, 422, 503),
-    )
+    @routes.get("/items/{number}/thumbnail", response_class=Response, responses=IMAGE)
     async def thumbnail(number: Number, generation: Generation = None) -> Response:
         """An image, small."""
         return jpeg(await service.thumbnail(number, generation), generation)
 
-    @routes.get(
-        "/items/{number}/picture",
-        response_class=Response,
-        responses=COMMON | JPEG | errors(404, 409, 413, 422, 503),
-    )
+    @routes.get("/items/{number}/picture", response_class=Response, responses=IMAGE)
     async def picture(number: Number, generation: Generation = None) -> Response:
         """An image, at most 1600 pixels wide and high."""
         return jpeg(await service.image(number, generation), generation)
@@ -167,14 +269,10 @@ def api(service: Service) -> APIRouter:
 
 
 def results(found: SearchResult, query_item: int | None = None) -> Response:
-    """Neighbors as JSON."""
     now = found.snapshot
     hits = [
         {
-            "id": hit.number,
-            "path": hit.path,
-            "label": hit.label,
-            "seen": now.was_seen(hit.label),
+            **now.item(hit.number),
             "similarity": round(hit.similarity, 6),
             "same": None if now.threshold is None else hit.similarity >= now.threshold,
         }
@@ -194,8 +292,3 @@ def jpeg(data: bytes, generation: str | None) -> Response:
     """An image; one of a named generation never changes, so browsers may cache it."""
     cache = "private, max-age=86400, immutable" if generation is not None else "no-store"
     return Response(data, media_type="image/jpeg", headers={"Cache-Control": cache})
-
-
-def model_name(folder: str | None, backbone: str) -> str:
-    """The model without the path of its folder."""
-    return backbone if folder is None else f"{folder.rstrip('/').rsplit('/', 1)[-1]} ({backbone})"

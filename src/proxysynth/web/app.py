@@ -17,10 +17,9 @@ from starlette.exceptions import HTTPException
 from proxysynth import __version__
 from proxysynth.search.index import Index
 
-from .api import api
+from .api import api, errors
 from .guard import REPORT_POLICY, Guard, Limits, Refused, error_response
 from .monitor import Monitor
-from .schemas import errors
 from .service import Service
 
 PAGE = {
@@ -48,7 +47,6 @@ def create_app(
     """The search service over an index.
 
     Args:
-        limits: see `Limits`.
         local: whether only this machine is served: see `guard.check_host`.
         run: the folder of the run that made the index, if it was moved.
         allow_hosts: further host names by which the service may be addressed.
@@ -78,7 +76,8 @@ def create_app(
     app.include_router(api(service))
     _add_pages(app, service, monitor)
     _explain_errors(app)
-    return Guard(app, service.limits, local, allow_hosts, prefix, monitor)
+    names = frozenset(name.lower().rstrip(".") for name in allow_hosts)
+    return Guard(app, service.limits, local, names, prefix, monitor)
 
 
 def _add_pages(app: FastAPI, service: Service, monitor: Monitor) -> None:
@@ -86,19 +85,16 @@ def _add_pages(app: FastAPI, service: Service, monitor: Monitor) -> None:
     package = files(__package__).joinpath("page")
     contents = {name: package.joinpath(name).read_bytes() for name in PAGE}
 
-    def part_response(name: str) -> Response:
-        headers = {"Cache-Control": "no-cache"}
-        return Response(contents[name], media_type=PAGE[name], headers=headers)
-
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return part_response("index.html")
+        return await part("index.html")
 
     @app.get("/page/{name}", include_in_schema=False)
     async def part(name: str) -> Response:
         if name not in PAGE:
             raise Refused(404, f"the page has no part {name}")
-        return part_response(name)
+        headers = {"Cache-Control": "no-cache"}
+        return Response(contents[name], media_type=PAGE[name], headers=headers)
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:
@@ -121,21 +117,19 @@ def _explain_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        where = [str(part) for part in first.get("loc", ())]
-        name = ".".join(where[1:]) or "the request"  # without "body", "query" or "path"
-        message = first.get("msg", "is not valid")
-        return error_response(422, f"{name}: {message}; see /openapi.json for what is expected")
+        name = ".".join(map(str, first["loc"][1:]))  # without "body", "query" or "path"
+        sentence = (
+            f"{name or 'the request'}: {first['msg']}; see /openapi.json for what is expected"
+        )
+        return error_response(422, sentence)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
-        if isinstance(error, Refused):
-            return error_response(error.status, error.sentence)
-        path = request.url.path
-        sentences = {
-            404: f"there is nothing at {path}: see /openapi.json for the routes",
-            405: f"{request.method} is not possible at {path}: see /openapi.json for the routes",
-        }
-        sentence = sentences.get(error.status_code, str(error.detail))
+        place, sentence = f"{request.url.path}: see /openapi.json for the routes", error.detail
+        if error.status_code == 404 and not isinstance(error, Refused):
+            sentence = f"there is nothing at {place}"
+        elif error.status_code == 405:
+            sentence = f"{request.method} is not possible at {place}"
         return error_response(error.status_code, sentence, error.headers)
 
     @app.exception_handler(Exception)

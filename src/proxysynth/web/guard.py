@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -84,47 +84,26 @@ class Refused(HTTPException):
     be taken for a malformed body.
     """
 
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(status, sentence)
-        self.status = status
-        self.sentence = sentence
 
-
-def error_response(status: int, sentence: str, headers: object = None) -> JSONResponse:
+def error_response(
+    status: int, sentence: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
     """A status and one sentence, as JSON."""
-    kept = dict(headers) if isinstance(headers, dict) else None
     # A lone surrogate of a file name cannot be written as UTF-8: it is escaped.
     plain = sentence.encode("utf-8", "backslashreplace").decode()
-    return JSONResponse({"error": " ".join(plain.split())}, status, headers=kept)
+    return JSONResponse({"error": " ".join(plain.split())}, status, headers=headers)
 
 
+@dataclass(frozen=True, eq=False)
 class Guard:
-    """An ASGI app that passes on harmless requests only.
+    """An ASGI app that passes on harmless requests only, and records all: see `create_app`."""
 
-    Args:
-        app: the app behind it.
-        limits: see `Limits`.
-        local: whether the service is bound to loopback: see `check_host`.
-        allow_hosts: further names by which the service may be addressed.
-        root_path: the prefix of a reverse proxy.
-        monitor: records every request.
-    """
-
-    def __init__(
-        self,
-        app: App,
-        limits: Limits,
-        local: bool,
-        allow_hosts: Iterable[str] = (),
-        root_path: str = "",
-        monitor: Monitor | None = None,
-    ) -> None:
-        self.app = app
-        self.monitor = monitor
-        self.limits = limits
-        self.local = local
-        self.allow_hosts = frozenset(name.lower().rstrip(".") for name in allow_hosts)
-        self.root_path = root_path
+    app: App
+    limits: Limits
+    local: bool
+    allow_hosts: frozenset[str] = frozenset()
+    root_path: str = ""
+    monitor: Monitor | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -165,19 +144,17 @@ class Guard:
         except Refused as refused:
             if status:  # a part of the response is out already
                 raise
-            response = error_response(refused.status, refused.sentence)
+            response = error_response(refused.status_code, refused.detail)
             await response(scope, receive, send_with_headers)
         finally:
             if self.monitor is not None:
                 seconds = time.perf_counter() - begun
-                forwarded_for = headers.get("x-forwarded-for")
-                self.monitor.record(scope, method, status or 500, sent, seconds, forwarded_for)
+                self.monitor.record(scope, method, status or 500, sent, seconds)
 
     def _counted(self, receive: Receive, most: int) -> Receive:
         """`receive`, until too much has arrived or it takes too long."""
-        received = 0
+        received, complete = 0, False
         deadline = asyncio.get_running_loop().time() + self.limits.body_seconds
-        complete = False
 
         async def counted() -> Message:
             nonlocal received, complete
@@ -202,7 +179,6 @@ class Guard:
 
 
 def check_bytes(count: int, most: int) -> None:
-    """Raise an error if a body of this many bytes is too large."""
     if count > most:
         raise Refused(413, f"expected at most {most / 2**20:.3g} MB: send less")
 
@@ -242,7 +218,6 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an IP address."""
     try:
         ip_address(host)
     except ValueError:

@@ -16,11 +16,11 @@ from typing import Any, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from starlette.datastructures import Headers
 
 from .service import Service
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-STANDARD_OUTPUT = "-"
 WAITING = 10_000  # lines that a stream may be behind
 
 
@@ -56,20 +56,14 @@ class StreamInBackground(logging.Handler):
 class Monitor:
     """Counts requests, and writes one JSON line for each if there is an access log.
 
-    Args:
-        service: whose queues and index are reported.
-        access_log: a file, which may be moved away by a log rotation, or "-" for standard output.
+    The log is a file, which may be moved away by a log rotation, or "-" for standard output.
     """
 
     def __init__(self, service: Service, access_log: str | None = None) -> None:
         self._service = service
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "proxysynth_requests",
-            "Requests by method, route and status.",
-            ("method", "route", "status"),
-            registry=self._registry,
-        )
+        about, labels = "Requests by method, route and status.", ("method", "route", "status")
+        self._requests = Counter("proxysynth_requests", about, labels, registry=self._registry)
         self._seconds = Histogram(
             "proxysynth_request_seconds",
             "Time until the whole response was sent.",
@@ -78,39 +72,30 @@ class Monitor:
             registry=self._registry,
         )
         self._registry.register(self)
-        self._log: logging.Logger | None = None
-        if access_log is not None:
-            self._log = logging.Logger("proxysynth.access")  # not the root's: only these lines
-            self._log.addHandler(
-                StreamInBackground(sys.stdout)
-                if access_log == STANDARD_OUTPUT
-                else WatchedFileHandler(access_log, encoding="utf-8")
-            )
+        self._log = logging.Logger("proxysynth.access")  # not the root's: only these lines
+        if access_log == "-":
+            self._log.addHandler(StreamInBackground(sys.stdout))
+        elif access_log is not None:
+            self._log.addHandler(WatchedFileHandler(access_log, encoding="utf-8"))
 
     def reload_index(self) -> None:
         """Let the service load the index again, at its next look at the file."""
         self._service.live.reload = True
 
     def text(self) -> bytes:
-        """The metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
         """The state at the moment, asked for by the registry."""
-        queues = GaugeMetricFamily(
-            "proxysynth_queue", "Queries that wait, by stage.", labels=["stage"]
-        )
-        queues.add_metric(["embed"], self._service.embedder.waiting)
-        queues.add_metric(["search"], self._service.searcher.waiting)
+        about = "Queries that wait, by stage."
+        queues = GaugeMetricFamily("proxysynth_queue", about, labels=["stage"])
+        queues.add_metric(["embed"], len(self._service.embedder.waiting))
+        queues.add_metric(["search"], len(self._service.searcher.waiting))
         yield queues
-        live = self._service.live
-        yield GaugeMetricFamily(
-            "proxysynth_index_items", "Images in the index.", len(live.current.index)
-        )
-        yield GaugeMetricFamily(
-            "proxysynth_index_loads", "How often an index was loaded.", live.loads
-        )
-        generation = {"generation": live.current.generation}
+        now, loads = self._service.live.current, self._service.live.loads
+        yield GaugeMetricFamily("proxysynth_index_items", "Images in the index.", len(now.index))
+        yield GaugeMetricFamily("proxysynth_index_loads", "How often an index was loaded.", loads)
+        generation = {"generation": now.generation}
         yield InfoMetricFamily("proxysynth_index", "The index that is served.", generation)
 
     def record(
@@ -120,26 +105,21 @@ class Monitor:
         status: int,
         sent: int,
         seconds: float,
-        forwarded_for: str | None = None,
     ) -> None:
-        """Count a request that is finished.
+        """Count a request that is finished, with `sent` bytes of a body.
 
-        Args:
-            scope: of ASGI, after routing: the route's template, not the path, labels the metrics.
-            method: as requested.
-            sent: bytes of the body.
-            forwarded_for: what a proxy says about the client.
+        The route's template, not the path, labels the metrics.
         """
         route = getattr(scope.get("route"), "path", "other")
         known = method if method in ("GET", "HEAD", "POST", "OPTIONS") else "other"
         self._requests.labels(known, route, status).inc()
         self._seconds.labels(route).observe(seconds)
-        if self._log is None:
+        if not self._log.handlers:
             return
         line = {
             "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
             "client": (scope.get("client") or [None])[0],
-            "forwarded_for": forwarded_for,
+            "forwarded_for": Headers(scope=scope).get("x-forwarded-for"),
             "method": method,
             "path": scope["path"],
             "status": status,

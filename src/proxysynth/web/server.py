@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import signal
 import socket
 import sys
@@ -19,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from proxysynth.search.index import Index
 
 from .app import create_app
-from .guard import Limits, is_loopback
+from .guard import is_loopback
 from .monitor import StreamInBackground
 
 HEADER_SECONDS = 30  # until a new connection must have sent a request
@@ -46,12 +45,21 @@ def listen(host: str, port: int) -> socket.socket:
         bound.listen(2048)
     except OSError as error:
         bound.close()
-        raise OSError(_why(host, port, error)) from error
+        rights = f"port {port} of {host} needs more rights: choose one above 1023 with --port"
+        reasons = {
+            errno.EADDRINUSE: f"port {port} of {host} is in use: choose another with --port, or 0 "
+            "for a free one",
+            errno.EACCES: rights,
+            errno.EPERM: rights,
+            errno.EADDRNOTAVAIL: f"{host} is not an address of this machine: give one that is with "
+            "--host",
+        }
+        unknown = f"cannot listen on port {port} of {host}: {error.strerror or error}"
+        raise OSError(reasons.get(error.errno or 0, unknown)) from error
     return bound
 
 
 def url(bound: socket.socket, host: str) -> str:
-    """The address for a browser."""
     port = bound.getsockname()[1]
     everywhere = host in ("", "0.0.0.0", "::")
     name = "localhost" if everywhere else f"[{host}]" if ":" in host else host
@@ -62,19 +70,17 @@ def serve(
     index: Index,
     bound: socket.socket,
     host: str,
-    limits: Limits | None = None,
-    run: str | os.PathLike[str] | None = None,
     allow_hosts: Iterable[str] = (),
-    root_path: str = "",
-    access_log: str | None = None,
+    **options: Any,
 ) -> None:
-    """Answer requests until interrupted: see `create_app`. SIGHUP loads the index again.
+    """Answer requests until interrupted; the options are those of `create_app`.
 
-    If other machines are served, the service also answers to `host` and to this machine's name.
+    SIGHUP loads the index again. If other machines are served, the service also answers to `host`
+    and to this machine's name.
     """
     local = is_loopback(host) or is_loopback(str(bound.getsockname()[0]))
     names = [*allow_hosts, *([] if local else [host, socket.gethostname()])]
-    app = create_app(index, limits, local, run, names, root_path, access_log)
+    app = create_app(index, local=local, allow_hosts=names, **options)
 
     monitor = app.monitor
     in_main_thread = threading.current_thread() is threading.main_thread()
@@ -122,13 +128,3 @@ def _protocol(**options: Any) -> H11Protocol:
 
     loop.call_later(HEADER_SECONDS, check, None)
     return made
-
-
-def _why(host: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is in use: choose another with --port, or 0 for a free one"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"port {port} of {host} needs more rights: choose one above 1023 with --port"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is not an address of this machine: give one that is with --host"
-    return f"cannot listen on port {port} of {host}: {error.strerror or error}"

@@ -12,9 +12,10 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import groupby
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, Generic, TypeVar
@@ -48,6 +49,7 @@ THUMBNAILS = 2000  # kept in memory, 10 to 30 KB each
 REPLACED = 3  # times a search may start again because the model was replaced
 
 
+@dataclass(eq=False)
 class Batcher(Generic[Query, Answer]):
     """Collects queries and answers many of them in one call, in its own thread.
 
@@ -55,33 +57,25 @@ class Batcher(Generic[Query, Answer]):
     idle waits a moment for others.
 
     Args:
-        answer_all: gives one answer, or one exception, for each query.
-        most: queries per call.
+        answer_all: gives one answer, or one exception, for each of at most `most` queries.
         patience: seconds that a first query waits for others.
+
+    Attributes:
+        waiting: queries that are not yet being answered.
     """
 
-    def __init__(
-        self,
-        answer_all: Callable[[Sequence[Query]], Sequence[Answer | Exception]],
-        most: int = 64,
-        patience: float = 0.001,
-    ) -> None:
-        self._answer_all = answer_all
-        self._most = most
-        self._patience = patience
-        self._waiting: list[tuple[Query, asyncio.Future[Answer]]] = []
+    answer_all: Callable[[Sequence[Query]], Sequence[Answer | Exception]]
+    most: int = 64
+    patience: float = 0.001
+
+    def __post_init__(self) -> None:
+        self.waiting: list[tuple[Query, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
 
-    @property
-    def waiting(self) -> int:
-        """Queries that are not yet being answered."""
-        return len(self._waiting)
-
     async def ask(self, query: Query) -> Answer:
-        """The answer to one query."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((query, future))
+        self.waiting.append((query, future))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         return await future
@@ -91,28 +85,26 @@ class Batcher(Generic[Query, Answer]):
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
-        await asyncio.sleep(self._patience)
-        while self._waiting:
-            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-            batch = [(query, future) for query, future in batch if not future.done()]  # hung up
-            if batch:
-                await self._answer(batch)
-
-    async def _answer(self, batch: list[tuple[Query, asyncio.Future[Answer]]]) -> None:
+        await asyncio.sleep(self.patience)
         loop = asyncio.get_running_loop()
         answers: Sequence[Answer | Exception]
-        try:
-            queries = [query for query, _ in batch]
-            answers = await loop.run_in_executor(self._thread, self._answer_all, queries)
-        except Exception as error:
-            answers = [error] * len(batch)
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if future.done():
+        while self.waiting:
+            batch, self.waiting = self.waiting[: self.most], self.waiting[self.most :]
+            batch = [(query, future) for query, future in batch if not future.done()]  # hung up
+            if not batch:
                 continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+            try:
+                queries = [query for query, _ in batch]
+                answers = await loop.run_in_executor(self._thread, self.answer_all, queries)
+            except Exception as error:
+                answers = [error] * len(batch)
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if future.done():
+                    continue
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +112,6 @@ class Snapshot:
     """An open index and what follows from it; unchanged when the file is replaced.
 
     Args:
-        index: the index.
         folder: of the run that made it; None if there is no run.
         seen: the classes its model was trained on; None if that is not known.
         threshold: the similarity from which two images count as the same class, likewise.
@@ -133,19 +124,16 @@ class Snapshot:
 
     @staticmethod
     def of(index: Index, run: str | os.PathLike[str] | None = None) -> Snapshot:
-        """The index with the classes its model has seen, if its run can still be read.
-
-        Args:
-            run: the run's folder, if it was moved.
-        """
-        folder = run if run is not None else index.model.folder
+        """The index with the classes its model has seen, if its run can still be read."""
+        place = run if run is not None else index.model.folder
+        if place is None:
+            return Snapshot(index)
         try:
-            recorded = None if folder is None else find_run(Path(folder))
-            threshold = index.threshold(run=run)
+            recorded, threshold = find_run(Path(place)), index.threshold(run=run)
         except (ValueError, OSError, RuntimeError):
             recorded = threshold = None
         seen = None if recorded is None else frozenset(recorded.classes)
-        return Snapshot(index, None if folder is None else Path(folder), seen, threshold)
+        return Snapshot(index, Path(place), seen, threshold)
 
     @property
     def generation(self) -> str:
@@ -154,14 +142,12 @@ class Snapshot:
 
     @property
     def report(self) -> Path | None:
-        """The report of the run, if there is one."""
         path = None if self.folder is None else self.folder / REPORT
         # A link might lead anywhere.
         return path if path is not None and path.is_file() and not path.is_symlink() else None
 
     @cached_property
     def names(self) -> list[str]:
-        """Every label once."""
         return list(self.index.label_names)
 
     def was_seen(self, label: str | None) -> bool | None:
@@ -170,17 +156,16 @@ class Snapshot:
 
     def item(self, number: int) -> dict[str, Any]:
         """An item for the API."""
-        label = self.index.labels[number]
-        path = self.index.paths[number]
+        path, label = self.index.paths[number], self.index.labels[number]
         return {"id": number, "path": path, "label": label, "seen": self.was_seen(label)}
 
     @cached_property
     def labels(self) -> list[dict[str, Any]]:
         """Every label and the number of its items."""
         codes = self.index.labels.codes
-        counts = np.bincount(codes[codes >= 0], minlength=len(self.names))
+        counts = np.bincount(codes[codes >= 0], minlength=len(self.names)).tolist()
         return [
-            {"label": name, "count": int(count), "seen": self.was_seen(name)}
+            {"label": name, "count": count, "seen": self.was_seen(name)}
             for name, count in zip(self.names, counts, strict=False)
         ]
 
@@ -205,8 +190,8 @@ class Snapshot:
             "items": len(self.index),
             "method": METHOD,
             "id": chosen.tolist(),
-            "x": [float(value) for value in places[:, 0]],
-            "y": [float(value) for value in places[:, 1]],
+            "x": places[:, 0].tolist(),
+            "y": places[:, 1].tolist(),
             "label": codes,
             "labels": self.names,
             "seen": [None if code < 0 else seen[code] for code in codes],
@@ -250,7 +235,6 @@ class LiveIndex:
         log.warning("the index was loaded again: %s images now", f"{len(new):,}")
 
     async def watch(self) -> None:
-        """Check the file again and again."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             await asyncio.to_thread(self.check)
@@ -267,11 +251,9 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class SearchQuery:
-    """A search with a vector or an item of the index.
+    """A search with a vector (d,) or, without one, with an item, which is not found itself.
 
     Args:
-        vector: (d,) or None.
-        item: an item's number, which is not found itself; used without a vector.
         generation: of the index to which the number belongs; None for the current one.
         model: that made the vector; None if the client did.
     """
@@ -357,27 +339,20 @@ def embed_all(
     queries: Sequence[tuple[Snapshot, Picture]],
 ) -> list[NDArray[np.float32] | Exception]:
     """The embedding of each image by the model of its snapshot, images of one model together."""
-    answers: dict[int, NDArray[np.float32] | Exception] = {}
-    groups: dict[int, list[int]] = {}
-    for place, (snapshot, _) in enumerate(queries):
-        groups.setdefault(id(snapshot), []).append(place)
-    for places in groups.values():
-        index = queries[places[0]][0].index
+    answers: list[NDArray[np.float32] | Exception] = []
+    for snapshot, group in groupby(queries, key=lambda query: query[0]):
+        images = [image for _, image in group]
         try:
-            made = index.embedder().embed([queries[place][1] for place in places], workers=1)
-            answers |= {place: row.numpy() for place, row in zip(places, made, strict=True)}
+            answers.extend(snapshot.index.embedder().embed(images, workers=1).numpy())
         except (ValueError, OSError, RuntimeError) as error:
-            failure = Refused(503, f"the images cannot be embedded: {error}")
-            answers |= dict.fromkeys(places, failure)
-    return [answers[place] for place in range(len(queries))]
+            answers += [Refused(503, f"the images cannot be embedded: {error}")] * len(images)
+    return answers
 
 
 class Service:
     """The index and the threads that work for it.
 
-    Args:
-        index: is read into memory, so that overwriting its file in place does no harm.
-        run: the folder of the run that made the index, if it was moved.
+    The index is read into memory, so that overwriting its file in place does no harm.
     """
 
     def __init__(
@@ -418,15 +393,11 @@ class Service:
             self._decoders.shutdown(wait=False, cancel_futures=True)
 
     async def by_image(self, file: BinaryIO, wanted: Wanted) -> SearchResult:
-        """The neighbors of an uploaded image."""
         for _ in range(REPLACED):
             now = self.live.current
             vector = await self.embed(now, file)
-            query = SearchQuery(wanted, vector, model=now.index.model)
-            try:
-                return await self._in_time(self.searcher.ask(query))
-            except OtherModel:
-                continue
+            with suppress(OtherModel):
+                return await self.search(SearchQuery(wanted, vector, model=now.index.model))
         raise Refused(503, "the index is being replaced repeatedly: try again later")
 
     async def embed(self, now: Snapshot, file: BinaryIO) -> NDArray[np.float32]:
@@ -445,22 +416,18 @@ class Service:
                 return now.index.embedder(self._run)
             except (ValueError, OSError, RuntimeError) as error:
                 log.warning("the model cannot be loaded: %s", error)
-                raise Refused(
-                    503, "the model of this index cannot be loaded: see the log of the service"
-                ) from error
+                sentence = "the model of this index cannot be loaded: see the log of the service"
+                raise Refused(503, sentence) from error
 
     async def by_vector(self, numbers: Sequence[float], wanted: Wanted) -> SearchResult:
-        """The neighbors of an embedding."""
         vector = np.asarray(numbers, dtype=np.float64)
         # Only its direction matters; scaled to 1 it cannot overflow in float32.
         vector = vector / (np.abs(vector).max() or 1.0)
-        query = SearchQuery(wanted, vector.astype(np.float32))
-        return await self._in_time(self.searcher.ask(query))
+        return await self.search(SearchQuery(wanted, vector.astype(np.float32)))
 
-    async def by_item(self, number: int, generation: str | None, wanted: Wanted) -> SearchResult:
-        """The neighbors of an image of the index, without itself."""
-        query = SearchQuery(wanted, item=number, generation=generation)
-        return await self._in_time(self.searcher.ask(query))
+    async def search(self, query: SearchQuery) -> SearchResult:
+        found: SearchResult = await self._in_time(self.searcher.ask(query))
+        return found
 
     def item(self, number: int, generation: str | None) -> tuple[Snapshot, str]:
         """The current snapshot and the path of one of its items."""
@@ -494,7 +461,7 @@ class Service:
         try:
             return await asyncio.wait_for(work, self.limits.answer_seconds)
         except asyncio.TimeoutError as error:
-            seconds = self.limits.answer_seconds
-            raise Refused(503, f"no answer within {seconds:g} seconds: try later") from error
+            most = f"{self.limits.answer_seconds:g} seconds"
+            raise Refused(503, f"no answer within {most}: try later") from error
         except IndexChanged as error:
             raise Refused(503, f"{error}: try again in a moment") from error

@@ -78,7 +78,7 @@ async function begin() {
     const facts = await ask("api/health");
     shared.facts = facts;
     const classes = facts.labels ? ` · ${facts.labels.toLocaleString("en")} labels` : "";
-    byId("facts").textContent = `${facts.items.toLocaleString("en")} pictures${classes}`;
+    byId("facts").textContent = `${facts.items.toLocaleString("en")} images${classes}`;
     byId("foot-model").textContent = `${facts.index} · ${facts.model}`;
     document.title = `${facts.index} · Proxysynth search`;
     const response = await ask("api/labels");

@@ -1,4 +1,4 @@
-// The map: every picture a dot, near its neighbors. Drawn on a canvas, so that tens of
+// The map: every image a dot, near its neighbors. Drawn on a canvas, so that tens of
 // thousands stay smooth.
 
 import { ask, thumbnail } from "./api.js";
@@ -53,8 +53,8 @@ export class EmbeddingMap {
     const shown = points.id.length.toLocaleString("en");
     const all = points.items.toLocaleString("en");
     byId("map-note").textContent = points.id.length < points.items
-      ? `${shown} of ${all} pictures, evenly sampled; ${points.method}`
-      : `${shown} pictures; ${points.method}`;
+      ? `${shown} of ${all} images, evenly sampled; ${points.method}`
+      : `${shown} images; ${points.method}`;
     const marks = [];
     if (points.seen.includes(false)) marks.push(["ring", "unseen class"]);
     if (points.seen.includes(true)) marks.push(["dot", "seen in training"]);
@@ -172,8 +172,8 @@ export class EmbeddingMap {
     }
   }
 
-  // Labels stand where most of their pictures lie. Where two would overlap, the one with fewer
-  // pictures is left out until there is room: zooming in shows it.
+  // Labels stand where most of their images lie. Where two would overlap, the one with fewer
+  // images is left out until there is room: zooming in shows it.
   nameGroups(dark, only) {
     const { pen } = this;
     const size = this.width < 500 ? 10.5 : 12;
@@ -265,7 +265,7 @@ export class EmbeddingMap {
       const from = thumbnail(id[i], generation);
       if (!image.src.endsWith(from)) image.src = from;
       image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= 72);
-      const caption = [label[i] < 0 ? `picture ${id[i]}` : labels[label[i]]];
+      const caption = [label[i] < 0 ? `image ${id[i]}` : labels[label[i]]];
       if (seen[i] === false) {
         const mark = document.createElement("em");
         mark.textContent = "unseen class";
@@ -319,7 +319,7 @@ export class EmbeddingMap {
     this.canvas.classList.remove("dragging");
     if (!had || event.type === "pointercancel" || this.moved > 4) return;
     const i = this.nearest(...this.at(event), event.pointerType === "touch" ? 2 * REACH : REACH);
-    // A finger cannot hover: its first touch shows the picture, the second searches.
+    // A finger cannot hover: its first touch shows the image, the second searches.
     if (event.pointerType === "touch" && i !== this.touched) {
       this.touched = i;
       return this.point(i);
@@ -342,7 +342,7 @@ export class EmbeddingMap {
   }
 }
 
-// For each label the place in the middle of its pictures, by each axis; the most frequent first.
+// For each label the place in the middle of its images, by each axis; the most frequent first.
 function grouped({ label, labels, x, y }) {
   const groups = labels.map((name) => ({ name, members: [] }));
   label.forEach((code, i) => { if (code >= 0) groups[code].members.push(i); });

@@ -1,4 +1,4 @@
-// The search view: a picture in, its neighbors out.
+// The search view: an image in, its neighbors out.
 
 import { captions } from "./captions.js";
 import { browse, picture, searchItem, searchPicture, thumbnail } from "./api.js";
@@ -6,7 +6,7 @@ import { browse, picture, searchItem, searchPicture, thumbnail } from "./api.js"
 const byId = (id) => document.getElementById(id);
 const LARGEST = 20 * 2 ** 20;
 const WIDTH = 40; // characters of a name on a card
-const TINY = 72; // pictures smaller than this are shown pixel by pixel
+const TINY = 72; // images smaller than this are shown pixel by pixel
 
 export class Search {
   constructor(shared) {
@@ -30,7 +30,7 @@ export class Search {
       if (event.target.files[0]) this.fromFile(event.target.files[0]);
       event.target.value = "";
     });
-    // The whole window takes a drop: a picture that misses the box must not replace the page.
+    // The whole window takes a drop: an image that misses the box must not replace the page.
     addEventListener("dragover", (event) => {
       event.preventDefault();
       drop.classList.add("over");
@@ -75,14 +75,14 @@ export class Search {
 
   fromFile(file) {
     if (file.size > LARGEST) {
-      this.shared.say(`${file.name || "The picture"} is too large: the limit is 20 MB.`);
+      this.shared.say(`${file.name || "The image"} is too large: the limit is 20 MB.`);
       return;
     }
     this.lastFile = file;
     this.shared.go("#/picture");
   }
 
-  // The picture given last, also when the browser's way back leads to it.
+  // The image given last, also when the browser's way back leads to it.
   fromPicture() {
     this.file = this.lastFile;
     this.item = null;
@@ -137,13 +137,13 @@ export class Search {
     image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= TINY);
     if (this.file) {
       image.src = this.shownUrl = URL.createObjectURL(this.file);
-      image.alt = "The query picture";
-      byId("query-note").textContent = this.file.name || "Pasted picture";
+      image.alt = "The query image";
+      byId("query-note").textContent = this.file.name || "Pasted image";
     } else {
       const generation = this.item.generation || this.shared.facts?.generation;
       this.item.generation = generation;
       image.src = thumbnail(this.item.id, generation);
-      image.alt = "The query picture, from the index";
+      image.alt = "The query image, from the index";
       byId("query-note").textContent = "From the index";
     }
   }
@@ -153,7 +153,7 @@ export class Search {
     this.generation = found.generation;
     this.asked = Boolean(this.file || this.item);
     const of = settings.label ? ` labeled ${settings.label}` : "";
-    byId("found-title").textContent = this.asked ? `Nearest pictures${of}` : `Pictures in the index${of}`;
+    byId("found-title").textContent = this.asked ? `Nearest images${of}` : `Images in the index${of}`;
     if (found.query) {
       const link = document.createElement("a");
       link.href = picture(found.query.id, found.generation);
@@ -184,8 +184,8 @@ export class Search {
     byId("results").replaceChildren(...hits.map((hit, i) => this.card(hit, i)));
     byId("nothing").hidden = hits.length > 0;
     byId("nothing").textContent = label
-      ? `No picture is labeled ${label}.`
-      : "Drop, paste or choose a picture to find similar ones.";
+      ? `No image is labeled ${label}.`
+      : "Drop, paste or choose an image to find similar ones.";
   }
 
   card(hit, i) {
@@ -221,7 +221,7 @@ export class Search {
     }
     if (hit.seen === false) description += ", of a class unseen in training";
     card.title = hit.seen === false ? `${hit.path}: of a class unseen in training` : hit.path;
-    card.setAttribute("aria-label", `${description}. Search from this picture`);
+    card.setAttribute("aria-label", `${description}. Search from this image`);
     card.append(shot, text);
     card.addEventListener("click", () => {
       this.shared.go(`#/item/${hit.id}/${this.generation}`);
@@ -246,7 +246,7 @@ export class Search {
     });
     const all = this.hits.length;
     byId("found-note").textContent = !this.asked
-      ? all ? "Choose one to find similar pictures" : ""
+      ? all ? "Choose one to find similar images" : ""
       : shown === all ? `${all} found` : `${shown} of ${all} are as similar as that`;
   }
 
