@@ -167,6 +167,11 @@ def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
     """Input "images" (n, channels, h, w), output "embeddings" (n, d), any n; `about` under KEY."""
     onnx = _needed("onnx")
     _needed("onnxscript")
+    if torch.__version__.startswith("2.6."):
+        raise ValueError(
+            "the ONNX exporter of torch 2.6 does not work with the onnxscript of today: install a "
+            "newer torch, or use --to torch"
+        )
     size = sum(t.numel() * t.element_size() for t in model.embedder.state_dict().values())
     if size > MOST_ONNX:
         raise ValueError(
