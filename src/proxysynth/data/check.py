@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -90,11 +89,7 @@ def check_splits(
 ) -> Splits:
     """The splits with every image readable; `skip_bad` leaves out the others, with a note, instead
     of raising. `say` gets a line for each of them if there are more than one message names."""
-    parts = {
-        name: part
-        for name in ("train", "validation", "query", "gallery")
-        if (part := getattr(splits, name)) is not None
-    }
+    parts = splits.parts
     memo = _memo(parts.values())
     if memo is not None and memo.exists():
         return splits
@@ -111,13 +106,13 @@ def check_splits(
         problem.report(say)
     if not skip_bad:
         raise problem
-    kept: dict[str, Any] = {name: without(part, bad[name]) for name, part in parts.items()}
+    kept = {name: without(part, bad[name]) for name, part in parts.items()}
     for name in kept:
         # Query and gallery share one table of classes.
         if splits.gallery is None or name in ("train", "validation"):
             kept[name] = kept[name].without_empty_classes()
-    kept["notes"] = (*splits.notes, f"{problem.summary()}. They are skipped.")
-    return require_usable(replace(splits, **kept))
+    notes = (*splits.notes, f"{problem.summary()}. They are skipped.")
+    return require_usable(replace(splits, **kept, notes=notes))
 
 
 def _paths(listing: Listing) -> list[Path]:

@@ -47,11 +47,13 @@ def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
         return glyphs(**_known(options, tuple(inspect.signature(glyphs).parameters), text))
     if colon and name in BENCHMARKS:
         return BENCHMARKS[name](root, **_known(options, ("incomplete",), name))
-    place = os.path.expanduser(text)
-    given = {key: options[key] for key in RULE_OPTIONS if key in options}
-    for key in given.keys() & {"unseen_classes", "seen_classes"}:
-        given[key] = tuple(given[key])
-    if os.path.isdir(place):
+    given = {
+        key: tuple(value) if key.endswith("_classes") else value
+        for key, value in options.items()
+        if key in RULE_OPTIONS
+    }
+    rule = ClassSplit(**given) if given else None
+    if os.path.isdir(os.path.expanduser(text)):
         _known(options, (*RULE_OPTIONS, *PARTS), "a folder")
         parts = {key: options[key] for key in PARTS if options.get(key) is not None}
         if parts and given:
@@ -59,12 +61,10 @@ def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
                 f"give either folders ({', '.join(parts)}) or a rule for classes "
                 f"({', '.join(RULE_OPTIONS)}), got both"
             )
-        if parts:
-            return open_parts(text, parts)
-        return open_folder(text, ClassSplit(**given) if given else None)
+        return open_parts(text, parts) if parts else open_folder(text, rule)
     if _is_table(text):
         _known(options, (*RULE_OPTIONS, "root"), "a CSV")
-        return open_table(text, ClassSplit(**given) if given else None, options.get("root"))
+        return open_table(text, rule, options.get("root"))
     raise ValueError(_unknown(text))
 
 
