@@ -1,11 +1,11 @@
 """Images with labels: listings and splits, where they come from, and how they become batches."""
 
 from proxysynth.data.benchmarks.catalog import CATALOG as CATALOG, catalog_rows as catalog_rows
-from proxysynth.data.benchmarks.copies import (
+from proxysynth.data.benchmarks.opening import (
     check_benchmark as check_benchmark,
+    open_benchmark as open_benchmark,
     prepare_benchmark as prepare_benchmark,
 )
-from proxysynth.data.benchmarks.opening import open_benchmark as open_benchmark
 from proxysynth.data.check import (
     UnreadableImages as UnreadableImages,
     check_splits as check_splits,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.distortion import Distortion
+from proxysynth.data.deformations import Distortion
 from proxysynth.data.images import cache_folder, write_cache
 from proxysynth.data.listing import Listing, Splits, shuffled_names
 from proxysynth.values import digest

@@ -87,7 +87,16 @@ class Embedder(nn.Module):
 
     def features(self, images: Tensor, mix: Mix | None = None, at: int = 0) -> Tensor:
         """The backbone's pooled features (n, channels), the input of the embedding layer."""
-        _check(images, getattr(self.backbone, "in_channels", None))
+        if images.ndim != 4:
+            raise ValueError(f"images must be (n, channels, h, w), got {tuple(images.shape)}")
+        in_channels = getattr(self.backbone, "in_channels", None)
+        if in_channels is not None and images.shape[1] != in_channels:
+            raise ValueError(
+                f"the backbone takes images of {in_channels} channels, got {images.shape[1]}: "
+                "convert them as its `preprocess` describes"
+            )
+        if not images.is_floating_point():
+            raise ValueError(f"images must be floating point, got {images.dtype}")
         maps = self.backbone(images) if mix is None else self._mixed(images, mix, at)
         return self._pool(maps) if maps.ndim == 4 else maps
 
@@ -128,15 +137,3 @@ def freeze_batch_norm(net: Embedder, frozen: bool = True) -> Embedder:
     """
     net.batch_norm_frozen = frozen
     return net.train(net.training)
-
-
-def _check(images: Tensor, in_channels: int | None) -> None:
-    if images.ndim != 4:
-        raise ValueError(f"images must be (n, channels, h, w), got {tuple(images.shape)}")
-    if in_channels is not None and images.shape[1] != in_channels:
-        raise ValueError(
-            f"the backbone takes images of {in_channels} channels, got {images.shape[1]}: "
-            "convert them as its `preprocess` describes"
-        )
-    if not images.is_floating_point():
-        raise ValueError(f"images must be floating point, got {images.dtype}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,22 +21,32 @@ from proxysynth.data.listing import Listing
 class Contents:
     """A copy as its label files describe it, whether or not every image exists."""
 
+    entry: Benchmark
     base: Path  # the folder of the copy; all names below are under it
     parts: dict[str, Listing]  # the images of train and test, or of train, query and gallery
     # for each part the file that names its images; "" where folders do
     labels: dict[str, str] = field(default_factory=dict)
-    files: tuple[str, ...] = ()  # label files, which a downscaled copy needs too
+    files: tuple[str, ...] = ()  # label files, which a downscaled copy needs too if they exist
     folders: tuple[str, ...] = ()  # where its images lie, and nothing else should
     missing: tuple[str, ...] = ()  # folders, or files of many images each, that are not there
     # files of many images each that cannot be read, with the reason
     damaged: tuple[tuple[str, str], ...] = ()
 
+    @cached_property
     def present(self) -> dict[str, Listing]:
         """The listings without the missing images."""
         return {
             part: listing if (there := _exist(listing)).all() else listing.take(there.nonzero()[0])
             for part, listing in self.parts.items()
         }
+
+    def counts(self) -> Counts:
+        """What there is of the benchmark; a class without an image does not count."""
+        found = {part: (len(x), len(np.unique(x.labels))) for part, x in self.present.items()}
+        return Counts(
+            {part: (found[part][0], n) for part, n in self.entry.pictures.items()},
+            {part: (found[part][1], n) for part, n in self.entry.classes.items()},
+        )
 
     def missing_images(self) -> list[tuple[str, str]]:
         """Each missing image, and the file that names it."""
@@ -80,14 +91,6 @@ class Counts(NamedTuple):
             few = f" of {of:,} instead of {classes:,} classes" if of != classes else ""
             counted.append(f"{found:,} of {published:,} {part} images{few}")
         return ", ".join(counted)
-
-
-def count(entry: Benchmark, parts: Mapping[str, Listing]) -> Counts:
-    """What these listings have of the benchmark; a class without an image does not count."""
-    return Counts(
-        {part: (len(parts[part]), n) for part, n in entry.pictures.items()},
-        {part: (len(np.unique(parts[part].labels)), n) for part, n in entry.classes.items()},
-    )
 
 
 def copy_folder(entry: Benchmark, root: str | os.PathLike[str], wanted: Sequence[str]) -> Path:
