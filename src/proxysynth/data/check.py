@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -106,7 +107,7 @@ def check_splits(
         problem.report(say)
     if not skip_bad:
         raise problem
-    kept = {name: without(part, bad[name]) for name, part in parts.items()}
+    kept: dict[str, Any] = {name: without(part, bad[name]) for name, part in parts.items()}
     for name in kept:
         # Query and gallery share one table of classes.
         if splits.gallery is None or name in ("train", "validation"):

@@ -25,7 +25,7 @@ from PIL import Image
 
 from proxysynth.data.images import ImageCache, open_image
 from proxysynth.data.listing import Listing
-from proxysynth.data.transforms import Bytes, Pixels, Transform, uniforms
+from proxysynth.data.transforms import Bytes, Pixels, Transform, random_stream, uniforms
 
 if TYPE_CHECKING:
     import torch
@@ -173,7 +173,8 @@ class Shuffled:
     seed: int = 0
 
     def __call__(self, labels: Indices, epoch: int, batch_size: int) -> list[Indices]:
-        batches = _cut(_shuffle(len(labels), _numbers(self.seed, epoch)), batch_size)
+        order = _shuffle(len(labels), random_stream(self.seed, epoch, part=1))
+        batches = _cut(order, batch_size)
         if len(batches) > 1 and len(batches[-1]) == 1:
             batches[-2:] = [np.concatenate(batches[-2:])]
         return batches
@@ -200,7 +201,7 @@ class MPerClass:
                 f"a batch must be a multiple of m={self.m} images of at most {len(own)} classes, "
                 f"got batch_size {batch_size}: choose one up to {len(own) * self.m}"
             )
-        numbers = _numbers(self.seed, epoch)
+        numbers = random_stream(self.seed, epoch, part=1)
         decks = [members[_shuffle(len(members), numbers)] for members in own]
         dealt = np.zeros(len(own), dtype=np.int64)
         batches = []
@@ -217,13 +218,6 @@ class MPerClass:
 def in_order(n: int, batch_size: int) -> list[Indices]:
     """Images 0 to n - 1 in order, for evaluation."""
     return _cut(np.arange(n, dtype=np.int64), batch_size)
-
-
-def _numbers(seed: int, epoch: int) -> np.random.Generator:
-    key = np.array([seed % (1 << 64), epoch], dtype=np.uint64)
-    # Another part of the stream than the augmentation uses.
-    counter = np.array([0, 0, 1, 0], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def _shuffle(n: int, numbers: np.random.Generator) -> Indices:

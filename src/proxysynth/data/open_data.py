@@ -47,7 +47,7 @@ def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
         return glyphs(**_known(options, tuple(inspect.signature(glyphs).parameters), text))
     if colon and name in BENCHMARKS:
         return BENCHMARKS[name](root, **_known(options, ("incomplete",), name))
-    given = {
+    given: dict[str, Any] = {
         key: tuple(value) if key.endswith("_classes") else value
         for key, value in options.items()
         if key in RULE_OPTIONS

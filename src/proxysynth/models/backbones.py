@@ -40,17 +40,19 @@ class Backbone:
     resize: float = RESIZE  # see `Embedder`
 
 
+def _lite(name: str) -> Backbone:
+    variant = efficientnet_lite.VARIANTS[name]
+    return Backbone(
+        lambda width, size: efficientnet_lite.EfficientNetLite(variant),
+        preprocess="efficientnet_lite",
+        image_size=variant.image_size,
+        published=efficientnet_lite.published(name),
+    )
+
+
 BACKBONES: dict[str, Backbone] = {
     "conv4": Backbone(lambda width, size: Conv4(width), "grey", image_size=32, scalable=True),
-    **{
-        name: Backbone(
-            lambda width, size, variant=variant: efficientnet_lite.EfficientNetLite(variant),
-            preprocess="efficientnet_lite",
-            image_size=variant.image_size,
-            published=efficientnet_lite.published(name),
-        )
-        for name, variant in efficientnet_lite.VARIANTS.items()
-    },
+    **{name: _lite(name) for name in efficientnet_lite.VARIANTS},
     "bn_inception": Backbone(
         lambda width, size: bn_inception.BNInception(),
         preprocess="caffe_bgr",

@@ -42,14 +42,9 @@ class Inception:
     def reduces(self) -> bool:
         return self.single == 0
 
-    def branches(self) -> list[tuple[tuple[str, int, int], ...]]:
-        """The layers of each branch: name, channels, kernel."""
-        (a, b), (c, d) = self.three, self.double
-        three = ("3x3_reduce", a, 1), ("3x3", b, 3)
-        double = ("double_3x3_reduce", c, 1), ("double_3x3_1", d, 3), ("double_3x3_2", d, 3)
-        if self.reduces:
-            return [three, double]
-        return [(("1x1", self.single, 1),), three, double, (("pool_proj", self.project, 1),)]
+    def channels(self, channels_in: int) -> int:
+        rest = channels_in if self.reduces else self.single + self.project
+        return self.three[1] + self.double[1] + rest
 
 
 MODULES = {
@@ -84,15 +79,8 @@ class BNInception(nn.Module):
         self._add("conv2_3x3", 64, 192, kernel=3)
         channels = 192
         for name, module in MODULES.items():
-            made = channels if module.reduces else 0
-            for branch in module.branches():
-                inner = channels
-                for layer, width, kernel in branch:
-                    stride = 2 if module.reduces and layer == branch[-1][0] else 1
-                    self._add(f"inception_{name}_{layer}", inner, width, kernel, stride)
-                    inner = width
-                made += inner
-            channels = made
+            self._add_inception(f"inception_{name}_", module, channels)
+            channels = module.channels(channels)
         self.channels = channels
         init_weights(self)
 
@@ -120,25 +108,41 @@ class BNInception(nn.Module):
         self.add_module(name, conv)
         self.add_module(f"{name}_bn", nn.BatchNorm2d(channels_out))
 
+    def _add_inception(self, prefix: str, module: Inception, channels: int) -> None:
+        stride = 2 if module.reduces else 1
+        (three, three_out), (double, double_out) = module.three, module.double
+        if not module.reduces:
+            self._add(f"{prefix}1x1", channels, module.single, kernel=1)
+        self._add(f"{prefix}3x3_reduce", channels, three, kernel=1)
+        self._add(f"{prefix}3x3", three, three_out, kernel=3, stride=stride)
+        self._add(f"{prefix}double_3x3_reduce", channels, double, kernel=1)
+        self._add(f"{prefix}double_3x3_1", double, double_out, kernel=3)
+        self._add(f"{prefix}double_3x3_2", double_out, double_out, kernel=3, stride=stride)
+        if not module.reduces:
+            self._add(f"{prefix}pool_proj", channels, module.project, kernel=1)
+
     def _apply_layer(self, name: str, x: Tensor) -> Tensor:
         norm = getattr(self, f"{name}_bn")
         return F.relu(norm(getattr(self, name)(x)), inplace=True)
 
     def _run(self, group: str, x: Tensor) -> Tensor:
         for name, module in MODULES.items():
-            if not name.startswith(group):
-                continue
-            outputs = []
-            for branch in module.branches():
-                y = x
-                if branch[0][0] == "pool_proj":
-                    pool = F.max_pool2d if module.pool == "max" else F.avg_pool2d
-                    y = pool(x, 3, stride=1, padding=1)
-                for layer, _, _ in branch:
-                    y = self._apply_layer(f"inception_{name}_{layer}", y)
-                outputs.append(y)
-            x = torch.cat([*outputs, _halve(x)] if module.reduces else outputs, dim=1)
+            if name.startswith(group):
+                x = self._inception(f"inception_{name}_", module, x)
         return x
+
+    def _inception(self, prefix: str, module: Inception, x: Tensor) -> Tensor:
+        three = double = x
+        for layer in ("3x3_reduce", "3x3"):
+            three = self._apply_layer(prefix + layer, three)
+        for layer in ("double_3x3_reduce", "double_3x3_1", "double_3x3_2"):
+            double = self._apply_layer(prefix + layer, double)
+        if module.reduces:
+            return torch.cat([three, double, _halve(x)], dim=1)
+        pool = F.max_pool2d if module.pool == "max" else F.avg_pool2d
+        single = self._apply_layer(f"{prefix}1x1", x)
+        pooled = self._apply_layer(f"{prefix}pool_proj", pool(x, 3, stride=1, padding=1))
+        return torch.cat([single, three, double, pooled], dim=1)
 
 
 def _halve(x: Tensor) -> Tensor:

@@ -16,8 +16,7 @@ class Benchmark:
 
     name: str  # the part of `name:ROOT` before the colon
     title: str  # the name its authors gave it
-    # "retrieval" tests on classes that are not trained on, "classification" on the same
-    task: Literal["retrieval", "classification"]
+    task: Literal["retrieval", "classification"]  # tested on other classes, or on those trained on
     needs: tuple[str, ...]  # files and folders that ROOT must hold
     published: str  # the page of its authors
     license: str  # a summary of its license
@@ -25,10 +24,8 @@ class Benchmark:
     # Of each part: train and test, or train, query and gallery.
     pictures: dict[str, int]
     classes: dict[str, int]
-    # where its archives unpack to; ROOT may be such a folder or its parent
-    folders: tuple[str, ...] = ()
-    # the names of its downloads, to recognize one that was not unpacked
-    archives: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()  # where its archives unpack to; ROOT may be one or its parent
+    archives: tuple[str, ...] = ()  # names of its downloads, to recognize one not unpacked
     offered: bool = True  # whether that page still has them
     side: int | None = None  # of its images in pixels, where all have the same
     note: str = ""  # a remark for users

@@ -105,11 +105,11 @@ def read_cars196(root: Root) -> Contents:
     halves = (base / "cars_train").is_dir() and not (base / "car_ims").is_dir()
     wanted = CARS_HALVES if halves else {"car_ims": CARS_LABELS}
     files, kept, folders = [], [], []
-    for folder, names in wanted.items():
-        file = first_there(base, names)
+    for folder, places in wanted.items():
+        file = first_there(base, places)
         if file is None:
             has = next(iter(wanted))
-            raise ValueError(f"{base} has {has} but no {names[0]}, which labels its cars: add it")
+            raise ValueError(f"{base} has {has} but no {places[0]}, which labels its cars: add it")
         # Some copies were unpacked one folder too deep.
         if halves and (base / folder / folder).is_dir():
             folder = f"{folder}/{folder}"
