@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.benchmarks.catalog import CATALOG, Benchmark
-from proxysynth.data.benchmarks.contents import Contents, copy_folder
+from proxysynth.data.benchmarks.catalog import CATALOG, Benchmark, Contents, copy_folder
 from proxysynth.data.benchmarks.files import read_mat, read_pickle, rows
 from proxysynth.data.listing import Listing
 

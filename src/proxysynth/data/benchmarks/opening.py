@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from proxysynth.data.benchmarks.arrays import CIFAR10, CIFAR100, read_cifar, read_svhn
-from proxysynth.data.benchmarks.contents import Contents, Counts, how_to_get
+from proxysynth.data.benchmarks.catalog import Contents, Counts, how_to_get
 from proxysynth.data.benchmarks.photographs import (
     read_cars196,
     read_cub200,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from proxysynth.data.benchmarks.catalog import CATALOG, Benchmark
-from proxysynth.data.benchmarks.contents import (
+from proxysynth.data.benchmarks.catalog import (
+    CATALOG,
+    Benchmark,
     Contents,
     class_folders,
     copy_folder,

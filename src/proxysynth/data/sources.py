@@ -1,4 +1,4 @@
-"""A folder of images with one sub-folder per class, or a CSV of images.
+"""Data by name: `glyphs`, a folder of images, a CSV of images, or `NAME:ROOT` for a benchmark.
 
 photos/boots/1.jpg            classes are split into seen and unseen, see ClassSplit
 photos/train/boots/1.jpg      or the sub-folders are the parts: train and test, or train, query
@@ -12,17 +12,29 @@ shelf/2.jpg,hats,test
 from __future__ import annotations
 
 import csv
+import dataclasses
+import inspect
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from proxysynth.data.benchmarks.catalog import CATALOG
+from proxysynth.data.benchmarks.opening import open_benchmark
+from proxysynth.data.glyphs import glyphs
 from proxysynth.data.images import SUFFIXES
 from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_files, require_usable
 from proxysynth.formatting import printable
+from proxysynth.values import nearest
 
 PathLike = str | os.PathLike[str]
-Tested = tuple[Listing, Listing | None]  # query, and gallery unless the queries are their own
+
+# name -> function (root, **options) -> Splits, for benchmarks with a layout of their own.
+BENCHMARKS: dict[str, Callable[..., Splits]] = {
+    name: partial(open_benchmark, name) for name in CATALOG
+}
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 TESTED = ({"test"}, {"query", "gallery"})
@@ -32,6 +44,95 @@ EXPECTED = "train and test, or train, query and gallery (and optionally validati
 ALSO_CALLED = {"val": "validation", "valid": "validation"}
 # Folders that systems leave beside images, some with thumbnails inside.
 CLUTTER = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN", "lost+found"})
+RULE_OPTIONS = tuple(field.name for field in dataclasses.fields(ClassSplit))
+
+
+def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
+    """The splits that `spec` names.
+
+    "glyphs"        train_classes, test_classes, seed, faces_per_class, query_faces, test_faces
+    a folder        unseen_fraction, seed, order, unseen_classes, seen_classes (see ClassSplit),
+                    or train, test, query, gallery, validation: sub-folders
+    a CSV           the same options of ClassSplit, and root
+    "NAME:ROOT"     incomplete: accept a copy of a benchmark that lacks images
+    """
+    text = os.fspath(spec)
+    name, colon, root = text.partition(":")
+    if text == "glyphs":
+        return glyphs(**_known(options, tuple(inspect.signature(glyphs).parameters), text))
+    if colon and name in BENCHMARKS:
+        return BENCHMARKS[name](root, **_known(options, ("incomplete",), name))
+    given: dict[str, Any] = {
+        key: tuple(value) if key.endswith("_classes") else value
+        for key, value in options.items()
+        if key in RULE_OPTIONS
+    }
+    rule = ClassSplit(**given) if given else None
+    if os.path.isdir(os.path.expanduser(text)):
+        _known(options, (*RULE_OPTIONS, *PARTS), "a folder")
+        parts = {key: options[key] for key in PARTS if options.get(key) is not None}
+        if parts and given:
+            raise ValueError(
+                f"give either folders ({', '.join(parts)}) or a rule for classes "
+                f"({', '.join(RULE_OPTIONS)}), got both"
+            )
+        return open_parts(text, parts) if parts else open_folder(text, rule)
+    if _is_table(text):
+        _known(options, (*RULE_OPTIONS, "root"), "a CSV")
+        return open_table(text, rule, options.get("root"))
+    raise ValueError(_unknown(text))
+
+
+def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:
+    """Query and gallery to test a trained model on: the test part of the data, else every image;
+    no gallery where the queries are their own.
+
+    Which classes of a plain folder a model has seen is unknown, so the rule that splits classes
+    for training does not apply.
+    """
+    text = os.fspath(spec)
+    if os.path.isdir(os.path.expanduser(text)):
+        base = _folder(text)
+        places = _own_parts(base, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
+        parts, _ = _listings(base, {k: v for k, v in places.items() if k not in UNTESTED})
+    elif _is_table(text):
+        file = _absolute(text)
+        parts = _table(file, file.parent, "put the CSV into a folder that holds all images")
+        if set(parts) - UNTESTED not in (*TESTED, {""}):
+            raise ValueError(
+                f"the column split of {file.name} must name test, or query and gallery, got "
+                f"{', '.join(sorted(parts))}"
+            )
+    else:
+        splits = open_data(text)
+        return splits.query, splits.gallery
+    return _query_and_gallery(parts)
+
+
+def _is_table(text: str) -> bool:
+    return os.path.isfile(os.path.expanduser(text)) and text.lower().endswith((".csv", ".txt"))
+
+
+def _known(options: dict[str, Any], names: tuple[str, ...], what: str) -> dict[str, Any]:
+    for name in options:
+        if name not in names:
+            raise ValueError(f"{what} has no option {name!r}: {nearest(name, names)}")
+    return options
+
+
+def _unknown(text: str) -> str:
+    if os.path.isfile(os.path.expanduser(text)):
+        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in BENCHMARKS)])
+        return f"data must be a folder, a CSV or one of {names}, got the file {printable(text)}"
+    if text in BENCHMARKS:
+        return f"{text} needs the folder of its files: write {text}:ROOT"
+    name, colon, _ = text.partition(":")
+    if colon and len(name) > 1 and name.isidentifier():
+        return f"there is no benchmark {name!r}: {nearest(name, BENCHMARKS)}"
+    hint = nearest(text, ["glyphs", *BENCHMARKS]) if os.sep not in text else "check the path"
+    return (
+        f"there is no folder or CSV {text!r}: {hint}, or give a folder with a sub-folder per class"
+    )
 
 
 def open_folder(root: PathLike, rule: ClassSplit | None = None) -> Splits:
@@ -56,14 +157,6 @@ def open_parts(root: PathLike, parts: Mapping[str, PathLike]) -> Splits:
     base = _folder(root)
     listings, notes = _listings(base, parts)
     return _splits(listings, f"the parts of {printable(base)}", str(root), notes)
-
-
-def open_test_folder(root: PathLike) -> Tested:
-    """Query and gallery of a folder: test/, or query/ and gallery/; else every image of it."""
-    base = _folder(root)
-    parts = _own_parts(base, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
-    listings, _ = _listings(base, {k: v for k, v in parts.items() if k not in UNTESTED})
-    return _query_and_gallery(listings)
 
 
 def _listings(
@@ -92,7 +185,7 @@ def _splits(
     return require_usable(made)
 
 
-def _query_and_gallery(parts: Mapping[str, Listing]) -> Tested:
+def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing | None]:
     """Query and gallery with one table of classes; or the only part, which is its own gallery."""
     if "query" not in parts:
         return parts["test" if "test" in parts else ""], None
@@ -228,18 +321,6 @@ def open_table(
     if rule is not None:
         raise ValueError(f"{file.name} has a column split, so a rule for classes cannot be used")
     return _splits(parts, f"the column split of {file.name}", str(path))
-
-
-def open_test_table(path: PathLike) -> Tested:
-    """Query and gallery of a CSV: as its column `split` says, else every image."""
-    file = _absolute(path)
-    parts = _table(file, file.parent, "put the CSV into a folder that holds all images")
-    if set(parts) - UNTESTED not in (*TESTED, {""}):
-        raise ValueError(
-            f"the column split of {file.name} must name test, or query and gallery, got "
-            f"{', '.join(sorted(parts))}"
-        )
-    return _query_and_gallery(parts)
 
 
 def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
