@@ -391,7 +391,8 @@ def _fill(glyphs: Sequence[Segments], side: int) -> NDArray[np.uint8]:
     column = np.floor(x).astype(np.int64)
     spot = (owner[piece] * rows + line) * (side + 2) + column
     size = len(glyphs) * rows * (side + 2)
-    change = np.bincount(spot, turn * (1 - (x - column)), size)
+    change = np.zeros(size)  # floats: of no crossings, bincount makes integers
+    change += np.bincount(spot, turn * (1 - (x - column)), size)
     change += np.bincount(spot + 1, turn * (x - column), size)
     winding = np.cumsum(change.reshape(len(glyphs), side, LINES, side + 2), axis=-1)[..., :side]
     covered = np.minimum(np.abs(winding, out=winding), 1.0, out=winding)
