@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from proxysynth.data import ClassSplit, UnreadableImages, check_splits, open_folder, open_table
-from proxysynth.data.folder import open_parts, open_test_folder, open_test_table
+from proxysynth.data.sources import open_parts, open_test_data
 
 FOUR = {"ants": 3, "bees": 3, "cats": 3, "dogs": 3}
 
@@ -126,7 +126,7 @@ def test_parts_that_do_not_fit_together_are_no_classes(make_folder, parts):
     with pytest.raises(ValueError, match=re.escape(told) + ".* use --set split.train=DIR"):
         open_folder(root)
     with pytest.raises(ValueError, match=re.escape(told) + ".* give the sub-folder to test on"):
-        open_test_folder(root)
+        open_test_data(root)
 
 
 def test_parts_by_name(make_folder):
@@ -282,7 +282,7 @@ def test_what_to_do_about_a_path_outside_is_something_the_caller_has(root):
     with pytest.raises(ValueError, match=r"--set split\.root=DIR"):
         open_table(table)
     with pytest.raises(ValueError, match="put the CSV into a folder that holds all images"):
-        open_test_table(table)
+        open_test_data(table)
 
 
 def test_other_faults_of_table(root):
@@ -309,50 +309,50 @@ def test_parts_in_any_case(make_folder, names):
     assert splits.train.classes == splits.query.classes == ("a", "b")
     assert (splits.gallery is None) == (len(names) == 2)
     assert (splits.validation is None) == (len(names) == 2)
-    query, gallery = open_test_folder(root)
+    query, gallery = open_test_data(root)
     assert query.names == splits.query.names
     assert (gallery is None) == (len(names) == 2)
 
 
 def test_parts_that_differ_only_in_case_are_refused(make_folder):
     root = make_folder({"train/a": 2, "Train/b": 2, "test/c": 2})
-    for open_it in (open_folder, open_test_folder):
+    for open_it in (open_folder, open_test_data):
         with pytest.raises(ValueError, match="Train, test, train"):
             open_it(root)
 
 
 def test_query_and_gallery_need_no_train_to_test_on(make_folder):
     root = make_folder({"query/a": 2, "query/b": 1, "gallery/a": 1, "gallery/c": 2})
-    query, gallery = open_test_folder(root)
+    query, gallery = open_test_data(root)
     assert query.classes == gallery.classes == ("a", "b", "c")
     assert query.labels.tolist() == [0, 0, 1]
     assert gallery.labels.tolist() == [0, 2, 2]
     with pytest.raises(ValueError, match="train"):
         open_folder(root)
     (root / "query" / "loose.png").write_bytes((root / "query" / "b" / "0.png").read_bytes())
-    assert len(open_test_folder(root)[0]) == 3
+    assert len(open_test_data(root)[0]) == 3
 
 
 def test_query_and_gallery_without_classes_are_refused(make_folder):
     with pytest.raises(ValueError, match="images directly in"):
-        open_test_folder(make_folder({"query": 2, "gallery": 2}))
+        open_test_data(make_folder({"query": 2, "gallery": 2}))
 
 
 def test_a_lone_test_folder(make_folder, tmp_path):
-    query, gallery = open_test_folder(make_folder({"test/a": 2, "test/b": 2}))
+    query, gallery = open_test_data(make_folder({"test/a": 2, "test/b": 2}))
     assert (query.classes, gallery) == (("a", "b"), None)
     (tmp_path / "one" / "test").mkdir(parents=True)
     source = next(path for path in tmp_path.rglob("0.png"))
     (tmp_path / "one" / "test" / "0.png").write_bytes(source.read_bytes())
-    assert open_test_folder(tmp_path / "one")[0].classes == ("test",)
+    assert open_test_data(tmp_path / "one")[0].classes == ("test",)
 
 
 def test_a_table_of_query_and_gallery_needs_no_train_to_test_on(make_folder):
     root = make_folder({"a": 2, "b": 2})
     lines = ["path,label,split", "a/0.png,a,query", "b/0.png,b,gallery", "a/1.png,a,gallery"]
     (root / "all.csv").write_text("\n".join(lines))
-    query, gallery = open_test_table(root / "all.csv")
+    query, gallery = open_test_data(root / "all.csv")
     assert (len(query), len(gallery)) == (1, 2)
     (root / "all.csv").write_text("\n".join(lines[:2]))
     with pytest.raises(ValueError, match="must name test, or query and gallery"):
-        open_test_table(root / "all.csv")
+        open_test_data(root / "all.csv")

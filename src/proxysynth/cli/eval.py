@@ -16,7 +16,7 @@ from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import Listing, UnreadableImages
 from proxysynth.data.check import unreadable_images, without
-from proxysynth.data.open_data import open_test_data
+from proxysynth.data.sources import open_test_data
 from proxysynth.files import write_bytes
 from proxysynth.formatting import count, metric_heading, metric_name, percent, printable
 from proxysynth.protocols import (

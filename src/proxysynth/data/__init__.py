@@ -1,16 +1,15 @@
 """Images with labels: listings and splits, where they come from, and how they become batches."""
 
 from proxysynth.data.benchmarks.catalog import CATALOG as CATALOG, catalog_rows as catalog_rows
-from proxysynth.data.benchmarks.copies import (
+from proxysynth.data.benchmarks.opening import (
     check_benchmark as check_benchmark,
+    open_benchmark as open_benchmark,
     prepare_benchmark as prepare_benchmark,
 )
-from proxysynth.data.benchmarks.opening import open_benchmark as open_benchmark
 from proxysynth.data.check import (
     UnreadableImages as UnreadableImages,
     check_splits as check_splits,
 )
-from proxysynth.data.folder import open_folder as open_folder, open_table as open_table
 from proxysynth.data.glyphs import glyphs as glyphs
 from proxysynth.data.images import (
     ImageCache as ImageCache,
@@ -35,7 +34,12 @@ from proxysynth.data.loader import (
     in_order as in_order,
     read_image as read_image,
 )
-from proxysynth.data.open_data import BENCHMARKS as BENCHMARKS, open_data as open_data
+from proxysynth.data.sources import (
+    BENCHMARKS as BENCHMARKS,
+    open_data as open_data,
+    open_folder as open_folder,
+    open_table as open_table,
+)
 from proxysynth.data.transforms import (
     PIXELS as PIXELS,
     AsIs as AsIs,

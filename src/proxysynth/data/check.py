@@ -90,11 +90,7 @@ def check_splits(
 ) -> Splits:
     """The splits with every image readable; `skip_bad` leaves out the others, with a note, instead
     of raising. `say` gets a line for each of them if there are more than one message names."""
-    parts = {
-        name: part
-        for name in ("train", "validation", "query", "gallery")
-        if (part := getattr(splits, name)) is not None
-    }
+    parts = splits.parts
     memo = _memo(parts.values())
     if memo is not None and memo.exists():
         return splits
@@ -116,8 +112,8 @@ def check_splits(
         # Query and gallery share one table of classes.
         if splits.gallery is None or name in ("train", "validation"):
             kept[name] = kept[name].without_empty_classes()
-    kept["notes"] = (*splits.notes, f"{problem.summary()}. They are skipped.")
-    return require_usable(replace(splits, **kept))
+    notes = (*splits.notes, f"{problem.summary()}. They are skipped.")
+    return require_usable(replace(splits, **kept, notes=notes))
 
 
 def _paths(listing: Listing) -> list[Path]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.distortion import Distortion
+from proxysynth.data.deformations import Distortion
 from proxysynth.data.images import cache_folder, write_cache
 from proxysynth.data.listing import Listing, Splits, shuffled_names
 from proxysynth.values import digest
@@ -70,7 +70,6 @@ def glyphs(
         pictures_per_class: with distortion, the images of every character, seen and unseen, whose
             faces take turns. 0: one per face.
     """
-    asked: tuple[float, ...] = (train_classes, test_classes, seed, faces_per_class)
     _check(faces_per_class, query_faces, test_faces, distortion, pictures_per_class)
     if min(train_classes, test_classes) < 2:
         raise ValueError(
@@ -79,8 +78,8 @@ def glyphs(
         )
     seen = train_classes * (pictures_per_class or faces_per_class)
     total = seen + test_classes * (pictures_per_class or len(FACES))
-    if distortion:
-        asked += (distortion, pictures_per_class)
+    asked: tuple[float, ...] = (train_classes, test_classes, seed, faces_per_class)
+    asked += (distortion, pictures_per_class) if distortion else ()
     path = cache_folder() / f"glyphs-{digest((RECIPE, version('matplotlib'), asked))}.npz"
     made = _read(path, total)
     if made is None:
@@ -92,8 +91,7 @@ def glyphs(
         np.savez(file, **made._asdict())
         write_cache(path, [file.getbuffer()])
     train, test = (
-        _listing(made.codes[cut], made.faces[cut], made.pixels[cut])
-        for cut in (slice(seen), slice(seen, None))
+        _listing(made.codes[cut], made.faces[cut], made.pixels[cut]) for cut in np.s_[:seen, seen:]
     )
     if test_faces:
         tested, trained = _by_face(train, made.faces[:seen], test_faces, seed)
@@ -130,8 +128,8 @@ def _choose(
     for names, count in ((rest[:train_classes], faces), (test, len(FACES))):
         for name in sorted(names, key=int):
             drawn = have[name]
-            own = shuffled_names([f"{name}:{face}" for face in drawn], seed)[:count]
-            own = [key.partition(":")[2] for key in own]
+            keys = shuffled_names([f"{name}:{face}" for face in drawn], seed)[:count]
+            own = [key.partition(":")[2] for key in keys]
             if not pictures:
                 own.sort(key=drawn.index)
             pairs += [(int(name), own[i % count]) for i in range(pictures or count)]
@@ -348,8 +346,8 @@ def _unscaled() -> Any:
     """The flag for font units: in an enum since matplotlib 3.10, a constant before."""
     from matplotlib import ft2font
 
-    flags = getattr(ft2font, "LoadFlags", None)
-    return flags.NO_SCALE if flags is not None else getattr(ft2font, "LOAD_NO_SCALE")  # noqa: B009
+    flags: Any = getattr(ft2font, "LoadFlags", ft2font)
+    return flags.NO_SCALE if hasattr(flags, "NO_SCALE") else flags.LOAD_NO_SCALE
 
 
 def _pieces(control: list[NDArray[np.float64]]) -> Segments:
@@ -393,7 +391,7 @@ def _fill(glyphs: Sequence[Segments], side: int) -> NDArray[np.uint8]:
     column = np.floor(x).astype(np.int64)
     spot = (owner[piece] * rows + line) * (side + 2) + column
     size = len(glyphs) * rows * (side + 2)
-    change = np.zeros(size)
+    change = np.zeros(size)  # floats: of no crossings, bincount makes integers
     change += np.bincount(spot, turn * (1 - (x - column)), size)
     change += np.bincount(spot + 1, turn * (x - column), size)
     winding = np.cumsum(change.reshape(len(glyphs), side, LINES, side + 2), axis=-1)[..., :side]

@@ -51,11 +51,8 @@ class Listing:
             raise ValueError("a listing needs either a root or pixels")
         if self.pixels is not None:
             shape, kind = self.pixels.shape, self.pixels.dtype
-            if (
-                kind != np.uint8
-                or shape[:1] != (n,)
-                or (len(shape), *shape[3:]) not in ((3,), (4, 3))
-            ):
+            planes = (len(shape), *shape[3:])
+            if kind != np.uint8 or shape[:1] != (n,) or planes not in ((3,), (4, 3)):
                 raise ValueError(
                     f"pixels must be uint8 of shape ({n}, h, w) or ({n}, h, w, 3), "
                     f"got {kind} of shape {shape}"
@@ -90,10 +87,8 @@ class Listing:
 
     def of_classes(self, classes: Sequence[str]) -> Listing:
         """The images of these classes, labeled 0, 1, ... in this order."""
-        known = set(self.classes)
-        for name in classes:
-            if name not in known:
-                raise ValueError(f"there is no class {name!r}: {nearest(name, self.classes)}")
+        for name in sorted(set(classes) - set(self.classes)):
+            raise ValueError(f"there is no class {name!r}: {nearest(name, self.classes)}")
         return self.relabeled(classes)
 
     def relabeled(self, classes: Sequence[str]) -> Listing:
@@ -166,6 +161,12 @@ class Splits:
         if self.gallery is not None and self.gallery.classes != self.query.classes:
             raise ValueError("query and gallery must have the same list of classes")
 
+    @property
+    def parts(self) -> dict[str, Listing]:
+        """The listings that there are, by name."""
+        names = ("train", "validation", "query", "gallery")
+        return {name: part for name in names if (part := getattr(self, name)) is not None}
+
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change when any listing does."""
         parts = (self.train, self.query, self.gallery, self.validation)
@@ -185,8 +186,7 @@ class Splits:
 
     def with_all_seen(self) -> Splits:
         """All images of all classes to train on, and none to test."""
-        parts = (self.train, self.validation, self.query, self.gallery)
-        train = joined([part for part in parts if part is not None])
+        train = joined(list(self.parts.values()))
         return replace(self, train=train, query=train.of_classes(()), gallery=None, validation=None)
 
     def remarks(self) -> tuple[str, ...]:
@@ -202,8 +202,7 @@ class Splits:
             )
         both = len(set(self.train.classes) & set(self.query.classes))
         if both:
-            some = "All" if both == tested else f"{both} of {tested}"
-            alone = "" if both == tested else " alone"
+            some, alone = ("All", "") if both == tested else (f"{both} of {tested}", " alone")
             remarks.append(
                 f"{some} test classes are also trained on: the result does not measure unseen "
                 f"classes{alone}."
@@ -212,15 +211,10 @@ class Splits:
 
     def describe(self) -> str:
         """A line per listing and per remark."""
-        parts = {
-            "train": self.train,
-            "validation": self.validation,
-            "test" if self.gallery is None else "query": self.query,
-            "gallery": self.gallery,
-        }
+        called = {"query": "test"} if self.gallery is None else {}
         lines = [
-            f"{name}: {len(part)} images of {len(part.classes)} classes"
-            for name, part in parts.items()
+            f"{called.get(name, name)}: {len(part)} images of {len(part.classes)} classes"
+            for name, part in self.parts.items()
             if part
         ]
         return "\n".join([*lines, *self.remarks()])
@@ -363,18 +357,16 @@ class ClassSplit:
 
     def classes(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """The seen and the unseen ones of these classes, each in alphabetical order."""
-        for name in (*self.seen_classes, *self.unseen_classes):
-            if name not in names:
-                raise ValueError(f"there is no class {name!r} in the data: {nearest(name, names)}")
+        for name in sorted({*self.seen_classes, *self.unseen_classes} - set(names)):
+            raise ValueError(f"there is no class {name!r} in the data: {nearest(name, names)}")
         if self.unseen_classes or self.seen_classes:
             seen = set(self.seen_classes) or set(names) - set(self.unseen_classes)
             unseen = set(self.unseen_classes) or set(names) - seen
         else:
-            ordered = shuffled_names(names, self.seed)
-            if self.order == "sorted":
-                ordered = sorted(names, reverse=True)
-            most = max(0, len(names) - 2)
-            unseen = set(ordered[: min(most, round(self.unseen_fraction * len(names)))])
+            drawn = self.order == "shuffled"
+            ordered = shuffled_names(names, self.seed) if drawn else sorted(names, reverse=True)
+            count = round(self.unseen_fraction * len(names))
+            unseen = set(ordered[: max(0, min(count, len(names) - 2))])
             seen = set(names) - unseen
         return sorted(seen), sorted(unseen)
 

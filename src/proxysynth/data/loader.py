@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -25,7 +25,7 @@ from PIL import Image
 
 from proxysynth.data.images import ImageCache, open_image
 from proxysynth.data.listing import Listing
-from proxysynth.data.transforms import Bytes, Pixels, Transform, uniforms
+from proxysynth.data.transforms import Bytes, Pixels, Transform, random_stream, uniforms
 
 if TYPE_CHECKING:
     import torch
@@ -80,38 +80,51 @@ class Loader:
         An image's augmentation depends only on `seed`, `epoch` and its index.
         """
         todo = (np.asarray(indices, dtype=np.int64) for indices in plan)
-        if self._is_array():
+        if self.workers == 0 or self._is_array():
             for indices in todo:
-                yield self._batch(self._gather(indices), indices)
-        elif self.workers == 0:
-            for indices in todo:
-                images = self._allocate(len(indices))
-                self._fill(images.numpy(), indices, seed, epoch)
-                yield self._batch(images, indices)
-        else:
-            yield from self._prefetch(todo, seed, epoch)
-
-    def _prefetch(self, todo: Iterable[Indices], seed: int, epoch: int) -> Iterator[Batch]:
+                yield self._start(indices, seed, epoch)[0]
+            return
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="loader")
-
-        def start(indices: Indices) -> tuple[Tensor, Indices, list[Future[None]]]:
-            images = self._allocate(len(indices))
-            array = images.numpy()
-            cuts = [slice(at, at + CHUNK) for at in range(0, len(indices), CHUNK)]
-            parts = [pool.submit(self._fill, array[c], indices[c], seed, epoch) for c in cuts]
-            return images, indices, parts
-
         try:
-            started = map(start, todo)
+            started = (self._start(indices, seed, epoch, pool) for indices in todo)
             waiting = deque(islice(started, PREFETCH))
             while waiting:
                 waiting.extend(islice(started, 1))
-                images, indices, parts = waiting.popleft()
+                batch, parts = waiting.popleft()
                 for part in parts:
                     part.result()
-                yield self._batch(images, indices)
+                yield batch
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+    def _start(
+        self, indices: Indices, seed: int, epoch: int, pool: ThreadPoolExecutor | None = None
+    ) -> tuple[Batch, list[Future[None]]]:
+        """A batch, and the tasks of the pool that fill it; without a pool it is filled already."""
+        import torch
+
+        held, channels, parts = self.listing.pixels, self.pixels.channels, []
+        if held is not None and self._is_array():
+            taken = held[indices]
+            if taken.ndim == 3:
+                taken = np.repeat(taken[..., None], channels, axis=3)
+            images = torch.from_numpy(taken)
+            images = images.pin_memory() if self.pin else images
+        else:
+            size = self.transform.size
+            sides = (size, size) if size is not None or held is None else held.shape[1:3]
+            shape = (len(indices), *sides, channels)
+            images = torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin)
+            array = images.numpy()
+            if pool is None:
+                self._fill(array, indices, seed, epoch)
+            else:
+                cuts = [slice(at, at + CHUNK) for at in range(0, len(indices), CHUNK)]
+                parts = [pool.submit(self._fill, array[c], indices[c], seed, epoch) for c in cuts]
+        # (n, h, w, c) in memory viewed as (n, c, h, w): the channels-last format, without a copy.
+        images = images.permute(0, 3, 1, 2)
+        labels = torch.from_numpy(self.listing.labels[indices])
+        return Batch(images, labels, torch.from_numpy(indices.copy()), self.pixels), parts
 
     def _fill(self, out: Bytes, indices: Indices, seed: int, epoch: int) -> None:
         draws = self.transform.draws
@@ -124,42 +137,8 @@ class Loader:
 
     def _is_array(self) -> bool:
         """Whether a batch is a slice of an array: nothing to decode, crop or convert."""
-        held = self.listing.pixels
-        return (
-            held is not None
-            and self.transform.size is None
-            and (held.ndim == 3 or self.pixels.channels == 3)
-        )
-
-    def _gather(self, indices: Indices) -> Tensor:
-        import torch
-
-        assert self.listing.pixels is not None
-        taken = self.listing.pixels[indices]
-        if taken.ndim == 3:
-            taken = np.repeat(taken[..., None], self.pixels.channels, axis=3)
-        images = torch.from_numpy(taken)
-        return images.pin_memory() if self.pin else images
-
-    def _allocate(self, n: int) -> Tensor:
-        """Memory for n images, (n, h, w, channels)."""
-        import torch
-
-        size, held = self.transform.size, self.listing.pixels
-        sides = (size, size) if size is not None or held is None else held.shape[1:3]
-        shape = (n, *sides, self.pixels.channels)
-        return torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin)
-
-    def _batch(self, images: Tensor, indices: Indices) -> Batch:
-        import torch
-
-        # (n, h, w, c) in memory viewed as (n, c, h, w): the channels-last format, without a copy.
-        return Batch(
-            images.permute(0, 3, 1, 2),
-            torch.from_numpy(self.listing.labels[indices]),
-            torch.from_numpy(indices.copy()),
-            self.pixels,
-        )
+        held, whole = self.listing.pixels, self.transform.size is None
+        return held is not None and whole and (held.ndim == 3 or self.pixels.channels == 3)
 
 
 def read_image(listing: Listing, index: int, cache: ImageCache | None = None) -> Image.Image:
@@ -194,7 +173,7 @@ class Shuffled:
     seed: int = 0
 
     def __call__(self, labels: Indices, epoch: int, batch_size: int) -> list[Indices]:
-        order = _shuffle(len(labels), _numbers(self.seed, epoch))
+        order = _shuffle(len(labels), random_stream(self.seed, epoch, part=1))
         batches = _cut(order, batch_size)
         if len(batches) > 1 and len(batches[-1]) == 1:
             batches[-2:] = [np.concatenate(batches[-2:])]
@@ -222,16 +201,15 @@ class MPerClass:
                 f"a batch must be a multiple of m={self.m} images of at most {len(own)} classes, "
                 f"got batch_size {batch_size}: choose one up to {len(own) * self.m}"
             )
-        numbers = _numbers(self.seed, epoch)
+        numbers = random_stream(self.seed, epoch, part=1)
         decks = [members[_shuffle(len(members), numbers)] for members in own]
         dealt = np.zeros(len(own), dtype=np.int64)
         batches = []
         for _ in range(max(1, len(labels) // batch_size)):
             # The classes used least so far, ties broken at random.
             chosen = np.lexsort((numbers.random(len(own)), dealt))[:per_batch]
-            part = [
-                decks[c][(dealt[c] * self.m + np.arange(self.m)) % len(decks[c])] for c in chosen
-            ]
+            turns = [dealt[c] * self.m + np.arange(self.m) for c in chosen]
+            part = [decks[c][t % len(decks[c])] for c, t in zip(chosen, turns, strict=True)]
             dealt[chosen] += 1
             batches.append(np.concatenate(part))
         return batches
@@ -240,13 +218,6 @@ class MPerClass:
 def in_order(n: int, batch_size: int) -> list[Indices]:
     """Images 0 to n - 1 in order, for evaluation."""
     return _cut(np.arange(n, dtype=np.int64), batch_size)
-
-
-def _numbers(seed: int, epoch: int) -> np.random.Generator:
-    key = np.array([seed % (1 << 64), epoch], dtype=np.uint64)
-    # Another part of the stream than the augmentation uses.
-    counter = np.array([0, 0, 1, 0], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def _shuffle(n: int, numbers: np.random.Generator) -> Indices:

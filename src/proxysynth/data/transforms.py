@@ -34,14 +34,10 @@ class Transform(Protocol):
     """What the loader applies to each image."""
 
     @property
-    def size(self) -> int | None:
-        """Side of the result in pixels; None if images keep their size."""
-        ...
+    def size(self) -> int | None: ...  # side of the result in pixels; None if images keep theirs
 
     @property
-    def draws(self) -> int:
-        """How many random numbers an image needs; 0 for evaluation."""
-        ...
+    def draws(self) -> int: ...  # how many random numbers an image needs; 0 for evaluation
 
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes: ...
 
@@ -89,7 +85,7 @@ class RandomResizedCrop:
 
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
         if self.resize is not None:
-            image = resized(_shortened(image), self.resize)
+            image = _resized_middle(image, self.resize)
         # Not resize(box=...), which blends pixels from outside the box into its border.
         part = image.crop(self.box(image.width, image.height, u))
         made = np.asarray(part.resize((self.size, self.size), Image.Resampling.BILINEAR))
@@ -107,14 +103,13 @@ class PadCrop:
     draws: ClassVar[int] = 3
 
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
-        room = image.width + 2 * self.pad - self.size, image.height + 2 * self.pad - self.size
+        room = [side + 2 * self.pad - self.size for side in image.size]
         if min(room) < 0:
             raise ValueError(
                 f"an image of {image.width} x {image.height} with a border of {self.pad} is "
                 f"smaller than the crop of {self.size}: use a smaller crop or larger images"
             )
-        left = int(u[0] * (room[0] + 1)) - self.pad
-        top = int(u[1] * (room[1] + 1)) - self.pad
+        left, top = (int(u[i] * (room[i] + 1)) - self.pad for i in range(2))
         # Outside of the image there are zeros.
         made = np.asarray(image.crop((left, top, left + self.size, top + self.size)))
         return made[:, ::-1] if u[2] < self.flip else made
@@ -130,9 +125,8 @@ class CenterCrop:
     draws: ClassVar[int] = 0
 
     def __call__(self, image: Image.Image, u: Sequence[float] = ()) -> Bytes:
-        image = resized(_shortened(image), self.resize)
-        left = round((image.width - self.size) / 2)
-        top = round((image.height - self.size) / 2)
+        image = _resized_middle(image, self.resize)
+        left, top = (round((side - self.size) / 2) for side in image.size)
         return np.asarray(image.crop((left, top, left + self.size, top + self.size)))
 
 
@@ -147,15 +141,22 @@ def resized(image: Image.Image, short: int) -> Image.Image:
 
 def uniforms(seed: int, epoch: int, index: int, count: int) -> list[float]:
     """`count` numbers in [0, 1) that depend only on seed, epoch and image."""
+    return random_stream(seed, epoch, 0, index).random(count).tolist()
+
+
+def random_stream(seed: int, epoch: int, part: int, index: int = 0) -> np.random.Generator:
+    """Random numbers of an epoch. Part 0 augments images, part 1 draws batches."""
     key = np.array([seed % (1 << 64), epoch], dtype=np.uint64)
-    stream = np.random.Philox(key=key, counter=np.array([0, 0, 0, index], dtype=np.uint64))
-    return np.random.Generator(stream).random(count).tolist()
+    counter = np.array([0, 0, part, index], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
-def _shortened(image: Image.Image) -> Image.Image:
-    """The middle of a very elongated image: resizing all of it could fill the memory."""
+def _resized_middle(image: Image.Image, short: int) -> Image.Image:
+    """Of a very elongated image only the middle: resizing all of it could fill the memory."""
     most = MAX_ASPECT * min(image.size)
-    return image if max(image.size) <= most else image.crop(_middle(*image.size, most, most))
+    if max(image.size) > most:
+        image = image.crop(_middle(*image.size, most, most))
+    return resized(image, short)
 
 
 def _middle(width: int, height: int, w: int, h: int) -> tuple[int, int, int, int]:

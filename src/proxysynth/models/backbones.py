@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -112,6 +111,10 @@ def make_embedder(
         frozen_batch_norm: see `freeze_batch_norm`.
         architecture: builds an `hf:` network without its folder, see `models.libraries`.
     """
+    if not isinstance(backbone, (str, nn.Module)):
+        raise ValueError(
+            f"backbone must be a name, package.module:function or an nn.Module, got {backbone!r}"
+        )
     if image_size is not None and image_size < 1:
         raise ValueError(f"image_size must be >= 1, got {image_size}")
     ours = isinstance(backbone, str) and ":" not in backbone
@@ -129,12 +132,14 @@ def make_embedder(
             load_initial_weights(network, str(backbone), known.published, pretrained, weights)
         else:
             published = pretrained if weights is None else False
-            if is_library(backbone):
+            if isinstance(backbone, nn.Module):
+                network = backbone
+            elif is_library(backbone):
                 network = make_library_backbone(
-                    str(backbone), published, pooling, image_size, architecture
+                    backbone, published, pooling, image_size, architecture
                 )
             else:
-                network = _foreign(backbone, published)
+                network = call_by_name(backbone, published)
             known = _describe(network)
             if weights is not None:
                 load_weights(network, weights, known.published)
@@ -142,16 +147,6 @@ def make_embedder(
         channels = network.channels if ours else measure_channels(network, pixels, side)
         net = Embedder(network, channels, dim, pooling, normalize, pixels, side, known.resize)
     return freeze_batch_norm(net) if frozen_batch_norm else net
-
-
-def _foreign(backbone: str | nn.Module, pretrained: bool | None) -> nn.Module:
-    if isinstance(backbone, nn.Module):
-        return backbone
-    if not isinstance(backbone, str):
-        raise ValueError(
-            f"backbone must be a name, package.module:function or an nn.Module, got {backbone!r}"
-        )
-    return call_by_name(backbone, pretrained)
 
 
 def _describe(network: nn.Module) -> Backbone:
@@ -176,46 +171,41 @@ def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
     without arguments otherwise.
     """
     module_name, _, function_name = spec.partition(":")
-    module = _import(module_name, spec)
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        functions = [name for name, item in vars(module).items() if callable(item)]
-        raise ValueError(
-            f"{module_name} has no function {function_name!r}: {nearest(function_name, functions)}"
-        )
-    passed = "pretrained" in inspect.signature(function).parameters
-    if pretrained and not passed:
-        raise ValueError(
-            f"{spec} takes no argument `pretrained`: add it to the function, or do not ask for "
-            "pretrained weights"
-        )
-    passed = passed and pretrained is not None
+    path = list(sys.path)
+    sys.path.append(os.getcwd())  # where a user's own file usually is
     try:
-        network = function(pretrained=pretrained) if passed else function()
-    except Exception as error:  # whatever the user's own function raises
-        raise ValueError(
-            f"{spec} must return an nn.Module when called "
-            f"{'with pretrained alone' if passed else 'without arguments'}, but it raised "
-            f"{type(error).__name__}: {first_line(error)}"
-        ) from error
-    if not isinstance(network, nn.Module):
-        raise ValueError(f"{spec} must return an nn.Module, got {type(network).__name__}")
-    return network
-
-
-def _import(module_name: str, spec: str) -> ModuleType:
-    """Import a module, also from the current folder, where a user's own file usually is."""
-    before = list(sys.path)
-    sys.path.append(os.getcwd())
-    try:
-        return importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's own module raises
         raise ValueError(
             f"backbone {spec!r} needs the module {module_name!r}, which cannot be imported: "
             f"{first_line(error)}"
         ) from error
     finally:
-        sys.path[:] = before
+        sys.path[:] = path
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        functions = [name for name, item in vars(module).items() if callable(item)]
+        raise ValueError(
+            f"{module_name} has no function {function_name!r}: {nearest(function_name, functions)}"
+        )
+    takes = "pretrained" in inspect.signature(function).parameters
+    if pretrained and not takes:
+        raise ValueError(
+            f"{spec} takes no argument `pretrained`: add it to the function, or do not ask for "
+            "pretrained weights"
+        )
+    options = {"pretrained": pretrained} if takes and pretrained is not None else {}
+    try:
+        network = function(**options)
+    except Exception as error:  # whatever the user's own function raises
+        raise ValueError(
+            f"{spec} must return an nn.Module when called "
+            f"{'with pretrained alone' if options else 'without arguments'}, but it raised "
+            f"{type(error).__name__}: {first_line(error)}"
+        ) from error
+    if not isinstance(network, nn.Module):
+        raise ValueError(f"{spec} must return an nn.Module, got {type(network).__name__}")
+    return network
 
 
 def measure_channels(backbone: nn.Module, preprocess: str, image_size: int) -> int:

@@ -23,13 +23,9 @@ class Conv4(nn.Module):
         super().__init__()
         if not width > 0:
             raise ValueError(f"width must be above 0, got {width}")
-        widths = [max(1, round(width * channels)) for channels in CHANNELS]
-        self.in_channels = in_channels
-        self.channels = widths[-1]
-        self.block1 = _block(in_channels, widths[0])
-        self.block2 = _block(widths[0], widths[1])
-        self.block3 = _block(widths[1], widths[2])
-        self.block4 = _block(widths[2], widths[3])
+        widths = [in_channels, *(max(1, round(width * channels)) for channels in CHANNELS)]
+        self.in_channels, self.channels = in_channels, widths[-1]
+        self.block1, self.block2, self.block3, self.block4 = map(_block, widths[:-1], widths[1:])
         init_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -16,17 +16,6 @@ from torch import Tensor, nn
 from proxysynth.models.weights import Published, init_weights
 
 
-class Group(NamedTuple):
-    """Blocks of one shape: the first one strides and widens, the others repeat."""
-
-    repeats: int
-    kernel: int
-    stride: int
-    expansion: int
-    channels: int
-    stage: str  # a stage runs at one resolution
-
-
 class Variant(NamedTuple):
     """A member of the family."""
 
@@ -36,14 +25,16 @@ class Variant(NamedTuple):
     file: str
 
 
+# Groups of blocks of one shape, of which the first one strides and widens: repeats, kernel, stride,
+# expansion, channels, stage. A stage runs at one resolution.
 GROUPS = (
-    Group(1, 3, 1, 1, 16, "stage1"),
-    Group(2, 3, 2, 6, 24, "stage2"),
-    Group(2, 5, 2, 6, 40, "stage3"),
-    Group(3, 3, 2, 6, 80, "stage4"),
-    Group(3, 5, 1, 6, 112, "stage4"),
-    Group(4, 5, 2, 6, 192, "stage5"),
-    Group(1, 3, 1, 6, 320, "stage5"),
+    (1, 3, 1, 1, 16, "stage1"),
+    (2, 3, 2, 6, 24, "stage2"),
+    (2, 5, 2, 6, 40, "stage3"),
+    (3, 3, 2, 6, 80, "stage4"),
+    (3, 5, 1, 6, 112, "stage4"),
+    (4, 5, 2, 6, 192, "stage5"),
+    (1, 3, 1, 6, 320, "stage5"),
 )
 VARIANTS = {
     "efficientnet_lite0": Variant(1.0, 1.0, 224, "efficientnet-lite0-57934424.pth"),
@@ -73,14 +64,12 @@ class EfficientNetLite(nn.Module):
         stages: dict[str, OrderedDict[str, nn.Module]] = {s: OrderedDict() for s in self.stages}
         stages["stage1"]["stem"] = _unit(3, STEM_CHANNELS, kernel=3, stride=2)
         channels, number = STEM_CHANNELS, 0
-        for i, group in enumerate(GROUPS):
-            wider = scaled_channels(group.channels, variant.width)
-            fixed = i in (0, len(GROUPS) - 1)
-            repeats = group.repeats if fixed else math.ceil(group.repeats * variant.depth)
-            for r in range(repeats):
-                stride = group.stride if r == 0 else 1
-                block = Block(channels, wider, group.kernel, stride, group.expansion)
-                stages[group.stage][f"block{number}"] = block
+        for i, (repeats, kernel, stride, expansion, wanted, stage) in enumerate(GROUPS):
+            wider = scaled_channels(wanted, variant.width)
+            depth = 1.0 if i in (0, len(GROUPS) - 1) else variant.depth
+            for r in range(math.ceil(repeats * depth)):
+                block = Block(channels, wider, kernel, stride if r == 0 else 1, expansion)
+                stages[stage][f"block{number}"] = block
                 channels, number = wider, number + 1
         stages["stage5"]["head"] = _unit(channels, HEAD_CHANNELS, kernel=1)
         for name, layers in stages.items():
@@ -123,18 +112,14 @@ class SameConv(nn.Conv2d):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.stride[0] == 1:
-            return F.conv2d(x, self.weight, None, 1, self.kernel_size[0] // 2, 1, self.groups)
-        top, bottom = same_padding(x.shape[2], self.kernel_size[0], self.stride[0])
-        left, right = same_padding(x.shape[3], self.kernel_size[1], self.stride[1])
-        x = F.pad(x, (left, right, top, bottom))
-        return F.conv2d(x, self.weight, None, self.stride, 0, 1, self.groups)
-
-
-def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Zeros before and after `size` pixels so that ceil(size / stride) come out."""
-    total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
-    return total // 2, total - total // 2
+        kernel, stride = self.kernel_size[0], self.stride[0]
+        if stride == 1:
+            return F.conv2d(x, self.weight, None, 1, kernel // 2, 1, self.groups)
+        padding = []
+        for size in (x.shape[3], x.shape[2]):
+            total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+            padding += [total // 2, total - total // 2]
+        return F.conv2d(F.pad(x, padding), self.weight, None, stride, 0, 1, self.groups)
 
 
 def scaled_channels(channels: int, width: float) -> int:
@@ -151,12 +136,11 @@ def published_name(key: str) -> str:
     stage1.stem.conv.weight          ->   _conv_stem.weight
     """
     _, layer, *path = key.split(".")
+    prefix = ""
     if layer.startswith("block"):
-        prefix, unit, (kind, leaf) = f"_blocks.{layer[len('block') :]}.", path[0], path[1:]
-    else:
-        prefix, unit, (kind, leaf) = "", layer, path
-    conv, norm = PUBLISHED_UNITS[unit]
-    return f"{prefix}{conv if kind == 'conv' else norm}.{leaf}"
+        prefix, layer = f"_blocks.{layer.removeprefix('block')}.", path.pop(0)
+    kind, leaf = path
+    return f"{prefix}{PUBLISHED_UNITS[layer][kind != 'conv']}.{leaf}"
 
 
 def published(name: str) -> Published:

@@ -39,12 +39,10 @@ POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Embedder(nn.Module):
-    """A network from images to embeddings.
+    """A network from images to embeddings; see `make_embedder` for the arguments not listed.
 
     Args:
         backbone: returns feature maps (n, channels, h, w), or vectors, which are not pooled.
-        dim: of the embeddings; None keeps the backbone's features.
-        pooling: of feature maps over their pixels; "both" adds average and maximum.
         normalize: embeddings of unit length. A loss of raw dot products (Softmax) needs False.
         preprocess: the backbone's pixel convention, see `data.pixels_named`.
         resize: a photograph's short side is resized to this times `image_size`, then cropped.
@@ -87,7 +85,16 @@ class Embedder(nn.Module):
 
     def features(self, images: Tensor, mix: Mix | None = None, at: int = 0) -> Tensor:
         """The backbone's pooled features (n, channels), the input of the embedding layer."""
-        _check(images, getattr(self.backbone, "in_channels", None))
+        if images.ndim != 4:
+            raise ValueError(f"images must be (n, channels, h, w), got {tuple(images.shape)}")
+        in_channels = getattr(self.backbone, "in_channels", None)
+        if in_channels is not None and images.shape[1] != in_channels:
+            raise ValueError(
+                f"the backbone takes images of {in_channels} channels, got {images.shape[1]}: "
+                "convert them as its `preprocess` describes"
+            )
+        if not images.is_floating_point():
+            raise ValueError(f"images must be floating point, got {images.dtype}")
         maps = self.backbone(images) if mix is None else self._mixed(images, mix, at)
         return self._pool(maps) if maps.ndim == 4 else maps
 
@@ -108,16 +115,15 @@ class Embedder(nn.Module):
         return self
 
     def _mixed(self, x: Tensor, mix: Mix, at: int) -> Tensor:
-        if not 0 <= at <= len(self.stages):
+        stages, last = self.stages, len(self.stages)
+        if not 0 <= at <= last:
             raise ValueError(
-                f"at must be in 0..{len(self.stages)}, from the images to the last feature maps, "
-                f"got {at}"
+                f"at must be in 0..{last}, from the images to the last feature maps, got {at}"
             )
-        whole = self.stages == ("backbone",)
-        for i, name in enumerate(self.stages):
-            stage = self.backbone if whole else getattr(self.backbone, name)
+        for i, name in enumerate(stages):
+            stage = self.backbone if stages == ("backbone",) else getattr(self.backbone, name)
             x = stage(mix(x) if i == at else x)
-        return mix(x) if at == len(self.stages) else x
+        return mix(x) if at == last else x
 
 
 def freeze_batch_norm(net: Embedder, frozen: bool = True) -> Embedder:
@@ -128,15 +134,3 @@ def freeze_batch_norm(net: Embedder, frozen: bool = True) -> Embedder:
     """
     net.batch_norm_frozen = frozen
     return net.train(net.training)
-
-
-def _check(images: Tensor, in_channels: int | None) -> None:
-    if images.ndim != 4:
-        raise ValueError(f"images must be (n, channels, h, w), got {tuple(images.shape)}")
-    if in_channels is not None and images.shape[1] != in_channels:
-        raise ValueError(
-            f"the backbone takes images of {in_channels} channels, got {images.shape[1]}: "
-            "convert them as its `preprocess` describes"
-        )
-    if not images.is_floating_point():
-        raise ValueError(f"images must be floating point, got {images.dtype}")

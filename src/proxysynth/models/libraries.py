@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 LIBRARIES = ("timm", "hf")
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+PROCESSOR = ("image_mean", "image_std", "size", "crop_size", "do_center_crop")
 # Keys of a configuration that could name code to be fetched.
 NOT_DATA = ("auto_map", "attn_implementation", "quantization_config", "custom_pipelines")
 
@@ -58,9 +59,7 @@ def make_library_backbone(
     library, _, name = backbone.partition(":")
     if library == "timm":
         return _timm(name, pretrained is not False, pooling, image_size)
-    if architecture is not None:
-        return _from_architecture(name, architecture, pooling)
-    return _transformers(name, pretrained is not False, pooling)
+    return _transformers(name, pretrained is not False, pooling, architecture)
 
 
 # Tokens
@@ -134,8 +133,21 @@ def _timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> 
 # transformers
 
 
-def _transformers(name: str, pretrained: bool, pooling: str) -> nn.Module:
+def _transformers(
+    name: str, pretrained: bool, pooling: str, architecture: Mapping[str, Any] | None
+) -> nn.Module:
     library = _import_library("transformers", f"hf:{name}")
+    if architecture is not None:
+        # With random weights, from what `run.json` holds; nothing else is read.
+        try:
+            fields = _plain(architecture["config"])
+            config = library.AutoConfig.for_model(fields.pop("model_type"), **fields)
+            model = library.AutoModel.from_config(config)
+        except Exception as error:
+            raise ValueError(
+                f"the recorded architecture of {name} cannot be built: {first_line(error)}"
+            ) from error
+        return _wrapped(name, model.float(), dict(architecture), pooling)
     place = os.path.expanduser(name)
     source = place if os.path.isdir(place) else name
     try:
@@ -164,28 +176,9 @@ def _transformers(name: str, pretrained: bool, pooling: str) -> nn.Module:
             f"the weights of {name} lack {missing[0]} and {len(missing) - 1} more: it is not a "
             "vision model, or its files are damaged"
         )
-    architecture = {
-        "config": _plain(config.to_dict()),
-        "processor": {key: processor[key] for key in PROCESSOR if key in processor},
-    }
-    return _wrapped(name, model.float(), architecture, pooling)
-
-
-PROCESSOR = ("image_mean", "image_std", "size", "crop_size", "do_center_crop")
-
-
-def _from_architecture(name: str, architecture: Mapping[str, Any], pooling: str) -> nn.Module:
-    """The network with random weights, from what `run.json` holds; nothing else is read."""
-    library = _import_library("transformers", f"hf:{name}")
-    try:
-        fields = _plain(architecture["config"])
-        config = library.AutoConfig.for_model(fields.pop("model_type"), **fields)
-        model = library.AutoModel.from_config(config)
-    except Exception as error:
-        raise ValueError(
-            f"the recorded architecture of {name} cannot be built: {first_line(error)}"
-        ) from error
-    return _wrapped(name, model.float(), dict(architecture), pooling)
+    known = {key: processor[key] for key in PROCESSOR if key in processor}
+    about = {"config": _plain(config.to_dict()), "processor": known}
+    return _wrapped(name, model.float(), about, pooling)
 
 
 def _wrapped(name: str, model: Any, architecture: dict[str, Any], pooling: str) -> nn.Module:
@@ -193,14 +186,11 @@ def _wrapped(name: str, model: Any, architecture: dict[str, Any], pooling: str) 
     patch, side = getattr(config, "patch_size", None), _side(getattr(config, "image_size", 224))
     takes = inspect.signature(type(model).forward).parameters
 
-    def output(model: nn.Module, images: Tensor) -> Any:
+    def tokens(model: nn.Module, images: Tensor) -> Tensor:
         options = {}
         if "interpolate_pos_encoding" in takes and images.shape[-1] != side:
             options["interpolate_pos_encoding"] = True
-        return model(pixel_values=images, **options)
-
-    def tokens(model: nn.Module, images: Tensor) -> Tensor:
-        made = output(model, images)
+        made = model(pixel_values=images, **options)
         if pooling == "own":
             return made.pooler_output.flatten(1)
         hidden: Tensor = made.last_hidden_state

@@ -67,13 +67,12 @@ class ProxyHead(nn.Module):
         if classes is not None and len(classes) != c:
             raise ValueError(f"ProxyHead: num_classes={c}, but {len(classes)} names in classes")
         self.loss: Any = loss
-        plain: Any = plain_loss(loss)
-        self.plain = plain
-        self._takes_generator = {True: _takes_generator(loss), False: _takes_generator(plain)}
+        self.plain: Any = plain_loss(loss)
+        self._takes_generator = {True: _takes_generator(loss), False: _takes_generator(self.plain)}
         self.classes = _distinct([str(name) for name in classes]) if classes is not None else None
         self.trained_with = _describe(loss)
         self._gradients_are_shared: bool | None = None  # not known before the first steps
-        self._k = plain.k if has_subproxies(plain) else None
+        self._k = self.plain.k if has_subproxies(self.plain) else None
         self.proxies = nn.Parameter(self._fresh(c, d, generator))
 
     def forward(
@@ -169,7 +168,14 @@ class ProxyHead(nn.Module):
                 "the state dict's _extra_state is damaged, or not that of a ProxyHead: expected "
                 f"JSON with loss and classes as bytes ({type(error).__name__}: {error})"
             ) from error
-        self._check_same_classes(classes)
+        if self.classes and classes and self.classes != classes:
+            pairs = enumerate(zip_longest(self.classes, classes))
+            at, (here, there) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
+            raise ValueError(
+                f"the state dict has other classes than this head: class {at} is {there!r} there "
+                f"and {here!r} here. Make the head with the same classes in the same order, or "
+                "with none"
+            )
         self.classes, self.trained_with = classes, trained_with
         if _plain_description(trained_with) != _plain_description(_describe(self.loss)):
             warnings.warn(
@@ -178,24 +184,18 @@ class ProxyHead(nn.Module):
                 stacklevel=2,
             )
 
-    def _check_same_classes(self, saved: list[str] | None) -> None:
-        if self.classes is None or saved is None or self.classes == saved:
-            return
-        pairs = zip_longest(self.classes, saved)
-        at, (here, there) = next((at, pair) for at, pair in enumerate(pairs) if pair[0] != pair[1])
-        raise ValueError(
-            f"the state dict has other classes than this head: class {at} is {there!r} there and "
-            f"{here!r} here. Make the head with the same classes in the same order, or with none"
-        )
-
     def _warn_if_processes_drift_apart(self) -> None:
         """Once, if other processes exist and nothing sums the gradient of the proxies over them."""
         if self._gradients_are_shared is not None or not torch.is_grad_enabled():
             return
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return
-        self._gradients_are_shared = _inside_data_parallel()
-        if not self._gradients_are_shared:
+        # Whether this call comes through a module that sums gradients over processes.
+        frame = inspect.currentframe()
+        while frame and type(frame.f_locals.get("self")).__name__ not in DATA_PARALLEL:
+            frame = frame.f_back
+        self._gradients_are_shared = frame is not None
+        if frame is None:
             warnings.warn(
                 "a process group is initialized, but this ProxyHead is not wrapped in "
                 "DistributedDataParallel: unless you average proxies.grad over the processes, each "
@@ -260,16 +260,6 @@ def _grown_state(
             )
         state[key] = torch.cat((value, value.new_zeros(count, *value.shape[1:])))
     return state
-
-
-def _inside_data_parallel() -> bool:
-    """Whether this call comes through a module that sums gradients over processes."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if type(frame.f_locals.get("self")).__name__ in DATA_PARALLEL:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _distinct(names: list[str]) -> list[str]:

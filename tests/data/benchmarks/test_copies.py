@@ -25,7 +25,7 @@ from proxysynth.data import (
     open_image,
     prepare_benchmark,
 )
-from proxysynth.data.benchmarks import copies
+from proxysynth.data.benchmarks import opening
 from proxysynth.data.images import open_shrunk
 from proxysynth.values import encode
 
@@ -223,7 +223,7 @@ def test_a_stop_and_another_start(tmp_path, monkeypatch):
         return open_image(path, **how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(copies, "open_image", stop)
+        patch.setattr(opening, "open_image", stop)
         with pytest.raises(KeyboardInterrupt):
             prepare_benchmark("cub200", root, out, side=20)
     there = {path: path.read_bytes() for path in out.rglob("*.jpg")}

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.benchmarks.catalog import CATALOG
-from proxysynth.data.benchmarks.contents import Contents, copy_folder
+from proxysynth.data.benchmarks.catalog import CATALOG, Benchmark, Contents, copy_folder
 from proxysynth.data.benchmarks.files import read_mat, read_pickle, rows
 from proxysynth.data.listing import Listing
 
@@ -60,13 +59,13 @@ CIFAR100 = CifarLayout(
 
 def read_cifar(layout: CifarLayout, root: str | os.PathLike[str]) -> Contents:
     """What the copy under `root` holds."""
-    base = copy_folder(CATALOG[layout.name], root, layout.names)
-    binary, python = (base / name for name in layout.names)
-    if binary.exists():
-        file, suffix, read = binary, ".bin", _binary
+    entry = CATALOG[layout.name]
+    base = copy_folder(entry, root, layout.names)
+    file, suffix, read = base / layout.names[0], ".bin", _binary
+    if file.exists():
         names: Any = [row.columns[0] for row in rows(file, ("class",))]
     else:
-        file, suffix, read = python, "", _python
+        file, suffix, read = base / layout.names[1], "", _python
         names = read_pickle(file).get(layout.keys[0])
     if not _is_list_of(names, str) or len(set(names)) != len(names) or not names:
         raise ValueError(f"{file} must hold the names of the classes: download it again")
@@ -83,17 +82,19 @@ def read_cifar(layout: CifarLayout, root: str | os.PathLike[str]) -> Contents:
         return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
 
     parts = {part: {s: f"{s}{suffix}" for s in stems} for part, stems in layout.parts.items()}
-    return _contents(base, parts, tuple(names), arrays)
+    return _contents(entry, base, parts, tuple(names), arrays)
 
 
 def read_svhn(root: str | os.PathLike[str]) -> Contents:
     """What the copy under `root` holds."""
-    base = copy_folder(CATALOG["svhn"], root, tuple(SVHN_FILES.values()))
+    entry = CATALOG["svhn"]
+    base = copy_folder(entry, root, tuple(SVHN_FILES.values()))
     parts = {part: {part: file} for part, file in SVHN_FILES.items()}
-    return _contents(base, parts, tuple("0123456789"), _svhn)
+    return _contents(entry, base, parts, tuple("0123456789"), _svhn)
 
 
 def _contents(
+    entry: Benchmark,
     base: Path,
     files: dict[str, dict[str, str]],
     classes: tuple[str, ...],
@@ -119,7 +120,7 @@ def _contents(
             names += [f"{prefix}:{i}" for i in range(len(y))]
         made = np.concatenate(labels), classes
         parts[part] = Listing(tuple(names), *made, pixels=np.concatenate(pixels))
-    return Contents(base, parts, missing=tuple(missing), damaged=tuple(damaged))
+    return Contents(entry, base, parts, missing=tuple(missing), damaged=tuple(damaged))
 
 
 def _binary(file: Path, layout: CifarLayout) -> Arrays:

@@ -1,4 +1,4 @@
-"""The benchmarks of the paper: what a copy must hold, where it is published, how large it is.
+"""The benchmarks of the paper: what was published, and what a copy holds of it.
 
 Splits and counts are those of the paper's section C.1; for classification (section D.4), the sets'
 own.
@@ -6,8 +6,18 @@ own.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proxysynth.data.images import SUFFIXES
+from proxysynth.data.listing import Listing
 
 
 @dataclass(frozen=True)
@@ -16,8 +26,7 @@ class Benchmark:
 
     name: str  # the part of `name:ROOT` before the colon
     title: str  # the name its authors gave it
-    # "retrieval" tests on classes that are not trained on, "classification" on the same
-    task: Literal["retrieval", "classification"]
+    task: Literal["retrieval", "classification"]  # tested on other classes, or on those trained on
     needs: tuple[str, ...]  # files and folders that ROOT must hold
     published: str  # the page of its authors
     license: str  # a summary of its license
@@ -25,10 +34,8 @@ class Benchmark:
     # Of each part: train and test, or train, query and gallery.
     pictures: dict[str, int]
     classes: dict[str, int]
-    # where its archives unpack to; ROOT may be such a folder or its parent
-    folders: tuple[str, ...] = ()
-    # the names of its downloads, to recognize one that was not unpacked
-    archives: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()  # where its archives unpack to; ROOT may be one or its parent
+    archives: tuple[str, ...] = ()  # names of its downloads, to recognize one not unpacked
     offered: bool = True  # whether that page still has them
     side: int | None = None  # of its images in pixels, where all have the same
     note: str = ""  # a remark for users
@@ -165,3 +172,145 @@ def catalog_rows() -> list[dict[str, Any]]:
     hidden = {"folders", "archives", "offered", "side"}
     rows = [{k: v for k, v in asdict(entry).items() if k not in hidden} for entry in _ENTRIES]
     return [row | {"needs": list(row["needs"])} for row in rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """A copy as its label files describe it, whether or not every image exists."""
+
+    entry: Benchmark
+    base: Path  # the folder of the copy; all names below are under it
+    parts: dict[str, Listing]  # the images of train and test, or of train, query and gallery
+    # for each part the file that names its images; "" where folders do
+    labels: dict[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()  # label files, which a downscaled copy needs too if they exist
+    folders: tuple[str, ...] = ()  # where its images lie, and nothing else should
+    missing: tuple[str, ...] = ()  # folders, or files of many images each, that are not there
+    # files of many images each that cannot be read, with the reason
+    damaged: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def present(self) -> dict[str, Listing]:
+        """The listings without the missing images."""
+        return {
+            part: listing if (there := _exist(listing)).all() else listing.take(there.nonzero()[0])
+            for part, listing in self.parts.items()
+        }
+
+    def counts(self) -> Counts:
+        """What there is of the benchmark; a class without an image does not count."""
+        found = {part: (len(x), len(np.unique(x.labels))) for part, x in self.present.items()}
+        return Counts(
+            {part: (found[part][0], n) for part, n in self.entry.pictures.items()},
+            {part: (found[part][1], n) for part, n in self.entry.classes.items()},
+        )
+
+    def missing_images(self) -> list[tuple[str, str]]:
+        """Each missing image, and the file that names it."""
+        return [
+            (listing.names[i], self.labels.get(part, ""))
+            for part, listing in self.parts.items()
+            for i in np.flatnonzero(~_exist(listing))
+        ]
+
+    def extra_files(self) -> list[str]:
+        """Files in the image folders that no label file names; hidden ones are ignored."""
+        named = {name for part in self.parts.values() for name in part.names}
+        extra = []
+        for folder in self.folders:
+            for place, inner, files in os.walk(self.base / folder):
+                inner[:] = sorted(name for name in inner if not name.startswith("."))
+                under = Path(place).relative_to(self.base)
+                names = ((under / file).as_posix() for file in files if not file.startswith("."))
+                extra += sorted(name for name in names if name not in named)
+        return extra
+
+
+class Counts(NamedTuple):
+    """Images and classes of each part, as pairs: found, published."""
+
+    pictures: dict[str, tuple[int, int]]
+    classes: dict[str, tuple[int, int]]
+
+    @property
+    def complete(self) -> bool:
+        return all(found == n for pairs in self for found, n in pairs.values())
+
+    @property
+    def too_many(self) -> bool:
+        """Whether there are more images than were published: then it is another dataset."""
+        return any(found > n for pairs in self for found, n in pairs.values())
+
+    def __str__(self) -> str:
+        counted = []
+        for part, (found, published) in self.pictures.items():
+            of, classes = self.classes[part]
+            few = f" of {of:,} instead of {classes:,} classes" if of != classes else ""
+            counted.append(f"{found:,} of {published:,} {part} images{few}")
+        return ", ".join(counted)
+
+
+def copy_folder(entry: Benchmark, root: str | os.PathLike[str], wanted: Sequence[str]) -> Path:
+    """The folder of the copy: `root` or one that its archive makes inside, with a wanted file."""
+    if not os.fspath(root):
+        raise ValueError(
+            f"{entry.title} needs the folder of its files: write {entry.name}:ROOT with its folder"
+        )
+    base = Path(os.path.abspath(os.path.expanduser(root)))
+    if not base.is_dir():
+        what = "is a file" if base.exists() else "does not exist"
+        raise ValueError(f"{base} {what}: give the folder of {entry.title}, with {wanted[0]} in it")
+    for folder in ("", *entry.folders):
+        if first_there(base / folder, wanted) is not None:
+            return base / folder
+    raise ValueError(
+        f"{base} holds no copy of {entry.title}, there is no {' or '.join(wanted)}: "
+        f"{how_to_get(entry, base)}"
+    )
+
+
+def how_to_get(entry: Benchmark, base: Path) -> str:
+    """The end of a message: what to do about missing files."""
+    for archive in entry.archives:
+        for folder in (base, base.parent):
+            if (folder / archive).is_file():
+                return f"unpack {folder / archive} first"
+    if not entry.offered:
+        return f"find a copy of it, its page {entry.published} no longer has one"
+    return f"download it from {entry.published} and unpack it there"
+
+
+def first_there(base: Path, names: Iterable[str]) -> str | None:
+    """The first of these files or folders that the copy has."""
+    return next((name for name in names if (base / name).exists()), None)
+
+
+def image_files(folder: Path) -> list[str]:
+    """The names of the images in a folder, without hidden ones; none if it does not exist."""
+    names = (name for name in _entries(folder) if not name.startswith("."))
+    return sorted(name for name in names if os.path.splitext(name)[1].lower() in SUFFIXES)
+
+
+def class_folders(base: Path) -> dict[str, list[str]]:
+    """The names of the images in each sub-folder that has any."""
+    names = sorted(name for name in _entries(base, folders=True) if not name.startswith("."))
+    return {name: images for name in names if (images := image_files(base / name))}
+
+
+def _exist(listing: Listing) -> NDArray[np.bool_]:
+    """Which images are there, (n,). Listing each folder once is many times faster than a stat of
+    each file."""
+    if listing.root is None:
+        return np.ones(len(listing), dtype=np.bool_)
+    places = [name.rpartition("/")[::2] for name in listing.names]
+    found = {folder: _entries(listing.root / folder) for folder in {place[0] for place in places}}
+    return np.array([file in found[folder] for folder, file in places], dtype=np.bool_)
+
+
+def _entries(place: Path, folders: bool = False) -> frozenset[str]:
+    """The names of the files, or of the folders, in a folder; none if it does not exist."""
+    try:
+        with os.scandir(place) as entries:
+            return frozenset(entry.name for entry in entries if entry.is_dir() == folders)
+    except OSError:
+        return frozenset()

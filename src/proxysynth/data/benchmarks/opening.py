@@ -1,14 +1,20 @@
-"""From a benchmark's name and folder to its splits."""
+"""A copy of a benchmark: from its name and folder to its splits, checked to the last image, or
+downscaled to one that trains many times faster."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from proxysynth.data.benchmarks.arrays import CIFAR10, CIFAR100, read_cifar, read_svhn
-from proxysynth.data.benchmarks.catalog import CATALOG, Benchmark
-from proxysynth.data.benchmarks.contents import Contents, count, how_to_get
+from proxysynth.data.benchmarks.catalog import Contents, Counts, how_to_get
 from proxysynth.data.benchmarks.photographs import (
     read_cars196,
     read_cub200,
@@ -16,8 +22,16 @@ from proxysynth.data.benchmarks.photographs import (
     read_sop,
     read_tiny_imagenet,
 )
+from proxysynth.data.check import Progress, UnreadableImages, unreadable_images
+from proxysynth.data.images import UnreadableImage, open_image, write_atomically
 from proxysynth.data.listing import Splits, require_usable
+from proxysynth.data.transforms import resized
+from proxysynth.formatting import printable
 from proxysynth.values import look_up
+
+LISTED = 5  # files of a kind that are named to a reader; the value holds all of them
+QUALITY = 95
+RECORD = "prepared.json"
 
 READERS: dict[str, Callable[[str | os.PathLike[str]], Contents]] = {
     "cub200": read_cub200,
@@ -34,8 +48,7 @@ READERS: dict[str, Callable[[str | os.PathLike[str]], Contents]] = {
 def open_benchmark(name: str, root: str | os.PathLike[str], incomplete: bool = False) -> Splits:
     """The splits of a benchmark, as in the paper's section C.1. `root` is the folder of the copy
     or its parent; `incomplete` accepts an incomplete copy, with a note, instead of raising."""
-    contents = read_contents(name, root)
-    return splits_of(contents, look_up(name, CATALOG, "benchmark"), incomplete)
+    return splits_of(read_contents(name, root), incomplete)
 
 
 def read_contents(name: str, root: str | os.PathLike[str]) -> Contents:
@@ -53,12 +66,12 @@ def read_contents(name: str, root: str | os.PathLike[str]) -> Contents:
     return contents
 
 
-def splits_of(contents: Contents, entry: Benchmark, incomplete: bool) -> Splits:
+def splits_of(contents: Contents, incomplete: bool) -> Splits:
     """The splits of the images found, or an error if they are not the published set."""
     for _, reason in contents.damaged:
         raise ValueError(reason)
-    base, found = contents.base, contents.present()
-    counts = count(entry, found)
+    entry, base, found = contents.entry, contents.base, dict(contents.present)
+    counts = contents.counts()
     if counts.too_many:
         raise ValueError(
             f"{base} is not {entry.title} as published, it has {counts}: remove what was added, or "
@@ -82,6 +95,216 @@ def splits_of(contents: Contents, entry: Benchmark, incomplete: bool) -> Splits:
     if entry.task == "retrieval":  # otherwise train and test share one table of classes
         for part in found.keys() & {"train", "test"}:
             found[part] = found[part].without_empty_classes()
-    query = found["query"] if "query" in found else found["test"]
+    query = found["query" if "query" in found else "test"]
     splits = Splits(found["train"], query, found.get("gallery"), name=entry.name, notes=notes)
     return require_usable(splits, tested=True)
+
+
+@dataclass(frozen=True)
+class CopyCheck:
+    """What was found in a copy."""
+
+    name: str  # of the benchmark
+    title: str
+    root: str  # the folder of the copy
+    # Of each part, pairs of the numbers found and published.
+    pictures: dict[str, tuple[int, int]]
+    classes: dict[str, tuple[int, int]]
+    missing: tuple[str, ...]  # files that should be there
+    extra: tuple[str, ...]  # files among the images that no label file names
+    unreadable: tuple[tuple[str, str], ...]  # files that cannot be decoded, and why
+    # Whether it can be trained on: it is complete, or an incomplete one was allowed, and everything
+    # in it can be read.
+    accepted: bool
+    note: str  # the benchmark's remark for users
+
+    @property
+    def complete(self) -> bool:
+        """Whether every image exists and can be read."""
+        return Counts(self.pictures, self.classes).complete and not self.unreadable
+
+    def refusal(self, allow_incomplete: bool = False) -> str:
+        """Why the copy is not accepted, and what helps.
+
+        Unreadable and extra images come first: no option accepts those.
+        """
+        what = f"{self.title} in {printable(self.root)}"
+        if self.unreadable:
+            file, why = self.unreadable[0]
+            return (
+                f"{what} has unreadable files ({len(self.unreadable):,}), the first is "
+                f"{printable(file)} ({why}): download them again"
+            )
+        if Counts(self.pictures, self.classes).too_many:
+            return f"{what} has more than was published: remove what was added"
+        if not allow_incomplete:
+            how = "get the missing files, or accept it with --allow-incomplete"
+            return f"{what} is incomplete: {how}"
+        empty = " and no ".join(part for part, (found, _) in self.pictures.items() if not found)
+        return f"{what} has no {empty} images, which training needs: get the missing files"
+
+    def describe(self) -> str:
+        """A line per part and per kind of problem."""
+        lines = [f"{self.title} in {printable(self.root)}"]
+        for part, (found, published) in self.pictures.items():
+            of, classes = self.classes[part]
+            lines.append(
+                f"{part}: {found:,} of {published:,} images, {of:,} of {classes:,} classes"
+            )
+        unreadable = tuple(f"{file} ({why})" for file, why in self.unreadable)
+        problems = {"missing": self.missing, "extra": self.extra, "unreadable": unreadable}
+        for kind, files in problems.items():
+            if files:
+                some = ", ".join(printable(file) for file in files[:LISTED])
+                more = f", and {len(files) - LISTED:,} more" if files[LISTED:] else ""
+                lines.append(f"{kind}: {len(files):,}: {some}{more}")
+        lines += [self.note] if self.note else []
+        accepted = ", accepted" if self.accepted and not self.complete else ""
+        return "\n".join([*lines, "complete" if self.complete else f"not complete{accepted}"])
+
+
+def check_benchmark(
+    name: str,
+    root: str | os.PathLike[str],
+    allow_incomplete: bool = False,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> CopyCheck:
+    """Read a copy from its label files to the last image and report what is wrong with it.
+
+    Args:
+        allow_incomplete: accept a copy that lacks images, as long as it can be trained on.
+        workers: threads that read images.
+        progress: called with the number of images done and the total.
+    """
+    contents = read_contents(name, root)
+    found, counts, unreadable = contents.present, contents.counts(), list(contents.damaged)
+    for part, errors in unreadable_images(found, workers=workers, progress=progress).items():
+        unreadable += [(found[part].names[i], error.reason) for i, error in errors.items()]
+    usable = not unreadable and not counts.too_many and all(n for n, _ in counts.pictures.values())
+    return CopyCheck(
+        name=name,
+        title=contents.entry.title,
+        root=str(contents.base),
+        pictures=counts.pictures,
+        classes=counts.classes,
+        missing=(*contents.missing, *(image for image, _ in contents.missing_images())),
+        extra=tuple(contents.extra_files()),
+        unreadable=tuple(unreadable),
+        accepted=usable and (counts.complete or allow_incomplete),
+        note=contents.entry.note,
+    )
+
+
+@dataclass(frozen=True)
+class PreparedCopy:
+    """A downscaled copy."""
+
+    root: str  # its folder
+    written: int  # images written now
+    kept: int  # images that an earlier, interrupted call had written already
+    # images left out because they cannot be read, and why
+    unreadable: tuple[tuple[str, str], ...] = ()
+
+
+def prepare_benchmark(
+    name: str,
+    root: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    side: int = 256,
+    incomplete: bool = False,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> PreparedCopy:
+    """Write a downscaled copy of a benchmark, in the same layout.
+
+    Label files are copied, and so are images that are small enough already. Files are written
+    atomically, so an interrupted call can be repeated and resumes.
+
+    Args:
+        root: the folder of the copy at hand, which is only read.
+        out: the folder of the new copy.
+        side: the largest short side of an image, in pixels.
+        incomplete: accept an incomplete copy, and leave out unreadable images.
+        workers, progress: as in `check_benchmark`.
+
+    Raises:
+        UnreadableImages: where images cannot be read; all others have been written then.
+    """
+    if side < 1:
+        raise ValueError(f"side must be >= 1 pixel, got {side}")
+    contents = read_contents(name, root)
+    entry, base = contents.entry, contents.base
+    if entry.side is not None and side >= entry.side:
+        raise ValueError(
+            f"the images of {entry.title} are {entry.side} x {entry.side} already, no larger "
+            f"than {side}: use it as it is"
+        )
+    splits_of(contents, incomplete)  # raises where the copy is not whole
+    if any(part.root is None for part in contents.parts.values()):
+        raise ValueError(f"{entry.title} does not come as image files, so it cannot be downscaled")
+    target = Path(os.path.abspath(os.path.expanduser(out)))
+    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(base)):
+        raise ValueError(f"the downscaled copy must be outside {base}, got {target}")
+    fingerprints = [part.fingerprint() for part in contents.parts.values()]
+    _begin(target, {"benchmark": name, "side": side, "pictures": fingerprints})
+    for file in contents.files:
+        if (base / file).exists():
+            _write(target / file, (base / file).read_bytes())
+
+    def shrink(image: str) -> UnreadableImage | bool:
+        """Whether it was written now, or why it cannot be."""
+        if (target / image).exists():
+            return False
+        try:
+            _write(target / image, _downscaled_file(base / image, side))
+        except UnreadableImage as error:
+            return error
+        return True
+
+    images = [file for part in contents.present.values() for file in part.names]
+    written, bad = 0, {}
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        for done, made in enumerate(pool.map(shrink, images), start=1):
+            if isinstance(made, UnreadableImage):
+                bad[images[done - 1]] = made
+            else:
+                written += made
+            if progress is not None:
+                progress(done, len(images))
+    if bad and not incomplete:
+        raise UnreadableImages(tuple(bad.values()), len(images))
+    unreadable = tuple((file, error.reason) for file, error in bad.items())
+    return PreparedCopy(str(target), written, len(images) - written - len(bad), unreadable)
+
+
+def _downscaled_file(path: Path, side: int) -> bytes:
+    image = open_image(path, at_least=2 * side)
+    if min(image.size) <= side:
+        return path.read_bytes()
+    data = io.BytesIO()
+    kind = "PNG" if path.suffix.lower() == ".png" else "JPEG"
+    resized(image, side).save(data, kind, quality=QUALITY)
+    return data.getvalue()
+
+
+def _begin(target: Path, record: dict[str, Any]) -> None:
+    """Start a copy, or resume one that was started with the same settings."""
+    file, data = target / RECORD, json.dumps(record).encode()
+    if not file.exists():
+        if target.is_dir() and any(target.iterdir()):
+            raise ValueError(f"{target} has other files already: give a new folder for the copy")
+        _write(file, data)
+    elif file.read_bytes() != data:
+        raise ValueError(
+            f"{target} holds a copy that was prepared from other images or with another "
+            "side: give another folder, or remove it first"
+        )
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        write_atomically(path, [data], mode=0o644)
+    except OSError as error:
+        reason = (error.strerror or "unknown").lower()
+        raise ValueError(f"cannot write {path}: {reason}") from error

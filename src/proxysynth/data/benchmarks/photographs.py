@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from proxysynth.data.benchmarks.catalog import CATALOG
-from proxysynth.data.benchmarks.contents import (
+from proxysynth.data.benchmarks.catalog import (
+    CATALOG,
+    Benchmark,
     Contents,
     class_folders,
     copy_folder,
@@ -23,12 +24,14 @@ from proxysynth.data.listing import Listing, listing_of_files
 Root = str | os.PathLike[str]
 
 CARS_LABELS = ("cars_annos.mat", "devkit/cars_annos.mat")
-CARS_TRAIN = ("devkit/cars_train_annos.mat", "cars_train_annos.mat")
-CARS_TEST = (
-    "cars_test_annos_withlabels.mat",
-    "devkit/cars_test_annos_withlabels.mat",
-    "cars_test_annos_withlabels (1).mat",  # as some copies spell it
-)
+CARS_HALVES = {
+    "cars_train": ("devkit/cars_train_annos.mat", "cars_train_annos.mat"),
+    "cars_test": (
+        "cars_test_annos_withlabels.mat",
+        "devkit/cars_test_annos_withlabels.mat",
+        "cars_test_annos_withlabels (1).mat",  # as some copies spell it
+    ),
+}
 CARS_META = ("devkit/cars_meta.mat", "cars_meta.mat")
 # In alphabetical order the 98th class is an Eagle and the 99th a FIAT, in the set's own order too.
 CARS_FIRST_UNSEEN = "f"
@@ -47,7 +50,8 @@ def read_cub200(root: Root) -> Contents:
     image_class_labels.txt   1 1
     images/                  001.Black_footed_Albatross/...
     """
-    base = copy_folder(CATALOG["cub200"], root, ("images.txt",))
+    entry = CATALOG["cub200"]
+    base = copy_folder(entry, root, ("images.txt",))
     labels = base / "image_class_labels.txt"
     label_of = {
         whole_number(row.columns[0], row.where): whole_number(row.columns[1], row.where)
@@ -64,26 +68,21 @@ def read_cub200(root: Root) -> Contents:
         name = relative_name(row.columns[1], row.where)
         folder_of.setdefault(label, name.partition("/")[0])
         files.append((f"images/{name}", label))
-    parts = _halves("cub200", base, files, folder_of)
-    kept = ("images.txt", labels.name, *_if_there(base, "classes.txt"))
-    return Contents(base, parts, dict.fromkeys(parts, "images.txt"), kept, folders=("images",))
+    parts = _halves(entry, base, files, folder_of)
+    kept = ("images.txt", labels.name, "classes.txt")
+    return Contents(entry, base, parts, dict.fromkeys(parts, "images.txt"), kept, ("images",))
 
 
 def _halves(
-    name: str, base: Path, files: list[tuple[str, int]], called: Mapping[int, str]
+    entry: Benchmark, base: Path, files: list[tuple[str, int]], called: Mapping[int, str]
 ) -> dict[str, Listing]:
     """The images of the first classes to train on, those of the others to test on."""
-    last_seen = CATALOG[name].classes["train"]
-    parts = {}
+    last_seen, parts = entry.classes["train"], {}
     for part in ("train", "test"):
         chosen = [(file, c) for file, c in files if (c <= last_seen) == (part == "train")]
         names = [called[c] for c in sorted({c for _, c in chosen})]
         parts[part] = listing_of_files(base, [(file, called[c]) for file, c in chosen], names)
     return parts
-
-
-def _if_there(base: Path, name: str) -> tuple[str, ...]:
-    return (name,) if (base / name).exists() else ()
 
 
 def read_cars196(root: Root) -> Contents:
@@ -96,37 +95,41 @@ def read_cars196(root: Root) -> Contents:
     The first 98 classes train, the other 98 test. The set's own halves train and test share
     classes, so they are joined first.
     """
+    entry = CATALOG["cars196"]
     try:
-        base = copy_folder(CATALOG["cars196"], root, (*CARS_LABELS, "cars_train", "car_ims"))
+        base = copy_folder(entry, root, (*CARS_LABELS, "cars_train", "car_ims"))
     except ValueError:
-        found = _cars_by_folder(Path(os.path.abspath(os.path.expanduser(root))))
+        found = _cars_by_folder(entry, Path(os.path.abspath(os.path.expanduser(root))))
         if not os.fspath(root) or found is None:
             raise
         return found
-    if (base / "cars_train").is_dir() and not (base / "car_ims").is_dir():
-        return _cars_by_halves(base)
-    file = first_there(base, CARS_LABELS)
-    if file is None:
-        raise ValueError(f"{base} has car_ims but no {CARS_LABELS[0]}, which labels its cars")
-    parts = _cars_parts(base, _cars_labels(base / file, "relative_im_path", ""), base / file)
-    return Contents(base, parts, dict.fromkeys(parts, file), (file,), folders=("car_ims",))
-
-
-def _cars_by_halves(base: Path) -> Contents:
-    train, test, meta = (first_there(base, names) for names in (CARS_TRAIN, CARS_TEST, CARS_META))
-    if train is None or test is None:
-        missing = CARS_TRAIN[0] if train is None else CARS_TEST[0]
-        raise ValueError(f"{base} has cars_train but no {missing}, which labels its cars: add it")
-    files, folders = [], []
-    for file, half in ((train, "cars_train"), (test, "cars_test")):
+    halves = (base / "cars_train").is_dir() and not (base / "car_ims").is_dir()
+    wanted = CARS_HALVES if halves else {"car_ims": CARS_LABELS}
+    files, kept, folders = [], [], []
+    for folder, places in wanted.items():
+        file = first_there(base, places)
+        if file is None:
+            has = next(iter(wanted))
+            raise ValueError(f"{base} has {has} but no {places[0]}, which labels its cars: add it")
         # Some copies were unpacked one folder too deep.
-        folder = f"{half}/{half}" if (base / half / half).is_dir() else half
-        files += _cars_labels(base / file, "fname", f"{folder}/")
+        if halves and (base / folder / folder).is_dir():
+            folder = f"{folder}/{folder}"
+        field, above = ("fname", f"{folder}/") if halves else ("relative_im_path", "")
+        files += _cars_labels(base / file, field, above)
         folders.append(folder)
-    parts = _cars_parts(base, files, None if meta is None else base / meta)
-    labels = dict.fromkeys(parts, f"{Path(train).name} or {Path(test).name}")
-    kept = tuple(file for file in (train, test, meta) if file is not None)
-    return Contents(base, parts, labels, kept, tuple(folders))
+        kept.append(file)
+    labels = " or ".join(Path(file).name for file in kept) if halves else kept[0]
+    names_file = first_there(base, CARS_META) if halves else kept[0]
+    held = {}
+    if names_file is not None:
+        kept.append(names_file)
+        held = read_mat(base / names_file, ("class_names",), simplify=True)
+    names = [str(name) for name in np.atleast_1d(held.get("class_names", ()))]
+    called = {c: names[c - 1] if 0 < c <= len(names) else str(c) for _, c in files}
+    parts = _halves(entry, base, files, called)
+    return Contents(
+        entry, base, parts, dict.fromkeys(parts, labels), tuple(dict.fromkeys(kept)), tuple(folders)
+    )
 
 
 def _cars_labels(file: Path, field: str, above: str) -> list[tuple[str, int]]:
@@ -144,18 +147,9 @@ def _cars_labels(file: Path, field: str, above: str) -> list[tuple[str, int]]:
     return files
 
 
-def _cars_parts(
-    base: Path, files: list[tuple[str, int]], names_file: Path | None
-) -> dict[str, Listing]:
-    held = {} if names_file is None else read_mat(names_file, ("class_names",), simplify=True)
-    names = [str(name) for name in np.atleast_1d(held.get("class_names", ()))]
-    called = {c: names[c - 1] if 0 < c <= len(names) else str(c) for _, c in files}
-    return _halves("cars196", base, files, called)
-
-
-def _cars_by_folder(root: Path) -> Contents | None:
+def _cars_by_folder(entry: Benchmark, root: Path) -> Contents | None:
     """A folder per class, in the root or in what its archive makes there; None for neither."""
-    for folder in ("", *CATALOG["cars196"].folders):
+    for folder in ("", *entry.folders):
         base = root / folder
         above = [half for half in ("train", "test") if (base / half).is_dir()] or [""]
         images: dict[str, list[str]] = {}
@@ -165,27 +159,27 @@ def _cars_by_folder(root: Path) -> Contents | None:
                 images.setdefault(label, []).extend(named)
         if images:
             parts = {}
-            for part, classes in zip(("train", "test"), _cars_split(list(images)), strict=True):
+            for part, classes in _cars_split(entry, list(images)).items():
                 files = [(name, c) for c in classes for name in images[c]]
                 parts[part] = listing_of_files(base, files, classes)
             folders = sorted(images) if above == [""] else above
-            return Contents(base, parts, folders=tuple(folders))
+            return Contents(entry, base, parts, folders=tuple(folders))
     return None
 
 
-def _cars_split(classes: list[str]) -> tuple[list[str], list[str]]:
-    """The seen and the unseen of the class folders: by number if they have one, else by name."""
+def _cars_split(entry: Benchmark, classes: list[str]) -> dict[str, list[str]]:
+    """The class folders to train and to test on: by number if they have one, else by name."""
     matches = {name: re.match(r"(\d+)(?![^\W_])", name) for name in classes}
     numbers = {name: int(match[1]) for name, match in matches.items() if match}
     if len(numbers) == len(classes):
         first = 0 if 0 in numbers.values() else 1
-        last_seen = CATALOG["cars196"].classes["train"]
+        last_seen = entry.classes["train"]
         ordered = sorted(classes, key=lambda name: numbers[name])
         seen = [name for name in ordered if numbers[name] - first < last_seen]
     else:
         ordered = sorted(classes)
         seen = [name for name in ordered if name.casefold() < CARS_FIRST_UNSEEN]
-    return seen, [name for name in ordered if name not in set(seen)]
+    return {"train": seen, "test": [name for name in ordered if name not in set(seen)]}
 
 
 def read_sop(root: Root) -> Contents:
@@ -196,7 +190,8 @@ def read_sop(root: Root) -> Contents:
 
     The two label files are the split.
     """
-    base = copy_folder(CATALOG["sop"], root, tuple(SOP_FILES.values()))
+    entry, kept = CATALOG["sop"], tuple(SOP_FILES.values())
+    base = copy_folder(entry, root, kept)
     parts, folders = {}, set()
     for part, file in SOP_FILES.items():
         named = []
@@ -205,7 +200,7 @@ def read_sop(root: Root) -> Contents:
             named.append((relative_name(row.columns[3], row.where), label))
         folders |= {name.partition("/")[0] for name, _ in named if "/" in name}
         parts[part] = listing_of_files(base, named, sorted({label for _, label in named}, key=int))
-    return Contents(base, parts, SOP_FILES, tuple(SOP_FILES.values()), tuple(sorted(folders)))
+    return Contents(entry, base, parts, SOP_FILES, kept, tuple(sorted(folders)))
 
 
 def read_inshop(root: Root) -> Contents:
@@ -217,7 +212,8 @@ def read_inshop(root: Root) -> Contents:
 
     The last column is the split: train, query or gallery.
     """
-    base = copy_folder(CATALOG["inshop"], root, INSHOP_FILES)
+    entry = CATALOG["inshop"]
+    base = copy_folder(entry, root, INSHOP_FILES)
     file = first_there(base, INSHOP_FILES) or INSHOP_FILES[0]
     above = "Img/" if first_there(base, ("img", "Img/img")) == "Img/img" else ""
     files: dict[str, list[tuple[str, str]]] = {"train": [], "query": [], "gallery": []}
@@ -232,7 +228,7 @@ def read_inshop(root: Root) -> Contents:
         part: listing_of_files(base, named, seen if part == "train" else unseen)
         for part, named in files.items()
     }
-    return Contents(base, parts, dict.fromkeys(parts, file), (file,), (f"{above}img",))
+    return Contents(entry, base, parts, dict.fromkeys(parts, file), (file,), (f"{above}img",))
 
 
 def read_tiny_imagenet(root: Root) -> Contents:
@@ -245,7 +241,8 @@ def read_tiny_imagenet(root: Root) -> Contents:
 
     Train and test have the same classes; the validation images are the test.
     """
-    base = copy_folder(CATALOG["tiny_imagenet"], root, ("wnids.txt",))
+    entry = CATALOG["tiny_imagenet"]
+    base = copy_folder(entry, root, ("wnids.txt",))
     classes = [row.columns[0] for row in rows(base / "wnids.txt", ("class",))]
     train, missing = [], []
     for label in classes:
@@ -260,11 +257,8 @@ def read_tiny_imagenet(root: Root) -> Contents:
             raise ValueError(f"{row.where} has class {row.columns[1]!r}, not one of wnids.txt")
         name = relative_name(row.columns[0], row.where)
         test.append((f"val/images/{name}", row.columns[1]))
-    parts = {
-        "train": listing_of_files(base, train, classes),
-        "test": listing_of_files(base, test, classes),
-    }
-    labels = {"train": "", "test": TINY_LABELS}
-    kept = ("wnids.txt", TINY_LABELS, *_if_there(base, "words.txt"))
+    files = {"train": train, "test": test}
+    parts = {part: listing_of_files(base, named, classes) for part, named in files.items()}
+    kept = ("wnids.txt", TINY_LABELS, "words.txt")
     folders = (*(f"train/{label}/images" for label in classes), "val/images")
-    return Contents(base, parts, labels, kept, folders, tuple(missing))
+    return Contents(entry, base, parts, {"test": TINY_LABELS}, kept, folders, tuple(missing))

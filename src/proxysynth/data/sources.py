@@ -1,4 +1,4 @@
-"""A folder of images with one sub-folder per class, or a CSV of images.
+"""Data by name: `glyphs`, a folder of images, a CSV of images, or `NAME:ROOT` for a benchmark.
 
 photos/boots/1.jpg            classes are split into seen and unseen, see ClassSplit
 photos/train/boots/1.jpg      or the sub-folders are the parts: train and test, or train, query
@@ -12,25 +12,127 @@ shelf/2.jpg,hats,test
 from __future__ import annotations
 
 import csv
+import dataclasses
+import inspect
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from proxysynth.data.benchmarks.catalog import CATALOG
+from proxysynth.data.benchmarks.opening import open_benchmark
+from proxysynth.data.glyphs import glyphs
 from proxysynth.data.images import SUFFIXES
 from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_files, require_usable
 from proxysynth.formatting import printable
+from proxysynth.values import nearest
 
 PathLike = str | os.PathLike[str]
-Tested = tuple[Listing, Listing | None]  # query, and gallery unless the queries are their own
+
+# name -> function (root, **options) -> Splits, for benchmarks with a layout of their own.
+BENCHMARKS: dict[str, Callable[..., Splits]] = {
+    name: partial(open_benchmark, name) for name in CATALOG
+}
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 TESTED = ({"test"}, {"query", "gallery"})
+UNTESTED = {"train", "validation"}
 LAYOUTS = tuple({"train", *parts} for parts in TESTED)  # validation may join any of these
 EXPECTED = "train and test, or train, query and gallery (and optionally validation)"
 ALSO_CALLED = {"val": "validation", "valid": "validation"}
 # Folders that systems leave beside images, some with thumbnails inside.
 CLUTTER = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN", "lost+found"})
+RULE_OPTIONS = tuple(field.name for field in dataclasses.fields(ClassSplit))
+
+
+def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
+    """The splits that `spec` names.
+
+    "glyphs"        train_classes, test_classes, seed, faces_per_class, query_faces, test_faces
+    a folder        unseen_fraction, seed, order, unseen_classes, seen_classes (see ClassSplit),
+                    or train, test, query, gallery, validation: sub-folders
+    a CSV           the same options of ClassSplit, and root
+    "NAME:ROOT"     incomplete: accept a copy of a benchmark that lacks images
+    """
+    text = os.fspath(spec)
+    name, colon, root = text.partition(":")
+    if text == "glyphs":
+        return glyphs(**_known(options, tuple(inspect.signature(glyphs).parameters), text))
+    if colon and name in BENCHMARKS:
+        return BENCHMARKS[name](root, **_known(options, ("incomplete",), name))
+    given: dict[str, Any] = {
+        key: tuple(value) if key.endswith("_classes") else value
+        for key, value in options.items()
+        if key in RULE_OPTIONS
+    }
+    rule = ClassSplit(**given) if given else None
+    if os.path.isdir(os.path.expanduser(text)):
+        _known(options, (*RULE_OPTIONS, *PARTS), "a folder")
+        parts = {key: options[key] for key in PARTS if options.get(key) is not None}
+        if parts and given:
+            raise ValueError(
+                f"give either folders ({', '.join(parts)}) or a rule for classes "
+                f"({', '.join(RULE_OPTIONS)}), got both"
+            )
+        return open_parts(text, parts) if parts else open_folder(text, rule)
+    if _is_table(text):
+        _known(options, (*RULE_OPTIONS, "root"), "a CSV")
+        return open_table(text, rule, options.get("root"))
+    raise ValueError(_unknown(text))
+
+
+def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:
+    """Query and gallery to test a trained model on: the test part of the data, else every image;
+    no gallery where the queries are their own.
+
+    Which classes of a plain folder a model has seen is unknown, so the rule that splits classes
+    for training does not apply.
+    """
+    text = os.fspath(spec)
+    if os.path.isdir(os.path.expanduser(text)):
+        base = _folder(text)
+        places = _own_parts(base, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
+        parts, _ = _listings(base, {k: v for k, v in places.items() if k not in UNTESTED})
+    elif _is_table(text):
+        file = _absolute(text)
+        parts = _table(file, file.parent, "put the CSV into a folder that holds all images")
+        if set(parts) - UNTESTED not in (*TESTED, {""}):
+            raise ValueError(
+                f"the column split of {file.name} must name test, or query and gallery, got "
+                f"{', '.join(sorted(parts))}"
+            )
+    else:
+        splits = open_data(text)
+        return splits.query, splits.gallery
+    return _query_and_gallery(parts)
+
+
+def _is_table(text: str) -> bool:
+    return os.path.isfile(os.path.expanduser(text)) and text.lower().endswith((".csv", ".txt"))
+
+
+def _known(options: dict[str, Any], names: tuple[str, ...], what: str) -> dict[str, Any]:
+    for name in options:
+        if name not in names:
+            raise ValueError(f"{what} has no option {name!r}: {nearest(name, names)}")
+    return options
+
+
+def _unknown(text: str) -> str:
+    if os.path.isfile(os.path.expanduser(text)):
+        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in BENCHMARKS)])
+        return f"data must be a folder, a CSV or one of {names}, got the file {printable(text)}"
+    if text in BENCHMARKS:
+        return f"{text} needs the folder of its files: write {text}:ROOT"
+    name, colon, _ = text.partition(":")
+    if colon and len(name) > 1 and name.isidentifier():
+        return f"there is no benchmark {name!r}: {nearest(name, BENCHMARKS)}"
+    hint = nearest(text, ["glyphs", *BENCHMARKS]) if os.sep not in text else "check the path"
+    return (
+        f"there is no folder or CSV {text!r}: {hint}, or give a folder with a sub-folder per class"
+    )
 
 
 def open_folder(root: PathLike, rule: ClassSplit | None = None) -> Splits:
@@ -43,73 +145,59 @@ def open_folder(root: PathLike, rule: ClassSplit | None = None) -> Splits:
     base = _folder(root)
     if rule is None:
         parts = _own_parts(base, LAYOUTS, "use --set split.train=DIR --set split.test=DIR")
-        if parts is not None:
+        if "" not in parts:
             return open_parts(base, parts)
-    files, notes = _scan(base)
-    return (rule or ClassSplit())(listing_of_files(base, files), str(root), notes)
+    listings, notes = _listings(base, {"": base})
+    return (rule or ClassSplit())(listings[""], str(root), notes)
 
 
 def open_parts(root: PathLike, parts: Mapping[str, PathLike]) -> Splits:
     """The splits from a folder for each part, wherever under the root: train and test, or train,
     query and gallery, and optionally validation; each has one sub-folder per class."""
     base = _folder(root)
-    _require_layout(parts, f"the parts of {printable(base)}")
     listings, notes = _listings(base, parts)
-    return _splits(listings, str(root), notes)
-
-
-def open_test_folder(root: PathLike) -> Tested:
-    """Query and gallery of a folder: test/, or query/ and gallery/; else every image of it."""
-    base = _folder(root)
-    parts = _own_parts(base, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
-    if parts is None:
-        return listing_of_files(base, _scan(base)[0]), None
-    listings, _ = _listings(base, {k: v for k, v in parts.items() if k in set().union(*TESTED)})
-    return _query_and_gallery(listings)
+    return _splits(listings, f"the parts of {printable(base)}", str(root), notes)
 
 
 def _listings(
     base: Path, parts: Mapping[str, PathLike]
 ) -> tuple[dict[str, Listing], tuple[str, ...]]:
-    listings: dict[str, Listing] = {}
-    notes: tuple[str, ...] = ()
+    """The images of each part's folder, and notes on what was ignored."""
+    listings, notes = {}, []
     for name, place in parts.items():
         where = _folder(base / place)
         if not where.is_relative_to(base):
             raise ValueError(f"the folder of {name} must lie under {base}, got {where}")
-        found, remarks = _scan(where)
-        prefix, notes = where.relative_to(base), notes + remarks
-        files = [((prefix / file).as_posix(), label) for file, label in found]
-        listings[name] = listing_of_files(base, files)
-    return listings, notes
+        files, remarks = _scan(where)
+        named = ((Path(path).relative_to(base).as_posix(), label) for path, label in files)
+        listings[name] = listing_of_files(base, named)
+        notes += remarks
+    return listings, tuple(notes)
 
 
-def _require_layout(parts: Collection[str], what: str) -> None:
+def _splits(
+    parts: Mapping[str, Listing], what: str, name: str, notes: tuple[str, ...] = ()
+) -> Splits:
     if set(parts) - {"validation"} not in LAYOUTS:
         raise ValueError(f"{what} must be {EXPECTED}, got {', '.join(sorted(parts)) or 'none'}")
-
-
-def _splits(parts: Mapping[str, Listing], name: str, notes: tuple[str, ...] = ()) -> Splits:
     query, gallery = _query_and_gallery(parts)
     made = Splits(parts["train"], query, gallery, parts.get("validation"), name, notes)
     return require_usable(made)
 
 
-def _query_and_gallery(parts: Mapping[str, Listing]) -> Tested:
-    """Query and gallery with one table of classes; or the test part, which is its own gallery."""
-    if "test" in parts:
-        return parts["test"], None
+def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing | None]:
+    """Query and gallery with one table of classes; or the only part, which is its own gallery."""
+    if "query" not in parts:
+        return parts["test" if "test" in parts else ""], None
     query, gallery = parts["query"], parts["gallery"]
     classes = tuple(sorted({*query.classes, *gallery.classes}))
     return query.relabeled(classes), gallery.relabeled(classes)
 
 
-def _own_parts(
-    base: Path, layouts: Collection[set[str]], otherwise: str
-) -> dict[str, PathLike] | None:
-    """The folder of each part where the sub-folders are named so; None where they are classes.
-    `otherwise` says what to do, besides renaming, about names that are neither."""
-    found = [entry for entry in _entries(base) if _is_folder(entry)]
+def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dict[str, PathLike]:
+    """The folder of each part where the sub-folders are named so; {"": base} where they are
+    classes. `otherwise` says what to do, besides renaming, about names that are neither."""
+    found, _ = _entries(base)
     names = [ALSO_CALLED.get(entry.name.lower(), entry.name.lower()) for entry in found]
     parts: dict[str, PathLike] = {n: entry.path for n, entry in zip(names, found, strict=True)}
     # A lone folder `test` may be the only class.
@@ -122,14 +210,13 @@ def _own_parts(
             f"expected the sub-folders {EXPECTED}, got {_some(entry.name for entry in found)} in "
             f"{printable(base)}: rename them, or {otherwise}"
         )
-    return None
+    return {"": base}
 
 
 def _holds_classes(place: str) -> bool:
     """Whether a folder has folders and no image of its own, which a class would have."""
-    entries = _entries(place)
-    folders = [entry for entry in entries if _is_folder(entry)]
-    return bool(folders) and not any(_is_image(e.path) for e in entries if e not in folders)
+    folders, others = _entries(place)
+    return bool(folders) and not any(_is_image(entry.path) for entry in others)
 
 
 def _absolute(path: PathLike) -> Path:
@@ -144,45 +231,51 @@ def _folder(path: PathLike) -> Path:
     return base
 
 
-def _entries(base: PathLike) -> list[os.DirEntry[str]]:
-    """The entries of a folder that are not hidden, by name."""
+def _entries(place: PathLike) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
+    """The folders in a folder and its other entries, by name, without hidden ones."""
     try:
-        with os.scandir(base) as found:
+        with os.scandir(place) as found:
             kept = [e for e in found if not e.name.startswith(".") and e.name not in CLUTTER]
     except OSError as error:
-        raise ValueError(f"cannot read the folder {printable(base)}: {error.strerror}") from error
-    return sorted(kept, key=lambda entry: entry.name)
+        raise ValueError(f"cannot read the folder {printable(place)}: {error.strerror}") from error
+    folders: list[os.DirEntry[str]] = []
+    others: list[os.DirEntry[str]] = []
+    for entry in sorted(kept, key=lambda entry: entry.name):
+        try:
+            (folders if entry.is_dir() else others).append(entry)
+        except OSError:  # a circular link
+            others.append(entry)
+    return folders, others
 
 
-def _scan(base: Path) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-    """(name under the folder, class) of every image, and notes on what was ignored."""
-    entries = _entries(base)
+def _scan(base: Path) -> tuple[list[tuple[str, str]], list[str]]:
+    """(path, class) of every image in a folder of classes, and notes on what was ignored."""
+    folders, loose = _entries(base)
     files: list[tuple[str, str]] = []
     empty, others = [], Counter[str]()
-    for entry in entries:
-        if _is_folder(entry):
-            inside = list(_files(entry.path, frozenset({os.path.realpath(base)})))
-            images = [path for path in inside if _is_image(path)]
-            others.update(_suffix(path) for path in inside if not _is_image(path))
-            files += [(Path(path).relative_to(base).as_posix(), entry.name) for path in images]
-            if not images:
-                empty.append(entry.name)
+    for entry in folders:
+        inside = list(_files(entry.path, frozenset({os.path.realpath(base)})))
+        images = [(path, entry.name) for path in inside if _is_image(path)]
+        others.update(_suffix(path) for path in inside if not _is_image(path))
+        files += images
+        if not images:
+            empty.append(entry.name)
+    kinds = _some(f"{n} {suffix}" for suffix, n in others.most_common())
     if not files:
-        want, where = "expected a sub-folder per class with images inside", printable(base)
-        loose = sum(_is_image(entry.path) for entry in entries if not _is_folder(entry))
-        if loose:
-            got = f"{loose} images directly in {where}: move each class to its own folder"
+        where = printable(base)
+        if n := sum(_is_image(entry.path) for entry in loose):
+            got = f"{n} images directly in {where}: move each class to its own folder"
         elif others:
-            got = f"only other files in {where} ({_kinds(others)}): convert them to JPEG or PNG"
+            got = f"only other files in {where} ({kinds}): convert them to JPEG or PNG"
         else:
             got = f"nothing in {where}: add images or give another folder"
-        raise ValueError(f"{want}, got {got}")
+        raise ValueError(f"expected a sub-folder per class with images inside, got {got}")
     notes = []
     if empty:
         notes.append(f"{len(empty)} folders hold no image and are ignored: {_some(empty)}.")
     if others:
-        notes.append(f"{others.total()} files are not images by their name: {_kinds(others)}.")
-    return files, tuple(notes)
+        notes.append(f"{others.total()} files are not images by their name: {kinds}.")
+    return files, notes
 
 
 def _files(place: str, above: frozenset[str]) -> Iterator[str]:
@@ -190,18 +283,12 @@ def _files(place: str, above: frozenset[str]) -> Iterator[str]:
     real = os.path.realpath(place)
     if real in above:
         return
-    for entry in _entries(place):
-        if _is_folder(entry):
-            yield from _files(entry.path, above | {real})
-        elif entry.is_symlink() or entry.is_file():  # a broken link is reported when it is read
+    folders, others = _entries(place)
+    for entry in others:
+        if entry.is_symlink() or entry.is_file():  # a broken link is reported when it is read
             yield entry.path
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a circular link
-        return False
+    for entry in folders:
+        yield from _files(entry.path, above | {real})
 
 
 def _is_image(path: str) -> bool:
@@ -210,10 +297,6 @@ def _is_image(path: str) -> bool:
 
 def _suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower() or "without suffix"
-
-
-def _kinds(suffixes: Counter[str]) -> str:
-    return _some(f"{n} {suffix}" for suffix, n in suffixes.most_common())
 
 
 def _some(names: Iterable[str], most: int = 5) -> str:
@@ -237,22 +320,7 @@ def open_table(
         return (rule or ClassSplit())(parts[""], str(path))
     if rule is not None:
         raise ValueError(f"{file.name} has a column split, so a rule for classes cannot be used")
-    _require_layout(parts, f"the column split of {file.name}")
-    return _splits(parts, str(path))
-
-
-def open_test_table(path: PathLike) -> Tested:
-    """Query and gallery of a CSV: as its column `split` says, else every image."""
-    file = _absolute(path)
-    parts = _table(file, file.parent, "put the CSV into a folder that holds all images")
-    if set(parts) == {""}:
-        return parts[""], None
-    if set(parts) - {"train", "validation"} not in TESTED:
-        raise ValueError(
-            f"the column split of {file.name} must name test, or query and gallery, got "
-            f"{', '.join(sorted(parts))}"
-        )
-    return _query_and_gallery(parts)
+    return _splits(parts, f"the column split of {file.name}", str(path))
 
 
 def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
