@@ -39,12 +39,26 @@ TABLES = ("loss", "regularizer", "split")
 
 @dataclass(frozen=True)
 class Config:
-    """The arguments of `run_from_options` that a file gives."""
+    """Arguments of `run_from_options`, from a file, a run or the command line."""
 
     data: str | None = None
     loss: str | None = None
     regularizer: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def over(self, below: Config) -> Config:
+        """Both, these first; the fields of a loss or regularizer that is replaced are dropped."""
+        named = {
+            name: getattr(below if getattr(self, name) is None else self, name)
+            for name in ("data", "loss", "regularizer")
+        }
+        kept = {
+            path: value
+            for path, value in below.settings.items()
+            if (part := path.partition(".")[0]) not in ("loss", "regularizer")
+            or getattr(below, part) in (None, named[part])
+        }
+        return Config(**named, settings=kept | self.settings)
 
 
 def read_config(path: Path) -> Config:
@@ -67,13 +81,12 @@ def read_config(path: Path) -> Config:
     for key, value in loaded.items():
         if key in TABLES and isinstance(value, Mapping):
             settings |= {f"{key}.{name}": item for name, item in value.items() if name != NAME}
-            if NAME in value:
-                names[key] = str(value[NAME])
+            names |= {key: str(value[NAME])} if NAME in value and key != "split" else {}
         elif key in ("data", "loss", "regularizer"):
             names[key] = str(value)
         else:
             settings[key] = value
-    return Config(names.get("data"), names.get("loss"), names.get("regularizer"), settings)
+    return Config(**names, settings=settings)
 
 
 def to_dict(run: Run) -> dict[str, Any]:
@@ -105,19 +118,19 @@ def _table(value: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
 def to_toml(run: Run) -> str:
     """A run as a TOML file that explains every field."""
     content = to_dict(run)
-    lines = [
-        "# A run of `proxysynth train`. Edit it and use it with --config FILE.",
-        '# "none" means no value; where the help says None, write "none".',
-    ]
-    plain = {name: value for name, value in content.items() if name not in TABLES}
-    lines += _toml_lines(plain, Run)
     kinds: dict[str, type | None] = {
         "loss": LOSSES[content["loss"][NAME]],
         "regularizer": REGULARIZERS[content["regularizer"][NAME]],
         "split": Split,
     }
+    tables = {table: content.pop(table) for table in kinds}
+    lines = [
+        "# A run of `proxysynth train`. Edit it and use it with --config FILE.",
+        '# "none" means no value; where the help says None, write "none".',
+        *_toml_lines(content, Run),
+    ]
     for table, kind in kinds.items():
-        lines += ["", f"[{table}]", *_toml_lines(content[table], kind)]
+        lines += ["", f"[{table}]", *_toml_lines(tables[table], kind)]
     return "\n".join(lines)
 
 
@@ -127,18 +140,9 @@ def _toml_lines(fields: Mapping[str, Any], kind: type | None) -> list[str]:
     for name, value in fields.items():
         comment = textwrap.wrap(about.get(name, ""), 98)
         lines += ["", *(f"# {line}" for line in comment)] if comment else []
-        lines.append(f"{name} = {_toml(value)}")
+        text = json.dumps("none" if value is None else value, ensure_ascii=False)
+        lines.append(f"{name} = {text}")
     return lines
-
-
-def _toml(value: Any) -> str:
-    if value is None:
-        return '"none"'
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_toml(item) for item in value)}]"
-    if isinstance(value, float):
-        return repr(value)
-    return json.dumps(value, ensure_ascii=False)
 
 
 def field_help(kind: type) -> dict[str, str]:

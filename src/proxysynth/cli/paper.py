@@ -37,29 +37,26 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
 
     wanted, scale = load_artifacts(_names(args.artifacts)), _scale(args)
     store = Store(args.out or OUT)
-    if args.plan:
-        if os.path.isfile(store.folder):
-            raise _unusable(store.folder, FileExistsError(errno.EEXIST, ""))
-        return _show_plan(wanted, scale, store, args)
     try:  # before anything is trained
-        store.folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(store.folder, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, "")
+        if args.plan and os.path.isfile(store.folder):
+            raise FileExistsError(errno.EEXIST, "")
+        if not args.plan:
+            store.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(store.folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "")
     except OSError as error:
-        raise _unusable(store.folder, error) from error
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise UsageError(
+            f"--out takes a folder that can be written to, got {str(store.folder)[:100]!r} "
+            f"({reason}): give another place"
+        ) from error
+    if args.plan:
+        return _show_plan(wanted, scale, store, args)
     try:
         return _make(wanted, scale, store, args)
     except CannotWrite as error:
         intact = "what was written before is complete"
         raise cannot_write(Path(str(error.filename)), error, intact) from error
-
-
-def _unusable(out: Path, error: OSError) -> UsageError:
-    reason = os.strerror(error.errno).lower() if error.errno else str(error)
-    return UsageError(
-        f"--out takes a folder that can be written to, got {str(out)[:100]!r} ({reason}): give "
-        "another place"
-    )
 
 
 def _make(
