@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
+from proxysynth.report.settings import option_names, unwrap
 from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import KIND, decode, encode
 
@@ -91,28 +92,16 @@ def read_config(path: Path) -> Config:
 
 def to_dict(run: Run) -> dict[str, Any]:
     """A run in the layout of a configuration file; plain fields before tables."""
-    fields: dict[str, Any] = {k: v for k, v in encode(run).items() if k not in (KIND, *TABLES)}
-    loss, regularizer = run.loss, None
-    if type(loss) in REGULARIZERS.values():
-        loss, regularizer = loss.loss, loss  # type: ignore[union-attr]
-    return {
-        **fields,
-        "loss": _table(loss, LOSSES),
-        "regularizer": _table(regularizer, REGULARIZERS),
-        "split": {k: v for k, v in encode(run.split).items() if k != KIND},
+    names, settings = option_names(run.loss), unwrap(encode(run))
+    if names is None:
+        kind = settings["loss"][KIND]
+        raise ValueError(f"{kind} has no name on the command line: train such a run from Python")
+    named = [{NAME: name} for name in names]
+    tables = {
+        table: {**name, **{k: v for k, v in (settings[table] or {}).items() if k != KIND}}
+        for table, name in zip(TABLES, (*named, {}), strict=True)
     }
-
-
-def _table(value: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """A loss or regularizer as a table with its name on the command line."""
-    if value is None:
-        return {NAME: "none"}
-    name = next((name for name, kind in kinds.items() if kind is type(value)), None)
-    if name is None:
-        raise ValueError(
-            f"{type(value).__name__} has no name on the command line: train such a run from Python"
-        )
-    return {NAME: name, **{k: v for k, v in encode(value).items() if k not in (KIND, "loss")}}
+    return {k: v for k, v in settings.items() if k not in (KIND, *TABLES)} | tables
 
 
 def to_toml(run: Run) -> str:

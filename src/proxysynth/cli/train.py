@@ -107,8 +107,8 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
             place = Path(args.out).expanduser()
             # The run that is evaluated describes both trainings of a folder on all classes.
             found = find_run(place / EVALUATED) or find_run(place)
-            allowed = {name: given[name] for name in ("epochs", "skip_bad") if name in given}
-            other = settings or args.config or args.init or options != Config(settings=allowed)
+            own = given.keys() <= {"epochs", "skip_bad"} and options == Config(settings=given)
+            other = not own or args.config is not None or args.init is not None
             if not other and found is not None:
                 run = found.run
                 require_trust(run.backbone, args.out / RUN, args.trust)

@@ -12,8 +12,8 @@ from typing import Any
 from proxysynth.files import write_json
 from proxysynth.formatting import count, percent
 from proxysynth.protocols.mlrc import Outcome
-from proxysynth.protocols.mlrc.ensemble import METRICS
 from proxysynth.protocols.mlrc.search import importance
+from proxysynth.protocols.mlrc.study import METRICS
 from proxysynth.protocols.mlrc.workers import exclusive
 from proxysynth.provenance import provenance
 from proxysynth.values import KIND, encode

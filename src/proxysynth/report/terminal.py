@@ -11,7 +11,7 @@ from rich.table import Table
 
 from proxysynth.formatting import metric_heading, metric_name, percent, points
 
-from .comparison import Comparison, verdicts, with_spread
+from .comparison import Comparison, verdicts
 from .pages import tone
 from .study import TITLES, Result, amount, method, metric_rows, trial_rows
 
@@ -28,13 +28,13 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
             title = f"Against {comparison.groups[0].letter}, in percentage points"
             rows = [
                 (
-                    item.letter,
-                    metric_name(item.measure),
-                    _colored(item.difference),
-                    item.interval_text,
-                    item.summary,
+                    c.letter,
+                    metric_name(c.measure),
+                    _colored(c.difference),
+                    c.interval_text,
+                    c.summary,
                 )
-                for item in comparison.contrasts
+                for c in comparison.contrasts
             ]
             console.print(_table(title, ("", "metric", "difference", "95 % interval", ""), rows))
     if comparison.settings:
@@ -117,7 +117,7 @@ def _groups(comparison: Comparison, width: int) -> Table:
     split = any("\n" in title for title in head)  # then the numbers take two lines, too
     rows = []
     for group in comparison.groups:
-        cells = [with_spread(group.spread(key)) for key in comparison.measures]
+        cells = [group.shown(key) for key in comparison.measures]
         cells = [cell.replace(" ± ", "\n± ") if split else cell for cell in cells]
         rows.append((group.letter, escape(group.name), str(len(group.runs)), *cells))
     title = "Groups of seeds, mean ± standard deviation"
