@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError, resources, usage_errors
@@ -18,7 +14,7 @@ from proxysynth.data import Listing, UnreadableImages
 from proxysynth.data.check import unreadable_images, without
 from proxysynth.data.open_data import open_test_data
 from proxysynth.files import write_bytes
-from proxysynth.formatting import count, metric_heading, metric_name, percent, printable
+from proxysynth.formatting import count, printable
 from proxysynth.protocols import (
     Conventional,
     Deformation,
@@ -38,7 +34,6 @@ from proxysynth.training.prepare import make_cache, open_splits
 from proxysynth.training.resources import Resources
 from proxysynth.training.run_folder import EVALUATED, find_run
 
-COUNTS = ("queries", "queries_without_positive")
 ONLY_FOR = {
     "nmi": ("conventional",),
     "rerank": ("conventional",),
@@ -116,7 +111,7 @@ def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, A
         )
     if not args.json:
         title = f"{found.metrics['queries']:,} queries against {len(index):,} images, percent"
-        show_metrics({printable(args.run.name): found.metrics}, title, Console())
+        _show({printable(args.run.name): found.metrics}, title)
     for sentence in found.notes:
         Bars().say(f"Note: {sentence}")
     return {
@@ -136,14 +131,11 @@ def _conventional(
     with Bars().task("embedding", len(pictures)) as tick:
         tested = protocol(model, pictures.query, pictures.gallery, resources=machine, tick=tick)
     if not args.json:
-        console = Console()
-        show_metrics({f"epoch {model.epoch}": tested.metrics}, _title(pictures), console)
-        excluded = int(tested.metrics.get(COUNTS[1], 0))
+        _show({f"epoch {model.epoch}": tested.metrics}, _title(pictures))
+        excluded = int(tested.metrics.get("queries_without_positive", 0))
         if excluded:
-            console.print(
-                f"Excluded: {count(excluded, 'query', 'queries')} without another image of the "
-                "same class."
-            )
+            queries = count(excluded, "query", "queries")
+            Console().print(f"Excluded: {queries} without another image of the same class.")
     return {"metrics": tested.metrics}
 
 
@@ -160,7 +152,7 @@ def _deformation(
         metrics = protocol(model, pictures.query, pictures.gallery, resources=machine, tick=tick)
     if not args.json:
         rows = {name.replace("_", " "): measured for name, measured in metrics.items()}
-        show_metrics(rows, f"{_title(pictures)}, deformed", Console())
+        _show(rows, f"{_title(pictures)}, deformed")
     return {"seed": seed, "sheet": args.sheet and str(args.sheet), "metrics": metrics}
 
 
@@ -187,7 +179,7 @@ def _embedding_deformation(
             f"lam {lam}": {name: metrics[name][lam] for name in metrics}
             for lam in next(iter(metrics.values()))
         }
-        show_metrics(rows, f"Recall@1 of mixed embeddings, {pictures.name}, percent", Console())
+        _show(rows, f"Recall@1 of mixed embeddings, {pictures.name}, percent")
     return {"seed": protocol.seed, "pairs": protocol.pairs, "metrics": metrics}
 
 
@@ -196,6 +188,12 @@ MEASURES = {
     "deformation": _deformation,
     "embedding_deformation": _embedding_deformation,
 }
+
+
+def _show(rows: dict[str, dict[str, float]], title: str) -> None:
+    from proxysynth.report.terminal import render_metrics  # matplotlib, slow
+
+    render_metrics(rows, title, Console())
 
 
 def _title(pictures: Pictures) -> str:
@@ -276,23 +274,3 @@ def pictures_to_test(args: argparse.Namespace, model: Trained, machine: Resource
     if gallery is None:
         parts["query"] = parts["query"].without_empty_classes()
     return Pictures(args.data, parts["query"], parts.get("gallery"))
-
-
-def show_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
-    """Print a row for each set of metrics, in percent."""
-    # Precision@1 is Recall@1 under another name: shown once.
-    first = next(iter(rows.values()))
-    hidden = (*COUNTS, "precision@1") if "recall@1" in first else COUNTS
-    keys = [key for key in first if key not in hidden]
-    table = Table(title=escape(title), box=box.SIMPLE, title_justify="left", title_style="bold")
-    # Headings on one line if they fit; the table adds three columns of space to each.
-    cells = {key: [percent(metrics.get(key), 2) for metrics in rows.values()] for key in keys}
-    widest = [max(map(len, (metric_name(key), *cells[key]))) for key in keys]
-    width = sum(3 + size for size in (max(map(len, rows)), *widest))
-    heading = metric_name if 1 + width <= console.width else metric_heading
-    table.add_column("")
-    for key in keys:
-        table.add_column(heading(key), justify="right", overflow="fold")
-    for name, *values in zip(rows, *cells.values(), strict=True):
-        table.add_row(name, *values)
-    console.print(table)

@@ -80,13 +80,19 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
         wanted = _threshold(args.threshold)
         least = model.known_from(wanted) if index is None else index.threshold(wanted, args.run)
     options = {"index": index, "k": args.k, "threshold": ANY if least is None else least}
-    made: list[tuple[Path, Prediction]] = []
-    unreadable: list[dict[str, str]] = []
+    options |= {"workers": machine.workers}
+    pairs: list[tuple[Path, Prediction | UnreadableImage]] = []
     with Bars().task("predicting", len(paths)) as tick, usage_errors():
         for at in range(0, len(paths), BATCH):
             batch = paths[at : at + BATCH]
-            made += _predict(model, batch, unreadable, {**options, "workers": machine.workers})
+            pairs += _predict(model, batch, options)
             tick(len(batch), "")
+    made = [(path, one) for path, one in pairs if isinstance(one, Prediction)]
+    unreadable = [
+        {"path": str(path), "reason": one.reason}
+        for path, one in pairs
+        if isinstance(one, UnreadableImage)
+    ]
     if not args.json:
         rows = [
             (
@@ -132,16 +138,15 @@ def _files(path: Path) -> list[Path]:
 
 
 def _predict(
-    model: Trained, paths: list[Path], unreadable: list[dict[str, str]], options: dict[str, Any]
-) -> list[tuple[Path, Prediction]]:
+    model: Trained, paths: list[Path], options: dict[str, Any]
+) -> list[tuple[Path, Prediction | UnreadableImage]]:
     """The predictions of a batch; if it has an unreadable image, of each image by itself."""
     try:
         return list(zip(paths, model.predict(paths, **options), strict=True))
     except UnreadableImage as error:
         if len(paths) == 1:
-            unreadable.append({"path": str(paths[0]), "reason": error.reason})
-            return []
-        return [pair for path in paths for pair in _predict(model, [path], unreadable, options)]
+            return [(paths[0], error)]
+        return [pair for path in paths for pair in _predict(model, [path], options)]
 
 
 def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:

@@ -137,6 +137,7 @@ TRUST = (
     ),
     _arg("--trust", "allow importing the module:function that the run names as its backbone"),
 )
+LOADING = (*TRUST, *RESOURCES)
 MOVED = (
     _arg(
         "--folder FOLDER",
@@ -205,8 +206,7 @@ COMMANDS: dict[str, Any] = {  # name: ("module:function", a line of help, *argum
         _arg("--seed N", "random seed of the deformations (default: 0)"),
         _arg("--sheet PNG", "write a contact sheet of deformed images (default: none)"),
         _arg("--opposite-zoom", "a zoom of 50 %% shrinks the image instead of enlarging it"),
-        *TRUST,
-        *RESOURCES,
+        *LOADING,
     ),
     "compare": (
         "compare:run_compare",
@@ -260,8 +260,7 @@ COMMANDS: dict[str, Any] = {  # name: ("module:function", a line of help, *argum
         _arg("--rebuild", "embed every image again"),
         _arg("--verify", "verify all checksums of an existing index, whatever its size"),
         _arg("--approximate", "also build a FAISS index for fast search"),
-        *TRUST,
-        *RESOURCES,
+        *LOADING,
     ),
     "search": (
         "search:run_search",
@@ -285,8 +284,7 @@ COMMANDS: dict[str, Any] = {  # name: ("module:function", a line of help, *argum
             "where to write the contact sheet (default: neighbours.html with --open)",
         ),
         *MOVED,
-        *TRUST,
-        *RESOURCES,
+        *LOADING,
     ),
     "serve": (
         "serve:run_serve",
@@ -311,8 +309,7 @@ COMMANDS: dict[str, Any] = {  # name: ("module:function", a line of help, *argum
         ),
         RERANK,
         *MOVED,
-        *TRUST,
-        *RESOURCES,
+        *LOADING,
     ),
     "predict": (
         "index:run_predict",
@@ -330,8 +327,7 @@ COMMANDS: dict[str, Any] = {  # name: ("module:function", a line of help, *argum
             "(default: the run's)",
             type=str,
         ),
-        *TRUST,
-        *RESOURCES,
+        *LOADING,
     ),
     "duplicates": (
         "index:run_duplicates",

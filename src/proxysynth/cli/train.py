@@ -12,13 +12,13 @@ from typing import Any
 from proxysynth.cli import FAILED, INTERRUPTED, USAGE
 from proxysynth.cli.config import Config, read_config, to_dict, to_toml
 from proxysynth.cli.console import Console
-from proxysynth.cli.eval import show_metrics
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import BENCHMARKS, open_data
 from proxysynth.distributed.process_group import Ranks, join_process_group, reports_failure
 from proxysynth.files import LOCK
 from proxysynth.report import write_report
 from proxysynth.report.run_report import REPORT
+from proxysynth.report.terminal import render_metrics
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.defaults import run_from_options
@@ -73,7 +73,7 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         console = Console()
         if result.metrics:
             start = "untrained" if run.init is None else "before"
-            show_metrics(
+            render_metrics(
                 {"trained": result.metrics, start: result.untrained},
                 f"{result.tested.capitalize()} of {result.data['name']}, percent ({result.why})",
                 console,

@@ -57,20 +57,18 @@ class Deformation:
         """Metrics by the name of the deformation, "undeformed" first; `tick` is called with the
         number of images of each batch."""
         resources = resources or Resources()
-        queries = self.transforms(model, query)
-        galleries = {} if gallery is None else self.transforms(model, gallery, GALLERY)
-        return {
-            name: measure(
-                model.embedder,
-                make_loader(model, query, resources, queries[name]),
-                None
-                if gallery is None
-                else make_loader(model, gallery, resources, galleries[name]),
-                ks=self.ks or model.run.ks or usual_ks(model.run.data),
-                tick=tick,
-            ).metrics
-            for name in queries
-        }
+        metrics = {}
+        for name, deform in self.versions():
+            loaders = [
+                make_loader(
+                    model, part, resources, make_transform(model, part, deform, self.seed, stream)
+                )
+                for part, stream in ((query, QUERY), (gallery, GALLERY))
+                if part is not None
+            ]
+            ks = self.ks or model.run.ks or usual_ks(model.run.data)
+            metrics[name] = measure(model.embedder, *loaders, ks=ks, tick=tick).metrics
+        return metrics
 
     def versions(self) -> Iterator[tuple[str, Deform | None]]:
         """Every version of an image by name, the undeformed one first."""
@@ -81,12 +79,10 @@ class Deformation:
                 deform = replace(deform, opposite=self.opposite_zoom)
             yield name, deform
 
-    def transforms(
-        self, model: Trained, listing: Listing, stream: int = QUERY
-    ) -> dict[str, Transform]:
-        """The transforms of the queries, or of another stream, by the name of the version."""
+    def transforms(self, model: Trained, listing: Listing) -> dict[str, Transform]:
+        """The transforms of the queries, by the name of the version."""
         return {
-            name: make_transform(model, listing, deform, self.seed, stream)
+            name: make_transform(model, listing, deform, self.seed, QUERY)
             for name, deform in self.versions()
         }
 

@@ -46,17 +46,11 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """One run, or several that differ only in their seeds.
+    """One run, or several that differ only in their seeds."""
 
-    Attributes:
-        letter: A, B, ... in the order of the runs.
-        color: index of its color in the figures.
-        runs: at least one; no seed twice.
-    """
-
-    letter: str
-    color: int
-    runs: tuple[FinishedRun, ...]
+    letter: str  # A, B, ... in the order of the runs
+    color: int  # index of its color in the figures
+    runs: tuple[FinishedRun, ...]  # at least one; no seed twice
 
     @property
     def name(self) -> str:
@@ -92,23 +86,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Contrast:
-    """How a group's metric differs from the first group's.
+    """How a group's metric differs from the first group's."""
 
-    Attributes:
-        letter, measure: the group and the metric.
-        difference: its mean minus the first group's.
-        within_spread: whether it is at most the larger of the two standard deviations; None if
-            neither group has several seeds.
-        interval: the 95 % confidence interval of the difference; None if a group has one seed.
-        paired: whether the interval is of differences per seed, as it is for equal seeds.
-    """
-
-    letter: str
+    letter: str  # of the group
     measure: str
-    difference: float
+    difference: float  # its mean minus the first group's
     within_spread: bool | None
-    interval: Interval | None
-    paired: bool
+    """Whether it is at most the larger of the two standard deviations; None if neither group has
+    several seeds."""
+    interval: Interval | None  # the 95 % confidence interval; None if a group has one seed
+    paired: bool  # whether the interval is of differences per seed, as it is for equal seeds
 
     @property
     def includes_zero(self) -> bool:
@@ -277,14 +264,13 @@ def contrast(first: Group, other: Group, measure: str) -> Contrast | None:
 def verdicts(comparison: Comparison) -> list[str]:
     """A sentence for each group and main metric: is the difference more than chance?"""
     return [
-        _verdict(contrast, comparison)
+        _verdict(comparison.groups[0], comparison.group(contrast.letter), contrast)
         for contrast in comparison.contrasts
         if contrast.measure in MAIN and contrast.within_spread is not None
     ]
 
 
-def _verdict(contrast: Contrast, comparison: Comparison) -> str:
-    first, other = comparison.groups[0], comparison.group(contrast.letter)
+def _verdict(first: Group, other: Group, contrast: Contrast) -> str:
     metric = metric_name(contrast.measure)
     size = points(abs(contrast.difference), 2).lstrip("+")
     side = "above" if contrast.difference > 0 else "below"

@@ -237,12 +237,13 @@ def report_page(run: FinishedRun, seed: int = 0) -> str:
         roc_svg = inline_svg(roc(calibration.curve), "roc", "True over false accepts")
     flat, unusual = rows(run.settings), changed(run.settings, run.defaults)
     figures, legend = _training_figures(run)
+    metrics = metric_keys(run.metrics)
     return render(
         "run.html",
         run=run,
         method=method(run.settings),
-        metrics=metric_keys(run.metrics),
-        compared=[key for key in metric_keys(run.metrics) if key in run.untrained],
+        metrics=metrics,
+        compared=[key for key in metrics if key in run.untrained],
         figures=figures,
         legend=legend,
         history_metrics=metric_keys(*run.history),
@@ -267,31 +268,23 @@ def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
     layer = _has_new_layer(run)
     if not held or held["a"] is None or (held["a"] == 1 and held["by"] is None and not layer):
         return None
-    points, by = held["points"], held["by"]
+    points, by, trained = held["points"], held["by"], held["trained"]
     at, measured = [point["a"] for point in points], points[0]["metrics"]
     first = "recall@1" if "recall@1" in measured else "precision@1"
     shown = [key for key in (first, "map@r") if key in measured]
+    drawn = [(metric_name(key), "metrics", key) for key in shown]
+    drawn += [(f"{metric_name(by)} held out", "validation", by)] if by is not None else []
     lines = [
-        Curve(
-            metric_name(key),
-            at,
-            [100 * point["metrics"][key] for point in points],
-            color,
-            100 * held["trained"]["metrics"][key],
-        )
-        for key, color in zip(shown, SERIES, strict=False)
+        Curve(title, at, [100 * p[part][key] for p in points], color, 100 * trained[part][key])
+        for (title, part, key), color in zip(drawn, SERIES, strict=False)
     ]
-    if by is not None:
-        held_out = [100 * point["validation"][by] for point in points]
-        level = 100 * held["trained"]["validation"][by]
-        lines.append(Curve(f"{metric_name(by)} held out", at, held_out, SERIES[len(lines)], level))
     figure = curves(lines, "%", held["a"], "a") if lines and len(points) > 1 else None
     return {
         "figure": figure and inline_svg(figure, "interpolation", "Metrics over a"),
         "a": held["a"],
         "by": by and metric_name(by),
         "layer": layer,
-        "with_layer": {key: held["trained"]["metrics"][key] for key in shown},
+        "with_layer": {key: trained["metrics"][key] for key in shown},
     }
 
 

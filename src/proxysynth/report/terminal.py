@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from proxysynth.formatting import metric_heading, metric_name, percent, points
+from proxysynth.formatting import metric_heading, metric_keys, metric_name, percent, points
 
 from .comparison import Comparison, verdicts
 from .pages import tone
@@ -54,6 +54,16 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
         console.print(sentence, markup=False)
 
 
+def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
+    """Print a row for each set of metrics, in percent."""
+    keys = metric_keys(*rows.values())
+    head = _headings(keys, console.width - 4 - max(map(len, rows)), len("100.00"), gap=3)
+    cells = [
+        (name, *(percent(metrics.get(key), 2) for key in keys)) for name, metrics in rows.items()
+    ]
+    console.print(_table(title, ("", *head), cells, dense=False))
+
+
 def render_study(result: Result, console: Console) -> None:
     """Print the results on the unseen classes, the trials, and the importance of parameters."""
     interval = ", with 95 % t-intervals" if result["repetitions"] > 1 else ""
@@ -92,14 +102,15 @@ def _colored(change: float) -> str:
     return f"[{COLORS[tone(change)]}]{points(change, 2)}[/]"
 
 
-def _headings(keys: Sequence[str], names: Sequence[str], least: int, width: int) -> list[str]:
+def _headings(keys: Sequence[str], room: int, least: int, gap: int = 2) -> list[str]:
     """The heads of columns of at least `least` characters, on one line each if all fit."""
-    used = 14 + max(map(len, names)) + sum(2 + max(least, len(metric_name(key))) for key in keys)
-    return [metric_name(key) if used <= width else metric_heading(key) for key in keys]
+    used = sum(gap + max(least, len(metric_name(key))) for key in keys)
+    return [metric_name(key) if used <= room else metric_heading(key) for key in keys]
 
 
 def _runs(comparison: Comparison, width: int) -> Table:
-    head = _headings(comparison.measures, [run.name for run in comparison.runs], 8, width)
+    room = width - 14 - max(len(run.name) for run in comparison.runs)
+    head = _headings(comparison.measures, room, 8)
     rows = []
     for run in comparison.runs:
         cells = []
@@ -113,7 +124,8 @@ def _runs(comparison: Comparison, width: int) -> Table:
 
 
 def _groups(comparison: Comparison, width: int) -> Table:
-    head = _headings(comparison.measures, [group.name for group in comparison.groups], 15, width)
+    room = width - 14 - max(len(group.name) for group in comparison.groups)
+    head = _headings(comparison.measures, room, 15)
     split = any("\n" in title for title in head)  # then the numbers take two lines, too
     rows = []
     for group in comparison.groups:
