@@ -175,10 +175,8 @@ def _embedding_deformation(
             recalls = protocol(torch.cat(x), labels, tick=tick)
         metrics[name] = {f"{lam:.2f}": recall for lam, recall in recalls.items()}
     if not args.json:
-        rows = {
-            f"lam {lam}": {name: metrics[name][lam] for name in metrics}
-            for lam in next(iter(metrics.values()))
-        }
+        lams = next(iter(metrics.values()))
+        rows = {f"lam {lam}": {name: metrics[name][lam] for name in metrics} for lam in lams}
         _show(rows, f"Recall@1 of mixed embeddings, {pictures.name}, percent")
     return {"seed": protocol.seed, "pairs": protocol.pairs, "metrics": metrics}
 

@@ -88,11 +88,7 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
             pairs += _predict(model, batch, options)
             tick(len(batch), "")
     made = [(path, one) for path, one in pairs if isinstance(one, Prediction)]
-    unreadable = [
-        {"path": str(path), "reason": one.reason}
-        for path, one in pairs
-        if isinstance(one, UnreadableImage)
-    ]
+    unreadable = [(path, one.reason) for path, one in pairs if isinstance(one, UnreadableImage)]
     if not args.json:
         rows = [
             (
@@ -107,8 +103,8 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
         Console().columns(headings | {"nearest class": "left", "image": "left"}, rows)
         if least is not None and any(one.label is None for _, one in made):
             Console().say(f"Unknown: similarity below {least:.4f}; --threshold sets another limit.")
-    for one in unreadable:
-        Bars().say(f"skipped {one['path']}: {one['reason']}")
+    for path, reason in unreadable:
+        Bars().say(f"skipped {path}: {reason}")
     if not made:
         raise UsageError("none of the images can be read: give others")
     return {
@@ -117,7 +113,7 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
         "threshold": None if least is None or least < -1 else least,
         "predictions": [{"path": str(path), **one._asdict()} for path, one in made],
         "unknown": sum(one.label is None for _, one in made),
-        "unreadable": unreadable,
+        "unreadable": [{"path": str(path), "reason": reason} for path, reason in unreadable],
     }
 
 

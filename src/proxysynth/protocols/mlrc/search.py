@@ -273,11 +273,10 @@ def _trial(work: Work, claimed: Claimed, after_fold: Callable[[], None]) -> floa
     with work.progress.task(f"folds of trial {claimed.index + 1}", study.scale.folds) as tick:
         for fold in range(study.scale.folds):
             name = f"fold{fold}"
-            known = trial.user_attrs.get(name)
-            if known is None:
-                known = train_fold(work, params, fold, study.seed, home / name, keep_model=False)
-                trial.set_user_attr(name, known)
-            values.append(known["value"])
+            if name not in trial.user_attrs:
+                made = train_fold(work, params, fold, study.seed, home / name, keep_model=False)
+                trial.set_user_attr(name, made)
+            values.append(trial.user_attrs[name]["value"])
             tick(1, f"MAP@R {100 * fmean(values):.1f}")
             after_fold()
             trial.report(fmean(values), fold)
