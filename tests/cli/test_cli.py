@@ -47,6 +47,8 @@ def test_every_option_has_help_and_says_its_default(capsys) -> None:
         (["bench", "stpe"], "did you mean 'step'?"),
         (["bench", "--fast"], "--fast"),
         (["train", "--epocs", "1"], "did you mean '--epochs'? see `proxysynth train --help`"),
+        (["train", "--epoch", "1"], "did you mean '--epochs'?"),  # no abbreviations
+        (["data", "check", "cub200", ".", "--allow"], "'--allow'"),
         (["train", "photos", "more"], "'more'"),
     ],
 )

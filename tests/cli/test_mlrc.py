@@ -83,6 +83,16 @@ def test_a_plan_starts_nothing(tmp_path, capsys):
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("scale", "suffix"), [("smoke", "-smoke"), ("small", ""), ("paper", "-paper")]
+)
+def test_the_default_folder_names_the_scale(tmp_path, capsys, monkeypatch, scale, suffix):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("proxysynth.protocols.estimates.time_steps", lambda *_: 100.0)
+    _, said, _ = run(capsys, "mlrc", "glyphs", "--scale", scale, "--plan", "--json")
+    assert json.loads(said)["folder"] == f"runs/mlrc/glyphs-norm_softmax-none{suffix}"
+
+
 def test_a_plan_knows_what_is_done(study, capsys):
     folder, _ = study
     argv = [*TINY, "--trials", "3", "--runs", "2", "--plan", "--out", str(folder), "--json"]

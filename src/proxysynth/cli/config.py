@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
+from proxysynth.report.settings import option_names, unwrap
 from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import KIND, decode, encode
 
@@ -39,12 +40,26 @@ TABLES = ("loss", "regularizer", "split")
 
 @dataclass(frozen=True)
 class Config:
-    """The arguments of `run_from_options` that a file gives."""
+    """Arguments of `run_from_options`, from a file, a run or the command line."""
 
     data: str | None = None
     loss: str | None = None
     regularizer: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def over(self, below: Config) -> Config:
+        """Both, these first; the fields of a loss or regularizer that is replaced are dropped."""
+        named = {
+            name: getattr(below if getattr(self, name) is None else self, name)
+            for name in ("data", "loss", "regularizer")
+        }
+        kept = {
+            path: value
+            for path, value in below.settings.items()
+            if (part := path.partition(".")[0]) not in ("loss", "regularizer")
+            or getattr(below, part) in (None, named[part])
+        }
+        return Config(**named, settings=kept | self.settings)
 
 
 def read_config(path: Path) -> Config:
@@ -67,57 +82,44 @@ def read_config(path: Path) -> Config:
     for key, value in loaded.items():
         if key in TABLES and isinstance(value, Mapping):
             settings |= {f"{key}.{name}": item for name, item in value.items() if name != NAME}
-            if NAME in value:
-                names[key] = str(value[NAME])
+            names |= {key: str(value[NAME])} if NAME in value and key != "split" else {}
         elif key in ("data", "loss", "regularizer"):
             names[key] = str(value)
         else:
             settings[key] = value
-    return Config(names.get("data"), names.get("loss"), names.get("regularizer"), settings)
+    return Config(**names, settings=settings)
 
 
 def to_dict(run: Run) -> dict[str, Any]:
     """A run in the layout of a configuration file; plain fields before tables."""
-    fields: dict[str, Any] = {k: v for k, v in encode(run).items() if k not in (KIND, *TABLES)}
-    loss, regularizer = run.loss, None
-    if type(loss) in REGULARIZERS.values():
-        loss, regularizer = loss.loss, loss  # type: ignore[union-attr]
-    return {
-        **fields,
-        "loss": _table(loss, LOSSES),
-        "regularizer": _table(regularizer, REGULARIZERS),
-        "split": {k: v for k, v in encode(run.split).items() if k != KIND},
+    names, settings = option_names(run.loss), unwrap(encode(run))
+    if names is None:
+        kind = settings["loss"][KIND]
+        raise ValueError(f"{kind} has no name on the command line: train such a run from Python")
+    named = [{NAME: name} for name in names]
+    tables = {
+        table: {**name, **{k: v for k, v in (settings[table] or {}).items() if k != KIND}}
+        for table, name in zip(TABLES, (*named, {}), strict=True)
     }
-
-
-def _table(value: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """A loss or regularizer as a table with its name on the command line."""
-    if value is None:
-        return {NAME: "none"}
-    name = next((name for name, kind in kinds.items() if kind is type(value)), None)
-    if name is None:
-        raise ValueError(
-            f"{type(value).__name__} has no name on the command line: train such a run from Python"
-        )
-    return {NAME: name, **{k: v for k, v in encode(value).items() if k not in (KIND, "loss")}}
+    return {k: v for k, v in settings.items() if k not in (KIND, *TABLES)} | tables
 
 
 def to_toml(run: Run) -> str:
     """A run as a TOML file that explains every field."""
     content = to_dict(run)
-    lines = [
-        "# A run of `proxysynth train`. Edit it and use it with --config FILE.",
-        '# "none" means no value; where the help says None, write "none".',
-    ]
-    plain = {name: value for name, value in content.items() if name not in TABLES}
-    lines += _toml_lines(plain, Run)
     kinds: dict[str, type | None] = {
         "loss": LOSSES[content["loss"][NAME]],
         "regularizer": REGULARIZERS[content["regularizer"][NAME]],
         "split": Split,
     }
+    tables = {table: content.pop(table) for table in kinds}
+    lines = [
+        "# A run of `proxysynth train`. Edit it and use it with --config FILE.",
+        '# "none" means no value; where the help says None, write "none".',
+        *_toml_lines(content, Run),
+    ]
     for table, kind in kinds.items():
-        lines += ["", f"[{table}]", *_toml_lines(content[table], kind)]
+        lines += ["", f"[{table}]", *_toml_lines(tables[table], kind)]
     return "\n".join(lines)
 
 
@@ -127,18 +129,9 @@ def _toml_lines(fields: Mapping[str, Any], kind: type | None) -> list[str]:
     for name, value in fields.items():
         comment = textwrap.wrap(about.get(name, ""), 98)
         lines += ["", *(f"# {line}" for line in comment)] if comment else []
-        lines.append(f"{name} = {_toml(value)}")
+        text = json.dumps("none" if value is None else value, ensure_ascii=False)
+        lines.append(f"{name} = {text}")
     return lines
-
-
-def _toml(value: Any) -> str:
-    if value is None:
-        return '"none"'
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_toml(item) for item in value)}]"
-    if isinstance(value, float):
-        return repr(value)
-    return json.dumps(value, ensure_ascii=False)
 
 
 def field_help(kind: type) -> dict[str, str]:

@@ -54,39 +54,27 @@ def _show(facts: dict[str, str], console: Console) -> None:
 
 
 def check_data(args: argparse.Namespace) -> dict[str, Any]:
-    """Count the images of a copy and read every file; an incomplete copy is an error."""
-    if args.name == "weights":
-        return _check_weights(args)
-    with usage_errors():
-        look_up(args.name, CATALOG, "benchmark")
-
-    with _bar("reading") as progress:
-        checked = check_benchmark(
-            args.name, args.root, args.allow_incomplete, _workers(args), progress
-        )
-    refusal = None if checked.accepted else checked.refusal(args.allow_incomplete)
-    return _checked(args, checked, {"complete": checked.complete}, refusal)
-
-
-def _check_weights(args: argparse.Namespace) -> dict[str, Any]:
-    """Try a file of weights; one that recognizes nothing is an error."""
-    from proxysynth.training.check_weights import check_weights
-
-    checked = check_weights(args.root)
+    """Read every file of a copy, or try a file of weights; an incomplete copy and weights that
+    recognize nothing are errors, whose details are printed as well."""
+    checked: Any
     refusal = None
-    if not checked.plausible:
-        refusal = (
-            f"{args.root} fits {checked.backbone}, but recognizes {checked.recognized} of "
-            f"{len(checked.ranks)} drawings: its numbers are not ImageNet's, get another copy"
-        )
-    return _checked(args, checked, {"plausible": checked.plausible}, refusal)
+    if args.name == "weights":
+        from proxysynth.training.check_weights import check_weights
 
-
-def _checked(
-    args: argparse.Namespace, checked: Any, more: dict[str, Any], refusal: str | None
-) -> dict[str, Any]:
-    """Print the details, also of a check that fails."""
-    result: dict[str, Any] = {**encode(checked), **more}
+        checked = check_weights(args.root)
+        result = {**encode(checked), "plausible": checked.plausible}
+        if not checked.plausible:
+            refusal = (
+                f"{args.root} fits {checked.backbone}, but recognizes {checked.recognized} of "
+                f"{len(checked.ranks)} drawings: its numbers are not ImageNet's, get another copy"
+            )
+    else:
+        partly, workers = _options(args)
+        with _bar("reading") as progress:
+            checked = check_benchmark(args.name, args.root, partly, workers, progress)
+        result = {**encode(checked), "complete": checked.complete}
+        if not checked.accepted:
+            refusal = checked.refusal(partly)
     if not args.json:
         Console().print(checked.describe(), markup=False, soft_wrap=True)
     if refusal is not None:
@@ -98,25 +86,15 @@ def _checked(
 
 def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
     """Write a downscaled copy in the same format."""
-    with usage_errors():
-        look_up(args.name, CATALOG, "benchmark")
     out = args.out or args.root.with_name(f"{args.root.name}-{args.side}")
-
+    partly, workers = _options(args)
     with _bar("resizing") as progress:
         try:
             made = prepare_benchmark(
-                args.name,
-                args.root,
-                out,
-                args.side,
-                args.allow_incomplete,
-                _workers(args),
-                progress,
+                args.name, args.root, out, args.side, partly, workers, progress
             )
         except UnreadableImages as error:  # its message suggests an option of other commands
-            raise RuntimeError(
-                str(error).replace("skip them with --skip-bad", "skip them with --allow-incomplete")
-            ) from error
+            raise RuntimeError(str(error).replace("--skip-bad", "--allow-incomplete")) from error
     if not args.json:
         existed = f"{made.kept:,} existed already"
         Console().say(f"{made.written:,} images written to {made.root}, {existed}.")
@@ -124,8 +102,11 @@ def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def _workers(args: argparse.Namespace) -> int:
-    return default_workers() if args.workers is None else int(args.workers)
+def _options(args: argparse.Namespace) -> tuple[bool, int]:
+    """Whether a copy may be incomplete, and the threads that read it; the benchmark must exist."""
+    with usage_errors():
+        look_up(args.name, CATALOG, "benchmark")
+    return args.allow_incomplete, default_workers() if args.workers is None else args.workers
 
 
 @contextmanager
@@ -134,14 +115,11 @@ def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
     from proxysynth.training.callbacks import Bars
 
     with ExitStack() as open_bar:
-        ticks: list[Callable[[int, str], None]] = []
-        reached = 0
+        tick: Callable[[int, str], None] | None = None
 
         def progress(done: int, total: int) -> None:
-            nonlocal reached
-            if not ticks:
-                ticks.append(open_bar.enter_context(Bars().task(name, total)))
-            ticks[0](done - reached, "")
-            reached = done
+            nonlocal tick
+            tick = tick or open_bar.enter_context(Bars().task(name, total))
+            tick(1, "")
 
         yield progress

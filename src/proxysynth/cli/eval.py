@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError, resources, usage_errors
@@ -18,34 +14,33 @@ from proxysynth.data import Listing, UnreadableImages
 from proxysynth.data.check import unreadable_images, without
 from proxysynth.data.sources import open_test_data
 from proxysynth.files import write_bytes
-from proxysynth.formatting import count, metric_heading, metric_name, percent, printable
+from proxysynth.formatting import count, printable
 from proxysynth.protocols import (
     Conventional,
     Deformation,
     EmbeddingDeformation,
     contact_sheet,
     embeddings_of,
+    own_splits,
 )
-from proxysynth.protocols.conventional import own_splits
 from proxysynth.retrieval.reranking import parse_methods
 from proxysynth.search.build import scan_folder
 from proxysynth.search.groups import evaluate_queries
 from proxysynth.search.index import Index
 from proxysynth.training import load
 from proxysynth.training.callbacks import Bars
-from proxysynth.training.inference import Trained
+from proxysynth.training.inference import Trained, label_tensor
 from proxysynth.training.prepare import make_cache, open_splits
 from proxysynth.training.resources import Resources
 from proxysynth.training.run_folder import EVALUATED, find_run
 
-COUNTS = ("queries", "queries_without_positive")
 ONLY_FOR = {
-    "nmi": ("--nmi", ("conventional",)),
-    "rerank": ("--rerank", ("conventional",)),
-    "ks": ("--ks", ("conventional", "deformation")),
-    "sheet": ("--sheet", ("deformation",)),
-    "opposite_zoom": ("--opposite-zoom", ("deformation",)),
-    "seed": ("--seed", ("deformation", "embedding_deformation")),
+    "nmi": ("conventional",),
+    "rerank": ("conventional",),
+    "ks": ("conventional", "deformation"),
+    "sheet": ("deformation",),
+    "opposite_zoom": ("deformation",),
+    "seed": ("deformation", "embedding_deformation"),
 }
 """Options that only some protocols have."""
 
@@ -54,24 +49,39 @@ def run_eval(args: argparse.Namespace) -> dict[str, Any]:
     """Embed the images, measure, and print the metrics."""
     machine = resources(args)
     with usage_errors():
-        measure = _protocol(args)
+        _check_options(args)
         if args.run.is_file():
             return _evaluate_index(args, machine)
         model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
     pictures = pictures_to_test(args, model, machine)
-    facts = {
+    measured = MEASURES[args.protocol](args, model, pictures, machine)
+    warnings = pictures.warnings(() if model.run.task == "classification" else model.classes)
+    for sentence in warnings:
+        Bars().say(f"Warning: {sentence}")
+    return {
         "run": str(args.run),
         "data": pictures.name,
         "protocol": args.protocol,
         "epoch": model.epoch,
         "pictures": len(pictures),
+        **measured,
+        "warnings": warnings,
     }
-    measured = measure(args, model, pictures, machine)
-    classifies = model.run.task == "classification"
-    warnings = pictures.warnings(() if classifies else model.classes)
-    for sentence in warnings:
-        Bars().say(f"Warning: {sentence}")
-    return {**facts, **measured, "warnings": warnings}
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise ValueError for options of another protocol, and for wrong values."""
+    for name, protocols in ONLY_FOR.items():
+        if getattr(args, name) not in (None, False) and args.protocol not in protocols:
+            option, needed = name.replace("_", "-"), " or ".join(protocols)
+            raise ValueError(f"--{option} needs --protocol {needed}, got {args.protocol}")
+    sheet = args.sheet
+    if sheet and (sheet.suffix.lower() != ".png" or not sheet.absolute().parent.is_dir()):
+        raise ValueError(f"--sheet must be a PNG file in an existing folder, got {sheet}")
+    if args.rerank is not None:
+        parse_methods(args.rerank)
+    if args.seed is not None and args.seed < 0:
+        raise ValueError(f"--seed must be an integer >= 0, got {args.seed}")
 
 
 def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, Any]:
@@ -84,10 +94,14 @@ def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, A
     resources(args, set_threads=True)
     index = Index.open(args.run)
     index.embedder(None, args.device, backbone=args.backbone, trust=args.trust)
-    ks = _ks(args.ks) or (1, 2, 4, 8)
     with Bars().task("embedding", len(scan_folder(args.data))) as tick:
         found = evaluate_queries(
-            index, args.data, ks=ks, rerank=args.rerank, workers=machine.workers, tick=tick
+            index,
+            args.data,
+            ks=args.ks or (1, 2, 4, 8),
+            rerank=args.rerank,
+            workers=machine.workers,
+            tick=tick,
         )
     if found.unreadable and not args.skip_bad:
         one = found.unreadable[0]
@@ -97,7 +111,7 @@ def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, A
         )
     if not args.json:
         title = f"{found.metrics['queries']:,} queries against {len(index):,} images, percent"
-        show_metrics({printable(args.run.name): found.metrics}, title, Console())
+        _show({printable(args.run.name): found.metrics}, title)
     for sentence in found.notes:
         Bars().say(f"Note: {sentence}")
     return {
@@ -110,86 +124,60 @@ def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, A
     }
 
 
-def _protocol(args: argparse.Namespace) -> Any:
-    """The function of the protocol; raises ValueError for options of another protocol."""
-    for name, (option, protocols) in ONLY_FOR.items():
-        if getattr(args, name) not in (None, False) and args.protocol not in protocols:
-            raise ValueError(
-                f"{option} needs --protocol {' or '.join(protocols)}, got {args.protocol}"
-            )
-    sheet = args.sheet
-    if sheet and (sheet.suffix.lower() != ".png" or not sheet.absolute().parent.is_dir()):
-        raise ValueError(f"--sheet must be a PNG file in an existing folder, got {sheet}")
-    if args.rerank is not None:
-        parse_methods(args.rerank)
-    _ks(args.ks)
-    if args.seed is not None and args.seed < 0:
-        raise ValueError(f"--seed must be an integer >= 0, got {args.seed}")
-    return MEASURES[args.protocol]
-
-
 def _conventional(
     args: argparse.Namespace, model: Trained, pictures: Pictures, machine: Resources
 ) -> dict[str, Any]:
-    protocol = Conventional(_ks(args.ks), args.nmi, args.rerank)
+    protocol = Conventional(args.ks or (), args.nmi, args.rerank)
     with Bars().task("embedding", len(pictures)) as tick:
         tested = protocol(model, pictures.query, pictures.gallery, resources=machine, tick=tick)
     if not args.json:
-        console = Console()
-        show_metrics({f"epoch {model.epoch}": tested.metrics}, _title(pictures), console)
-        excluded = int(tested.metrics.get(COUNTS[1], 0))
+        _show({f"epoch {model.epoch}": tested.metrics}, _title(pictures))
+        excluded = int(tested.metrics.get("queries_without_positive", 0))
         if excluded:
-            console.print(
-                f"Excluded: {count(excluded, 'query', 'queries')} without another image of the "
-                "same class."
-            )
+            queries = count(excluded, "query", "queries")
+            Console().print(f"Excluded: {queries} without another image of the same class.")
     return {"metrics": tested.metrics}
 
 
 def _deformation(
     args: argparse.Namespace, model: Trained, pictures: Pictures, machine: Resources
 ) -> dict[str, Any]:
-    protocol = Deformation(seed=args.seed or 0, opposite_zoom=args.opposite_zoom, ks=_ks(args.ks))
-    sheet = None
+    seed = args.seed or 0
+    protocol = Deformation(seed=seed, opposite_zoom=args.opposite_zoom, ks=args.ks or ())
     if args.sheet is not None:  # first, since the evaluation takes longer
-        sheet = str(args.sheet)
         write_bytes(args.sheet, contact_sheet(model, pictures.query, protocol, resources=machine))
-        Bars().say(f"Contact sheet: {sheet}")
+        Bars().say(f"Contact sheet: {args.sheet}")
     versions = len(list(protocol.versions()))
     with Bars().task("embedding", versions * len(pictures)) as tick:
         metrics = protocol(model, pictures.query, pictures.gallery, resources=machine, tick=tick)
     if not args.json:
         rows = {name.replace("_", " "): measured for name, measured in metrics.items()}
-        show_metrics(rows, f"{_title(pictures)}, deformed", Console())
-    return {"seed": protocol.seed, "sheet": sheet, "metrics": metrics}
+        _show(rows, f"{_title(pictures)}, deformed")
+    return {"seed": seed, "sheet": args.sheet and str(args.sheet), "metrics": metrics}
 
 
 def _embedding_deformation(
     args: argparse.Namespace, model: Trained, pictures: Pictures, machine: Resources
 ) -> dict[str, Any]:
     protocol = EmbeddingDeformation(seed=args.seed or 0)
-    listings = {
-        "train": [pictures.train] if pictures.train is not None else [],
-        "test": [part for part in (pictures.query, pictures.gallery) if part is not None],
-    }
-    listings = {name: parts for name, parts in listings.items() if parts}
     metrics: dict[str, dict[str, float]] = {}
-    with Bars().task("embedding", sum(len(p) for ps in listings.values() for p in ps)) as tick:
-        embedded = {
-            name: [embeddings_of(model, part, resources=machine, tick=tick) for part in parts]
-            for name, parts in listings.items()
-        }
-    with Bars().task("mixing", len(listings) * len(protocol.lams)) as tick:
-        for name, parts in listings.items():
-            labels = torch.cat([torch.from_numpy(part.labels.copy()) for part in parts])
-            recalls = protocol(torch.cat(embedded[name]), labels, tick=tick)
-            metrics[name] = {f"{lam:.2f}": recall for lam, recall in recalls.items()}
+    for name, listings in (
+        ("train", [pictures.train]),
+        ("test", [pictures.query, pictures.gallery]),
+    ):
+        parts = [part for part in listings if part is not None]
+        if not parts:
+            continue
+        with Bars().task("embedding", sum(map(len, parts))) as tick:
+            x = [embeddings_of(model, part, resources=machine, tick=tick) for part in parts]
+        labels = torch.cat([label_tensor(part) for part in parts])
+        with Bars().task("mixing", len(protocol.lams)) as tick:
+            recalls = protocol(torch.cat(x), labels, tick=tick)
+        metrics[name] = {f"{lam:.2f}": recall for lam, recall in recalls.items()}
     if not args.json:
-        rows = {
-            f"lam {lam}": {name: metrics[name][lam] for name in metrics}
-            for lam in next(iter(metrics.values()))
-        }
-        show_metrics(rows, f"Recall@1 of mixed embeddings, {pictures.name}, percent", Console())
+        lams = next(iter(metrics.values()))
+        rows = {f"lam {lam}": {name: metrics[name][lam] for name in metrics} for lam in lams}
+        _show(rows, f"Recall@1 of mixed embeddings, {pictures.name}, percent")
     return {"seed": protocol.seed, "pairs": protocol.pairs, "metrics": metrics}
 
 
@@ -200,22 +188,16 @@ MEASURES = {
 }
 
 
+def _show(rows: dict[str, dict[str, float]], title: str) -> None:
+    from proxysynth.report.terminal import render_metrics  # matplotlib, slow
+
+    render_metrics(rows, title, Console())
+
+
 def _title(pictures: Pictures) -> str:
     query = pictures.query
     classes = count(len(query.classes), "class", "classes")
     return f"{pictures.name}: {count(len(query), 'image')} of {classes}, percent"
-
-
-def _ks(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    try:
-        ks = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        ks = (0,)
-    if min(ks) < 1:
-        raise ValueError(f"--ks must be integers >= 1, such as 1,10,100, got {text!r}")
-    return ks
 
 
 @dataclass(frozen=True)
@@ -229,7 +211,7 @@ class Pictures:
     name: str
     query: Listing
     gallery: Listing | None
-    train: Listing | None
+    train: Listing | None = None
 
     def __len__(self) -> int:
         return len(self.query) + (0 if self.gallery is None else len(self.gallery))
@@ -273,45 +255,20 @@ def pictures_to_test(args: argparse.Namespace, model: Trained, machine: Resource
         return Pictures(model.run.data, splits.query, splits.gallery, splits.train)
     with usage_errors():
         query, gallery = open_test_data(args.data)
-    readable = [_readable(part, args.skip_bad, model, machine) for part in (query, gallery) if part]
+    parts = {"query": query} if gallery is None else {"query": query, "gallery": gallery}
+    cache, total = make_cache(model.run, model.embedder, machine), sum(map(len, parts.values()))
+    with Bars().task("reading", total) as tick:
+        bad = unreadable_images(parts, cache, machine.loader_workers, lambda *_: tick(1, ""))
+    errors = [error for found in bad.values() for error in found.values()]
+    if errors:
+        fault = UnreadableImages(errors, total)
+        fault.report(Bars().say)
+        if not args.skip_bad:
+            raise fault
+        Bars().say(f"{fault.summary()}. They are skipped.")
+        parts = {name: without(part, bad[name]) for name, part in parts.items()}
+        if not all(map(len, parts.values())):
+            raise ValueError("none of the images can be read: choose other data")
     if gallery is None:
-        readable = [readable[0].without_empty_classes()]
-    return Pictures(args.data, readable[0], readable[1] if gallery else None, None)
-
-
-def _readable(listing: Listing, skip_bad: bool, model: Trained, machine: Resources) -> Listing:
-    cache = make_cache(model.run, model.embedder, machine)
-    with Bars().task("reading", len(listing)) as tick:
-        parts = {"": listing}
-        bad = unreadable_images(parts, cache, machine.loader_workers, lambda *_: tick(1, ""))[""]
-    if not bad:
-        return listing
-    fault = UnreadableImages(tuple(bad.values()), len(listing))
-    fault.report(Bars().say)
-    if not skip_bad:
-        raise fault
-    Bars().say(f"{fault.summary()}. They are skipped.")
-    readable = without(listing, bad)
-    if not len(readable):
-        raise ValueError(f"none of the {len(listing)} images can be read: choose other data")
-    return readable
-
-
-def show_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
-    """Print a row for each set of metrics, in percent."""
-    # Precision@1 is Recall@1 under another name: shown once.
-    first = next(iter(rows.values()))
-    hidden = (*COUNTS, "precision@1") if "recall@1" in first else COUNTS
-    keys = [key for key in first if key not in hidden]
-    table = Table(title=escape(title), box=box.SIMPLE, title_justify="left", title_style="bold")
-    # Headings on one line if they fit; the table adds three columns of space to each.
-    cells = {key: [percent(metrics.get(key), 2) for metrics in rows.values()] for key in keys}
-    widest = [max(map(len, (metric_name(key), *cells[key]))) for key in keys]
-    width = sum(3 + size for size in (max(map(len, rows)), *widest))
-    heading = metric_name if 1 + width <= console.width else metric_heading
-    table.add_column("")
-    for key in keys:
-        table.add_column(heading(key), justify="right", overflow="fold")
-    for name, *values in zip(rows, *cells.values(), strict=True):
-        table.add_row(name, *values)
-    console.print(table)
+        parts["query"] = parts["query"].without_empty_classes()
+    return Pictures(args.data, parts["query"], parts.get("gallery"))

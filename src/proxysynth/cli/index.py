@@ -1,19 +1,29 @@
-"""`proxysynth index`."""
+"""`proxysynth index`, `predict`, `duplicates`, `cluster` and `export`."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError, resources, usage_errors
+from proxysynth.data import UnreadableImage
 from proxysynth.errors import TrainingFailed
-from proxysynth.search.build import update_index
-from proxysynth.search.index import Index
+from proxysynth.formatting import count
+from proxysynth.search.build import scan_folder, update_index
+from proxysynth.search.export import export
+from proxysynth.search.groups import agreement, cluster_index, find_duplicates, write_sheets
+from proxysynth.search.index import Hit, Index
 from proxysynth.search.model import open_model
 from proxysynth.training.callbacks import Bars
+from proxysynth.training.inference import BATCH, Prediction, Trained, load
 
-SHOWN = 20  # unreadable files listed in the terminal
+SHOWN = 20  # unreadable files, groups or clusters listed in the terminal
+MEMBERS = 5  # images listed of each group or cluster
+ANY = -2.0  # a threshold below every similarity
 
 
 def run_index(args: argparse.Namespace) -> dict[str, Any]:
@@ -56,3 +66,177 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
     if not args.json:
         Console().say(built.summary)
     return result
+
+
+def run_predict(args: argparse.Namespace) -> dict[str, Any]:
+    """Predict the classes of the images and print them."""
+    machine = resources(args, set_threads=True)
+    with usage_errors():
+        if args.k < 1 or (args.k > 1 and args.index is None):
+            raise ValueError(f"-k must be an integer >= 1, and needs --index, got {args.k}")
+        model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
+        index = None if args.index is None else Index.open(args.index)
+        paths = [path for picture in args.pictures for path in _files(picture)]
+        wanted = _threshold(args.threshold)
+        least = model.known_from(wanted) if index is None else index.threshold(wanted, args.run)
+    options = {"index": index, "k": args.k, "threshold": ANY if least is None else least}
+    options |= {"workers": machine.workers}
+    pairs: list[tuple[Path, Prediction | UnreadableImage]] = []
+    with Bars().task("predicting", len(paths)) as tick, usage_errors():
+        for at in range(0, len(paths), BATCH):
+            batch = paths[at : at + BATCH]
+            pairs += _predict(model, batch, options)
+            tick(len(batch), "")
+    made = [(path, one) for path, one in pairs if isinstance(one, Prediction)]
+    unreadable = [(path, one.reason) for path, one in pairs if isinstance(one, UnreadableImage)]
+    if not args.json:
+        rows = [
+            (
+                "unknown" if one.label is None else one.label,
+                f"{one.similarity:.4f}",
+                "" if one.label == one.nearest else one.nearest,
+                str(path),
+            )
+            for path, one in made
+        ]
+        headings: dict[str, Any] = {"class": "left", "similarity": "right"}
+        Console().columns(headings | {"nearest class": "left", "image": "left"}, rows)
+        if least is not None and any(one.label is None for _, one in made):
+            Console().say(f"Unknown: similarity below {least:.4f}; --threshold sets another limit.")
+    for path, reason in unreadable:
+        Bars().say(f"skipped {path}: {reason}")
+    if not made:
+        raise UsageError("none of the images can be read: give others")
+    return {
+        "run": str(args.run),
+        "by": "proxies" if index is None else str(args.index),
+        "threshold": None if least is None or least < -1 else least,
+        "predictions": [{"path": str(path), **one._asdict()} for path, one in made],
+        "unknown": sum(one.label is None for _, one in made),
+        "unreadable": [{"path": str(path), "reason": reason} for path, reason in unreadable],
+    }
+
+
+def _threshold(text: str | None) -> float | str | None:
+    """A similarity, or a target; "none" accepts everything."""
+    try:
+        return text if text is None else ANY if text == "none" else float(text)
+    except ValueError:
+        return text
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return [path / file.path for file in scan_folder(path)]
+    if not path.exists():
+        raise ValueError(f"there is no file {path}: give images or folders of images")
+    return [path]
+
+
+def _predict(
+    model: Trained, paths: list[Path], options: dict[str, Any]
+) -> list[tuple[Path, Prediction | UnreadableImage]]:
+    """The predictions of a batch; if it has an unreadable image, of each image by itself."""
+    try:
+        return list(zip(paths, model.predict(paths, **options), strict=True))
+    except UnreadableImage as error:
+        if len(paths) == 1:
+            return [(paths[0], error)]
+        return [pair for path in paths for pair in _predict(model, [path], options)]
+
+
+def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
+    """Print groups of near-duplicates, and write a contact sheet on request."""
+    with usage_errors():
+        index = Index.open(args.index)
+        groups = find_duplicates(index, args.threshold)
+    images, several = sum(map(len, groups)), count(len(groups), "group")
+    titles = [count(len(group), "image") for group in groups]
+    sheet = None
+    if args.out is not None:
+        from proxysynth.report.pages import write_page
+        from proxysynth.search.contact_sheet import Section, sheet as make_sheet
+
+        sections = [Section(title, group) for title, group in zip(titles, groups, strict=True)]
+        lead = f"{several} of similarity {args.threshold:g} or more, by {index.model.name}."
+        sheet = write_page(args.out, make_sheet(index, "Near-duplicates", lead, sections))
+    if not args.json:
+        Console().say(f"Near-duplicates: {count(images, 'image')} of {len(index):,} in {several}")
+        _show([f"group {n}: {title}" for n, title in enumerate(titles, 1)], groups, "more groups")
+        if sheet is not None:
+            Console().say(f"Contact sheet: {sheet}")
+    return {
+        "index": str(args.index),
+        "items": len(index),
+        "threshold": args.threshold,
+        "groups": [[asdict(hit) for hit in group] for group in groups],
+        "duplicates": images - len(groups),
+        "sheet": None if sheet is None else str(sheet),
+    }
+
+
+def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
+    """Print the clusters, and write contact sheets on request."""
+    with usage_errors():
+        index = Index.open(args.index)
+        clusters = cluster_index(index, args.method, k=args.k, least=args.min_size, seed=args.seed)
+        nmi = agreement(index, clusters)
+    sheets = [] if args.out is None else write_sheets(args.out, index, clusters)
+    if not args.json:
+        titles = [cluster.title for cluster in clusters]
+        _show(titles, [cluster.images for cluster in clusters], "more")
+        if nmi is not None:
+            Console().say(f"NMI of clusters and labels: {100 * nmi:.1f} %")
+        if sheets:
+            Console().say(f"Contact sheets: {sheets[0]}")
+    return {
+        "index": str(args.index),
+        "items": len(index),
+        "method": args.method,
+        "clusters": [
+            {
+                "number": cluster.number,
+                "label": None if cluster.label is None else cluster.label[0],
+                "images": [asdict(hit) for hit in cluster.images],
+            }
+            for cluster in clusters
+        ],
+        "nmi": nmi,
+        "sheets": [str(path) for path in sheets],
+    }
+
+
+def _show(titles: Sequence[str], groups: Sequence[Sequence[Hit]], more: str) -> None:
+    """Print the first groups of images, and the first images of each."""
+    console = Console()
+    for title, images in list(zip(titles, groups, strict=True))[:SHOWN]:
+        console.say(title)
+        for hit in images[:MEMBERS]:
+            console.say(f"  {hit.similarity:.4f}  {hit.path}")
+        if len(images) > MEMBERS:
+            console.say(f"  ... and {len(images) - MEMBERS:,} more")
+    if len(groups) > SHOWN:
+        console.say(f"... and {len(groups) - SHOWN:,} {more}; --json lists all of them")
+
+
+def run_export(args: argparse.Namespace) -> dict[str, Any]:
+    """Write the file, compare it with the run, and print its input and output shapes."""
+    if args.out.is_dir():
+        raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'model.onnx'}")
+    with usage_errors():
+        source: Trained | Index
+        if args.to in ("onnx", "torch"):
+            source = load(args.source, "cpu", backbone=args.backbone, trust=args.trust)
+        else:
+            source = Index.open(args.source)
+        made = export(source, args.to, args.out)
+    about = made.about
+    if not args.json:
+        if isinstance(source, Index):
+            text = f"{made.file}: {about['items']:,} embeddings of {about['dim']} dimensions"
+        else:
+            shapes = f"{tuple(about['input'])} -> {tuple(about['output'])}".replace("'", "")
+            text = f"{made.file}: {about['backbone']}, {shapes}; "
+            text += f"differs from the run by at most {made.difference:.1e}"
+        Console().say(text)
+    return {"file": str(made.file), "to": args.to, "difference": made.difference, **about}

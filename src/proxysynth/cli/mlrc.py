@@ -14,7 +14,7 @@ from proxysynth.formatting import count, duration
 from proxysynth.protocols.mlrc import Study, make_study, run_study
 from proxysynth.protocols.mlrc.settings import parse_changes
 from proxysynth.protocols.mlrc.study import STUDY, check_folder
-from proxysynth.report.study import PAGE, write_study
+from proxysynth.report.study import PAGE, RESULT, write_study
 from proxysynth.report.terminal import render_study
 from proxysynth.training import WrongFolder
 from proxysynth.training.callbacks import Bars
@@ -25,7 +25,22 @@ STUDIES = Path("runs") / "mlrc"
 def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
     """Run the study, alone or with other processes; write and print its result."""
     machine = resources(args)
-    study, folder = _study_and_folder(args)
+    with usage_errors():
+        check_exists(args.data)
+        study = make_study(
+            args.data,
+            args.loss,
+            args.regularizer,
+            args.scale,
+            trials=args.trials,
+            repetitions=args.runs,
+            folds=args.folds,
+            seed=args.seed,
+            **parse_changes(args.settings),
+        )
+    # Studies of different scales must not meet in one folder.
+    scale = "" if study.scale_name == "small" else f"-{study.scale_name}"
+    folder = args.out or STUDIES / f"{study.name}{scale}"
     if args.plan:
         return _show_plan(study, folder, args)
     try:
@@ -47,7 +62,14 @@ def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str
 
     scale, estimate = study.scale, Estimate(folder, args.device)
     done = len(list(folder.glob("*/*/fold*/result.json")))
-    finished = _is_finished(study, folder)
+    if (folder / STUDY).exists():
+        with usage_errors():
+            check_folder(folder, study.facts())
+    try:
+        made = json.loads((folder / RESULT).read_bytes())
+        finished = made["trials"] >= scale.trials and made["repetitions"] >= scale.repetitions
+    except (OSError, ValueError, KeyError, TypeError):
+        finished = False
     seconds = 0.0 if finished else estimate.study(study)
     left = seconds * max(0, study.trainings - done) / study.trainings
     if not args.json:
@@ -56,12 +78,12 @@ def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str
             f"{count(scale.repetitions, 'repetition')} of {scale.folds} folds, {study.trainings} "
             f"trainings of up to {count(study.base.epochs, 'epoch')}; {done} done in {folder}."
         )
+        basis = "finished trainings" if estimate.finished else "a few timed steps"
         print(
             "Finished: the same command shows the result."
             if finished
             else f"At most {duration(left, rough=True)} in one process, without early stopping or "
-            "pruning, estimated from "
-            f"{'finished trainings' if estimate.finished else 'a few timed steps'}."
+            f"pruning, estimated from {basis}."
         )
     return {
         "study": study.name,
@@ -75,36 +97,3 @@ def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str
         "seconds": left,
         "folder": str(folder),
     }
-
-
-def _is_finished(study: Study, folder: Path) -> bool:
-    """Whether the folder holds the result of this study, with as many trials and repetitions; an
-    error if it holds another study."""
-    if (folder / STUDY).exists():
-        with usage_errors():
-            check_folder(folder, study.facts())
-    try:
-        made = json.loads((folder / "result.json").read_bytes())
-        return (
-            made["trials"] >= study.scale.trials and made["repetitions"] >= study.scale.repetitions
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def _study_and_folder(args: argparse.Namespace) -> tuple[Study, Path]:
-    """The study that the options describe, and its folder."""
-    with usage_errors():
-        check_exists(args.data)
-        study = make_study(
-            args.data,
-            args.loss,
-            args.regularizer,
-            args.scale,
-            trials=args.trials,
-            repetitions=args.runs,
-            folds=args.folds,
-            seed=args.seed,
-            **parse_changes(args.settings),
-        )
-    return study, args.out or STUDIES / study.name

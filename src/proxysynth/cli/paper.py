@@ -30,36 +30,42 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
             for name, title in TITLES.items():
                 print(f"{name:8}  {title}")
         return {"artifacts": TITLES}
+    names = args.artifacts
+    if not names:
+        raise UsageError(
+            "expected the names of tables or figures, got none: give `all`, or some of "
+            "`proxysynth paper --list`"
+        )
+    for name in names:
+        if name != "all" and name not in TITLES:
+            raise UsageError(f"unknown artifact {name!r}: {nearest(name, [*TITLES, 'all'])}")
     from proxysynth.errors import cannot_write
     from proxysynth.files import CannotWrite
     from proxysynth.paper.artifacts import load_artifacts
     from proxysynth.paper.store import Store
 
-    wanted, scale = load_artifacts(_names(args.artifacts)), _scale(args)
+    wanted, scale = load_artifacts(list(TITLES) if "all" in names else names), _scale(args)
     store = Store(args.out or OUT)
-    if args.plan:
-        if os.path.isfile(store.folder):
-            raise _unusable(store.folder, FileExistsError(errno.EEXIST, ""))
-        return _show_plan(wanted, scale, store, args)
     try:  # before anything is trained
-        store.folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(store.folder, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, "")
+        if args.plan and os.path.isfile(store.folder):
+            raise FileExistsError(errno.EEXIST, "")
+        if not args.plan:
+            store.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(store.folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "")
     except OSError as error:
-        raise _unusable(store.folder, error) from error
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise UsageError(
+            f"--out takes a folder that can be written to, got {str(store.folder)[:100]!r} "
+            f"({reason}): give another place"
+        ) from error
+    if args.plan:
+        return _show_plan(wanted, scale, store, args)
     try:
         return _make(wanted, scale, store, args)
     except CannotWrite as error:
         intact = "what was written before is complete"
         raise cannot_write(Path(str(error.filename)), error, intact) from error
-
-
-def _unusable(out: Path, error: OSError) -> UsageError:
-    reason = os.strerror(error.errno).lower() if error.errno else str(error)
-    return UsageError(
-        f"--out takes a folder that can be written to, got {str(out)[:100]!r} ({reason}): give "
-        "another place"
-    )
 
 
 def _make(
@@ -110,19 +116,6 @@ def _make(
     }
 
 
-def _names(names: list[str]) -> list[str]:
-    """The names of the artifacts asked for; `all` for every one."""
-    if not names:
-        raise UsageError(
-            "expected the names of tables or figures, got none: give `all`, or some of "
-            "`proxysynth paper --list`"
-        )
-    for name in names:
-        if name != "all" and name not in TITLES:
-            raise UsageError(f"unknown artifact {name!r}: {nearest(name, [*TITLES, 'all'])}")
-    return list(TITLES) if "all" in names else names
-
-
 def _scale(args: argparse.Namespace) -> Scale:
     from proxysynth.paper.scale import SCALES
 
@@ -155,18 +148,18 @@ def _show_plan(
     estimate = Estimate(store.folder, args.device)
     plans = {name: make_plan({name: one}, scale, store, estimate) for name, one in wanted.items()}
     plan = make_plan(wanted, scale, store, estimate)
+    if not args.json and args.runs:
+        lines = [(run.identity, plan.times[run], label(run)) for run in plan.known]
+        lines += [("(searched)", plan.times[run], label(run)) for run in plan.later]
+        lines += [("study", plan.times[name], name) for name in plan.studies]
+        for what, seconds, text in lines:
+            print(f"{what:12}  {duration(seconds, rough=True):>12}  {text}")
+    elif not args.json:
+        print(f"{'':8}  {'needed':>6}  {'done':>5}  {'time left':>12}")
+        for name, one in plans.items():
+            left = duration(one.seconds, rough=True) if one.missing else "-"
+            print(f"{name:8}  {one.missing + one.done:>6}  {one.done:>5}  {left:>12}")
     if not args.json:
-        if args.runs:
-            lines = [(run.identity, plan.times[run], label(run)) for run in plan.known]
-            lines += [("(searched)", plan.times[run], label(run)) for run in plan.later]
-            lines += [("study", plan.times[name], name) for name in plan.studies]
-            for what, seconds, text in lines:
-                print(f"{what:12}  {duration(seconds, rough=True):>12}  {text}")
-        else:
-            print(f"{'':8}  {'needed':>6}  {'done':>5}  {'time left':>12}")
-            for name, one in plans.items():
-                left = duration(one.seconds, rough=True) if one.missing else "-"
-                print(f"{name:8}  {one.missing + one.done:>6}  {one.done:>5}  {left:>12}")
         print(f"{count(len(wanted), 'artifact')} at scale {scale.name}: {plan.summary}")
     return {
         "scale": scale.name,

@@ -12,13 +12,13 @@ from typing import Any
 from proxysynth.cli import FAILED, INTERRUPTED, USAGE
 from proxysynth.cli.config import Config, read_config, to_dict, to_toml
 from proxysynth.cli.console import Console
-from proxysynth.cli.eval import show_metrics
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import BENCHMARKS, open_data
 from proxysynth.distributed.process_group import Ranks, join_process_group, reports_failure
 from proxysynth.files import LOCK
 from proxysynth.report import write_report
 from proxysynth.report.run_report import REPORT
+from proxysynth.report.terminal import render_metrics
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.defaults import run_from_options
@@ -28,6 +28,7 @@ from proxysynth.training.run_folder import EVALUATED, RESULT, RUN, find_run
 from proxysynth.values import parse_settings
 
 RUNS = Path("runs")
+DEFAULTS = Config("glyphs", "norm_softmax", "proxy_synthesis")
 
 
 def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
@@ -72,7 +73,7 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         console = Console()
         if result.metrics:
             start = "untrained" if run.init is None else "before"
-            show_metrics(
+            render_metrics(
                 {"trained": result.metrics, start: result.untrained},
                 f"{result.tested.capitalize()} of {result.data['name']}, percent ({result.why})",
                 console,
@@ -92,45 +93,36 @@ def _reported(folder: Path) -> bytes | None:
 
 def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     """The run that the options and the configuration file describe, and its folder."""
-    given = (args.data, args.loss, args.regularizer, args.backbone, args.seed)
-    recorded_only = all(value is None for value in (*given, args.config, args.init)) and not (
-        args.settings or args.from_scratch
-    )
-    found = None
     with usage_errors():
+        given = {name: getattr(args, name) for name in ("backbone", "epochs", "seed")}
+        given |= {"pretrained": False if args.from_scratch else None}
+        given |= {"skip_bad": args.skip_bad or None}
+        given = {name: value for name, value in given.items() if value is not None}
+        settings = parse_settings(args.settings)
+        options = Config(args.data, args.loss, args.regularizer, given | settings)
+        found = None
         if args.resume:
             if args.out is None:
                 raise ValueError("--resume needs the folder of the run to resume: add --out DIR")
             place = Path(args.out).expanduser()
             # The run that is evaluated describes both trainings of a folder on all classes.
             found = find_run(place / EVALUATED) or find_run(place)
-            if recorded_only and found is None and not (place / LOCK).exists():
-                read_run(args.out)  # an error: neither a run nor settings to start one
-            # Without a run, a kill came first: it starts now.
-            if recorded_only and found is not None:
+            own = given.keys() <= {"epochs", "skip_bad"} and options == Config(settings=given)
+            other = not own or args.config is not None or args.init is not None
+            if not other and found is not None:
                 run = found.run
                 require_trust(run.backbone, args.out / RUN, args.trust)
                 run = replace(run, skip_bad=args.skip_bad or run.skip_bad)
                 return _extended(run, args.epochs), args.out
+            if not other and not (place / LOCK).exists():
+                read_run(args.out)  # an error: neither a run nor settings to start one
+            # Without a run, a kill came first: it starts now.
         config = Config() if args.config is None else read_config(args.config)
         if args.init is not None:
-            config = _init_config(args.init, config)
-        loss = args.loss or config.loss or "norm_softmax"
-        regularizer = args.regularizer or config.regularizer or "proxy_synthesis"
-        data = config.data if args.data is None else args.data
-        run = run_from_options(
-            "glyphs" if data is None else data,
-            loss,
-            regularizer,
-            _settings(args, config, loss, regularizer),
-            backbone=args.backbone,
-            epochs=args.epochs,
-            seed=args.seed,
-            init=None if args.init is None else str(args.init),
-            pretrained=False if args.from_scratch else None,
-            skip_bad=True if args.skip_bad else None,
-        )
-        if args.backbone is None and "backbone" not in parse_settings(args.settings):
+            config = config.over(_earlier_config(args.init))
+        config = options.over(config).over(DEFAULTS)
+        run = run_from_options(**vars(config), init=args.init and str(args.init))
+        if "backbone" not in options.settings:
             require_trust(run.backbone, args.config or args.init, args.trust)
         check_exists(run.data)
         if found is not None:
@@ -146,8 +138,8 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     if args.out is not None:
         return run, args.out
     name = os.path.splitext(os.path.basename(run.data.rstrip("/")))[0] or "data"
-    suffix = "-all" if args.all_classes else ""
-    return run, RUNS / f"{name}-{loss}-{regularizer}-seed{run.seed}-{run.identity[:6]}{suffix}"
+    name += f"-{config.loss}-{config.regularizer}-seed{run.seed}-{run.identity[:6]}"
+    return run, RUNS / f"{name}{'-all' if args.all_classes else ''}"
 
 
 def _extended(run: Run, epochs: int | None) -> Run:
@@ -160,40 +152,15 @@ def _extended(run: Run, epochs: int | None) -> Run:
     return run if epochs is None or epochs <= run.epochs else run.extend(epochs)
 
 
-def _init_config(folder: Path, config: Config) -> Config:
-    """The settings of an earlier run, unless the configuration file has others."""
+def _earlier_config(folder: Path) -> Config:
+    """The settings that a run started from an earlier one inherits."""
     read_run(folder)  # an error if it holds no run
     earlier = read_config(folder.expanduser() / RUN)
     own = {"weights", "pretrained", "init", "extended", "split.unseen_fraction"}
     kept = {path: value for path, value in earlier.settings.items() if path not in own}
     if not has_embedding_layer(folder.expanduser()):
         kept["dim"] = None
-    for part in ("loss", "regularizer"):
-        if getattr(config, part) not in (None, getattr(earlier, part)):
-            kept = {path: value for path, value in kept.items() if path.partition(".")[0] != part}
-    return Config(
-        config.data or earlier.data,
-        config.loss or earlier.loss,
-        config.regularizer or earlier.regularizer,
-        kept | {"pretrained": False} | config.settings,
-    )
-
-
-def _settings(
-    args: argparse.Namespace, config: Config, loss: str, regularizer: str
-) -> dict[str, Any]:
-    """The settings of the configuration file that no option replaces, and those of --set."""
-    replaced = {name for name in ("backbone", "epochs", "seed") if getattr(args, name) is not None}
-    replaced |= {"pretrained"} if args.from_scratch else set()
-    replaced |= {"skip_bad"} if args.skip_bad else set()
-    parts = {"loss": (loss, config.loss), "regularizer": (regularizer, config.regularizer)}
-    other = {part for part, (chosen, named) in parts.items() if named not in (None, chosen)}
-    remaining = {
-        path: value
-        for path, value in config.settings.items()
-        if path not in replaced and path.partition(".")[0] not in other
-    }
-    return remaining | parse_settings(args.settings)
+    return replace(earlier, settings=kept | {"pretrained": False})
 
 
 def check_exists(data: str) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from proxysynth.data import Listing, Loader, Splits, Transform, pixels_named
 from proxysynth.data.deformations import Deform, Deformed
-from proxysynth.training.callbacks import Progress, Silent
+from proxysynth.training.callbacks import Progress, Silent, Tick
 from proxysynth.training.inference import Tested, Trained, embed, measure, nearest_class, usual_ks
 from proxysynth.training.prepare import evaluation_transform, make_cache, open_splits, usable
 from proxysynth.training.resources import Resources
-
-Tick = Callable[[int, str], None]
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data import Listing, Loader, Transform, pixels_named, read_image
+from proxysynth.data import Listing, Transform, pixels_named, read_image
 from proxysynth.data.deformations import DEFORMATIONS, Deform, Zoom
 from proxysynth.data.transforms import Bytes, uniforms
-from proxysynth.protocols.conventional import Tick, make_loader, make_transform
+from proxysynth.protocols.conventional import make_loader, make_transform
+from proxysynth.training.callbacks import Tick
 from proxysynth.training.inference import Trained, measure, usual_ks
 from proxysynth.training.prepare import make_cache
 from proxysynth.training.resources import Resources
@@ -56,21 +57,18 @@ class Deformation:
         """Metrics by the name of the deformation, "undeformed" first; `tick` is called with the
         number of images of each batch."""
         resources = resources or Resources()
-
-        def loader(listing: Listing, deform: Deform | None, stream: int) -> Loader:
-            transform = make_transform(model, listing, deform, self.seed, stream)
-            return make_loader(model, listing, resources, transform)
-
-        return {
-            name: measure(
-                model.embedder,
-                loader(query, deform, QUERY),
-                None if gallery is None else loader(gallery, deform, GALLERY),
-                ks=self.ks or model.run.ks or usual_ks(model.run.data),
-                tick=tick,
-            ).metrics
-            for name, deform in self.versions()
-        }
+        metrics = {}
+        for name, deform in self.versions():
+            loaders = [
+                make_loader(
+                    model, part, resources, make_transform(model, part, deform, self.seed, stream)
+                )
+                for part, stream in ((query, QUERY), (gallery, GALLERY))
+                if part is not None
+            ]
+            ks = self.ks or model.run.ks or usual_ks(model.run.data)
+            metrics[name] = measure(model.embedder, *loaders, ks=ks, tick=tick).metrics
+        return metrics
 
     def versions(self) -> Iterator[tuple[str, Deform | None]]:
         """Every version of an image by name, the undeformed one first."""
@@ -109,23 +107,19 @@ def contact_sheet(
     columns = versions(model, query, protocol, rows, resources or Resources())
     rows = len(next(iter(columns.values())))
     summaries = {name: d.summary.format(d) for name, d in protocol.versions() if d}
-    figure = Figure((CELL * len(columns), CELL * rows + 0.5), dpi=dpi)
+    height = CELL * rows + 0.5
+    figure = Figure((CELL * len(columns), height), dpi=dpi)
     FigureCanvasAgg(figure)
-    axes = figure.subplots(
-        rows, len(columns), squeeze=False, gridspec_kw={"wspace": 0.05, "hspace": 0.05}
-    )
-    height = figure.get_figheight()
+    space = {"wspace": 0.05, "hspace": 0.05}
+    axes = figure.subplots(rows, len(columns), squeeze=False, gridspec_kw=space)
     figure.subplots_adjust(left=0.02, right=0.98, bottom=0.1 / height, top=1 - 0.45 / height)
     for column, (name, images) in enumerate(columns.items()):
         title = f"{name.replace('_', ' ')}\n{summaries.get(name, '')}"
         axes[0, column].set_title(title, fontsize=8, pad=4)
         for axis, image in zip(axes[:, column], images, strict=True):
             axis.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-            axis.set_xticks([])
-            axis.set_yticks([])
-            for spine in axis.spines.values():
-                spine.set_color("0.7")
-                spine.set_linewidth(0.5)
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set(color="0.7", linewidth=0.5)
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()

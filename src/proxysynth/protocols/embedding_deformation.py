@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from proxysynth.losses.functional import unit
 from proxysynth.retrieval.knn import Array, as_embeddings, as_labels, nearest
+from proxysynth.training.callbacks import Tick
 from proxysynth.values import check_integers
 
 Ints = NDArray[np.int64]
@@ -62,11 +62,7 @@ class EmbeddingDeformation:
             raise ValueError(f"EmbeddingDeformation: lams must lie in [0, 1], got {self.lams!r}")
 
     def __call__(
-        self,
-        embeddings: Array,
-        labels: Array,
-        *,
-        tick: Callable[[int, str], None] | None = None,
+        self, embeddings: Array, labels: Array, *, tick: Tick | None = None
     ) -> dict[float, float]:
         """Recall@1 of the synthetics of these originals, (n, d) and (n,), for each lam, as a
         fraction; `tick` is called with 1 after each."""
@@ -85,13 +81,15 @@ class EmbeddingDeformation:
         members = _members(of_class, least=math.ceil(math.sqrt(2 * self.per_order)))
         parts = []
         for number, (a, b) in enumerate(_pairs(len(members), self.pairs, rng)):
-            one, other = _couples(members[a], members[b], 2 * self.per_order, rng)
+            one, other = members[a], members[b]
+            # Different couples: no two synthetics of a pair have both parents in common.
+            couples = rng.choice(len(one) * len(other), 2 * self.per_order, replace=False)
+            one, other = one[couples // len(other)], other[couples % len(other)]
             forth, back = slice(0, self.per_order), slice(self.per_order, None)
             parts.append((one[forth], other[forth], np.full(self.per_order, number)))
             parts.append((other[back], one[back], np.full(self.per_order, number)))
-        return Parents(
-            *(torch.from_numpy(np.concatenate(part)) for part in zip(*parts, strict=True))
-        )
+        columns = zip(*parts, strict=True)
+        return Parents(*(torch.from_numpy(np.concatenate(column)) for column in columns))
 
 
 def _recall(x: Tensor, parents: Parents, lam: float) -> float:
@@ -125,9 +123,3 @@ def _pairs(classes: int, count: int, rng: np.random.Generator) -> list[tuple[int
         pair = number - b * (b - 1) // 2, b
         made.append(pair if rng.random() < 0.5 else pair[::-1])
     return made
-
-
-def _couples(a: Ints, b: Ints, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """`count` different couples of an a and a b, drawn at random."""
-    number = rng.choice(len(a) * len(b), count, replace=False)
-    return a[number // len(b)], b[number % len(b)]

@@ -46,17 +46,11 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """One run, or several that differ only in their seeds.
+    """One run, or several that differ only in their seeds."""
 
-    Attributes:
-        letter: A, B, ... in the order of the runs.
-        color: index of its color in the figures.
-        runs: at least one; no seed twice.
-    """
-
-    letter: str
-    color: int
-    runs: tuple[FinishedRun, ...]
+    letter: str  # A, B, ... in the order of the runs
+    color: int  # index of its color in the figures
+    runs: tuple[FinishedRun, ...]  # at least one; no seed twice
 
     @property
     def name(self) -> str:
@@ -81,27 +75,27 @@ class Group:
             return None
         return Spread(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
+    def shown(self, measure: str) -> str:
+        """95.80 ± 0.21 of several runs, 95.80 of one."""
+        spread = self.spread(measure)
+        if spread is None:
+            return DASH
+        more = "" if spread.deviation is None else f" ± {percent(spread.deviation, 2)}"
+        return percent(spread.mean, 2) + more
+
 
 @dataclass(frozen=True)
 class Contrast:
-    """How a group's metric differs from the first group's.
+    """How a group's metric differs from the first group's."""
 
-    Attributes:
-        letter, measure: the group and the metric.
-        difference: its mean minus the first group's.
-        within_spread: whether it is at most the larger of the two standard deviations; None if
-            neither group has several seeds.
-        interval: the 95 % confidence interval of the difference; None if a group has fewer than
-            two seeds.
-        paired: whether the interval is of differences per seed, as it is for equal seeds.
-    """
-
-    letter: str
+    letter: str  # of the group
     measure: str
-    difference: float
+    difference: float  # its mean minus the first group's
     within_spread: bool | None
-    interval: Interval | None
-    paired: bool
+    """Whether it is at most the larger of the two standard deviations; None if neither group has
+    several seeds."""
+    interval: Interval | None  # the 95 % confidence interval; None if a group has one seed
+    paired: bool  # whether the interval is of differences per seed, as it is for equal seeds
 
     @property
     def includes_zero(self) -> bool:
@@ -110,9 +104,7 @@ class Contrast:
     @property
     def interval_text(self) -> str:
         """+0.61 to +1.80."""
-        if self.interval is None:
-            return DASH
-        return " to ".join(points(end, 2) for end in self.interval)
+        return " to ".join(points(end, 2) for end in self.interval) if self.interval else DASH
 
     @property
     def summary(self) -> str:
@@ -121,9 +113,8 @@ class Contrast:
             return "one run each"
         if self.within_spread:
             return "within the spread"
-        if self.includes_zero:
-            return "beyond the spread, but the interval includes zero"
-        return "beyond the spread"
+        zero = ", but the interval includes zero" if self.includes_zero else ""
+        return f"beyond the spread{zero}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,39 +159,33 @@ class Comparison:
     def difference(self, run: FinishedRun, measure: str) -> float | None:
         """A run's metric minus the first run's; None if they cannot be compared."""
         first = self.runs[0]
-        if run is first or not _same_test(first, run):
-            return None
-        if measure not in run.metrics or measure not in first.metrics:
+        both = measure in run.metrics and measure in first.metrics
+        if run is first or not both or not _same_test(first, run):
             return None
         return run.metrics[measure] - first.metrics[measure]
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as plain JSON, without its pictures."""
-        runs = [
-            {
-                "run": str(run.path),
-                "group": self.letter_of(run),
-                "seed": run.run.seed,
-                "metrics": dict(run.metrics),
-                "difference": {key: self.difference(run, key) for key in self.measures},
-            }
-            for run in self.runs
-        ]
-        groups = [
-            {
-                "group": group.letter,
-                "name": group.name,
-                "seeds": list(group.seeds),
-                "measures": {
-                    key: None if (spread := group.spread(key)) is None else asdict(spread)
-                    for key in self.measures
-                },
-            }
-            for group in self.groups
-        ]
         return {
-            "runs": runs,
-            "groups": groups,
+            "runs": [
+                {
+                    "run": str(run.path),
+                    "group": self.letter_of(run),
+                    "seed": run.run.seed,
+                    "metrics": dict(run.metrics),
+                    "difference": {key: self.difference(run, key) for key in self.measures},
+                }
+                for run in self.runs
+            ],
+            "groups": [
+                {
+                    "group": group.letter,
+                    "name": group.name,
+                    "seeds": list(group.seeds),
+                    "measures": {k: (s := group.spread(k)) and asdict(s) for k in self.measures},
+                }
+                for group in self.groups
+            ],
             "contrasts": [asdict(item) for item in self.contrasts],
             "settings": {path: list(values) for path, values in self.settings.items()},
             "queries": [item.to_json() for item in self.disagreements],
@@ -225,12 +210,16 @@ def compare(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
     keys = metric_keys(*(run.metrics for run in runs))
     comparable = [group for group in others if _same_test(first.runs[0], group.runs[0])]
     contrasts = [contrast(first, group, key) for group in comparable for key in keys]
+    settings = differing([{**g.runs[0].settings, "seed": list(g.seeds)} for g in groups])
+    prints = tuple(group.runs[0].data["fingerprint"] for group in groups)
+    if len(set(prints)) > 1:  # a folder may change while its name stays
+        settings["data fingerprint"] = prints
     return Comparison(
         runs=tuple(runs),
         groups=groups,
         measures=tuple(keys),
         contrasts=tuple(item for item in contrasts if item is not None),
-        settings=_different_settings(groups),
+        settings=settings,
         disagreements=tuple(_disagreements(groups)),
         remarks=tuple(_remarks(groups)),
     )
@@ -264,36 +253,24 @@ def contrast(first: Group, other: Group, measure: str) -> Contrast | None:
     within = abs(difference) <= max(deviations) if deviations else None
     interval, paired = None, False
     if a.n > 1 and b.n > 1:
+        one, two = first.values(measure), other.values(measure)
         paired = set(first.seeds) == set(other.seeds) and a.n == b.n == len(first.seeds)
         if paired:
-            order = sorted(other.runs, key=lambda run: first.seeds.index(run.run.seed))
-            interval = paired_interval(
-                first.values(measure), [run.metrics[measure] for run in order]
-            )
-        else:
-            interval = unpaired_interval(first.values(measure), other.values(measure))
+            two = [two[other.seeds.index(seed)] for seed in first.seeds]
+        interval = (paired_interval if paired else unpaired_interval)(one, two)
     return Contrast(other.letter, measure, difference, within, interval, paired)
-
-
-def with_spread(spread: Spread | None) -> str:
-    """95.80 ± 0.21 of several runs, 95.80 of one."""
-    if spread is None:
-        return DASH
-    mean = percent(spread.mean, 2)
-    return mean if spread.deviation is None else f"{mean} ± {percent(spread.deviation, 2)}"
 
 
 def verdicts(comparison: Comparison) -> list[str]:
     """A sentence for each group and main metric: is the difference more than chance?"""
     return [
-        _verdict(contrast, comparison)
+        _verdict(comparison.groups[0], comparison.group(contrast.letter), contrast)
         for contrast in comparison.contrasts
         if contrast.measure in MAIN and contrast.within_spread is not None
     ]
 
 
-def _verdict(contrast: Contrast, comparison: Comparison) -> str:
-    first, other = comparison.groups[0], comparison.group(contrast.letter)
+def _verdict(first: Group, other: Group, contrast: Contrast) -> str:
     metric = metric_name(contrast.measure)
     size = points(abs(contrast.difference), 2).lstrip("+")
     side = "above" if contrast.difference > 0 else "below"
@@ -336,7 +313,6 @@ def comparison_page(comparison: Comparison) -> str:
         comparison=comparison,
         title=and_join(names) if len(names) <= 3 else runs,
         summary=summary,
-        with_spread=with_spread,
         verdicts=verdicts(comparison),
         figures=[figure for figure in figures if figure is not None],
         pictures=first.pictures() if comparison.disagreements else None,
@@ -351,18 +327,17 @@ def _figure(comparison: Comparison, key: str) -> Markup | None:
     lines: list[Curve] = []
     for group in comparison.groups:
         color = SERIES[group.color]
-        each = [
+        histories = [
             {line["epoch"]: unit * line[key] for line in run.history if key in line}
             for run in group.runs
         ]
-        each = [found for found in each if found]
-        if not each:
-            continue
+        each = [found for found in histories if found]
         if len(each) > 1:
             lines += [Curve("", list(p), list(p.values()), color, faint=True) for p in each]
-        epochs = sorted(set.intersection(*map(set, each)))
-        means = [fmean(found[epoch] for found in each) for epoch in epochs]
-        lines.append(Curve(group.letter, epochs, means, color))
+        if each:
+            epochs = sorted(set.intersection(*map(set, each)))
+            means = [fmean(found[epoch] for found in each) for epoch in epochs]
+            lines.append(Curve(group.letter, epochs, means, color))
     if not lines:
         return None
     name = f"curve-{key.replace('@', '-')}"
@@ -385,21 +360,12 @@ def _same_test(a: FinishedRun, b: FinishedRun) -> bool:
     return bool(a.data["test_fingerprint"] == b.data["test_fingerprint"])
 
 
-def _different_settings(groups: Sequence[Group]) -> dict[str, tuple[str, ...]]:
-    found = differing([{**group.runs[0].settings, "seed": list(group.seeds)} for group in groups])
-    prints = tuple(group.runs[0].data["fingerprint"] for group in groups)
-    if len(set(prints)) > 1:  # a folder may change while its name stays
-        found["data fingerprint"] = prints
-    return found
-
-
 def _disagreements(groups: Sequence[Group]) -> list[Disagreement]:
     """A run of each group against one of the first, of the same seed if there is one."""
     first, *others = groups
     pairs = [(first.runs[0], first.runs[1])] if not others else []
     for group in others:
-        shared = [seed for seed in first.seeds if seed in group.seeds]
-        seed = shared[0] if shared else None
+        seed = next((seed for seed in first.seeds if seed in group.seeds), None)
         a, b = (
             next((run for run in each.runs if run.run.seed == seed), each.runs[0])
             for each in (first, group)

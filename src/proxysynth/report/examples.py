@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from proxysynth.data import Listing, UnreadableImage, open_image, read_image
 from proxysynth.retrieval import nearest
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
+
+from .statistics import Floats, Ints
 
 NEIGHBORS = 8  # shown for each query
 EACH = 5  # queries shown of each kind in a report
@@ -34,18 +36,18 @@ class Embedded:
         gallery, gallery_labels: (N, d) and (N,); None if the queries are their own gallery.
     """
 
-    query: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    gallery: NDArray[np.float32] | None = None
-    gallery_labels: NDArray[np.int64] | None = None
+    query: Floats
+    labels: Ints
+    gallery: Floats | None = None
+    gallery_labels: Ints | None = None
 
-    def target(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def target(self) -> tuple[Floats, Ints]:
         """The embeddings and labels that queries are compared with."""
         if self.gallery is None or self.gallery_labels is None:
             return self.query, self.labels
         return self.gallery, self.gallery_labels
 
-    def with_positive(self) -> NDArray[np.int64]:
+    def with_positive(self) -> Ints:
         """The queries that have another image of their class to find."""
         _, labels = self.target()
         counts = np.bincount(labels, minlength=int(self.labels.max()) + 1)
@@ -85,13 +87,12 @@ def look_up(data: Embedded, queries: Sequence[int], k: int = NEIGHBORS) -> list[
     chosen = np.asarray(queries, dtype=np.int64)
     k = min(k, len(gallery) - own)
     found = nearest(data.query[chosen], gallery, k, exclude=chosen.tolist() if own else None)
+    columns = (chosen.tolist(), found.indices.tolist(), found.similarities.tolist())
     examples = []
-    for query, indices, similarities in zip(
-        chosen.tolist(), found.indices.tolist(), found.similarities.tolist(), strict=True
-    ):
+    for query, indices, similarities in zip(*columns, strict=True):
         label = int(data.labels[query])
         neighbors = tuple(
-            Neighbor(i, int(labels[i]), float(s), int(labels[i]) == label)
+            Neighbor(i, int(labels[i]), s, int(labels[i]) == label)
             for i, s in zip(indices, similarities, strict=True)
         )
         examples.append(Example(query, label, neighbors))
@@ -118,8 +119,8 @@ class Disagreement:
     Attributes:
         first, second: the names of the runs.
         both, neither, only_first, only_second: how many queries are right in which run.
-        first_right: examples that only the first gets right, with the answers of each run.
-        second_right: likewise for the second.
+        first_right, second_right: examples that only the first or the second gets right, with the
+            answers of each run.
     """
 
     first: str
@@ -137,21 +138,16 @@ class Disagreement:
 
     def to_json(self) -> dict[str, Any]:
         """The counts, and the indices of the queries that are shown."""
-        shown = {"first_right": self.first_right, "second_right": self.second_right}
-        counts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in shown}
-        return counts | {
-            name: [example.query for example, _ in pairs] for name, pairs in shown.items()
-        }
+        shown = ("first_right", "second_right")
+        facts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return facts | {name: [example.query for example, _ in facts[name]] for name in shown}
 
 
 def disagreement(
     first: str, a: Embedded, second: str, b: Embedded, shown: int = EACH_DISAGREEMENT, seed: int = 0
 ) -> Disagreement:
-    """Compare the answers of two runs; the seed draws which queries are shown.
-
-    Args:
-        first, a, second, b: names and embeddings of the same images in the same order.
-    """
+    """Compare the answers of two runs, their names and embeddings of the same images in the same
+    order; the seed draws which queries are shown."""
     if not np.array_equal(a.labels, b.labels):
         raise ValueError(f"{first} and {second} were tested on different images")
     queries = a.with_positive()
@@ -161,8 +157,7 @@ def disagreement(
         found = [example.right for chunk in chunks for example in look_up(data, chunk, k=1)]
         return np.array(found, dtype=bool)
 
-    of_a, of_b = right(a), right(b)
-    draw = np.random.default_rng(seed)
+    of_a, of_b, draw = right(a), right(b), np.random.default_rng(seed)
 
     def pick(which: NDArray[np.bool_]) -> tuple[tuple[Example, Example], ...]:
         chosen = draw.permutation(queries[which])[:shown].tolist()
@@ -180,51 +175,41 @@ def disagreement(
     )
 
 
-class Album:
-    """The pictures of a part of the test by their place in it, wherever they are now."""
-
-    def __init__(self, listing: Listing, names: Sequence[str]) -> None:
-        place = {name: index for index, name in enumerate(listing.names)}
-        self.listing, self.places = listing, [place.get(name) for name in names]
-
-    def thumbnail(self, index: int) -> str | None:
-        """A picture as a data URI; None if it is gone or cannot be read."""
-        place = self.places[index]
-        return None if place is None else thumbnail(self.listing, place)
+Places = dict[int, tuple[Listing, int]]
+"""Where the pictures of a part of the test are now, by their place in it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
     """The pictures of a test; `missing` says why they cannot be shown, if so."""
 
-    query: Album | None = None
-    gallery: Album | None = None
+    query: Places = field(default_factory=dict)
+    gallery: Places = field(default_factory=dict)
     missing: str = ""
 
     def of_query(self, index: int) -> str | None:
-        return None if self.query is None else self.query.thumbnail(index)
+        return thumbnail(*self.query[index]) if index in self.query else None
 
     def of_gallery(self, index: int) -> str | None:
-        return None if self.gallery is None else self.gallery.thumbnail(index)
+        return thumbnail(*self.gallery[index]) if index in self.gallery else None
 
 
 def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None) -> Pictures:
-    """The test pictures of a run.
+    """The test pictures of a run by their names; no gallery if the queries are their own."""
 
-    Args:
-        run: says where the data is.
-        query, gallery: their names as the run saw them; no gallery if the queries are their own.
-    """
+    def find(listing: Listing, names: Sequence[str]) -> Places:
+        now = {name: index for index, name in enumerate(listing.names)}
+        return {i: (listing, now[name]) for i, name in enumerate(names) if name in now}
+
     try:
         splits = open_splits(run)
+        queries = others = find(splits.query, query)
+        if gallery is not None:
+            others = find(splits.gallery or splits.query, gallery)
+        if not queries and not others:
+            raise ValueError(f"{run.data} no longer contains those of the test")
     except (ValueError, OSError) as error:
         return Pictures(missing=f"The images cannot be shown: {error}.")
-    queries = others = Album(splits.query, query)
-    if gallery is not None:
-        others = Album(splits.gallery or splits.query, gallery)
-    if not any(place is not None for place in (*queries.places, *others.places)):
-        reason = f"{run.data} no longer contains those of the test"
-        return Pictures(missing=f"The images cannot be shown: {reason}.")
     return Pictures(queries, others)
 
 

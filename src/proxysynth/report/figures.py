@@ -59,22 +59,14 @@ IN_FILE = Palette("#3c434d", "#e3e6eb", "#8b93a0", "#3f51c7")
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure.
+    """One line of a figure."""
 
-    Args:
-        label: shown at its end.
-        x, y: its points.
-        color: one of `SERIES`.
-        level: a value before training, drawn as a dashed line; None for none.
-        faint: drawn thin and without a label, as one of several seeds.
-    """
-
-    label: str
+    label: str  # shown at its end
     x: Sequence[float]
     y: Sequence[float]
     color: str = SERIES[0]
-    level: float | None = None
-    faint: bool = False
+    level: float | None = None  # a value before training, drawn as a dashed line
+    faint: bool = False  # drawn thin and without a label, as one of several seeds
 
 
 def curves(
@@ -101,10 +93,8 @@ def curves(
 def histogram(
     same: NDArray[np.float32], different: NDArray[np.float32], threshold: float | None = None
 ) -> Figure:
-    """Similarities of same-class and of different-class pairs, each as shares of its kind.
-
-    The threshold is a dotted line.
-    """
+    """Similarities of same-class and of different-class pairs, each as shares of its kind, and the
+    threshold as a dotted line."""
     figure, axes = _empty()
     low = min(float(same.min()), float(different.min()), 0.9)
     edges = np.linspace(np.floor(low * 10) / 10, 1.0, 61)
@@ -174,10 +164,9 @@ def importances(shares: Mapping[str, float], colors: Palette) -> Figure:
 
 
 def inline_svg(figure: Figure, name: str, description: str) -> Markup:
-    """The figure as an <svg> element.
+    """The figure, drawn with the placeholder colors of this module, as an <svg> element.
 
     Args:
-        figure: drawn with the placeholder colors of this module.
         name: unique in the page; prefixes the ids inside.
         description: for screen readers.
     """

@@ -93,7 +93,7 @@ class FinishedRun:
     @property
     def tested_run(self) -> Run:
         """The run whose metrics these are."""
-        return self.run if self.tested_in == self.path else read_run(self.tested_in).run
+        return read_run(self.tested_in).run
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -132,17 +132,15 @@ class FinishedRun:
     def embedded(self) -> Embedded:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
         path = self.tested_in / EMBEDDINGS
-        result = self.result if self.tested_in == self.path else read_result(self.tested_in)
+        result = read_result(self.tested_in)
         crc32 = None if result is None else result.checksums.get(EMBEDDINGS)
         tensors, _ = read_tensors(path, crc32)
-        own = self.gallery_names is None
         try:
-            return Embedded(
-                query=tensors["query"].float().numpy(),
-                labels=tensors["query_labels"].long().numpy(),
-                gallery=None if own else tensors["gallery"].float().numpy(),
-                gallery_labels=None if own else tensors["gallery_labels"].long().numpy(),
-            )
+            query, labels = tensors["query"].float().numpy(), tensors["query_labels"].long().numpy()
+            if self.gallery_names is None:
+                return Embedded(query, labels)
+            gallery = tensors["gallery"].float().numpy()
+            return Embedded(query, labels, gallery, tensors["gallery_labels"].long().numpy())
         except KeyError as error:
             raise ValueError(f"{path} lacks {error}: train the run again") from error
 
@@ -176,18 +174,15 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
     names: dict[str, tuple[str, ...]] = {"classes": (), "query": ()}
     if result.metrics:
         names = _names(path / EMBEDDINGS, checksums.get(EMBEDDINGS))
-    needed = ("name", "fingerprint", "test_fingerprint", "train", "query")
-    for key, held in (
-        *((key, result.data) for key in needed),
-        ("classes", names),
-        ("query", names),
-    ):
-        text = held is result.data and key not in ("train", "query")
-        if key not in held or (text and not isinstance(held[key], str)):
-            raise ValueError(
-                f"the files in {path} lack {key!r}, so another version wrote them: train the run "
-                "again in another folder"
-            )
+    needed: dict[str, type] = dict.fromkeys(("name", "fingerprint", "test_fingerprint"), str)
+    needed |= {"train": dict, "query": dict}
+    lacking = [key for key, kind in needed.items() if not isinstance(result.data.get(key), kind)]
+    lacking += [key for key in ("classes", "query") if key not in names]
+    if lacking:
+        raise ValueError(
+            f"the files in {path} lack {lacking[0]!r}, so another version wrote them: train the "
+            "run again in another folder"
+        )
     return FinishedRun(
         path=path,
         name=name,
@@ -226,34 +221,33 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
 
 def report_page(run: FinishedRun, seed: int = 0) -> str:
     """The HTML page of a run; the seed draws the queries and pairs that are shown."""
-    right: list[Example] = []
-    wrong: list[Example] = []
-    pairs = None
+    examples: tuple[list[Example], list[Example]] = [], []
+    pairs = pairs_svg = roc_svg = None
+    calibration = run.calibration
     if run.metrics:
         test = run.embedded()
-        right, wrong = choose(test, seed=seed)
+        examples = choose(test, seed=seed)
         gallery = test.gallery, test.gallery_labels
         pairs = pair_similarities(test.query, test.labels, *gallery, seed=seed)
-    flat, unusual = rows(run.settings), changed(run.settings, run.defaults)
-    figures, legend = _training_figures(run)
-    pairs_svg = roc_svg = None
-    calibration = run.calibration
-    if calibration is not None and len(calibration.curve) > 1:
-        roc_svg = inline_svg(roc(calibration.curve), "roc", "True over false accepts")
     if pairs is not None:
         threshold = None if calibration is None else calibration.thresholds.get(DEFAULT_TARGET)
         figure = histogram(pairs.same, pairs.different, threshold)
         pairs_svg = inline_svg(figure, "pairs", "Similarities of same- and different-class pairs")
+    if calibration is not None and len(calibration.curve) > 1:
+        roc_svg = inline_svg(roc(calibration.curve), "roc", "True over false accepts")
+    flat, unusual = rows(run.settings), changed(run.settings, run.defaults)
+    figures, legend = _training_figures(run)
+    metrics = metric_keys(run.metrics)
     return render(
         "run.html",
         run=run,
         method=method(run.settings),
-        metrics=metric_keys(run.metrics),
-        compared=[key for key in metric_keys(run.metrics) if key in run.untrained],
+        metrics=metrics,
+        compared=[key for key in metrics if key in run.untrained],
         figures=figures,
         legend=legend,
         history_metrics=metric_keys(*run.history),
-        kinds=(("correct", right), ("wrong", wrong)),
+        kinds=tuple(zip(("correct", "wrong"), examples, strict=True)),
         pictures=run.pictures(),
         captions=distinct_captions(run.classes),
         pairs=pairs,
@@ -274,31 +268,23 @@ def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
     layer = _has_new_layer(run)
     if not held or held["a"] is None or (held["a"] == 1 and held["by"] is None and not layer):
         return None
-    points, by = held["points"], held["by"]
+    points, by, trained = held["points"], held["by"], held["trained"]
     at, measured = [point["a"] for point in points], points[0]["metrics"]
     first = "recall@1" if "recall@1" in measured else "precision@1"
     shown = [key for key in (first, "map@r") if key in measured]
+    drawn = [(metric_name(key), "metrics", key) for key in shown]
+    drawn += [(f"{metric_name(by)} held out", "validation", by)] if by is not None else []
     lines = [
-        Curve(
-            metric_name(key),
-            at,
-            [100 * point["metrics"][key] for point in points],
-            color,
-            100 * held["trained"]["metrics"][key],
-        )
-        for key, color in zip(shown, SERIES, strict=False)
+        Curve(title, at, [100 * p[part][key] for p in points], color, 100 * trained[part][key])
+        for (title, part, key), color in zip(drawn, SERIES, strict=False)
     ]
-    if by is not None:
-        held_out = [100 * point["validation"][by] for point in points]
-        level = 100 * held["trained"]["validation"][by]
-        lines.append(Curve(f"{metric_name(by)} held out", at, held_out, SERIES[len(lines)], level))
     figure = curves(lines, "%", held["a"], "a") if lines and len(points) > 1 else None
     return {
         "figure": figure and inline_svg(figure, "interpolation", "Metrics over a"),
         "a": held["a"],
         "by": by and metric_name(by),
         "layer": layer,
-        "with_layer": {key: held["trained"]["metrics"][key] for key in shown},
+        "with_layer": {key: trained["metrics"][key] for key in shown},
     }
 
 

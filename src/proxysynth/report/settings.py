@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
 from proxysynth.formatting import DASH
@@ -13,7 +13,7 @@ from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.training.defaults import run_from_options
 from proxysynth.training.run import KINDS, Run
-from proxysynth.values import KIND, encode, flatten
+from proxysynth.values import encode, flatten
 
 Settings = Mapping[str, Any]  # a Run as in run.json
 FLAGS = ("backbone", "epochs", "seed")  # fields of a Run with an option of their own
@@ -24,18 +24,20 @@ def rows(settings: Settings) -> dict[str, str]:
 
     The paths are those of `--set`: a regularizer is listed beside the loss that it wraps.
     """
-    return {path: _text(value) for path, value in flatten(_unwrap(settings)).items()}
+    return {path: _text(value) for path, value in flatten(unwrap(settings)).items()}
 
 
 def changed(settings: Settings, defaults: Settings) -> list[str]:
     """The paths whose value is not the default. The fields of another loss or regularizer are
     compared with its own defaults."""
-    usual = flatten(_at_defaults(_unwrap(settings), _unwrap(defaults)))
-    return [
-        path
-        for path, text in rows(settings).items()
-        if path in usual and _text(usual[path]) != text
-    ]
+    flat, usual = rows(settings), rows(defaults)
+    for part in ("loss", "regularizer"):
+        if flat[part] != usual[part]:
+            kind = KINDS.get(flat[part])
+            own = {f.name: f.default for f in (fields(kind) if kind else ())}
+            usual = {path: text for path, text in usual.items() if not path.startswith(f"{part}.")}
+            usual |= {f"{part}.{name}": _text(value) for name, value in own.items()}
+    return [path for path, text in flat.items() if usual.get(path, text) != text]
 
 
 def differing(several: Sequence[Settings]) -> dict[str, tuple[str, ...]]:
@@ -45,12 +47,12 @@ def differing(several: Sequence[Settings]) -> dict[str, tuple[str, ...]]:
     not at their defaults.
     """
     flat = [rows(settings) for settings in several]
-    unusual = [set(changed(settings, encode(Run()))) for settings in several]
+    unusual = {path for settings in several for path in changed(settings, encode(Run()))}
     found = {}
     for path in dict.fromkeys(path for each in flat for path in each):
         values = tuple(each.get(path, DASH) for each in flat)
         everywhere = all(path in each for each in flat)
-        if len(set(values)) > 1 and (everywhere or any(path in each for each in unusual)):
+        if len(set(values)) > 1 and (everywhere or path in unusual):
             found[path] = values
     return found
 
@@ -66,21 +68,17 @@ def repeat_command(run: Run, out: str) -> str | None:
     """A short `proxysynth train` command that trains exactly this run; None if there is none.
 
     It contains only what is not a default: an option is added while the command so far trains
-    something else.
-
-    Args:
-        run: the run.
-        out: the output folder; not the run's own, which holds it already.
+    something else. `out` is not the run's own folder, which holds it already.
     """
-    names = _option_names(run.loss)
+    names = option_names(run.loss)
     if names is None:
         return None
     options: dict[str, Any] = {"data": run.data, "loss": names[0], "regularizer": names[1]}
     settings: list[str] = []
-    wanted = flatten(_unwrap(encode(run)))
+    wanted = flatten(unwrap(encode(run)))
     made = run_from_options(**options)
     while made != run:
-        given = flatten(_unwrap(encode(made)))
+        given = flatten(unwrap(encode(made)))
         missing = [(path, value) for path, value in wanted.items() if given.get(path) != value]
         # One at a time, since some fields imply others; all if one alone is not a valid run.
         for some in (missing[:1], missing):
@@ -98,7 +96,7 @@ def repeat_command(run: Run, out: str) -> str | None:
         options, settings = options | flags, settings + more
     command = ["proxysynth", "train"]
     command += [run.data] if run.data != Run.data else []
-    for name, default in zip(("loss", "regularizer"), _option_names(Run.loss) or (), strict=True):
+    for name, default in zip(("loss", "regularizer"), option_names(Run.loss) or (), strict=True):
         command += [f"--{name}", options[name]] if options[name] != default else []
     for name in FLAGS:
         command += [f"--{name}", str(options[name])] if name in options else []
@@ -107,7 +105,7 @@ def repeat_command(run: Run, out: str) -> str | None:
     return shlex.join([*command, "--out", out])
 
 
-def _option_names(loss: Any) -> tuple[str, str] | None:
+def option_names(loss: Any) -> tuple[str, str] | None:
     """A loss and its regularizer as `--loss` and `--regularizer` name them."""
     wrappers = {kind: name for name, kind in REGULARIZERS.items() if kind is not None}
     regularizer = wrappers.get(type(loss), "none")
@@ -133,37 +131,14 @@ def _argument(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _unwrap(settings: Settings) -> dict[str, Any]:
+def unwrap(settings: Settings) -> dict[str, Any]:
     """The settings with the regularizer beside the loss instead of around it."""
     made: dict[str, Any] = {}
     for key, value in settings.items():
         made[key] = value
         if key == "loss":
-            inner = value.get("loss") if isinstance(value, Mapping) else None
             made["regularizer"] = None
-            if isinstance(inner, Mapping):
+            if isinstance(inner := value.get("loss"), Mapping):
                 made["loss"] = inner
                 made["regularizer"] = {k: v for k, v in value.items() if k != "loss"}
-    return made
-
-
-def _at_defaults(settings: Any, default: Any) -> Any:
-    """The settings with every field at its default; another kind of value has its own defaults."""
-    if not isinstance(settings, Mapping):
-        return default
-    kind = settings.get(KIND)
-    own: Mapping[str, Any]
-    if isinstance(default, Mapping) and default.get(KIND) == kind:
-        own = default
-    else:
-        known = KINDS.get(str(kind))
-        own = {
-            f.name: encode(f.default)
-            for f in (fields(known) if known else ())
-            if f.default is not MISSING
-        }
-    made = {KIND: default.get(KIND) if isinstance(default, Mapping) else _text(default)}
-    for key, value in settings.items():
-        if key != KIND and key in own:
-            made[key] = _at_defaults(value, own[key])
     return made

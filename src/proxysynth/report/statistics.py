@@ -63,10 +63,8 @@ def unpaired_interval(a: Sequence[float], b: Sequence[float], level: float = 0.9
 class Pairs:
     """Cosine similarities of pairs of a query and a gallery image.
 
-    Attributes:
-        same: of the same class; all of them, or a sample drawn with replacement.
-        different: of different classes; likewise.
-        all_same, all_different: how many pairs there are in total.
+    same, different: of the same class and of different ones; all of them, or a sample drawn with
+    replacement.    all_same, all_different: how many pairs there are in total.
     """
 
     same: Floats
@@ -76,8 +74,13 @@ class Pairs:
 
     def describe(self) -> str:
         """How many pairs there are and how many of them are shown."""
-        same = _shown(len(self.same), self.all_same)
-        different = _shown(len(self.different), self.all_different)
+        same, different = (
+            f"all {total:,}" if shown == total else f"{shown:,} drawn from {total:,}"
+            for shown, total in (
+                (len(self.same), self.all_same),
+                (len(self.different), self.all_different),
+            )
+        )
         return f"Shown: {same} pairs of the same class and {different} pairs of different classes."
 
     def auc(self) -> float:
@@ -101,20 +104,17 @@ def pair_similarities(
     Args:
         query, labels: (n, d) embeddings and their (n,) classes.
         gallery, gallery_labels: of the gallery; without one, pairs are of two queries.
-        sample: the most pairs of each kind; if there are fewer, all are taken.
-        seed: of the sample.
+        sample: the most pairs of each kind, drawn with the seed; if there are fewer, all are taken.
     """
-    g, gl = (
-        (query, labels) if gallery is None or gallery_labels is None else (gallery, gallery_labels)
-    )
+    g, gl = query, labels
+    if gallery is not None and gallery_labels is not None:
+        g, gl = gallery, gallery_labels
     order, g_order = np.argsort(labels, kind="stable"), np.argsort(gl, kind="stable")
     # In both orders, the gallery's images of a query's class are a range: low to high.
     low, high = (np.searchsorted(gl[g_order], labels[order], side) for side in ("left", "right"))
+    others = len(gl) - (high - low)
     if gallery is None:  # each pair once: a query with those after it
-        low = np.arange(1, len(labels) + 1)
-        others = len(gl) - high
-    else:
-        others = len(gl) - (high - low)
+        low, others = np.arange(1, len(labels) + 1), len(gl) - high
     if not (high - low).any() or not others.any():
         return None
     draw, found = np.random.default_rng(seed), []
@@ -127,10 +127,6 @@ def pair_similarities(
         found.append((_cosines(query, g, order[i], g_order[j]), total))
     (same, all_same), (different, all_different) = found
     return Pairs(same, different, all_same, all_different)
-
-
-def _shown(sampled: int, total: int) -> str:
-    return f"all {total:,}" if sampled == total else f"{sampled:,} drawn from {total:,}"
 
 
 def _cosines(x: Floats, g: Floats, i: Ints, j: Ints, block: int = 4096) -> Floats:

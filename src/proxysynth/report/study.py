@@ -12,11 +12,10 @@ from typing import Any
 from proxysynth.files import write_json
 from proxysynth.formatting import count, percent
 from proxysynth.protocols.mlrc import Outcome
-from proxysynth.protocols.mlrc.ensemble import METRICS
 from proxysynth.protocols.mlrc.search import importance
+from proxysynth.protocols.mlrc.study import METRICS
 from proxysynth.protocols.mlrc.workers import exclusive
 from proxysynth.provenance import provenance
-from proxysynth.values import KIND, encode
 
 from .figures import IN_FILE, ON_PAGE, importances, inline_svg, trial_history, write_figure
 from .pages import render, write_page
@@ -49,13 +48,9 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
     """The contents of `result.json`. Metrics are fractions, one per repetition."""
     study, best = outcome.study, outcome.best
     values = {
-        kind: {
-            name: [getattr(repetition, kind)[name] for repetition in outcome.repetitions]
-            for name in METRICS
-        }
+        kind: {name: [getattr(one, kind)[name] for one in outcome.repetitions] for name in METRICS}
         for kind in KINDS
     }
-    seconds = sum(trial.seconds for trial in outcome.trials)
     return {
         "format": FORMAT,
         "name": study.name,
@@ -79,12 +74,9 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
             for kind in KINDS
         },
         "importance": importance(study.space, outcome.trials),
-        "space": [
-            {key: value for key, value in encode(item).items() if key != KIND}
-            for item in study.space
-        ],
+        "space": [asdict(item) for item in study.space],
         "search": [asdict(trial) | {"folds": list(trial.folds)} for trial in outcome.trials],
-        "search_seconds": round(seconds, 1),
+        "search_seconds": round(sum(trial.seconds for trial in outcome.trials), 1),
         "dim": study.base.dim,
         "backbone": study.base.backbone,
         "provenance": provenance(),
@@ -117,15 +109,13 @@ def metric_rows(result: Result) -> list[list[str]]:
     """A row for each kind: "concatenated (512-dim)", "71.20 ± 0.31", ..."""
     rows = []
     for kind in KINDS:
-        title, dim = kind, result["dim"]
-        if dim is not None:
-            title += f" ({dim * (result['folds'] if kind == 'concatenated' else 1)}-dim)"
+        dims = result["dim"] and result["dim"] * (result["folds"] if kind == KINDS[1] else 1)
         cells = []
         for name in TITLES:
             spread = result["summary"][kind][name]
             half = "" if spread["ci95"] is None else f" ± {percent(spread['ci95'], 2)}"
             cells.append(percent(spread["mean"], 2) + half)
-        rows.append([title, *cells])
+        rows.append([f"{kind} ({dims}-dim)" if dims else kind, *cells])
     return rows
 
 
@@ -133,36 +123,27 @@ def trial_rows(result: Result) -> tuple[list[str], list[list[str]]]:
     """The head and the rows of the table of trials."""
     names = [item["name"] for item in result["space"]]
     head = ["trial", "MAP@R", *(name.rpartition(".")[2] for name in names), ""]
-    rows = [
-        [
-            str(trial["index"] + 1),
-            percent(trial["value"], 2),
-            *(f"{trial['params'][name]:.3g}" for name in names),
-            _state(trial, result["best_trial"]),
-        ]
-        for trial in result["search"]
-    ]
+    rows = []
+    for trial in result["search"]:
+        states = {
+            "best": trial["index"] + 1 == result["best_trial"],
+            "pruned": trial["pruned"],
+            "diverged": trial["note"],
+            f"rerun {count(trial['lost'], 'time')}": trial["lost"],
+        }
+        params = [f"{trial['params'][name]:.3g}" for name in names]
+        state = ", ".join(text for text, shown in states.items() if shown)
+        rows.append([str(trial["index"] + 1), percent(trial["value"], 2), *params, state])
     return head, rows
-
-
-def _state(trial: Mapping[str, Any], best: int) -> str:
-    parts = {
-        "best": trial["index"] + 1 == best,
-        "pruned": trial["pruned"],
-        "diverged": trial["note"],
-        f"rerun {count(trial['lost'], 'time')}": trial["lost"],
-    }
-    return ", ".join(text for text, shown in parts.items() if shown)
 
 
 def study_page(result: Result) -> str:
     """The HTML page of a study."""
     trial_head, trials = trial_rows(result)
-    shares = None
+    history, shares = trial_history(result["search"], ON_PAGE), None
     if result["importance"]:
         figure = importances(result["importance"], ON_PAGE)
         shares = inline_svg(figure, "importance", "Importance of each parameter")
-    history = trial_history(result["search"], ON_PAGE)
     return render(
         "study.html",
         result=result,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from proxysynth.formatting import metric_heading, metric_name, percent, points
+from proxysynth.formatting import metric_heading, metric_keys, metric_name, percent, points
 
-from .comparison import Comparison, verdicts, with_spread
+from .comparison import Comparison, verdicts
 from .pages import tone
 from .study import TITLES, Result, amount, method, metric_rows, trial_rows
 
@@ -28,13 +28,13 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
             title = f"Against {comparison.groups[0].letter}, in percentage points"
             rows = [
                 (
-                    item.letter,
-                    metric_name(item.measure),
-                    _colored(item.difference),
-                    item.interval_text,
-                    item.summary,
+                    c.letter,
+                    metric_name(c.measure),
+                    _colored(c.difference),
+                    c.interval_text,
+                    c.summary,
                 )
-                for item in comparison.contrasts
+                for c in comparison.contrasts
             ]
             console.print(_table(title, ("", "metric", "difference", "95 % interval", ""), rows))
     if comparison.settings:
@@ -52,6 +52,16 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
         )
     for sentence in (*verdicts(comparison), *comparison.remarks):
         console.print(sentence, markup=False)
+
+
+def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
+    """Print a row for each set of metrics, in percent."""
+    keys = metric_keys(*rows.values())
+    head = _headings(keys, console.width - 4 - max(map(len, rows)), len("100.00"), gap=3)
+    cells = [
+        (name, *(percent(metrics.get(key), 2) for key in keys)) for name, metrics in rows.items()
+    ]
+    console.print(_table(title, ("", *head), cells, dense=False))
 
 
 def render_study(result: Result, console: Console) -> None:
@@ -92,14 +102,15 @@ def _colored(change: float) -> str:
     return f"[{COLORS[tone(change)]}]{points(change, 2)}[/]"
 
 
-def _headings(keys: Sequence[str], names: Sequence[str], least: int, width: int) -> list[str]:
+def _headings(keys: Sequence[str], room: int, least: int, gap: int = 2) -> list[str]:
     """The heads of columns of at least `least` characters, on one line each if all fit."""
-    used = 14 + max(map(len, names)) + sum(2 + max(least, len(metric_name(key))) for key in keys)
-    return [metric_name(key) if used <= width else metric_heading(key) for key in keys]
+    used = sum(gap + max(least, len(metric_name(key))) for key in keys)
+    return [metric_name(key) if used <= room else metric_heading(key) for key in keys]
 
 
 def _runs(comparison: Comparison, width: int) -> Table:
-    head = _headings(comparison.measures, [run.name for run in comparison.runs], 8, width)
+    room = width - 14 - max(len(run.name) for run in comparison.runs)
+    head = _headings(comparison.measures, room, 8)
     rows = []
     for run in comparison.runs:
         cells = []
@@ -113,11 +124,12 @@ def _runs(comparison: Comparison, width: int) -> Table:
 
 
 def _groups(comparison: Comparison, width: int) -> Table:
-    head = _headings(comparison.measures, [group.name for group in comparison.groups], 15, width)
+    room = width - 14 - max(len(group.name) for group in comparison.groups)
+    head = _headings(comparison.measures, room, 15)
     split = any("\n" in title for title in head)  # then the numbers take two lines, too
     rows = []
     for group in comparison.groups:
-        cells = [with_spread(group.spread(key)) for key in comparison.measures]
+        cells = [group.shown(key) for key in comparison.measures]
         cells = [cell.replace(" ± ", "\n± ") if split else cell for cell in cells]
         rows.append((group.letter, escape(group.name), str(len(group.runs)), *cells))
     title = "Groups of seeds, mean ± standard deviation"

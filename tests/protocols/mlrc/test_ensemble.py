@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import proxysynth as ps
-from proxysynth.protocols.mlrc.ensemble import concatenate
+from proxysynth.protocols.mlrc.study import concatenate
 
 R = 10
 

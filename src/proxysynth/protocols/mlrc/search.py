@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -57,20 +59,54 @@ class Work:
     progress: Progress
 
 
-def search(work: Work, queue: Queue) -> list[Searched]:
-    """Take part in the search until all its trials are done, here or elsewhere."""
+def take_part(
+    work: Work,
+    queue: Queue,
+    name: str,
+    do: Callable[[Claimed, Callable[[], None]], float],
+    note: Callable[[], str],
+    report: Callable[[Claimed, float | None], None],
+) -> list[Slot]:
+    """Work on the slots of a queue until all are done, here or elsewhere; returns them.
+
+    Args:
+        name, note: of the progress bar.
+        do: returns the value of a claimed slot, or raises Optuna's TrialPruned; may call what it is
+            given to update the note.
+        report: gets each slot that was worked on, with its value; see `Queue.work_on`.
+    """
     done = [slot for slot in queue.slots() if slot.done]
-    with work.progress.task("trials", queue.count, len(done)) as tick:
+    with work.progress.task(name, queue.count, len(done)) as tick:
+        while len(done) < queue.count:
+            claimed = queue.claim()
+            if claimed is None:
+                time.sleep(1.0)  # between looks at the work of others
+            else:
+                update = partial(do, claimed, lambda: tick(0, note()))
+                report(claimed, queue.work_on(claimed, update))
+            before, done = len(done), [slot for slot in queue.slots() if slot.done]
+            tick(len(done) - before, note())
+    return done
 
-        def show(finished: list[Slot]) -> None:
-            nonlocal done
-            tick(len(finished) - len(done), _note(work, finished, queue))
-            done = finished
 
-        def trial(claimed: Claimed) -> float:
-            return _trial(work, claimed, lambda: tick(0, _note(work, done, queue)))
+def search(work: Work, queue: Queue) -> list[Searched]:
+    """Take part in the search until all its trials are done; returns them in order."""
 
-        finished = queue.run(trial, show, lambda *made: _report(work, queue, *made))
+    def note() -> str:
+        slots = queue.slots()
+        ended = [s.current for s in slots if s.current and s.current.state.name == "COMPLETE"]
+        best = f"best MAP@R {100 * max(t.value or 0 for t in ended):.1f}" if ended else ""
+        return "  ".join(part for part in (best, time_left(work.study.scale, slots)) if part)
+
+    def report(claimed: Claimed, value: float | None) -> None:
+        if not any(slot.index == claimed.index and slot.done for slot in queue.slots()):
+            return  # another worker has it now
+        params = ", ".join(f"{name}={v:.3g}" for name, v in claimed.trial.params.items())
+        outcome = "pruned" if value is None else f"MAP@R {100 * value:.2f}"
+        trial = f"Trial {claimed.index + 1} of {queue.count}"
+        work.progress.say(f"{trial}: {outcome} ({params}); {note()}")
+
+    finished = take_part(work, queue, "trials", partial(_trial, work), note, report)
     return [_searched(slot) for slot in finished]
 
 
@@ -236,12 +272,11 @@ def _trial(work: Work, claimed: Claimed, after_fold: Callable[[], None]) -> floa
     values: list[float] = []
     with work.progress.task(f"folds of trial {claimed.index + 1}", study.scale.folds) as tick:
         for fold in range(study.scale.folds):
-            known = trial.user_attrs.get(f"fold{fold}")
-            if known is None:
-                folder = home / f"fold{fold}"
-                known = train_fold(work, params, fold, study.seed, folder, keep_model=False)
-                trial.set_user_attr(f"fold{fold}", known)
-            values.append(known["value"])
+            name = f"fold{fold}"
+            if name not in trial.user_attrs:
+                made = train_fold(work, params, fold, study.seed, home / name, keep_model=False)
+                trial.set_user_attr(name, made)
+            values.append(trial.user_attrs[name]["value"])
             tick(1, f"MAP@R {100 * fmean(values):.1f}")
             after_fold()
             trial.report(fmean(values), fold)
@@ -266,20 +301,3 @@ def _searched(slot: Slot) -> Searched:
         seconds=sum(fold["seconds"] for fold in folds),
         note=next((fold["note"] for fold in folds if fold["note"]), ""),
     )
-
-
-def _note(work: Work, done: list[Slot], queue: Queue) -> str:
-    values = [s.current.value for s in done if s.current and s.current.state.name == "COMPLETE"]
-    best = f"best MAP@R {100 * max(v or 0 for v in values):.1f}" if values else ""
-    left = time_left(work.study.scale, queue.slots())
-    return "  ".join(part for part in (best, left) if part)
-
-
-def _report(work: Work, queue: Queue, claimed: Claimed, value: float | None) -> None:
-    done = [slot for slot in queue.slots() if slot.done]
-    if claimed.index not in [slot.index for slot in done]:
-        return  # another worker has it now
-    params = ", ".join(f"{name}={v:.3g}" for name, v in claimed.trial.params.items())
-    outcome = "pruned" if value is None else f"MAP@R {100 * value:.2f}"
-    note = _note(work, done, queue)
-    work.progress.say(f"Trial {claimed.index + 1} of {queue.count}: {outcome} ({params}); {note}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from proxysynth.training.defaults import default_run
@@ -92,15 +92,9 @@ class Study:
         """What two equal studies share: everything but the number of trials and repetitions, which
         may be raised later, and where the data is on disk."""
         weights = os.path.basename(self.base.weights) if self.base.weights else None
-        return {
-            "run": encode(replace(self.base, data=self.data, weights=weights)),
-            "space": encode(self.space),
-            "folds": self.scale.folds,
-            "prune": self.scale.prune,
-            "near": self.scale.near,
-            "random_trials": self.scale.random_trials,
-            "seed": self.seed,
-        }
+        scale = {k: v for k, v in asdict(self.scale).items() if k not in ("trials", "repetitions")}
+        run = replace(self.base, data=self.data, weights=weights)
+        return {"run": encode(run), "space": encode(self.space), "seed": self.seed, **scale}
 
     def run(self, params: Mapping[str, float], fold: int, seed: int) -> Run:
         """The training of one fold with these parameters."""
@@ -138,9 +132,8 @@ def make_study(
     """
     name = scale or ("small" if data == "glyphs" else "paper")
     given = {"trials": trials, "repetitions": repetitions, "folds": folds}
-    size = replace(
-        look_up(name, SCALES, "scale"), **{k: v for k, v in given.items() if v is not None}
-    )
+    given = {field: number for field, number in given.items() if number is not None}
+    size = replace(look_up(name, SCALES, "scale"), **given)
     base = base_run(data, loss, regularizer, name, seed=seed, **changes)
     return Study(loss, regularizer, base, space_of(loss, regularizer, size.near), size, name, seed)
 
@@ -199,9 +192,7 @@ def mlrc_run(data: str, loss: str, regularizer: str = "none", seed: int = 0, **c
 def epochs_for(run: Run) -> dict[str, int]:
     """The steps of the reference code in epochs of this data: when to evaluate and to stop."""
     name = run.data.partition(":")[0]
-    images = SEEN_IMAGES.get(name)
-    if images is None:
-        images = len(open_splits(run).train)
+    images = SEEN_IMAGES.get(name) or len(open_splits(run).train)
     steps = max(1, images * 3 // 4 // run.batch_size)  # three of four folds
     between, without = INTERVALS.get(name, DEFAULT_INTERVALS)
     every = max(1, round(between / steps))

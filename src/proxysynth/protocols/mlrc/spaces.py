@@ -8,7 +8,7 @@ for these losses (temperatures as scales, degrees as radians, inverse temperatur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from proxysynth.losses import LOSSES
@@ -100,18 +100,17 @@ def build_loss(loss: str, regularizer: str, params: Mapping[str, float]) -> Any:
 
 def run_fields(params: Mapping[str, float]) -> dict[str, float]:
     """The parameters that are fields of the run itself."""
-    return {name: value for name, value in params.items() if "." not in name}
+    return _of("", params)
 
 
 def _of(part: str, params: Mapping[str, float]) -> dict[str, float]:
-    named = ((name.partition("."), value) for name, value in params.items())
+    named = ((name.rpartition("."), value) for name, value in params.items())
     return {field: value for (prefix, _, field), value in named if prefix == part}
 
 
 def _narrowed(item: Range) -> Range:
+    part = (item.high - item.low) / NEAR
+    low, high = item.start - part, item.start + part
     if item.log:
         low, high = item.start / NEAR, item.start * NEAR
-    else:
-        part = (item.high - item.low) / NEAR
-        low, high = item.start - part, item.start + part
-    return Range(item.name, max(low, item.low), min(high, item.high), item.start, item.log)
+    return replace(item, low=max(low, item.low), high=min(high, item.high))

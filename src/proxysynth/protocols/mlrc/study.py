@@ -1,27 +1,48 @@
-"""A study from end to end: its folder, the search, the repetitions, and the outcome."""
+"""A study from end to end: its folder, the search, then the repetitions: the best setting trained
+with other seeds and measured on the unseen classes."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from proxysynth.errors import WrongFolder
 from proxysynth.files import UNFINISHED, write_json
+from proxysynth.protocols.conventional import Conventional
 from proxysynth.provenance import provenance
+from proxysynth.retrieval import evaluate
 from proxysynth.training.callbacks import Progress, Silent
+from proxysynth.training.inference import load
+from proxysynth.training.prepare import make_cache, open_splits, usable
 from proxysynth.training.resources import Resources
 from proxysynth.training.run_folder import make_folder
 from proxysynth.values import describe_differences
 
-from .ensemble import Measured, repeat
-from .search import Searched, Work, best_of, check_folds, make_sampler, search
+from .search import (
+    Searched,
+    Work,
+    best_of,
+    check_folds,
+    make_sampler,
+    search,
+    take_part,
+    time_left,
+    train_fold,
+)
 from .settings import Study
 from .spaces import starts
 from .workers import (
+    STORAGE_FILE,
+    Claimed,
     Queue,
     Watch,
     exclusive,
@@ -29,7 +50,6 @@ from .workers import (
     import_optuna,
     open_storage,
     storage_errors,
-    storage_in,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +59,19 @@ if TYPE_CHECKING:
 FORMAT = 1
 STUDY = "study.json"
 FACTS = "proxysynth"  # the attribute of a study in the storage
+REPETITIONS = "repetitions"
+MEASURED = "measured"
+METRICS = ("precision@1", "r_precision", "map@r")
 OWN_FILES = (UNFINISHED, "study.")  # how the names of a new study's files begin
+
+
+@dataclass(frozen=True)
+class Measured:
+    """P@1, R-precision and MAP@R of one repetition."""
+
+    separated: dict[str, float]  # the mean over the models of the folds
+    concatenated: dict[str, float]  # of the concatenated embeddings of all of them
+    alone: int = 0  # queries left out because there is no second image of their class
 
 
 @dataclass(frozen=True)
@@ -73,7 +105,7 @@ def run_study(
     folder = folder.expanduser().absolute()
     import_optuna()
     facts = {**study.facts(), "pictures": check_folds(study)}
-    location = storage_in(folder, storage)
+    location = storage or f"sqlite:///{folder / STORAGE_FILE}"
     make_folder(folder)
     with exclusive(folder):
         claim_folder(folder, study, facts)
@@ -150,3 +182,74 @@ def _check_same_study(made: OptunaStudy, facts: Mapping[str, Any], location: str
             f"{made.study_name!r} ({describe_differences(there, facts)}): choose another storage, "
             "or use that study's settings to join it"
         )
+
+
+def repeat(
+    work: Work, queue: Queue, searching: Queue, params: Mapping[str, float]
+) -> list[Measured]:
+    """Take part in the repetitions until all are done; returns their results in order.
+
+    Nothing before this opens an image of an unseen class.
+    """
+    study, before = work.study, searching.slots()
+
+    def note() -> str:
+        return time_left(study.scale, before, queue.slots())
+
+    def repetition(claimed: Claimed, _: Callable[[], None]) -> float:
+        # Not the seed of the search, which influenced the choice of the parameters.
+        seed, trial = study.seed + 1 + claimed.index, claimed.trial
+        home = work.folder / REPETITIONS / f"{study.key(params)}-seed{seed}"
+        folders = [home / f"fold{fold}" for fold in range(study.scale.folds)]
+        with work.progress.task(f"folds of repetition {claimed.index + 1}", len(folders)) as tick:
+            for fold, folder in enumerate(folders):
+                made = train_fold(work, params, fold, seed, folder, keep_model=True)
+                trial.set_user_attr(f"fold{fold}", made)
+                tick(1, f"validation MAP@R {100 * made['value']:.1f}")
+            measured = measure_ensemble(work, folders)
+        trial.set_user_attr(MEASURED, asdict(measured))
+        return measured.concatenated["map@r"]
+
+    def report(claimed: Claimed, value: float | None) -> None:
+        if value is not None:
+            work.progress.say(
+                f"Repetition {claimed.index + 1} of {queue.count}: MAP@R {100 * value:.2f} on the "
+                f"unseen classes, concatenated; {note()}"
+            )
+
+    finished = take_part(work, queue, "repetitions", repetition, note, report)
+    return [Measured(**slot.current.user_attrs[MEASURED]) for slot in finished if slot.current]
+
+
+def measure_ensemble(work: Work, folders: Sequence[Path]) -> Measured:
+    """Test the trained folds of one repetition on the unseen classes."""
+    base, resources = work.study.base, work.resources
+    models = [load(folder, resources.device, backbone=base.backbone) for folder in folders]
+    run = replace(
+        base, split=replace(base.split, fold=None), report_epoch="last", patience=0
+    )  # the splits whose queries are the unseen classes
+    cache = make_cache(run, models[0].embedder, resources)
+    splits = usable(open_splits(run), run, cache, resources, work.progress)
+    query, gallery = splits.query, splits.gallery
+    total = len(models) * (len(query) + len(gallery or ()))
+    with work.progress.task("unseen classes", total) as tick:
+        protocol = Conventional(ks=(1,))
+        tested = [protocol(m, query, gallery, resources=resources, tick=tick) for m in models]
+    galleries = [item.gallery for item in tested if item.gallery is not None]
+    joined = evaluate(
+        concatenate([item.query for item in tested]),
+        query.labels.copy(),
+        gallery=None if gallery is None else concatenate(galleries),
+        gallery_labels=None if gallery is None else gallery.labels.copy(),
+        ks=(1,),
+    )
+    return Measured(
+        separated={name: fmean(item.metrics[name] for item in tested) for name in METRICS},
+        concatenated={name: joined[name] for name in METRICS},
+        alone=int(joined["queries_without_positive"]),
+    )
+
+
+def concatenate(embeddings: Sequence[Tensor]) -> Tensor:
+    """(n, d) of each model, each of unit length, side by side (n, sum of d), of unit length."""
+    return F.normalize(torch.cat([F.normalize(x, dim=1) for x in embeddings], dim=1), dim=1)

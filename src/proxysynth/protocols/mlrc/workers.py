@@ -43,7 +43,6 @@ SQLITE_TIMEOUT = 120  # seconds that a worker waits for its turn at an SQLite fi
 LEASE = "lease"
 RENEW_EVERY = 5.0  # seconds
 DEAD_AFTER = 60.0  # seconds without a renewal
-POLL_EVERY = 1.0  # seconds between looks at the work of others
 
 AGAIN = "again"  # attribute of a trial that runs a slot again: the number of the slot's first trial
 SURPLUS = "surplus"  # attribute of a trial that another worker made unnecessary
@@ -82,26 +81,18 @@ class StorageFailed(RuntimeError):
     """The storage cannot be reached, or no longer."""
 
 
-def storage_in(folder: Path, storage: str | None) -> str:
-    """The value of `--storage`; default: an SQLite file in the study's folder."""
-    return storage or f"sqlite:///{(folder / STORAGE_FILE).absolute()}"
-
-
 def open_storage(location: str) -> BaseStorage:
     """Open a storage, creating its tables if needed: a database URL, or a path to an SQLite file if
     it ends in `.db` or `.sqlite`, else to a journal file."""
-    optuna = import_optuna()
+    optuna, path = import_optuna(), Path(location).expanduser().absolute()
     with storage_errors(location, opening=True):
-        if "://" not in location and not location.endswith((".db", ".sqlite", ".sqlite3")):
+        url = location if "://" in location else f"sqlite:///{path}"
+        if url != location and not location.endswith((".db", ".sqlite", ".sqlite3")):
             from optuna.storages.journal import JournalFileBackend
 
-            path = Path(location).expanduser()
             if not path.parent.is_dir():
                 raise FileNotFoundError(f"there is no folder {path.parent}")
             return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
-        url = location
-        if "://" not in location:
-            url = f"sqlite:///{Path(location).expanduser().absolute()}"
         # A connection that a server has closed meanwhile is opened again.
         options: dict[str, Any] = {"pool_pre_ping": True}
         if url.startswith("sqlite"):
@@ -271,30 +262,6 @@ class Queue:
     def slots(self) -> list[Slot]:
         return slots_of(self.study.get_trials(deepcopy=False), self.count)
 
-    def run(
-        self,
-        do: Callable[[Claimed], float],
-        show: Callable[[list[Slot]], None],
-        report: Callable[[Claimed, float | None], None],
-    ) -> list[Slot]:
-        """Take part in the work until all slots are done, here or elsewhere.
-
-        Args:
-            do: returns the value of a claimed slot; may raise Optuna's TrialPruned.
-            show: gets the slots that are done, before each attempt to claim one.
-            report: gets each slot that was worked on, with its value; see `work_on`.
-        """
-        while True:
-            done = [slot for slot in self.slots() if slot.done]
-            show(done)
-            if len(done) == self.count:
-                return done
-            claimed = self.claim()
-            if claimed is None:
-                time.sleep(POLL_EVERY)
-            else:
-                report(claimed, self.work_on(claimed, do))
-
     def claim(self) -> Claimed | None:
         """A slot to work on; None if each is done or held by a living worker."""
         for trial in self.study.get_trials(deepcopy=False):
@@ -315,7 +282,7 @@ class Queue:
         self.give_back(asked.number)
         return None
 
-    def work_on(self, claimed: Claimed, do: Callable[[Claimed], float]) -> float | None:
+    def work_on(self, claimed: Claimed, do: Callable[[], float]) -> float | None:
         """Do the work of a slot under a lease and store its value; None if it does not count."""
         import optuna
 
@@ -324,7 +291,7 @@ class Queue:
         try:
             with leased(claimed.trial):
                 try:
-                    value = do(claimed)
+                    value = do()
                 except optuna.TrialPruned:
                     value = None
             state = states.PRUNED if value is None else states.COMPLETE
@@ -354,8 +321,6 @@ class Queue:
         known: dict[str, Any] = {}
         params: dict[str, float] = {}
         for trial in slot.trials:
-            known |= trial.user_attrs
+            known |= {k: v for k, v in trial.user_attrs.items() if k not in (LEASE, SURPLUS)}
             params |= trial.params
-        known = {k: v for k, v in known.items() if k not in (LEASE, SURPLUS, AGAIN)}
-        again = {**known, AGAIN: slot.trials[0].number}
-        self.study.enqueue_trial(params, user_attrs=again)
+        self.study.enqueue_trial(params, user_attrs={**known, AGAIN: slot.trials[0].number})
