@@ -67,8 +67,7 @@ def _make(
 ) -> dict[str, Any]:
     from proxysynth.cli.parser import resources
     from proxysynth.paper.artifact import Table
-    from proxysynth.paper.book import add, write_book
-    from proxysynth.paper.findings import counted
+    from proxysynth.paper.book import add, counted, write_book
     from proxysynth.paper.plan import train_all
     from proxysynth.provenance import provenance
     from proxysynth.training.callbacks import Bars

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -128,12 +129,8 @@ class Table:
     @property
     def groups(self) -> list[tuple[str, int]]:
         """Shared headings and how many columns each spans; empty where no column has one."""
-        found: list[tuple[str, int]] = []
-        for column in self.columns:
-            width = len(column.headings)
-            if found and found[-1][0] == column.measure:
-                width += found.pop()[1]
-            found.append((column.measure, width))
+        groups = groupby(self.columns, lambda column: column.measure)
+        found = [(measure, sum(len(c.headings) for c in columns)) for measure, columns in groups]
         return found if any(measure for measure, _ in found) else []
 
     def cells(self) -> Iterator[tuple[Row, Column, Cell]]:
@@ -184,15 +181,11 @@ class Choice:
 
     def best(self, result: Callable[[Run], Result | None]) -> Option | None:
         """The option with the best mean on validation classes; None while a Run is missing."""
-        best, best_score = None, float("-inf")
-        for option in self.options:
-            results = [result(run) for run in option.runs]
-            if not results or any(found is None for found in results):
-                return None
-            score = fmean(found.validation[self.by] for found in results if found is not None)
-            if score > best_score:
-                best, best_score = option, score
-        return best
+        results = [[result(run) for run in option.runs] for option in self.options]
+        if not results or any(not found or None in found for found in results):
+            return None
+        scores = [fmean(one.validation[self.by] for one in found if one) for found in results]
+        return self.options[scores.index(max(scores))]
 
 
 Pick = Callable[[Choice], Any]

@@ -178,14 +178,12 @@ def train_missing(
 
 def label(run: Run) -> str:
     """A Run in one line: method, unusual settings of the loss, data, epochs, seed."""
-    settings = encode(run)
-    flat = rows(settings)
-    unusual = [
-        f"{path.split('.')[-1]} {flat[path]}"
-        for path in changed(settings, encode(Run()))
+    of_loss = [
+        f"{path.split('.')[-1]} {value}"
+        for path, value in unusual(run).items()
         if path.startswith(("loss.", "regularizer."))
     ]
-    extra = f" ({', '.join(unusual)})" if unusual else ""
+    extra = f" ({', '.join(of_loss)})" if of_loss else ""
     data = run.data.partition(":")[0]
     if data == "glyphs" and run.split.test_faces:
         data = f"faces of {run.split.train_classes} glyphs"
@@ -194,4 +192,11 @@ def label(run: Run) -> str:
     held_out = ", validation held out" if run.report_epoch == "best" else ""
     few = f"{run.split.train_pictures} images, " if run.split.train_pictures else ""
     epochs = f"{few}{count(run.epochs, 'epoch')}"
-    return f"{method(settings)}{extra} on {data}{held_out}, {epochs}, seed {run.seed}"
+    return f"{method(encode(run))}{extra} on {data}{held_out}, {epochs}, seed {run.seed}"
+
+
+def unusual(run: Run) -> dict[str, str]:
+    """The settings that are not at their defaults, by their paths."""
+    settings = encode(run)
+    flat = rows(settings)
+    return {path: flat[path] for path in changed(settings, encode(Run()))}

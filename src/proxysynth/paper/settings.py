@@ -6,7 +6,6 @@ once, with its source. Those of the MLRC protocol are in `protocols/mlrc/setting
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from proxysynth.losses import LOSSES, Softmax, SoftTriple, SquaredProxyNCA
@@ -148,7 +147,3 @@ def trained_loss(name: str, regularizer: str = "none") -> Any:
     loss = TRAINED_LOSSES[name].value if name in TRAINED_LOSSES else kind()
     over = look_up(regularizer, REGULARIZERS, "regularizer")
     return loss if over is None else over(loss)
-
-
-def values_of(settings: Mapping[str, Sourced]) -> dict[str, Any]:
-    return {name: setting.value for name, setting in settings.items()}

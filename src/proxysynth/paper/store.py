@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -48,23 +48,20 @@ class Store:
     def result(self, run: Run) -> Result | None:
         """The result of a finished Run, else None."""
         identity = _identity(run)
-        if identity not in self._finished:  # a finished Run never changes: read it once
-            found = read_result(self.folder_of(run))
-            if found is None:
-                return None
-            self._finished[identity] = found
-        return self._finished[identity]
+        if identity not in self._finished and (found := read_result(self.folder_of(run))):
+            self._finished[identity] = found  # it never changes: read it once
+        return self._finished.get(identity)
 
     def pick(self, choice: Choice) -> Any:
         """The value that a search chose, None while it is unfinished."""
         option = choice.best(self.result)
-        return None if option is None else option.value
+        return option and option.value
 
-    def last_epoch(self, run: Run) -> dict[str, float] | None:
+    def last_epoch(self, run: Run) -> dict[str, float]:
         """The metrics of a finished Run at its last epoch, whichever one it reports."""
         result = self.result(run)
-        if result is None or result.epoch == run.epochs:
-            return None if result is None else result.metrics
+        if result is not None and result.epoch == run.epochs:
+            return result.metrics
         lines = (self.folder_of(run) / METRICS).read_bytes().splitlines()
         found: dict[str, float] = json.loads(lines[-1])
         return found
@@ -74,16 +71,8 @@ class Store:
         return None if self.result(run) is None else load(self.folder_of(run))
 
     def cached(self, name: str, key: Any, compute: Callable[[], Any]) -> Any:
-        """A measurement that is made once and kept on disk.
-
-        Args:
-            name: of the measurement, used in the file name.
-            key: everything that it depends on: plain values or Runs.
-            compute: returns something that JSON can hold.
-
-        Returns:
-            The measurement, or None if it is missing and the store is read-only.
-        """
+        """A measurement that is made once and kept on disk as JSON; None if it is missing and the
+        store is read-only. `key` is everything that it depends on: plain values or Runs."""
         path = self.folder / "kept" / f"{name}-{digest(key)}.json"
         try:
             return json.loads(path.read_bytes())["value"]
@@ -99,20 +88,16 @@ class Store:
         self, name: str, runs: Iterable[Run], about: Any, measure: Callable[[Trained], Any]
     ) -> list[Any]:
         """A cached measurement on each Run's model; empty unless there is one of every Run.
+        `about` is what it depends on besides the Run."""
+        runs = list(runs)
+        if any(self.result(run) is None for run in runs):
+            return []
 
-        Args:
-            about: what it depends on besides the Run, as a value.
-        """
-        found = []
-        for run in runs:
-            if self.result(run) is None:
-                return []
+        def compute(run: Run) -> Any:
+            return measure(load(self.folder_of(run)))
 
-            def compute(run: Run = run) -> Any:
-                return measure(load(self.folder_of(run)))
-
-            found.append(self.cached(name, [run, encode(about)], compute))
-        return [] if any(one is None for one in found) else found
+        found = [self.cached(name, [run, encode(about)], partial(compute, run)) for run in runs]
+        return [] if None in found else found
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

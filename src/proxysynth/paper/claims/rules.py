@@ -20,7 +20,7 @@ from proxysynth.paper.claims.claim import (
     rounded,
     titled,
 )
-from proxysynth.paper.stand_ins import RETRIEVAL
+from proxysynth.paper.scale import RETRIEVAL
 from proxysynth.paper.tables.cells import LOSS_NAMES
 from proxysynth.paper.tables.conventional import TABLE_OF
 from proxysynth.regularizers import ProxySynthesis
@@ -72,18 +72,15 @@ def _shortened(rows: Sequence[str]) -> str:
 
 def over_epochs(e: Evidence) -> Finding:
     """MAP@R of Figure D rises from row to row."""
-    rows = e.rows("figureD")
-    if len(rows) < 2:
-        raise Missing("Figure D")
-    return above(e, ["figureD"], [(b, a) for a, b in pairwise(rows)], ["map@r"])
+    pairs = [(b, a) for a, b in pairwise(e.rows("figureD"))]
+    return above(e, ["figureD"], pairs, ["map@r"])
 
 
 def best(e: Evidence, table: str, row: str) -> Finding:
     """The row is the best in each column; cells that are not applicable do not count."""
-    margins, found, rows = {}, [], e.rows(table)
-    for head in e.columns(table):
-        cells = [(name, e.cell(table, name, head.key)) for name in rows]
-        names = [name for name, cell in cells if cell is not None and not cell.text]
+    margins, found, shown = {}, [], e.tables[table]
+    for i, head in enumerate(shown.columns):
+        names = [line.key for line in shown.rows if not line.cells[i].text]
         values = {name: e.value(table, name, head.key) for name in names}
         others = max(value for name, value in values.items() if name != row)
         margins[f"{row} best, {e.named(table, head.key)}"] = values[row] - others
@@ -145,12 +142,11 @@ def gain_range(e: Evidence, least: float, most: float, average: float, **where: 
     gains = e.gains(**where)
     e.need_room(max(gains.baselines), least, "the best plain loss")
     e.need_room(min(gains.baselines), most, "every plain loss")
-    found = min(gains.values.values()), max(gains.values.values()), gains.mean
+    found = list(gains.values.values())
     margins = {
-        f"{name} gain": rounded(value) - limit + EQUAL
-        for name, value, limit in zip(
-            ("least", "largest", "average"), found, (least, most, average), strict=True
-        )
+        "least gain": rounded(min(found)) - least + EQUAL,
+        "largest gain": rounded(max(found)) - most + EQUAL,
+        "average gain": rounded(gains.mean) - average + EQUAL,
     }
     return Finding(margins, gains.text)
 
@@ -212,13 +208,12 @@ def peak_in_the_middle(e: Evidence) -> Finding:
 
 def _means(e: Evidence, over: str) -> dict[float, float]:
     """The mean Recall@1 of Figure A for each alpha, or each mu."""
-    alphas = e.rows("figureA")
-    mus = [head.key for head in e.columns("figureA")]
-    outer, inner = (alphas, mus) if over == "alpha" else (mus, alphas)
-    return {
-        float(a): fmean(e.value("figureA", *((a, b) if over == "alpha" else (b, a))) for b in inner)
-        for a in outer
-    }
+    found: dict[float, list[float]] = {}
+    for alpha in e.rows("figureA"):
+        for mu in (head.key for head in e.tables["figureA"].columns):
+            value = e.value("figureA", alpha, mu)
+            found.setdefault(float(alpha if over == "alpha" else mu), []).append(value)
+    return {key: fmean(values) for key, values in found.items()}
 
 
 def small_alphas(e: Evidence) -> Finding:
@@ -309,8 +304,5 @@ def negligible(e: Evidence) -> Finding:
 
 def memory(e: Evidence) -> Finding:
     found = {f"mu {mu}": e.value("tableA", mu, "features") for mu in MUS}
-    margins = {
-        name: 0.01 - abs(value - 1 - float(mu))
-        for (name, value), mu in zip(found.items(), MUS, strict=True)
-    }
+    margins = {mu: 0.01 - abs(value - 1 - float(mu[3:])) for mu, value in found.items()}
     return Finding(margins, f"{listed(found, 2)} N")

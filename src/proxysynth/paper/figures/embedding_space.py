@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -97,23 +98,17 @@ def points_of(model: Trained, selection: Selection) -> Points:
     every = unit(model.proxies.detach().float().cpu())
     p = every[[model.classes.index(name) for name in train.classes]]
     loss = model.run.loss
-    if not isinstance(loss, ProxySynthesis):
-        raise ValueError(f"synthetics need a Run with Proxy Synthesis, got the loss {loss!r}")
+    assert isinstance(loss, ProxySynthesis)
     shown = replace(loss, mu=selection.mu, lam=selection.lam)
     draws = torch.Generator().manual_seed(selection.seed)
     made = shown.synthesize(x, torch.from_numpy(train.labels.copy()), p, draws)
     parts = (x, p, unseen, made.x, torch.unique(made.p, dim=0))
-    labels = (
-        train.labels,
-        np.arange(len(p)),
-        test.labels,
-        *(np.full(len(q), -1) for q in parts[3:]),
-    )
+    none = (np.full(len(part), -1) for part in parts[3:])
     notes = (("seen", few_seen), ("unseen", few_unseen))
     return Points(
         torch.cat(parts),
         np.repeat(np.array(KINDS), [len(part) for part in parts]),
-        np.concatenate(labels),
+        np.concatenate((train.labels, np.arange(len(p)), test.labels, *none)),
         every,
         " ".join(f"Among the {which} classes, {text}." for which, text in notes if text),
     )
@@ -188,41 +183,34 @@ def nearness(points: Points) -> dict[str, float]:
 @style.styled
 def draw_clouds(clouds: Sequence[Cloud], names: Sequence[str] = ("",)) -> Figure:
     """A row per cloud: seen and unseen on the left, seen and synthetic on the right."""
-    rows = len(clouds)
+    rows, marks = len(clouds), MARKS
     high = 3.1 if rows == 1 else 2.3  # four rows fit on a page
     figure, axes = style.panels(rows, 2, height=0.4 + rows * high)
-    proxies = max(sum(point["kind"] == "proxy" for point in cloud) for cloud in clouds)
-    marks = {kind: _small(mark) for kind, mark in MARKS.items()} if proxies > 40 else MARKS
-    shown = [
-        (cloud, panel + (f", {name}" if name else ""), kinds)
-        for cloud, name in zip(clouds, names, strict=True)
-        for panel, kinds in PANELS.items()
-    ]
-    for letter, one, (cloud, title, kinds) in zip("abcdefgh", axes, shown, strict=False):
+    if max(sum(point["kind"] == "proxy" for point in cloud) for cloud in clouds) > 40:
+        # Large marks would hide small ones, so a proxy becomes an outline around its embeddings.
+        marks = {
+            kind: {**mark, "s": 0.3 * mark["s"] + 2, "linewidth": 0.6 * mark["linewidth"]}
+            for kind, mark in MARKS.items()
+        }
+        marks["proxy"] |= {"color": "none", "edgecolor": DARK_BLUE, "linewidth": 0.8, "s": 28}
+    shown = product(zip(clouds, names, strict=True), PANELS.items())
+    for letter, one, ((cloud, name), (panel, kinds)) in zip("abcdefgh", axes, shown, strict=False):
         style.without_ticks(one)
         one.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
         for kind, mark in marks.items():
             at = [(row["x"], row["y"]) for row in cloud if row["kind"] == kind]
             if at and kind in kinds:
                 one.scatter(*zip(*at, strict=True), **mark)
-        style.lettered(one, letter, title)
+        style.lettered(one, letter, f"{panel}, {name}" if name else panel)
     legend = [
         style.mark(
-            m["marker"], m["color"], LABELS[kind], max(4.0, m["s"] ** 0.5), m["edgecolor"],
+            m["marker"], m["color"], label, max(4.0, m["s"] ** 0.5), m["edgecolor"],
             markeredgewidth=m["linewidth"],
         )
-        for kind, m in ((kind, marks[kind]) for kind in LABELS)
+        for label, m in ((label, marks[kind]) for kind, label in LABELS.items())
     ]  # fmt: skip
     style.legend_below(figure, legend)
     return figure
-
-
-def _small(mark: dict[str, Any]) -> dict[str, Any]:
-    """A mark for a panel with many classes, where large marks would hide small ones."""
-    small = {**mark, "s": 0.3 * mark["s"] + 2, "linewidth": 0.6 * mark["linewidth"]}
-    if mark["marker"] == "D":  # a proxy becomes an outline around its embeddings
-        small |= {"color": "none", "edgecolor": mark["color"], "linewidth": 0.8, "s": 28}
-    return small
 
 
 # Figures
@@ -277,8 +265,7 @@ def shown_of(store: Store, run: Run, selection: Selection) -> dict[str, Any] | N
         points = points_of(model, selection)
         return {"cloud": project(points), "note": points.note}
 
-    found = store.on_models("t-sne_together", [run], selection, measure)
-    return found[0] if found else None
+    return next(iter(store.on_models("t-sne_together", [run], selection, measure)), None)
 
 
 def nearness_of(store: Store, runs: Sequence[Run], selection: Selection) -> list[dict[str, float]]:
@@ -301,15 +288,12 @@ def _figure(
     if not found or len(found) < len(shown):
         missing = style.not_run("PS + Norm-softmax was not run")
         return PaperFigure(title, caption, missing, notes=tuple(notes))
+    clouds = {name: one["cloud"] for name, one in found.items()}
     return PaperFigure(
         title,
         caption,
-        draw_clouds([one["cloud"] for one in found.values()], list(found)),
-        [
-            {"epoch": name, **row} if name else row
-            for name, one in found.items()
-            for row in one["cloud"]
-        ],
+        draw_clouds(list(clouds.values()), list(clouds)),
+        [{"epoch": n, **row} if n else row for n, cloud in clouds.items() for row in cloud],
         (*notes, *dict.fromkeys(one["note"] for one in found.values() if one["note"])),
     )
 
@@ -361,15 +345,14 @@ def between_table(
     chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
     found = nearness_of(store, runs, chosen)
     shown = shown_of(store, runs[0], chosen) if runs else None
-    columns, rows = ("between", "classes", "least", "most"), {}
+    cloud, rows = shown["cloud"] if shown else [], {}
     for part, kind in PARTS.items():
-        cloud = shown["cloud"] if shown else []
-        sizes = Counter(row["label"] for row in cloud if row["kind"] == kind).values()
-        between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
-        counts = (len(sizes), min(sizes), max(sizes)) if sizes else ()
-        rows[part] = {"between": between}
-        rows[part] |= {name: (float(n),) for name, n in zip(columns[1:], counts, strict=False)}
-    return style.figure_table(title, "classes", dict.fromkeys(columns, ""), rows)
+        rows[part] = {"between": tuple(d[f"{part} second"] / d[f"{part} nearest"] for d in found)}
+        if sizes := Counter(row["label"] for row in cloud if row["kind"] == kind).values():
+            counts = {"classes": len(sizes), "least": min(sizes), "most": max(sizes)}
+            rows[part] |= {name: (float(n),) for name, n in counts.items()}
+    columns = dict.fromkeys(("between", "classes", "least", "most"), "")
+    return style.figure_table(title, "classes", columns, rows)
 
 
 def epoch_table(scale: Scale, store: Store) -> Table:
@@ -396,11 +379,7 @@ def _over_time(scale: Scale, store: Store) -> PaperFigure:
             "Each epoch is a Run of its own with the same seed and rates that do not depend on the "
             "end, which is the same training stopped there. The paper shows epochs 2, 30, 60 and "
             "150; a shorter training starts with a few steps, on four images of each class.",
-            *(
-                [f"Mean cosine to the nearest and the second nearest proxy: {near}."]
-                if near
-                else []
-            ),
+            *[f"Mean cosine to the nearest and the second nearest proxy: {near}."] * bool(near),
         ],
     )
 
