@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from statistics import fmean
 from typing import Any
@@ -315,44 +314,47 @@ def _notes(scale: Scale, benchmark: str, selection: Selection) -> list[str]:
     ]
 
 
-def _final(
-    title: str, benchmark: str, selection: Selection, scale: Scale, store: Store
-) -> PaperFigure:
+def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
     """Figure 3, B or C: two panels of a finished training."""
-    chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
-    notes = _notes(scale, benchmark, chosen)
-    if found := nearness_of(store, runs, chosen):
-        share = fmean(one["unseen at synthetic"] for one in found)
-        notes.append(
-            "Mean cosine to the nearest and to the second nearest proxy of all seen classes, over "
-            f"{count(len(found), 'seed')}, before t-SNE: {_near(found)}. {100 * share:.0f} % of "
-            "the unseen embeddings are nearer to a synthetic embedding than to any seen one."
+
+    def make(scale: Scale, store: Store) -> PaperFigure:
+        chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
+        notes = _notes(scale, benchmark, chosen)
+        if found := nearness_of(store, runs, chosen):
+            share = fmean(one["unseen at synthetic"] for one in found)
+            notes.append(
+                "Mean cosine to the nearest and to the second nearest proxy of all seen classes, "
+                f"over {count(len(found), 'seed')}, before t-SNE: {_near(found)}. "
+                f"{100 * share:.0f} % of the unseen embeddings are nearer to a synthetic embedding "
+                "than to any seen one."
+            )
+        caption = (
+            f"t-SNE of a network trained with PS + Norm-softmax on {ran_as(scale, benchmark)}. (a) "
+            "Seen classes with their proxies, and unseen classes. (b) The same seen classes with "
+            "synthetic embeddings and proxies."
         )
-    return _figure(
-        title,
-        f"t-SNE of a network trained with PS + Norm-softmax on {ran_as(scale, benchmark)}. (a) "
-        "Seen classes with their proxies, and unseen classes. (b) The same seen classes with "
-        "synthetic embeddings and proxies.",
-        {"": shown_of(store, runs[0], chosen)} if runs else {},
-        notes,
-    )
+        shown = {"": shown_of(store, runs[0], chosen)} if runs else {}
+        return _figure(title, caption, shown, notes)
+
+    def numbers(scale: Scale, store: Store) -> Table:
+        """How far embeddings lie between clusters; how many classes and images are shown."""
+        chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
+        found = nearness_of(store, runs, chosen)
+        shown = shown_of(store, runs[0], chosen) if runs else None
+        cloud, rows = shown["cloud"] if shown else [], {}
+        for part, kind in PARTS.items():
+            between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
+            rows[part] = {"between": between}
+            if sizes := Counter(row["label"] for row in cloud if row["kind"] == kind).values():
+                counts = {"classes": len(sizes), "least": min(sizes), "most": max(sizes)}
+                rows[part] |= {name: (float(n),) for name, n in counts.items()}
+        columns = dict.fromkeys(("between", "classes", "least", "most"), "")
+        return style.figure_table(title, "classes", columns, rows)
+
+    return Artifact(make, lambda scale, pick: runs_of(scale, benchmark), numbers)
 
 
-def between_table(
-    title: str, benchmark: str, selection: Selection, scale: Scale, store: Store
-) -> Table:
-    """How far embeddings lie between clusters; how many classes and images are shown."""
-    chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
-    found = nearness_of(store, runs, chosen)
-    shown = shown_of(store, runs[0], chosen) if runs else None
-    cloud, rows = shown["cloud"] if shown else [], {}
-    for part, kind in PARTS.items():
-        rows[part] = {"between": tuple(d[f"{part} second"] / d[f"{part} nearest"] for d in found)}
-        if sizes := Counter(row["label"] for row in cloud if row["kind"] == kind).values():
-            counts = {"classes": len(sizes), "least": min(sizes), "most": max(sizes)}
-            rows[part] |= {name: (float(n),) for name, n in counts.items()}
-    columns = dict.fromkeys(("between", "classes", "least", "most"), "")
-    return style.figure_table(title, "classes", columns, rows)
+# Figure D
 
 
 def epoch_table(scale: Scale, store: Store) -> Table:
@@ -384,18 +386,10 @@ def _over_time(scale: Scale, store: Store) -> PaperFigure:
     )
 
 
-def _final_artifact(title: str, benchmark: str, selection: Selection) -> Artifact:
-    return Artifact(
-        partial(_final, title, benchmark, selection),
-        lambda scale, pick: runs_of(scale, benchmark),
-        partial(between_table, title, benchmark, selection),
-    )
-
-
 ARTIFACTS = {
-    "figure3": _final_artifact("Figure 3", "cars196", FEW),
-    "figureB": _final_artifact("Figure B", "cub200", FEW),
-    "figureC": _final_artifact("Figure C", "sop", MANY),
+    "figure3": _final("Figure 3", "cars196", FEW),
+    "figureB": _final("Figure B", "cub200", FEW),
+    "figureC": _final("Figure C", "sop", MANY),
     "figureD": Artifact(
         _over_time,
         lambda scale, pick: (run for runs in runs_over_time(scale).values() for run in runs),

@@ -15,7 +15,7 @@ from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables import cells
-from proxysynth.paper.tables.cells import PAIR, column, compared, method_name, ran_on, seeded
+from proxysynth.paper.tables.cells import PAIR, cell, column, compared, method_name, papers, seeded
 from proxysynth.protocols.conventional import embeddings_of
 from proxysynth.protocols.deformation import UNDEFORMED, Deformation, contact_sheet
 from proxysynth.protocols.embedding_deformation import LAMS, EmbeddingDeformation
@@ -67,10 +67,11 @@ def _ablation(
         for labels, loss, paper in lines:
             runs, plain = seeded(scale, ON, loss), seeded(scale, ON, PLAIN) * (loss != PLAIN)
             paper_plain = number("table1", model="M1") if plain else None
-            recall = cells.cell(store, runs, paper, plain, paper_plain)
-            rows.append(Row(labels, (recall, cells.cell(store, runs, plain=plain, metric="map@r"))))
+            fields = {"paper": paper, "paper_baseline": paper_plain}
+            recall = cell(store, runs, plain=plain, **fields)
+            rows.append(Row(labels, (recall, cell(store, runs, "map@r", plain))))
         columns = (column(scale, ON, "R@1"), Column("MAP@R", scale.heading(ON), "", "MAP@R"))
-        notes = (*ran_on(scale, ON), f"Differences are against {base}.")
+        notes = (*cells.ran_on(scale, ON), f"Differences are against {base}.")
         return Table(title, caption, stubs, columns, tuple(rows), notes)
 
     return Artifact(make, needs)
@@ -124,11 +125,11 @@ def _table3(scale: Scale, store: Store) -> Table:
     runs = {reg: runs_of(scale, "norm_softmax", reg) for reg in PAIR}
     found = {reg: store.on_models("deformation_2", runs[reg], protocol, deformed) for reg in PAIR}
 
-    def cell(name: str, regularizer: str) -> Cell:
+    def of(name: str, regularizer: str) -> Cell:
         def values(reg: str) -> tuple[float, ...]:
             return tuple(100 * one[name] for one in found[reg])
 
-        return compared(values, regularizer, "table3", deformation=name)
+        return compared(values, regularizer, **papers("table3", regularizer, deformation=name))
 
     finished = [run for run in runs["none"] if store.result(run)]
     png = store.on_models("contact_sheet_2", finished[:1], protocol, pictures)
@@ -139,11 +140,11 @@ def _table3(scale: Scale, store: Store) -> Table:
         ("deformation",),
         tuple(column(scale, ON, method_name("norm_softmax", reg), reg) for reg in PAIR),
         tuple(
-            Row((name.replace("_", " "),), tuple(cell(name, reg) for reg in PAIR))
+            Row((name.replace("_", " "),), tuple(of(name, reg) for reg in PAIR))
             for name in (UNDEFORMED, *DEFORMATIONS)
         ),
         (
-            *ran_on(scale, ON),
+            *cells.ran_on(scale, ON),
             "The deformations follow section C.3, in our own code. Zoom in shows the middle half "
             "of each side, zoom out one and a half times it with a black border; the paper's "
             "wording also allows the opposite.",
@@ -160,11 +161,12 @@ def _tableB(scale: Scale, store: Store) -> Table:
         for reg in PAIR
     }
 
-    def cell(lam: float, loss: str, part: str, regularizer: str) -> Cell:
-        return compared(
-            lambda reg: found[loss, reg].get(part, {}).get(lam, ()),
-            regularizer, "tableB", loss=loss, classes=part, lam=f"{lam:.2f}",
-        )  # fmt: skip
+    def of(lam: float, loss: str, part: str, regularizer: str) -> Cell:
+        def values(reg: str) -> tuple[float, ...]:
+            return found[loss, reg].get(part, {}).get(lam, ())
+
+        keys = {"loss": loss, "classes": part, "lam": f"{lam:.2f}"}
+        return compared(values, regularizer, **papers("tableB", regularizer, **keys))
 
     return Table(
         "Table B",
@@ -174,9 +176,9 @@ def _tableB(scale: Scale, store: Store) -> Table:
             column(scale, ON, f"{method_name(loss, reg)}, {part}", f"{loss} {part} {reg}")
             for loss, part, reg in groups
         ),
-        tuple(Row((f"{lam:.2f}",), tuple(cell(lam, *group) for group in groups)) for lam in LAMS),
+        tuple(Row((f"{lam:.2f}",), tuple(of(lam, *group) for group in groups)) for lam in LAMS),
         (
-            *ran_on(scale, ON),
+            *cells.ran_on(scale, ON),
             "The paper does not say how pairs are drawn: here 100 seeded pairs of classes, both "
             "orders, 8 synthetics of each; the gallery holds all originals and the other "
             "synthetics.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from proxysynth.paper.artifact import Cell, Choice, Column, Option
@@ -55,53 +54,28 @@ def measured(store: Store, runs: Iterable[Run], metric: str = "recall@1") -> tup
     return tuple(100 * result.metrics[metric] for result in results if result)
 
 
-def last_epochs(store: Store, runs: Sequence[Run], metric: str = "recall@1") -> tuple[float, ...]:
-    """The same at the last epoch; empty where that is the one that is reported."""
-    if all(run.report_epoch == "last" for run in runs) or not measured(store, runs, metric):
-        return ()
-    return tuple(100 * store.last_epoch(run)[metric] for run in runs)
-
-
 def cell(
-    store: Store,
-    runs: Sequence[Run],
-    paper: float | None = None,
-    plain: Sequence[Run] = (),
-    paper_plain: float | None = None,
-    metric: str = "recall@1",
-    chosen: bool = False,
-) -> Cell:
-    """A metric of some Runs beside the paper's, compared with that of the plain loss if given."""
-    return Cell(
-        measured(store, runs, metric),
-        paper,
-        baseline=measured(store, plain, metric),
-        paper_baseline=paper_plain,
-        last=last_epochs(store, runs, metric),
-        chosen=chosen,
-    )
-
-
-def compared(
-    values: Callable[[str], tuple[float, ...]], regularizer: str, file: str, **keys: str
-) -> Cell:
-    """A regularizer's values against the plain loss's, beside the paper's of `numbers/FILE.csv`."""
-    base = regularizer != "none"
-    return Cell(
-        values(regularizer),
-        number(file, regularizer=regularizer, **keys),
-        baseline=values("none") if base else (),
-        paper_baseline=number(file, regularizer="none", **keys) if base else None,
-    )
-
-
-def compared_runs(
-    store: Store, runs: Callable[[str], Sequence[Run]], measure: str, regularizer: str, file: str,
-    **keys: str,
+    store: Store, runs: Sequence[Run], metric: str = "recall@1", plain: Sequence[Run] = (),
+    **fields: Any,
 ) -> Cell:  # fmt: skip
-    """The same of a metric of the Runs of each regularizer."""
-    made = compared(lambda reg: measured(store, runs(reg), measure), regularizer, file, **keys)
-    return replace(made, last=last_epochs(store, runs(regularizer), measure))
+    """A metric of some Runs, compared with that of the plain loss's if given; `fields` of Cell."""
+    ours, last = measured(store, runs, metric), ()
+    if ours and any(run.report_epoch != "last" for run in runs):
+        last = tuple(100 * store.last_epoch(run)[metric] for run in runs)
+    return Cell(ours, baseline=measured(store, plain, metric), last=last, **fields)
+
+
+def papers(file: str, regularizer: str, **keys: str) -> dict[str, Any]:
+    """The fields of a cell with the paper's numbers of `numbers/FILE.csv`: that of a regularizer,
+    and that of the plain loss which it is compared with."""
+    base = number(file, regularizer="none", **keys) if regularizer != "none" else None
+    return {"paper": number(file, regularizer=regularizer, **keys), "paper_baseline": base}
+
+
+def compared(values: Callable[[str], tuple[float, ...]], regularizer: str, **fields: Any) -> Cell:
+    """A regularizer's values against the plain loss's."""
+    plain = values("none") if regularizer != "none" else ()
+    return Cell(values(regularizer), baseline=plain, **fields)
 
 
 def column(scale: Scale, benchmark: str, name: str, key: str = "") -> Column:

@@ -71,7 +71,7 @@ def _photograph(scale: Scale, metric: str, loss: str, regularizer: str) -> Cell:
         rows = [_study().get((loss, reg, str(seed))) for seed in scale.seeds]
         return () if None in rows else tuple(100 * float(row[metric]) for row in rows if row)
 
-    return Cell(values(regularizer), baseline=values("none") if regularizer != "none" else ())
+    return cells.compared(values, regularizer)
 
 
 # The tables
@@ -84,8 +84,10 @@ def _cells(
 
     def cell(benchmark: str, metric: str, loss: str, regularizer: str) -> Cell:
         runs = partial(runs_of, scale, store.pick, benchmark, loss)
+        plain = runs("none") if regularizer != "none" else ()
         keys = {"benchmark": benchmark, "loss": loss, "metric": metric}
-        return cells.compared_runs(store, runs, metric, regularizer, "conventional", **keys)
+        paper = cells.papers("conventional", regularizer, **keys)
+        return cells.cell(store, runs(regularizer), metric, plain, **paper)
 
     ran = f"{CUB_96.heading}, EfficientNet-Lite0, 512-d"
     photographs = {

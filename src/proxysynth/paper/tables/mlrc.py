@@ -110,10 +110,11 @@ def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -
             return tuple(100 * float(value) for value in listed)
 
         keys = {"benchmark": benchmark, "loss": loss, "embedding": embedding, "metric": metric}
-        spread = number("mlrc", "ci95", regularizer=regularizer, **keys)
-        made = cells.compared(values, regularizer, "mlrc", **keys)
+        paper = cells.papers("mlrc", regularizer, **keys)
+        paper["paper_spread"] = number("mlrc", "ci95", regularizer=regularizer, **keys)
         # Repetitions with different settings share nothing.
-        return replace(made, paper_spread=spread, paired=False, digits=2, of_mean=True)
+        look = {"paired": False, "digits": 2, "of_mean": True}
+        return cells.compared(values, regularizer, **paper, **look)
 
     heads = [(b, embedding, m) for b in benchmarks for embedding in embeddings for m in METRICS]
     columns, notes = [], []

@@ -3,7 +3,7 @@ classification, and how their parameters were chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -61,23 +61,15 @@ def _mixup_searches(scale: Scale) -> list[Choice]:
     return [mixup_search(scale, b, loss, reg) for loss, b in RETRIEVED for reg in MIXUPS]
 
 
-def _tried(search: Choice, value: Any, store: Store, metric: str, file: str, **keys: str) -> Cell:
-    """One setting of a search, beside the paper's number."""
+def _tried(search: Choice, value: Any, store: Store, metric: str, paper: float | None) -> Cell:
+    """One setting of a search."""
     runs = next((option.runs for option in search.options if option.value == value), ())
     chosen = bool(runs) and store.pick(search) == value
-    return cells.cell(store, runs, number(file, **keys), metric=metric, chosen=chosen)
+    return cells.cell(store, runs, metric, paper=paper, chosen=chosen)
 
 
-def _searched_notes(
-    scale: Scale, benchmarks: Sequence[str], how: str, ours: int, theirs: int
-) -> tuple[str, ...]:
-    fewer = f"At this scale {ours} of the paper's {theirs} settings are tried."
-    return (
-        *cells.stands_for(scale, *benchmarks),
-        how,
-        *[fewer] * (ours < theirs),
-        *cells.scale_notes(scale),
-    )
+def _fewer(ours: int, theirs: int) -> list[str]:
+    return [f"At this scale {ours} of the paper's {theirs} settings are tried."] * (ours < theirs)
 
 
 def _tableE(scale: Scale, store: Store) -> Table:
@@ -86,7 +78,7 @@ def _tableE(scale: Scale, store: Store) -> Table:
     def one(loss: str, alpha: float, benchmark: str, reg: str) -> Cell:
         keys = {"regularizer": reg, "loss": loss, "benchmark": benchmark, "alpha": str(alpha)}
         search, mixed = mixup_search(scale, benchmark, loss, reg), _mixed(reg, loss, alpha)
-        return _tried(search, mixed, store, "recall@1", "tableE", **keys)
+        return _tried(search, mixed, store, "recall@1", number("tableE", **keys))
 
     return Table(
         "Table E",
@@ -98,14 +90,13 @@ def _tableE(scale: Scale, store: Store) -> Table:
             for loss in WITH
             for alpha in PAPER.mixup_alphas
         ),
-        _searched_notes(
-            scale,
-            ON,
+        (
+            *cells.stands_for(scale, *ON),
             "Ours is Recall@1 on the unseen classes, over one seed, of models trained on four "
             "fifths of the seen ones. The other fifth chooses the alpha (marked *) by MAP@R, so "
             "the test classes have no influence. The paper does not say how it chose.",
-            len(scale.mixup_alphas),
-            len(PAPER.mixup_alphas),
+            *_fewer(len(scale.mixup_alphas), len(PAPER.mixup_alphas)),
+            *cells.scale_notes(scale),
         ),
     )
 
@@ -114,26 +105,26 @@ def _tableC(scale: Scale, store: Store) -> Table:
     searches = {name: grid_search(scale, name) for name in CLASSIFICATION}
 
     def one(name: str, alpha: float, mu: float) -> Cell:
-        keys = {"benchmark": name, "alpha": f"{alpha:.1f}", "mu": f"{mu:.2f}"}
-        return _tried(searches[name], _synthesis(alpha, mu), store, "accuracy", "tableC", **keys)
+        paper = number("tableC", benchmark=name, alpha=f"{alpha:.1f}", mu=f"{mu:.2f}")
+        return _tried(searches[name], _synthesis(alpha, mu), store, "accuracy", paper)
 
+    rows = tuple(
+        Row((f"{alpha:g}", f"{mu:g}"), tuple(one(name, alpha, mu) for name in CLASSIFICATION))
+        for alpha in PAPER.class_alphas
+        for mu in PAPER.class_mus
+    )
     return Table(
         "Table C",
         "Accuracy (%) over alpha and mu of Proxy Synthesis in image classification.",
         ("alpha", "mu"),
         tuple(column(scale, name, NAMES[name], name) for name in CLASSIFICATION),
-        tuple(
-            Row((f"{alpha:g}", f"{mu:g}"), tuple(one(name, alpha, mu) for name in CLASSIFICATION))
-            for alpha in PAPER.class_alphas
-            for mu in PAPER.class_mus
-        ),
-        _searched_notes(
-            scale,
-            CLASSIFICATION,
+        rows,
+        (
+            *cells.stands_for(scale, *CLASSIFICATION),
             "Ours is the test accuracy over 1 seed of models trained on four fifths of the "
             "training images; the other fifth chooses the cell (marked *).",
-            len(scale.class_alphas) * len(scale.class_mus),
-            len(PAPER.class_alphas) * len(PAPER.class_mus),
+            *_fewer(len(scale.class_alphas) * len(scale.class_mus), len(rows)),
+            *cells.scale_notes(scale),
         ),
     )
 
@@ -180,10 +171,12 @@ def _rows(
         if not _applicable(regularizer, loss):
             return Cell(text="n/a")
         runs = partial(runs_of, scale, store.pick, loss, benchmark)
+        plain = runs("none") if regularizer != "none" else ()
         keys, metric = {"benchmark": benchmark}, "accuracy"
         if benchmark not in CLASSIFICATION:
             keys, metric = {"benchmark": benchmark, "loss": loss}, "recall@1"
-        return cells.compared_runs(store, runs, metric, regularizer, file, **keys)
+        paper = cells.papers(file, regularizer, **keys)
+        return cells.cell(store, runs(regularizer), metric, plain, **paper)
 
     return tuple(
         Row((name,), tuple(one(regularizer, *column) for column in columns))
