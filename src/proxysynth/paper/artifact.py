@@ -194,19 +194,15 @@ Pick = Callable[[Choice], Any]
 
 @dataclass(frozen=True)
 class Artifact:
-    """How to make a table or a figure.
+    """How to make a table or a figure."""
 
-    Args:
-        make: builds it from the store. Trains nothing: missing results are shown as a dash.
-        needs: the Runs that it shows. One whose settings a search decides is left out while `pick`
-            returns None. A benchmark without data at a scale gives no Run.
-        numbers: for a figure, the numbers that claims read, as a table; saved as a CSV of its own.
-        studies: the MLRC studies it needs, by the name of their folder.
-    """
-
+    # Trains nothing: missing results are shown as a dash.
     make: Callable[[Scale, Store], Table | PaperFigure]
+    # The Runs that it shows, without those whose settings a search has yet to decide.
     needs: Callable[[Scale, Pick], Iterable[Run]] = lambda scale, pick: ()
+    # The numbers of a figure that claims read, saved as a CSV of its own.
     numbers: Callable[[Scale, Store], Table] | None = None
+    # MLRC studies by the name of their folder.
     studies: Callable[[Scale], Mapping[str, Study]] = lambda scale: {}
 
     def runs(self, scale: Scale) -> list[Run]:

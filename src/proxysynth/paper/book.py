@@ -22,10 +22,9 @@ from proxysynth.paper.artifact import Artifact, PaperFigure, Table
 from proxysynth.paper.artifacts import TITLES, load_artifacts
 from proxysynth.paper.claims import CLAIMS, DIFFERENCES, Checked, Evidence, check, contradictions
 from proxysynth.paper.claims.claim import STATUSES, Missing, listed, titled
-from proxysynth.paper.plan import label, unusual
 from proxysynth.paper.render import markdown_row, section, templates, write_files
 from proxysynth.paper.scale import NAMES, Scale
-from proxysynth.paper.store import Store
+from proxysynth.paper.store import Store, label, unusual
 from proxysynth.paper.tables.conventional import TABLE_OF
 from proxysynth.report.pages import write_page
 from proxysynth.training.loop import NOT_FINITE
@@ -92,11 +91,8 @@ def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Pa
 
 
 def evidence(artifacts: Mapping[str, Artifact], scale: Scale, store: Store) -> dict[str, Table]:
-    """Every table, and the numbers behind figures, for the claims to read.
-
-    Artifacts that are not on the page are read from the store without new measurements; they still
-    provide the paper's numbers.
-    """
+    """Every table, and the numbers behind figures, for the claims to read. Those of artifacts that
+    are not on the page provide the paper's numbers, without new measurements of ours."""
     made, unmeasured = read_entries(store.folder, scale), Store(store.folder, read_only=True)
     tables = {}
     for name, artifact in artifacts.items():

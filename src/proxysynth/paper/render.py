@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,6 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment
-from markupsafe import Markup, escape
 
 from proxysynth.files import write_bytes
 from proxysynth.formatting import DASH
@@ -222,7 +220,7 @@ def latex_escape(text: str) -> str:
 def templates() -> Environment:
     """The templates of this package, which extend those of the report."""
     made = environment("proxysynth.paper")
-    made.filters |= {"code": code, "cell_text": cell_text, "png": data_uri}
+    made.filters |= {"cell_text": cell_text, "png": data_uri}
     return made
 
 
@@ -238,11 +236,6 @@ def section(name: str, artifact: Table | PaperFigure) -> str:
 
 def data_uri(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
-
-
-def code(text: str) -> Markup:
-    """Text with what stands between backticks as code."""
-    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 # Files

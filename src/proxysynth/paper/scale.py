@@ -75,7 +75,7 @@ def _stand_in(heading: str, about: str, epochs: int, **fields: Any) -> StandIn:
 
 
 def _glyphs(
-    number: int, strength: float, train: int, test: int, pictures: int, epochs: int, **more: int
+    number: int, strength: float, train: int, test: int, pictures: int, epochs: int, **more: Any
 ) -> StandIn:
     """Characters seen in training, and others."""
     queries = f", queries in {more['query_faces']} faces" if "query_faces" in more else ""
@@ -188,10 +188,8 @@ class Scale:
         return replace(self, roots=tuple(sorted(made.items())))
 
     def with_settings(self, settings: Iterable[str]) -> Scale:
-        """This scale with `--set` arguments, "field=value", that reach every Run.
-
-        What makes an artifact what it is, such as the loss, cannot be set.
-        """
+        """This scale with `--set` arguments, "field=value", that reach every Run. What makes an
+        artifact what it is, such as the loss, cannot be set."""
         parsed = {}
         for path, text in parse_settings(settings).items():
             if path.partition(".")[0] in FIXED:
@@ -220,18 +218,10 @@ class Scale:
         Args:
             benchmark: a key of `NAMES`, for retrieval or classification.
             loss: a loss, a regularizer that holds one, or the name of a loss.
-            seed: of all random draws.
             changes: further fields of `Run`.
         """
         loss = trained_loss(loss) if isinstance(loss, str) else loss
         return _run(self, benchmark, loss, seed, tuple(sorted(changes.items())))
-
-    def at_epoch(self, epoch: int) -> dict[str, Any]:
-        """The fields of a Run that ends at this epoch, at the paper's scale; none at the others.
-
-        The learning rates of C.2 fall in steps, so it is the longer Run up to there.
-        """
-        return {"epochs": epoch, "report_epoch": "last"} if self.name == "paper" else {}
 
     def heading(self, benchmark: str) -> str:
         """What runs in place of a benchmark, as a column heading; "" if nothing does."""

@@ -108,12 +108,7 @@ MANIFOLD_MIXUP_ALPHA = _from(MIXUP, cifar10=2.0, cifar100=2.0, svhn=2.0, tiny_im
 
 def paper_settings(name: str, loss: str = "norm_softmax") -> Settings:
     """The fields of a Run on a benchmark, each with its source: for retrieval behind a cell of
-    Tables 6, F, H, J and L, for classification of Table D.
-
-    Args:
-        name: a key of `EACH_SET` or `EACH_CLASSIFIED`.
-        loss: only "proxy_anchor" has settings of its own.
-    """
+    Tables 6, F, H, J and L, for classification of Table D. Proxy-anchor has settings of its own."""
     if name in EACH_CLASSIFIED:
         return CLASSIFIED | EACH_CLASSIFIED[name]
     settings = EVERY_SET | look_up(name, EACH_SET, "benchmark")

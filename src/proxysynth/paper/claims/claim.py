@@ -31,6 +31,7 @@ PaperStatus = Literal["holds", "contradicts itself", "not printed"]
 LEVEL = 0.95
 MOST_SEEDS = 1000
 FULL = 99.0  # percent; a stand-in above it leaves no room for a gain
+Keys = Sequence[str]
 EQUAL = 1e-9  # added to a margin that may be zero, as in "at least"
 
 
@@ -48,6 +49,10 @@ class Finding:
 
     margins: Mapping[str, float]
     text: str
+
+    @property
+    def holds(self) -> bool:
+        return min(self.margins.values()) > 0
 
 
 @dataclass(frozen=True)
@@ -100,25 +105,16 @@ class Evidence:
     def value(self, table: str, row: str, column: str) -> float:
         """The number at these keys."""
         cell = self.tables[table].cell(row, column)
-        found = cell and self._seen(cell.ours, cell.paper)
+        found = self._seen(cell.ours, cell.paper) if cell else None
         if found is None:
             raise Missing(f"{row} under {self.named(table, column)} in {titled(table)}")
         return found
 
     def gains(
-        self,
-        tables: Sequence[str],
-        rows: Sequence[str] = (),
-        columns: Sequence[str] = (),
-        partial: bool = False,
+        self, tables: Keys, rows: Keys = (), columns: Keys = (), partial: bool = False
     ) -> Gains:
-        """The changes against the plain loss in some tables.
-
-        Args:
-            rows: all by default.
-            columns: those that the paper has by default.
-            partial: leave out numbers that are missing, as long as there is one.
-        """
+        """The changes against the plain loss in some tables: in all rows and in the columns that
+        the paper has, by default. With `partial`, missing numbers are left out."""
         found: list[tuple[str, str, str, float, float, Cell]] = []
         for table in tables:
             for row, head, cell in self.tables[table].cells():
@@ -159,14 +155,11 @@ class Evidence:
 
     def measured_columns(self, table: str) -> list[str]:
         """The keys of the columns that have numbers."""
-        found = {
-            head.key: None
-            for _, head, cell in self.tables[table].cells()
-            if (cell.paper is not None if self.view == "paper" else cell.ours)
-        }
+        cells, paper = self.tables[table].cells(), self.view == "paper"
+        found = [h.key for _, h, c in cells if (c.paper is not None if paper else c.ours)]
         if not found:
             raise Missing(titled(table))
-        return list(found)
+        return list(dict.fromkeys(found))
 
     def named(self, table: str, column: str) -> str:
         """A column for readers: "Softmax, glyphs 2", or "Softmax, CARS196" for the paper's."""
@@ -214,21 +207,18 @@ def check(
     of training and can support nothing."""
     checked = []
     for claim in claims:
-        ours = _judge(claim, tables)
+        ours, paper = _judge(claim, tables), Verdict("not printed", "")
         if smoke and claim.scaled and ours.status != "not run":
             ours = Verdict("not testable", f"a few training steps only: {ours.evidence}")
-        checked.append(Checked(claim, ours, _judge_paper(claim, tables)))
+        if claim.printed:
+            try:
+                found = claim.rule(Evidence(tables, "paper"))
+                status: PaperStatus = "holds" if found.holds else "contradicts itself"
+                paper = Verdict(status, found.text)
+            except Missing as missing:
+                paper = Verdict("not printed", f"the paper prints no number for {missing}")
+        checked.append(Checked(claim, ours, paper))
     return checked
-
-
-def _judge_paper(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
-    if not claim.printed:
-        return Verdict("not printed", "")
-    try:
-        found = claim.rule(Evidence(tables, "paper"))
-    except Missing as missing:
-        return Verdict("not printed", f"the paper prints no number for {missing}")
-    return Verdict("holds" if min(found.margins.values()) > 0 else "contradicts itself", found.text)
 
 
 def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
@@ -242,8 +232,7 @@ def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
     except NotTestable as error:
         return Verdict("not testable", str(error))
     if claim.exact:
-        holds = min(found.margins.values()) > 0
-        return Verdict("supported" if holds else "contradicted", found.text)
+        return Verdict("supported" if found.holds else "contradicted", found.text)
     if count < 2:
         return Verdict("undecided", f"{found.text}; one seed has no spread, at least 2 are needed")
     margins = {name: [seed[name] for seed in seeds] for name in found.margins}

@@ -14,6 +14,7 @@ from proxysynth.paper.claims.claim import (
     EQUAL,
     Evidence,
     Finding,
+    Keys,
     Missing,
     NotTestable,
     listed,
@@ -27,24 +28,16 @@ from proxysynth.regularizers import ProxySynthesis
 
 # Rows against rows
 
-Rows = str | Sequence[str]
+Rows = str | Keys
 """A row, or several of which the highest counts."""
 
 
 def above(
-    e: Evidence,
-    tables: Sequence[str],
-    pairs: Sequence[tuple[Rows, Rows]],
-    columns: Sequence[str] = (),
-    opposite: Sequence[str] = (),
-    digits: int = 1,
-) -> Finding:
-    """The first of each pair of rows is above the second, in each column of each table.
-
-    Args:
-        columns: all that have numbers by default.
-        opposite: columns in which the first is below.
-    """
+    e: Evidence, tables: Keys, pairs: Sequence[tuple[Rows, Rows]], columns: Keys = (),
+    opposite: Keys = (), digits: int = 1,
+) -> Finding:  # fmt: skip
+    """The first of each pair of rows is above the second, in each column of each table, of all that
+    have numbers by default; below it in the columns `opposite`."""
     margins, texts = {}, []
     for table in tables:
         asked = columns or e.measured_columns(table)
@@ -121,12 +114,8 @@ def beats_cited(e: Evidence, every: bool) -> Finding:
 def rise(
     e: Evidence, sign: int = 1, average: float | None = None, best_row: str = "", **where: Any
 ) -> Finding:
-    """Every change is above zero (below it with the sign -1), their mean at least `average`.
-
-    Args:
-        best_row: a row that is the best of its table in each column, too.
-        where: arguments of `Evidence.gains`.
-    """
+    """Every change is above zero (below it with the sign -1), their mean at least `average`, and
+    `best_row` the best of its table in each column. `where`: arguments of `Evidence.gains`."""
     gains = e.gains(**where)
     margins = {name: sign * gain for name, gain in gains.values.items()}
     if average is not None:

@@ -32,7 +32,14 @@ from proxysynth.training.inference import Trained
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
 
-KINDS = ("train", "proxy", "test", "synthetic", "synthetic proxy")
+LABELS = {
+    "train": "seen embedding",
+    "proxy": "proxy",
+    "test": "unseen embedding",
+    "synthetic": "synthetic embedding",
+    "synthetic proxy": "synthetic proxy",
+}
+"""The kinds of points, and what the legend calls them."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class Points:
     """Unit vectors of several kinds."""
 
     x: Tensor  # (n, d)
-    kind: NDArray[np.str_]  # (n,), of `KINDS`
+    kind: NDArray[np.str_]  # (n,), of `LABELS`
     label: NDArray[np.int64]  # (n,), the class among those shown, or -1 for synthetics
     proxies: Tensor  # (c, d), of all seen classes, shown or not
     note: str = ""  # what could not be shown as requested
@@ -84,11 +91,8 @@ def select(listing: Listing, selection: Selection) -> tuple[Listing, str]:
 
 
 def points_of(model: Trained, selection: Selection) -> Points:
-    """Embeddings of seen and unseen classes, the proxies of the seen ones, and synthetics.
-
-    Synthetics are made from the shown images as one batch, by the Run's own Proxy Synthesis with
-    the selection's mu and lam.
-    """
+    """Embeddings of seen and unseen classes, the proxies of the seen ones, and synthetics of the
+    shown images as one batch, by the Run's own Proxy Synthesis with the selection's mu and lam."""
     splits = open_splits(model.run)
     (train, few_seen), (test, few_unseen) = (
         select(part, selection) for part in (splits.train, splits.query)
@@ -106,7 +110,7 @@ def points_of(model: Trained, selection: Selection) -> Points:
     notes = (("seen", few_seen), ("unseen", few_unseen))
     return Points(
         torch.cat(parts),
-        np.repeat(np.array(KINDS), [len(part) for part in parts]),
+        np.repeat(np.array(list(LABELS)), [len(part) for part in parts]),
         np.concatenate((train.labels, np.arange(len(p)), test.labels, *none)),
         every,
         " ".join(f"Among the {which} classes, {text}." for which, text in notes if text),
@@ -115,13 +119,6 @@ def points_of(model: Trained, selection: Selection) -> Points:
 
 # t-SNE and drawing
 
-LABELS = {
-    "train": "seen embedding",
-    "proxy": "proxy",
-    "test": "unseen embedding",
-    "synthetic": "synthetic embedding",
-    "synthetic proxy": "synthetic proxy",
-}
 SMALL_MARK = {"s": 9, "edgecolor": "white", "linewidth": 0.25}
 MARKS: dict[str, dict[str, Any]] = {
     "train": {**SMALL_MARK, "marker": "o", "color": BLUE},

@@ -128,9 +128,10 @@ def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
 
 def _pairs(scale: Scale) -> list[tuple[Run, ...]]:
     """Norm-softmax without and with Proxy Synthesis, a pair for each seed; the first is drawn."""
+    # The learning rates of C.2 fall in steps, so this is the paper's longer Run up to epoch 100.
+    at = {"epochs": 100, "report_epoch": "last"} if scale.name == "paper" else {}
     losses = [trained_loss("norm_softmax", regularizer) for regularizer in PAIR]
-    runs = (seeded(scale, ON, loss, **scale.at_epoch(100)) for loss in losses)
-    return list(zip(*runs, strict=True))
+    return list(zip(*(seeded(scale, ON, loss, **at) for loss in losses), strict=True))
 
 
 def _logits(store: Store, pair: tuple[Run, ...]) -> tuple[Matrix, Matrix] | None:

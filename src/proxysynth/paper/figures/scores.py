@@ -134,8 +134,8 @@ def draw_grids(grids: dict[str, Grid], alphas: Sequence[float], mus: Sequence[fl
         low, high = (there.min(), there.max()) if len(there) else (0.0, 1.0)
         room = max(high - low, 1e-9)
         # Keep the palest color off white, and the darkest from hiding its number.
-        limits = {"vmin": low - 0.1 * room, "vmax": high + 0.25 * room}
-        one.imshow(values, cmap=style.WARM, aspect="auto", **limits)
+        pale, dark = low - 0.1 * room, high + 0.25 * room
+        one.imshow(values, cmap=style.WARM, vmin=pale, vmax=dark, aspect="auto")
         style.without_ticks(one)
         for (row, column), value in np.ndenumerate(values):
             cell = seeds[row][column]

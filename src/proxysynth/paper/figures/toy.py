@@ -97,7 +97,7 @@ class TrainedToy:
     @torch.no_grad()
     def embed(self, inputs: Tensor) -> Tensor:
         """Embeddings (n, 2), not normalized: the loss sees only their directions."""
-        return self.net(inputs)  # type: ignore[no-any-return]
+        return self.net(inputs)
 
     @torch.no_grad()
     def confidence(self, x: Tensor) -> Tensor:

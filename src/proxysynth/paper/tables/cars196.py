@@ -67,8 +67,7 @@ def _ablation(
         for labels, loss, paper in lines:
             runs, plain = seeded(scale, ON, loss), seeded(scale, ON, PLAIN) * (loss != PLAIN)
             paper_plain = number("table1", model="M1") if plain else None
-            fields = {"paper": paper, "paper_baseline": paper_plain}
-            recall = cell(store, runs, plain=plain, **fields)
+            recall = cell(store, runs, plain=plain, paper=paper, paper_baseline=paper_plain)
             rows.append(Row(labels, (recall, cell(store, runs, "map@r", plain))))
         columns = (column(scale, ON, "R@1"), Column("MAP@R", scale.heading(ON), "", "MAP@R"))
         notes = (*cells.ran_on(scale, ON), f"Differences are against {base}.")
@@ -89,10 +88,8 @@ def runs_of(scale: Scale, loss: str, regularizer: str) -> tuple[Run, ...]:
 
 
 def mixed_recalls(store: Store, runs: Iterable[Run]) -> dict[str, dict[float, tuple[float, ...]]]:
-    """Recall@1 (%) of mixed embeddings: part ("train", "test") -> lam -> one number per Run.
-
-    Empty unless every Run is finished.                                      [Table B, Figure 5]
-    """
+    """Recall@1 (%) of mixed embeddings: part ("train", "test") -> lam -> one number per Run; empty
+    unless every Run is finished.                                            [Table B, Figure 5]"""
     protocol = EmbeddingDeformation()
 
     def measure(model: Trained) -> dict[str, list[float]]:

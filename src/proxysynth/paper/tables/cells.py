@@ -59,9 +59,9 @@ def cell(
     **fields: Any,
 ) -> Cell:  # fmt: skip
     """A metric of some Runs, compared with that of the plain loss's if given; `fields` of Cell."""
-    ours, last = measured(store, runs, metric), ()
-    if ours and any(run.report_epoch != "last" for run in runs):
-        last = tuple(100 * store.last_epoch(run)[metric] for run in runs)
+    ours = measured(store, runs, metric)
+    best = ours and any(run.report_epoch != "last" for run in runs)
+    last = tuple(100 * store.last_epoch(run)[metric] for run in runs if best)
     return Cell(ours, baseline=measured(store, plain, metric), last=last, **fields)
 
 

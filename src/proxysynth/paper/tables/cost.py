@@ -124,11 +124,8 @@ def batch(c: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def in_turn(steps: dict[str, Step], rounds: int, *parameters: Tensor) -> dict[str, float]:
-    """The median seconds of each step, all taking turns; gradients are reset between them.
-
-    Every round is shuffled: a step's caches are warmed by the one before it, and none should always
-    follow the same one.
-    """
+    """The median seconds of each step, all taking turns; gradients are reset between them. Every
+    round is shuffled, so that no step always follows the same one, which warms its caches."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     order, draw = list(steps), random.Random(0)
     for turn in range(rounds + 1):

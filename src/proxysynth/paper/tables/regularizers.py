@@ -140,10 +140,8 @@ def _applicable(regularizer: str, loss: str) -> bool:
 def runs_of(
     scale: Scale, pick: Pick, loss: str, benchmark: str, regularizer: str
 ) -> tuple[Run, ...]:
-    """The Runs of a regularizer; none while a search decides its settings.
-
-    In retrieval Mixup's alpha is searched, in classification alpha and mu of Proxy Synthesis.
-    """
+    """The Runs of a regularizer; none while a search decides its settings: in retrieval Mixup's
+    alpha, in classification alpha and mu of Proxy Synthesis."""
     if not _applicable(regularizer, loss):
         return ()
     if benchmark not in CLASSIFICATION:
