@@ -153,6 +153,10 @@ class Evidence:
             raise Missing(titled(table))
         return tuple(row.key for row in self.tables[table].rows)
 
+    def column(self, table: str, column: str) -> dict[str, float]:
+        """The numbers of a column by the keys of the rows."""
+        return {row: self.value(table, row, column) for row in self.rows(table)}
+
     def measured_columns(self, table: str) -> list[str]:
         """The keys of the columns that have numbers."""
         cells, paper = self.tables[table].cells(), self.view == "paper"

@@ -90,16 +90,12 @@ def beats_cited(e: Evidence, every: bool) -> Finding:
     for letter in TABLE_OF.values():
         rows = [row for row in e.rows(f"table{letter}") if not row.startswith("-")]
         found = {row: e.value(f"table{letter}", row, "recall@1") for row in rows}
-        ours = {row: value for row, value in found.items() if "PS + " in row}
-        others = {
-            row: value
-            for row, value in found.items()
-            if row not in ours and not (every and row.startswith("Proxy"))
-        }
-        most = max(others.values())
-        margins[f"Table {letter}"] = (min if every else max)(ours.values()) - most
+        ours = [value for row, value in found.items() if "PS + " in row]
+        without = "Proxy" if every else "Proxy PS + "
+        most = max(value for row, value in found.items() if not row.startswith(without))
+        margins[f"Table {letter}"] = (min if every else max)(ours) - most
         if every:
-            below = sum(value <= most for value in ours.values())
+            below = sum(value <= most for value in ours)
             text = f"best cited {most:.1f}, {below} of {len(ours)} PS not above"
         else:
             top = max(found, key=found.__getitem__)
@@ -161,18 +157,13 @@ def classify_well(e: Evidence) -> Finding:
 ALMOST_TWICE = 1.8
 
 
-def _curve(e: Evidence, loss: str, part: str, regularizer: str) -> dict[str, float]:
-    column = f"{loss} {part} {regularizer}"
-    return {lam: e.value("tableB", lam, column) for lam in e.rows("tableB")}
-
-
 def almost_twice(e: Evidence, loss: str) -> Finding:
     """With Proxy Synthesis, the mean over lam is so many times as high, seen and unseen."""
     ratios = {}
     for part, name in (("train", "seen classes"), ("test", "unseen classes")):
-        plain = fmean(_curve(e, loss, part, "none").values())
+        plain = fmean(e.column("tableB", f"{loss} {part} none").values())
         e.need_room(plain, (ALMOST_TWICE - 1) * plain, f"the mean of Table B on {name}")
-        mixed = fmean(_curve(e, loss, part, "proxy_synthesis").values())
+        mixed = fmean(e.column("tableB", f"{loss} {part} proxy_synthesis").values())
         ratios[name] = mixed / plain if plain else float("inf")
     margins = {name: ratio - ALMOST_TWICE + EQUAL for name, ratio in ratios.items()}
     return Finding(margins, listed(ratios, 2) + " times")
@@ -184,7 +175,7 @@ def peak_in_the_middle(e: Evidence) -> Finding:
     for part in ("train", "test"):
         for regularizer, method in (("none", "plain"), ("proxy_synthesis", "PS")):
             name = f"{part}, {method}"
-            curve = _curve(e, "norm_softmax", part, regularizer)
+            curve = e.column("tableB", f"norm_softmax {part} {regularizer}")
             peaks.append(f"{max(curve, key=curve.__getitem__)} ({name})")
             before = max(value for lam, value in curve.items() if float(lam) < 0.5)
             after = max(value for lam, value in curve.items() if float(lam) > 0.5)
@@ -197,12 +188,11 @@ def peak_in_the_middle(e: Evidence) -> Finding:
 
 def _means(e: Evidence, over: str) -> dict[float, float]:
     """The mean Recall@1 of Figure A for each alpha, or each mu."""
-    found: dict[float, list[float]] = {}
-    for alpha in e.rows("figureA"):
-        for mu in (head.key for head in e.tables["figureA"].columns):
-            value = e.value("figureA", alpha, mu)
-            found.setdefault(float(alpha if over == "alpha" else mu), []).append(value)
-    return {key: fmean(values) for key, values in found.items()}
+    mus = [head.key for head in e.tables["figureA"].columns]
+    grid = {mu: e.column("figureA", mu) for mu in mus}
+    if over == "mu":
+        return {float(mu): fmean(column.values()) for mu, column in grid.items()}
+    return {float(a): fmean(grid[mu][a] for mu in mus) for a in e.rows("figureA")}
 
 
 def small_alphas(e: Evidence) -> Finding:
