@@ -181,11 +181,13 @@ class Choice:
 
     def best(self, result: Callable[[Run], Result | None]) -> Option | None:
         """The option with the best mean on validation classes; None while a Run is missing."""
-        results = [[result(run) for run in option.runs] for option in self.options]
-        if not results or any(not found or None in found for found in results):
-            return None
-        scores = [fmean(one.validation[self.by] for one in found if one) for found in results]
-        return self.options[scores.index(max(scores))]
+        scores = []
+        for option in self.options:
+            results = [result(run) for run in option.runs]
+            if not results or None in results:  # at the first: tables ask thousands of times
+                return None
+            scores.append(fmean(found.validation[self.by] for found in results if found))
+        return self.options[scores.index(max(scores))] if scores else None
 
 
 Pick = Callable[[Choice], Any]
