@@ -13,8 +13,7 @@ from plans import STUDIES, Planned
 
 from proxysynth.cli.memory import keep_freed_memory
 from proxysynth.files import write_bytes
-from proxysynth.paper.plan import train_missing
-from proxysynth.paper.store import Store
+from proxysynth.paper.store import Store, train_missing
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.resources import Resources
 from proxysynth.training.run_folder import Result

@@ -9,7 +9,7 @@ import pytest
 
 from proxysynth.paper.artifact import Cell, Row, Table
 from proxysynth.paper.artifacts import load_artifacts
-from proxysynth.paper.book import claims_markdown, evidence
+from proxysynth.paper.book import claims_markdown, counted, evidence, findings
 from proxysynth.paper.claims import (
     CLAIMS,
     DIFFERENCES,
@@ -22,7 +22,6 @@ from proxysynth.paper.claims import (
     contradictions,
 )
 from proxysynth.paper.claims.claim import STATUSES, decide
-from proxysynth.paper.findings import counted, findings
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
 

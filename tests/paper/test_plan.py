@@ -8,9 +8,8 @@ import pytest
 from paper.conftest import SMOKED, paper
 from proxysynth.losses import NormSoftmax
 from proxysynth.paper.artifacts import load_artifacts
-from proxysynth.paper.plan import make_plan
 from proxysynth.paper.scale import SCALES
-from proxysynth.paper.store import Store
+from proxysynth.paper.store import Store, make_plan
 from proxysynth.protocols.estimates import Estimate, count_images, kind_of, measured_rates, work
 from proxysynth.training.run import Run, Split
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from proxysynth.losses import NormSoftmax, ProxyAnchor, Softmax
-from proxysynth.paper.scale import SCALES
-from proxysynth.paper.stand_ins import CLASSIFICATION, KS, RETRIEVAL
+from proxysynth.paper.scale import CLASSIFICATION, KS, RETRIEVAL, SCALES
 from proxysynth.protocols.estimates import count_images
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training.prepare import open_splits

@@ -14,7 +14,7 @@ import pytest
 
 from proxysynth.errors import NotFinite
 from proxysynth.losses import NormSoftmax
-from proxysynth.paper import plan
+from proxysynth.paper import store as plan
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store

@@ -73,9 +73,8 @@ def _make(
 ) -> dict[str, Any]:
     from proxysynth.cli.parser import resources
     from proxysynth.paper.artifact import Table
-    from proxysynth.paper.book import add, write_book
-    from proxysynth.paper.findings import counted
-    from proxysynth.paper.plan import train_all
+    from proxysynth.paper.book import add, counted, write_book
+    from proxysynth.paper.store import train_all
     from proxysynth.provenance import provenance
     from proxysynth.training.callbacks import Bars
 
@@ -142,7 +141,7 @@ def _show_plan(
     wanted: Mapping[str, Artifact], scale: Scale, store: Store, args: argparse.Namespace
 ) -> dict[str, Any]:
     """One line per artifact; with `--runs`, one per missing Run and study."""
-    from proxysynth.paper.plan import label, make_plan
+    from proxysynth.paper.store import label, make_plan
     from proxysynth.protocols.estimates import Estimate
 
     estimate = Estimate(store.folder, args.device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -128,12 +129,8 @@ class Table:
     @property
     def groups(self) -> list[tuple[str, int]]:
         """Shared headings and how many columns each spans; empty where no column has one."""
-        found: list[tuple[str, int]] = []
-        for column in self.columns:
-            width = len(column.headings)
-            if found and found[-1][0] == column.measure:
-                width += found.pop()[1]
-            found.append((column.measure, width))
+        groups = groupby(self.columns, lambda column: column.measure)
+        found = [(measure, sum(len(c.headings) for c in columns)) for measure, columns in groups]
         return found if any(measure for measure, _ in found) else []
 
     def cells(self) -> Iterator[tuple[Row, Column, Cell]]:
@@ -184,15 +181,13 @@ class Choice:
 
     def best(self, result: Callable[[Run], Result | None]) -> Option | None:
         """The option with the best mean on validation classes; None while a Run is missing."""
-        best, best_score = None, float("-inf")
+        scores = []
         for option in self.options:
             results = [result(run) for run in option.runs]
-            if not results or any(found is None for found in results):
+            if not results or None in results:  # at the first: tables ask thousands of times
                 return None
-            score = fmean(found.validation[self.by] for found in results if found is not None)
-            if score > best_score:
-                best, best_score = option, score
-        return best
+            scores.append(fmean(found.validation[self.by] for found in results if found))
+        return self.options[scores.index(max(scores))] if scores else None
 
 
 Pick = Callable[[Choice], Any]
@@ -201,19 +196,15 @@ Pick = Callable[[Choice], Any]
 
 @dataclass(frozen=True)
 class Artifact:
-    """How to make a table or a figure.
+    """How to make a table or a figure."""
 
-    Args:
-        make: builds it from the store. Trains nothing: missing results are shown as a dash.
-        needs: the Runs that it shows. One whose settings a search decides is left out while `pick`
-            returns None. A benchmark without data at a scale gives no Run.
-        numbers: for a figure, the numbers that claims read, as a table; saved as a CSV of its own.
-        studies: the MLRC studies it needs, by the name of their folder.
-    """
-
+    # Trains nothing: missing results are shown as a dash.
     make: Callable[[Scale, Store], Table | PaperFigure]
+    # The Runs that it shows, without those whose settings a search has yet to decide.
     needs: Callable[[Scale, Pick], Iterable[Run]] = lambda scale, pick: ()
+    # The numbers of a figure that claims read, saved as a CSV of its own.
     numbers: Callable[[Scale, Store], Table] | None = None
+    # MLRC studies by the name of their folder.
     studies: Callable[[Scale], Mapping[str, Study]] = lambda scale: {}
 
     def runs(self, scale: Scale) -> list[Run]:

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from proxysynth.paper.artifact import Artifact
 
 _ARTIFACTS = {
-    "table1": ("tables.ablations", "original and synthetic embeddings and proxies (M1 to M4)"),
-    "table2": ("tables.ablations", "static and stochastic generation"),
-    "table3": ("tables.robustness", "robustness to deformed images"),
+    "table1": ("tables.cars196", "original and synthetic embeddings and proxies (M1 to M4)"),
+    "table2": ("tables.cars196", "static and stochastic generation"),
+    "table3": ("tables.cars196", "robustness to deformed images"),
     "table4": ("tables.mlrc", "MLRC evaluation on three data sets, concatenated embeddings"),
     "table5": ("tables.regularizers", "comparison with other regularizers"),
     "table6": ("tables.conventional", "conventional evaluation, Recall@1 on four data sets"),
     "tableA": ("tables.cost", "time and memory over mu"),
-    "tableB": ("tables.robustness", "robustness to deformed embeddings, over lam"),
+    "tableB": ("tables.cars196", "robustness to deformed embeddings, over lam"),
     "tableC": ("tables.regularizers", "classification: alpha and mu of Proxy Synthesis"),
     "tableD": ("tables.regularizers", "classification: regularizers compared"),
     "tableE": ("tables.regularizers", "alpha of Input and Manifold Mixup"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,11 +12,10 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment
-from markupsafe import Markup, escape
 
 from proxysynth.files import write_bytes
 from proxysynth.formatting import DASH
-from proxysynth.paper.artifact import Cell, PaperFigure, Table
+from proxysynth.paper.artifact import Cell, Column, PaperFigure, Row, Table
 from proxysynth.report.pages import environment
 from proxysynth.report.statistics import half_width
 
@@ -33,18 +31,11 @@ _NO_DATES = {
 
 
 class CellText(NamedTuple):
-    """A cell as text.
+    """A cell as text. The paper's number has no interval, and so no verdict."""
 
-    Args:
-        ours: "84.7 ± 0.3", or a dash if not run.
-        change: "+1.4" against the baseline, "" without one.
-        verdict: "better" or "worse" where the 95 % interval of the difference excludes zero.
-        paper, paper_change: the same for the paper's number, which has no interval.
-    """
-
-    ours: str
-    change: str
-    verdict: str
+    ours: str  # "84.7 ± 0.3", or a dash if not run
+    change: str  # "+1.4" against the baseline, "" without one
+    verdict: str  # "better" or "worse" where the 95 % interval of the difference excludes zero
     paper: str
     paper_change: str
 
@@ -59,21 +50,17 @@ def cell_text(cell: Cell) -> CellText:
         text = signed(value, cell.digits) if cell.gain else f"{value:.{cell.digits}f}"
         return text if spread is None else f"{text} ± {spread:.{cell.digits}f}"
 
-    def change(value: float | None) -> str:
-        return "" if value is None else signed(value, cell.digits)
-
-    spread, theirs = None, None
+    mean, spread, change, theirs = None, None, "", ""
+    if cell.ours:
+        mean = fmean(cell.ours)
     if len(cell.ours) > 1:
         spread = half_width(cell.ours) if cell.of_mean else stdev(cell.ours)
+    if cell.difference is not None and not cell.gain:
+        change = signed(cell.difference, cell.digits)
     if cell.paper is not None and cell.paper_baseline is not None:
-        theirs = cell.paper - cell.paper_baseline
-    return CellText(
-        shown(fmean(cell.ours) if cell.ours else None, spread) + " *" * cell.chosen,
-        change(None if cell.gain else cell.difference),
-        cell.verdict,
-        shown(cell.paper, cell.paper_spread),
-        change(theirs),
-    )
+        theirs = signed(cell.paper - cell.paper_baseline, cell.digits)
+    ours = shown(mean, spread) + " *" * cell.chosen
+    return CellText(ours, change, cell.verdict, shown(cell.paper, cell.paper_spread), theirs)
 
 
 def signed(value: float, digits: int) -> str:
@@ -112,70 +99,58 @@ def table_markdown(table: Table, name: str = "") -> str:
     head = list(table.stubs)
     for column in table.columns:
         head += [", ".join(filter(None, (column.measure, text))) for text in column.headings]
-    rows = [head, ["---"] * len(head), *_text_rows(table, ours, str)]
+    rows = map(markdown_row, [head, ["---"] * len(head), *_text_rows(table, ours, str)])
     sheet = ["", f"![{table.sheet.caption}]({name}.png)"] if table.sheet and name else []
     marks = f"▲ better, ▼ worse, where the spread of the seeds supports it. {DASH}: not run."
-    lines = [*map(markdown_row, rows), "", marks, "", *_bullets(table.notes), *sheet]
-    return "\n".join([f"# {table.title}", "", table.caption, "", *lines, ""])
+    above, notes = [f"# {table.title}", "", table.caption, ""], [f"- {n}" for n in table.notes]
+    return "\n".join([*above, *rows, "", marks, "", *notes, *sheet, ""])
 
 
 def figure_markdown(figure: PaperFigure, name: str) -> str:
     """Title, the image, caption, notes."""
     lines = [f"# {figure.title}", "", f"![{figure.title}]({name}.svg)", "", figure.caption, ""]
-    return "\n".join([*lines, *_bullets(figure.notes), ""])
+    return "\n".join([*lines, *(f"- {note}" for note in figure.notes), ""])
 
 
 def markdown_row(texts: Iterable[str]) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
-def _bullets(notes: Iterable[str]) -> list[str]:
-    return [f"- {note}" for note in notes]
-
-
 # CSV
-
-FIELDS = (
-    "table", "row", "column", "ran_on", "mean", "deviation", "seeds", "values", "baseline",
-    "last_epoch", "change", "change_low", "change_high", "verdict", "chosen", "paper",
-    "paper_spread", "paper_on",
-)  # fmt: skip
 
 
 def table_csv(table: Table, about: Mapping[str, str]) -> str:
     """A line per cell with every seed's number; `about` is repeated in every line."""
 
-    def text(value: float | None) -> str:
-        return "" if value is None else f"{value:.6g}"
+    def text(*values: float | None) -> str:
+        return " ".join("" if value is None else f"{value:.6g}" for value in values)
 
-    def texts(values: Iterable[float]) -> str:
-        return " ".join(map(text, values))
-
-    lines = []
-    for row, column, cell in table.cells():
+    def line(row: Row, column: Column, cell: Cell) -> dict[str, Any]:
         low, high = cell.interval or (None, None)
-        values = (
-            table.title,
-            " | ".join(row.labels),
-            column.name,
-            column.ours if cell.ours else "",
-            text(fmean(cell.ours) if cell.ours else None),
-            text(stdev(cell.ours) if len(cell.ours) > 1 else None),
-            len(cell.ours) or "",
-            texts(cell.ours),
-            texts(cell.baseline),
-            texts(cell.last),
-            text(cell.difference),
-            text(low),
-            text(high),
-            cell.verdict,
-            "yes" if cell.chosen else "",
-            text(cell.paper),
-            text(cell.paper_spread),
-            column.paper,
-        )
-        lines.append({**about, **dict(zip(FIELDS, values, strict=True))})
-    return rows_csv(lines, dict.fromkeys((*FIELDS, *about)))
+        values = {
+            "table": table.title,
+            "row": " | ".join(row.labels),
+            "column": column.name,
+            "ran_on": column.ours if cell.ours else "",
+            "mean": text(fmean(cell.ours)) if cell.ours else "",
+            "deviation": text(stdev(cell.ours)) if len(cell.ours) > 1 else "",
+            "seeds": len(cell.ours) or "",
+            "values": text(*cell.ours),
+            "baseline": text(*cell.baseline),
+            "last_epoch": text(*cell.last),
+            "change": text(cell.difference),
+            "change_low": text(low),
+            "change_high": text(high),
+            "verdict": cell.verdict,
+            "chosen": "yes" if cell.chosen else "",
+            "paper": text(cell.paper),
+            "paper_spread": text(cell.paper_spread),
+            "paper_on": column.paper,
+        }
+        return {**values, **about, **values}
+
+    fields = line(Row((), ()), Column(""), Cell())
+    return rows_csv([line(*of) for of in table.cells()], fields)
 
 
 def rows_csv(rows: Sequence[Mapping[str, Any]], fields: Iterable[str] = ()) -> str:
@@ -203,10 +178,10 @@ def table_latex(table: Table) -> str:
     `\\usepackage[dvipsnames]{xcolor}`."""
 
     def ours(text: CellText) -> str:
-        shown, color = latex_escape(text.ours), COLORS.get(text.verdict)
+        shown = latex_escape(text.ours)
         changed = f"({text.change})" if text.change else shown
-        if color:
-            changed = f"\\textcolor{{{color}}}{{{changed}}}"
+        if text.verdict:
+            changed = f"\\textcolor{{{COLORS[text.verdict]}}}{{{changed}}}"
         return f"{shown} {changed}" if text.change else changed
 
     headings = [text for column in table.columns for text in column.headings]
@@ -245,7 +220,7 @@ def latex_escape(text: str) -> str:
 def templates() -> Environment:
     """The templates of this package, which extend those of the report."""
     made = environment("proxysynth.paper")
-    made.filters |= {"code": code, "cell_text": cell_text, "png": data_uri}
+    made.filters |= {"cell_text": cell_text, "png": data_uri}
     return made
 
 
@@ -263,15 +238,6 @@ def data_uri(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
-def code(text: str) -> Markup:
-    """Text with what stands between backticks as code."""
-    parts = re.split(r"`([^`]*)`", text)
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if i % 2 else escape(part)
-        for i, part in enumerate(parts)
-    )
-
-
 # Files
 
 
@@ -284,20 +250,19 @@ def write_files(
 ) -> list[Path]:
     """A table as NAME.md, .csv and .tex, and NAME.png for the images below it; a figure as
     NAME.svg, .pdf, .png and .md, NAME.csv for its data and NAME_numbers.csv for `numbers`."""
-    paths: list[Path] = []
-    files: dict[str, str | bytes] = {}
     if isinstance(made, Table):
-        files |= {".md": table_markdown(made, name), ".csv": table_csv(made, about)}
-        files |= {".tex": table_latex(made)}
-        files |= {".png": made.sheet.png} if made.sheet else {}
+        paths, files = [], {".md": table_markdown(made, name), ".csv": table_csv(made, about)}
+        files[".tex"] = table_latex(made)
     else:
-        paths += save_plot(folder, name, made.figure)
-        files |= {".md": figure_markdown(made, name)}
+        paths, files = save_plot(folder, name, made.figure), {".md": figure_markdown(made, name)}
         files |= {".csv": rows_csv(made.data)} if made.data else {}
         files |= {"_numbers.csv": table_csv(numbers, about)} if numbers else {}
-    for ending, content in files.items():
+    contents = {ending: text.encode() for ending, text in files.items()}
+    if isinstance(made, Table) and made.sheet:
+        contents[".png"] = made.sheet.png
+    for ending, content in contents.items():
         paths.append(folder / f"{name}{ending}")
-        write_bytes(paths[-1], content.encode() if isinstance(content, str) else content)
+        write_bytes(paths[-1], content)
     return paths
 
 

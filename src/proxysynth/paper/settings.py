@@ -6,7 +6,6 @@ once, with its source. Those of the MLRC protocol are in `protocols/mlrc/setting
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from proxysynth.losses import LOSSES, Softmax, SoftTriple, SquaredProxyNCA
@@ -109,12 +108,7 @@ MANIFOLD_MIXUP_ALPHA = _from(MIXUP, cifar10=2.0, cifar100=2.0, svhn=2.0, tiny_im
 
 def paper_settings(name: str, loss: str = "norm_softmax") -> Settings:
     """The fields of a Run on a benchmark, each with its source: for retrieval behind a cell of
-    Tables 6, F, H, J and L, for classification of Table D.
-
-    Args:
-        name: a key of `EACH_SET` or `EACH_CLASSIFIED`.
-        loss: only "proxy_anchor" has settings of its own.
-    """
+    Tables 6, F, H, J and L, for classification of Table D. Proxy-anchor has settings of its own."""
     if name in EACH_CLASSIFIED:
         return CLASSIFIED | EACH_CLASSIFIED[name]
     settings = EVERY_SET | look_up(name, EACH_SET, "benchmark")
@@ -148,7 +142,3 @@ def trained_loss(name: str, regularizer: str = "none") -> Any:
     loss = TRAINED_LOSSES[name].value if name in TRAINED_LOSSES else kind()
     over = look_up(regularizer, REGULARIZERS, "regularizer")
     return loss if over is None else over(loss)
-
-
-def values_of(settings: Mapping[str, Sourced]) -> dict[str, Any]:
-    return {name: setting.value for name, setting in settings.items()}

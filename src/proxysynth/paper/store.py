@@ -1,7 +1,9 @@
-"""Store: the folder that Runs are trained into, each once, however many tables need it.
+"""Store: the folder that Runs are trained into, each once, however many tables need it; what
+artifacts still need, how long it may take, and training it.
 
     OUT/runs/IDENTITY/       the folder of a Run
     OUT/kept/NAME-HASH.json  a measurement on a trained model
+    OUT/mlrc/NAME/           an MLRC study
 
 A lock beside the folder marks the process that trains a Run. The operating system drops it when
 that process ends, so several processes can share a store and a killed one leaves nothing to clear.
@@ -11,30 +13,41 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from proxysynth.errors import WrongFolder
+from proxysynth.errors import NotFinite, WrongFolder
 from proxysynth.files import LOCK, locked, write_json
-from proxysynth.paper.artifact import Choice
+from proxysynth.formatting import count, duration
+from proxysynth.paper.artifact import Artifact, Choice
+from proxysynth.paper.scale import Scale
+from proxysynth.protocols.estimates import Estimate, kind_of
+from proxysynth.protocols.mlrc import Study, run_study
+from proxysynth.protocols.mlrc.search import BarsOnly
+from proxysynth.report.settings import changed, method, rows
+from proxysynth.report.study import write_study
+from proxysynth.training.callbacks import Bars, Progress
 from proxysynth.training.inference import Trained, load
+from proxysynth.training.loop import train
+from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import METRICS, Result, make_folder, read_result
 from proxysynth.values import digest, encode
 
+STUDIES = "mlrc"
+POLL = 1.0  # seconds between checks of Runs that other processes train
+
 
 class Store:
-    """Results, models and measurements in one folder.
-
-    Args:
-        folder: created when something is written.
-        read_only: `cached` returns None for a missing measurement instead of making it.
-    """
+    """Results, models and measurements in one folder, which is created when something is written;
+    a read-only store makes no measurement."""
 
     def __init__(self, folder: str | os.PathLike[str], read_only: bool = False) -> None:
         self.folder = Path(folder).expanduser()
@@ -48,23 +61,28 @@ class Store:
     def result(self, run: Run) -> Result | None:
         """The result of a finished Run, else None."""
         identity = _identity(run)
-        if identity not in self._finished:  # a finished Run never changes: read it once
-            found = read_result(self.folder_of(run))
-            if found is None:
-                return None
-            self._finished[identity] = found
-        return self._finished[identity]
+        if identity not in self._finished and (found := read_result(self.folder_of(run))):
+            self._finished[identity] = found  # it never changes: read it once
+        return self._finished.get(identity)
+
+    def missing(self, runs: Iterable[Run]) -> list[Run]:
+        """The unfinished Runs, each once, in order."""
+        return [run for run in dict.fromkeys(runs) if self.result(run) is None]
+
+    def has_study(self, name: str) -> bool:
+        """Whether the MLRC study of this name is finished."""
+        return (self.folder / STUDIES / name / "result.json").exists()
 
     def pick(self, choice: Choice) -> Any:
         """The value that a search chose, None while it is unfinished."""
         option = choice.best(self.result)
-        return None if option is None else option.value
+        return option and option.value
 
-    def last_epoch(self, run: Run) -> dict[str, float] | None:
+    def last_epoch(self, run: Run) -> dict[str, float]:
         """The metrics of a finished Run at its last epoch, whichever one it reports."""
         result = self.result(run)
-        if result is None or result.epoch == run.epochs:
-            return None if result is None else result.metrics
+        if result is not None and result.epoch == run.epochs:
+            return result.metrics
         lines = (self.folder_of(run) / METRICS).read_bytes().splitlines()
         found: dict[str, float] = json.loads(lines[-1])
         return found
@@ -74,16 +92,8 @@ class Store:
         return None if self.result(run) is None else load(self.folder_of(run))
 
     def cached(self, name: str, key: Any, compute: Callable[[], Any]) -> Any:
-        """A measurement that is made once and kept on disk.
-
-        Args:
-            name: of the measurement, used in the file name.
-            key: everything that it depends on: plain values or Runs.
-            compute: returns something that JSON can hold.
-
-        Returns:
-            The measurement, or None if it is missing and the store is read-only.
-        """
+        """A measurement that is made once and kept on disk as JSON; None if it is missing and the
+        store is read-only. `key` is everything that it depends on: plain values or Runs."""
         path = self.folder / "kept" / f"{name}-{digest(key)}.json"
         try:
             return json.loads(path.read_bytes())["value"]
@@ -99,20 +109,16 @@ class Store:
         self, name: str, runs: Iterable[Run], about: Any, measure: Callable[[Trained], Any]
     ) -> list[Any]:
         """A cached measurement on each Run's model; empty unless there is one of every Run.
+        `about` is what it depends on besides the Run."""
+        runs = list(runs)
+        if any(self.result(run) is None for run in runs):
+            return []
 
-        Args:
-            about: what it depends on besides the Run, as a value.
-        """
-        found = []
-        for run in runs:
-            if self.result(run) is None:
-                return []
+        def compute(run: Run) -> Any:
+            return measure(load(self.folder_of(run)))
 
-            def compute(run: Run = run) -> Any:
-                return measure(load(self.folder_of(run)))
-
-            found.append(self.cached(name, [run, encode(about)], compute))
-        return [] if any(one is None for one in found) else found
+        found = [self.cached(name, [run, encode(about)], partial(compute, run)) for run in runs]
+        return [] if None in found else found
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -139,3 +145,154 @@ class Store:
 def _identity(run: Run) -> str:
     """A Run's hash; cached, since tables ask for it thousands of times."""
     return run.identity
+
+
+# Planning and training
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What artifacts need, and what of it is missing."""
+
+    known: tuple[Run, ...]  # missing Runs that are needed for certain
+    later: tuple[Run, ...]  # those whose settings a search will decide; placeholders
+    studies: dict[str, Study]  # missing MLRC studies by the name of their folder
+    done: int  # finished Runs and studies
+    times: dict[Run | str, float]  # estimated seconds in one process of each missing one
+    finished: bool  # whether estimates rest on finished Runs, not on a few timed steps
+
+    @property
+    def missing(self) -> int:
+        return len(self.times)
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.times.values())
+
+    @property
+    def summary(self) -> str:
+        """What is left, in a sentence or two."""
+        if not self.missing:
+            return f"all {count(self.done, 'Run')} finished." if self.done else "nothing to train."
+        runs = len(self.known) + len(self.later)
+        needed = [count(runs, "Run")] * bool(runs)
+        needed += [count(len(self.studies), "study", "studies")] * bool(self.studies)
+        basis = "finished Runs" if self.finished else "a few timed steps"
+        later = " Runs marked (searched) will get the alpha and mu that a search finds."
+        return (
+            f"{' and '.join(needed)} missing, {self.done} finished; about "
+            f"{duration(self.seconds, rough=True)} in one process, estimated from {basis}. Shared "
+            f"Runs are counted once.{later * bool(self.later)}"
+        )
+
+
+def make_plan(
+    artifacts: Mapping[str, Artifact], scale: Scale, store: Store, estimate: Estimate | None = None
+) -> Plan:
+    """What these artifacts need that the store lacks."""
+    estimate = estimate or Estimate(store.folder)
+
+    def guess(choice: Choice) -> object:
+        """What a search chose, or its first option while it is unfinished."""
+        found = store.pick(choice)
+        return choice.options[0].value if found is None and choice.options else found
+
+    made = artifacts.values()
+    known = dict.fromkeys(run for one in made for run in one.runs(scale))
+    guessed = (run for one in made for run in one.later(scale, guess))
+    later = dict.fromkeys(run for run in guessed if run not in known)
+    studies = {name: study for one in made for name, study in one.studies(scale).items()}
+    left, left_later = store.missing(known), store.missing(later)
+    left_studies = {n: s for n, s in studies.items() if not store.has_study(n)}
+    times: dict[Run | str, float] = {run: estimate(run) for run in (*left, *left_later)}
+    times |= {name: estimate.study(study) for name, study in left_studies.items()}
+    runs = [*left, *left_later, *(study.base for study in left_studies.values())]
+    return Plan(
+        tuple(left),
+        tuple(left_later),
+        left_studies,
+        len(known) + len(later) + len(studies) - len(times),
+        times,
+        all(kind_of(run) in estimate.finished for run in runs),
+    )
+
+
+def train_all(
+    artifacts: Mapping[str, Artifact], scale: Scale, store: Store, resources: Resources,
+    progress: Progress,
+) -> dict[Run, str]:  # fmt: skip
+    """Train everything that these artifacts need: known Runs, what searches decide, studies.
+    Returns the Runs that failed, with the reason."""
+    estimate = Estimate(store.folder, resources.device)
+    known = [run for artifact in artifacts.values() for run in artifact.runs(scale)]
+    failed = train_missing(known, store, resources, progress, estimate)
+    later = [run for artifact in artifacts.values() for run in artifact.later(scale, store.pick)]
+    failed |= train_missing(later, store, resources, progress, estimate)
+    for artifact in artifacts.values():
+        for name, study in artifact.studies(scale).items():
+            if not store.has_study(name):
+                folder = store.folder / STUDIES / name
+                progress.say(f"Study {name}, about {duration(estimate.study(study), rough=True)}")
+                outcome = run_study(study, folder, resources=resources, progress=Bars())
+                write_study(outcome, folder)
+    return failed
+
+
+def train_missing(
+    runs: Sequence[Run], store: Store, resources: Resources, progress: Progress,
+    estimate: Callable[[Run], float],
+) -> dict[Run, str]:  # fmt: skip
+    """Train the unfinished Runs; returns those that failed, with the reason. A Run that another
+    process trains is skipped and checked again later. A loss that becomes non-finite ends its own
+    Run only: its cell stays a dash."""
+    waiting = store.missing(runs)
+    failed: dict[Run, str] = {}
+    left, number, total = sum(map(estimate, waiting)), 0, len(waiting)
+    while waiting:
+        skipped = []
+        for run in waiting:
+            with store.claim(run) as ours:
+                if not ours:
+                    skipped.append(run)
+                    continue
+                number += 1
+                if store.result(run) is None:
+                    about = f"Run {number} of {total}, about {duration(left, rough=True)} left"
+                    progress.say(f"{about}: {label(run)}")
+                    folder, bars = store.folder_of(run), BarsOnly(progress)
+                    try:
+                        train(run, folder, resources=resources, progress=bars)
+                    except NotFinite as error:
+                        failed[run] = str(error)
+                        progress.say(f"Failed, skipped: {error}")
+                left -= estimate(run)
+        waiting = store.missing(skipped)
+        if waiting:
+            time.sleep(POLL)
+    return failed
+
+
+def label(run: Run) -> str:
+    """A Run in one line: method, unusual settings of the loss, data, epochs, seed."""
+    of_loss = [
+        f"{path.split('.')[-1]} {value}"
+        for path, value in unusual(run).items()
+        if path.startswith(("loss.", "regularizer."))
+    ]
+    extra = f" ({', '.join(of_loss)})" if of_loss else ""
+    data = run.data.partition(":")[0]
+    if data == "glyphs" and run.split.test_faces:
+        data = f"faces of {run.split.train_classes} glyphs"
+    elif data == "glyphs":
+        data = f"glyphs {(run.split.seed or 0) + 1}"
+    held_out = ", validation held out" if run.report_epoch == "best" else ""
+    few = f"{run.split.train_pictures} images, " if run.split.train_pictures else ""
+    epochs = f"{few}{count(run.epochs, 'epoch')}"
+    return f"{method(encode(run))}{extra} on {data}{held_out}, {epochs}, seed {run.seed}"
+
+
+def unusual(run: Run) -> dict[str, str]:
+    """The settings that are not at their defaults, by their paths."""
+    settings = encode(run)
+    flat = rows(settings)
+    return {path: flat[path] for path in changed(settings, encode(Run()))}

@@ -13,6 +13,7 @@ rule reads our numbers, seed by seed, and the paper's own.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -21,7 +22,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtrit
 
-from proxysynth.paper.artifact import Cell, Column, Table
+from proxysynth.paper.artifact import Cell, Table
 from proxysynth.report.statistics import half_width
 
 Status = Literal["supported", "contradicted", "undecided", "not testable", "not run"]
@@ -30,6 +31,7 @@ PaperStatus = Literal["holds", "contradicts itself", "not printed"]
 LEVEL = 0.95
 MOST_SEEDS = 1000
 FULL = 99.0  # percent; a stand-in above it leaves no room for a gain
+Keys = Sequence[str]
 EQUAL = 1e-9  # added to a margin that may be zero, as in "at least"
 
 
@@ -47,6 +49,10 @@ class Finding:
 
     margins: Mapping[str, float]
     text: str
+
+    @property
+    def holds(self) -> bool:
+        return min(self.margins.values()) > 0
 
 
 @dataclass(frozen=True)
@@ -74,14 +80,11 @@ class Gains:
     def text(self) -> str:
         """The mean and all of them, or how many rise where there are many."""
         found = list(self.values.values())
-        if len(found) <= 8:
-            text = f"average {self.mean:+.2f}; " * (len(found) > 1)
-            text += listed(self.values, sign=True)
-        else:
-            up = sum(gain > 0 for gain in found)
+        text = f"average {self.mean:+.2f}; " * (len(found) > 1) + listed(self.values, sign=True)
+        if len(found) > 8:
             text = (
                 f"average {self.mean:+.1f}, least {min(found):+.1f}, largest {max(found):+.1f}; "
-                f"{up} of {len(found)} rise"
+                f"{sum(gain > 0 for gain in found)} of {len(found)} rise"
             )
         if self.verdicts is None:
             return text
@@ -95,36 +98,25 @@ class Evidence:
     """What a rule reads: tables by name, seen as one seed, as the mean, or as the paper's."""
 
     def __init__(self, tables: Mapping[str, Table], view: Literal["mean", "paper"] | int) -> None:
-        self.tables = tables
+        self.tables = defaultdict(lambda: Table("", "", (), (), ()), tables)
         self.view = view
         self.seeds: set[int] = set()  # the numbers of seeds behind the values read so far
 
     def value(self, table: str, row: str, column: str) -> float:
         """The number at these keys."""
-        cell = self.cell(table, row, column)
-        found = None if cell is None else self._seen(cell.ours, cell.paper)
+        cell = self.tables[table].cell(row, column)
+        found = self._seen(cell.ours, cell.paper) if cell else None
         if found is None:
             raise Missing(f"{row} under {self.named(table, column)} in {titled(table)}")
         return found
 
     def gains(
-        self,
-        tables: Sequence[str],
-        rows: Sequence[str] = (),
-        columns: Sequence[str] = (),
-        partial: bool = False,
+        self, tables: Keys, rows: Keys = (), columns: Keys = (), partial: bool = False
     ) -> Gains:
-        """The changes against the plain loss in some tables.
-
-        Args:
-            rows: all by default.
-            columns: those that the paper has by default.
-            partial: leave out numbers that are missing, as long as there is one.
-        """
+        """The changes against the plain loss in some tables: in all rows and in the columns that
+        the paper has, by default. With `partial`, missing numbers are left out."""
         found: list[tuple[str, str, str, float, float, Cell]] = []
         for table in tables:
-            if table not in self.tables:
-                raise Missing(titled(table))
             for row, head, cell in self.tables[table].cells():
                 asked = head.key in columns if columns else head.paper
                 compared = cell.baseline or cell.paper_baseline is not None
@@ -155,36 +147,31 @@ class Evidence:
         self.seeds.add(len(ours))
         return fmean(ours) if self.view == "mean" else ours[self.view]
 
-    def cell(self, table: str, row: str, column: str) -> Cell | None:
-        return self.tables[table].cell(row, column) if table in self.tables else None
-
     def rows(self, table: str) -> tuple[str, ...]:
         """The keys of a table's rows."""
-        if table not in self.tables:
+        if not self.tables[table].rows:
             raise Missing(titled(table))
         return tuple(row.key for row in self.tables[table].rows)
 
-    def columns(self, table: str) -> tuple[Column, ...]:
-        return self.tables[table].columns if table in self.tables else ()
+    def column(self, table: str, column: str) -> dict[str, float]:
+        """The numbers of a column by the keys of the rows."""
+        return {row: self.value(table, row, column) for row in self.rows(table)}
 
     def measured_columns(self, table: str) -> list[str]:
         """The keys of the columns that have numbers."""
-        cells = self.tables[table].cells() if table in self.tables else ()
-        paper = self.view == "paper"
-        found = {h.key: None for _, h, c in cells if (c.paper is not None if paper else c.ours)}
+        cells, paper = self.tables[table].cells(), self.view == "paper"
+        found = [h.key for _, h, c in cells if (c.paper is not None if paper else c.ours)]
         if not found:
             raise Missing(titled(table))
-        return list(found)
+        return list(dict.fromkeys(found))
 
     def named(self, table: str, column: str) -> str:
         """A column for readers: "Softmax, glyphs 2", or "Softmax, CARS196" for the paper's."""
-        for head in self.columns(table):
-            if head.key == column:
-                on = (self.view != "paper" and head.ours) or head.paper
-                if head.measure == head.name:  # the data set is no part of the name
-                    return head.name
-                return ", ".join(filter(None, (head.measure, on)))
-        return column
+        head = next((head for head in self.tables[table].columns if head.key == column), None)
+        if head is None or head.measure == head.name:  # the data set is no part of the name
+            return head.name if head else column
+        on = (self.view != "paper" and head.ours) or head.paper
+        return ", ".join(filter(None, (head.measure, on)))
 
     def need_room(self, baseline: float, gain: float, what: str) -> None:
         """Raise NotTestable where our baseline is too high to show a gain of so many points."""
@@ -220,28 +207,22 @@ class Checked:
 def check(
     claims: Iterable[Claim], tables: Mapping[str, Table], smoke: bool = False
 ) -> list[Checked]:
-    """Test every claim on our numbers and on the paper's.
-
-    Args:
-        smoke: whether ours come from a few steps of training and can support nothing.
-    """
+    """Test every claim on our numbers and on the paper's; with `smoke`, ours come from a few steps
+    of training and can support nothing."""
     checked = []
     for claim in claims:
-        ours = _judge(claim, tables)
+        ours, paper = _judge(claim, tables), Verdict("not printed", "")
         if smoke and claim.scaled and ours.status != "not run":
             ours = Verdict("not testable", f"a few training steps only: {ours.evidence}")
-        checked.append(Checked(claim, ours, _judge_paper(claim, tables)))
+        if claim.printed:
+            try:
+                found = claim.rule(Evidence(tables, "paper"))
+                status: PaperStatus = "holds" if found.holds else "contradicts itself"
+                paper = Verdict(status, found.text)
+            except Missing as missing:
+                paper = Verdict("not printed", f"the paper prints no number for {missing}")
+        checked.append(Checked(claim, ours, paper))
     return checked
-
-
-def _judge_paper(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
-    if not claim.printed:
-        return Verdict("not printed", "")
-    try:
-        found = claim.rule(Evidence(tables, "paper"))
-    except Missing as missing:
-        return Verdict("not printed", f"the paper prints no number for {missing}")
-    return Verdict("holds" if min(found.margins.values()) > 0 else "contradicts itself", found.text)
 
 
 def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
@@ -255,8 +236,7 @@ def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
     except NotTestable as error:
         return Verdict("not testable", str(error))
     if claim.exact:
-        holds = min(found.margins.values()) > 0
-        return Verdict("supported" if holds else "contradicted", found.text)
+        return Verdict("supported" if found.holds else "contradicted", found.text)
     if count < 2:
         return Verdict("undecided", f"{found.text}; one seed has no spread, at least 2 are needed")
     margins = {name: [seed[name] for seed in seeds] for name in found.margins}
@@ -268,31 +248,24 @@ def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
     """The status of a claim from the margins of each seed, and what it hangs on."""
     count = min(len(values) for values in margins.values())
     corrected = 1 - (1 - LEVEL) / len(margins)
-    low = {name: _interval(values, LEVEL)[0] for name, values in margins.items()}
-    high = {name: _interval(values, corrected)[1] for name, values in margins.items()}
     means = {name: fmean(values) for name, values in margins.items()}
-    if min(low.values()) > 0:
+    if min(means[name] - half_width(values, LEVEL) for name, values in margins.items()) > 0:
         return "supported", ""
+    high = {name: means[name] + half_width(values, corrected) for name, values in margins.items()}
     worst = min(high, key=high.__getitem__)
     if high[worst] < 0:
         return "contradicted", f"{worst}: off by {-means[worst]:.2g} over {count} seeds"
-    against = {name: mean for name, mean in means.items() if mean < 0}
-    if against:  # one of them is enough to contradict
-        needed = min(_seeds_needed(margins[name], corrected) for name in against)
+    weakest = min(means, key=means.__getitem__)
+    mean, half = means[weakest], half_width(margins[weakest], LEVEL)
+    if mean < 0:  # one margin is enough to contradict
+        needed = min(_seeds_needed(margins[n], corrected) for n in means if means[n] < 0)
     else:  # all of them have to be shown
         needed = max(_seeds_needed(values, LEVEL) for values in margins.values())
-    weakest = min(means, key=means.__getitem__)
     about = f"about {needed} seeds" if needed <= MOST_SEEDS else f"more than {MOST_SEEDS} seeds"
-    limits = _interval(margins[weakest], LEVEL)
     return "undecided", (
-        f"{weakest}: margin {means[weakest]:+.2g}, interval {limits[0]:+.2g} to {limits[1]:+.2g} "
+        f"{weakest}: margin {mean:+.2g}, interval {mean - half:+.2g} to {mean + half:+.2g} "
         f"over {count} seeds; {about} would decide"
     )
-
-
-def _interval(values: list[float], level: float) -> tuple[float, float]:
-    half = half_width(values, level)
-    return fmean(values) - half, fmean(values) + half
 
 
 def _seeds_needed(values: list[float], level: float) -> int:

@@ -14,37 +14,30 @@ from proxysynth.paper.claims.claim import (
     EQUAL,
     Evidence,
     Finding,
+    Keys,
     Missing,
     NotTestable,
     listed,
     rounded,
     titled,
 )
-from proxysynth.paper.stand_ins import RETRIEVAL
+from proxysynth.paper.scale import RETRIEVAL
 from proxysynth.paper.tables.cells import LOSS_NAMES
 from proxysynth.paper.tables.conventional import TABLE_OF
 from proxysynth.regularizers import ProxySynthesis
 
 # Rows against rows
 
-Rows = str | Sequence[str]
+Rows = str | Keys
 """A row, or several of which the highest counts."""
 
 
 def above(
-    e: Evidence,
-    tables: Sequence[str],
-    pairs: Sequence[tuple[Rows, Rows]],
-    columns: Sequence[str] = (),
-    opposite: Sequence[str] = (),
-    digits: int = 1,
-) -> Finding:
-    """The first of each pair of rows is above the second, in each column of each table.
-
-    Args:
-        columns: all that have numbers by default.
-        opposite: columns in which the first is below.
-    """
+    e: Evidence, tables: Keys, pairs: Sequence[tuple[Rows, Rows]], columns: Keys = (),
+    opposite: Keys = (), digits: int = 1,
+) -> Finding:  # fmt: skip
+    """The first of each pair of rows is above the second, in each column of each table, of all that
+    have numbers by default; below it in the columns `opposite`."""
     margins, texts = {}, []
     for table in tables:
         asked = columns or e.measured_columns(table)
@@ -72,18 +65,15 @@ def _shortened(rows: Sequence[str]) -> str:
 
 def over_epochs(e: Evidence) -> Finding:
     """MAP@R of Figure D rises from row to row."""
-    rows = e.rows("figureD")
-    if len(rows) < 2:
-        raise Missing("Figure D")
-    return above(e, ["figureD"], [(b, a) for a, b in pairwise(rows)], ["map@r"])
+    pairs = [(b, a) for a, b in pairwise(e.rows("figureD"))]
+    return above(e, ["figureD"], pairs, ["map@r"])
 
 
 def best(e: Evidence, table: str, row: str) -> Finding:
     """The row is the best in each column; cells that are not applicable do not count."""
-    margins, found, rows = {}, [], e.rows(table)
-    for head in e.columns(table):
-        cells = [(name, e.cell(table, name, head.key)) for name in rows]
-        names = [name for name, cell in cells if cell is not None and not cell.text]
+    margins, found, shown = {}, [], e.tables[table]
+    for i, head in enumerate(shown.columns):
+        names = [line.key for line in shown.rows if not line.cells[i].text]
         values = {name: e.value(table, name, head.key) for name in names}
         others = max(value for name, value in values.items() if name != row)
         margins[f"{row} best, {e.named(table, head.key)}"] = values[row] - others
@@ -100,16 +90,12 @@ def beats_cited(e: Evidence, every: bool) -> Finding:
     for letter in TABLE_OF.values():
         rows = [row for row in e.rows(f"table{letter}") if not row.startswith("-")]
         found = {row: e.value(f"table{letter}", row, "recall@1") for row in rows}
-        ours = {row: value for row, value in found.items() if "PS + " in row}
-        others = {
-            row: value
-            for row, value in found.items()
-            if row not in ours and not (every and row.startswith("Proxy"))
-        }
-        most = max(others.values())
-        margins[f"Table {letter}"] = (min if every else max)(ours.values()) - most
+        ours = [value for row, value in found.items() if "PS + " in row]
+        without = "Proxy" if every else "Proxy PS + "
+        most = max(value for row, value in found.items() if not row.startswith(without))
+        margins[f"Table {letter}"] = (min if every else max)(ours) - most
         if every:
-            below = sum(value <= most for value in ours.values())
+            below = sum(value <= most for value in ours)
             text = f"best cited {most:.1f}, {below} of {len(ours)} PS not above"
         else:
             top = max(found, key=found.__getitem__)
@@ -124,12 +110,8 @@ def beats_cited(e: Evidence, every: bool) -> Finding:
 def rise(
     e: Evidence, sign: int = 1, average: float | None = None, best_row: str = "", **where: Any
 ) -> Finding:
-    """Every change is above zero (below it with the sign -1), their mean at least `average`.
-
-    Args:
-        best_row: a row that is the best of its table in each column, too.
-        where: arguments of `Evidence.gains`.
-    """
+    """Every change is above zero (below it with the sign -1), their mean at least `average`, and
+    `best_row` the best of its table in each column. `where`: arguments of `Evidence.gains`."""
     gains = e.gains(**where)
     margins = {name: sign * gain for name, gain in gains.values.items()}
     if average is not None:
@@ -145,12 +127,11 @@ def gain_range(e: Evidence, least: float, most: float, average: float, **where: 
     gains = e.gains(**where)
     e.need_room(max(gains.baselines), least, "the best plain loss")
     e.need_room(min(gains.baselines), most, "every plain loss")
-    found = min(gains.values.values()), max(gains.values.values()), gains.mean
+    found = list(gains.values.values())
     margins = {
-        f"{name} gain": rounded(value) - limit + EQUAL
-        for name, value, limit in zip(
-            ("least", "largest", "average"), found, (least, most, average), strict=True
-        )
+        "least gain": rounded(min(found)) - least + EQUAL,
+        "largest gain": rounded(max(found)) - most + EQUAL,
+        "average gain": rounded(gains.mean) - average + EQUAL,
     }
     return Finding(margins, gains.text)
 
@@ -176,18 +157,13 @@ def classify_well(e: Evidence) -> Finding:
 ALMOST_TWICE = 1.8
 
 
-def _curve(e: Evidence, loss: str, part: str, regularizer: str) -> dict[str, float]:
-    column = f"{loss} {part} {regularizer}"
-    return {lam: e.value("tableB", lam, column) for lam in e.rows("tableB")}
-
-
 def almost_twice(e: Evidence, loss: str) -> Finding:
     """With Proxy Synthesis, the mean over lam is so many times as high, seen and unseen."""
     ratios = {}
     for part, name in (("train", "seen classes"), ("test", "unseen classes")):
-        plain = fmean(_curve(e, loss, part, "none").values())
+        plain = fmean(e.column("tableB", f"{loss} {part} none").values())
         e.need_room(plain, (ALMOST_TWICE - 1) * plain, f"the mean of Table B on {name}")
-        mixed = fmean(_curve(e, loss, part, "proxy_synthesis").values())
+        mixed = fmean(e.column("tableB", f"{loss} {part} proxy_synthesis").values())
         ratios[name] = mixed / plain if plain else float("inf")
     margins = {name: ratio - ALMOST_TWICE + EQUAL for name, ratio in ratios.items()}
     return Finding(margins, listed(ratios, 2) + " times")
@@ -199,7 +175,7 @@ def peak_in_the_middle(e: Evidence) -> Finding:
     for part in ("train", "test"):
         for regularizer, method in (("none", "plain"), ("proxy_synthesis", "PS")):
             name = f"{part}, {method}"
-            curve = _curve(e, "norm_softmax", part, regularizer)
+            curve = e.column("tableB", f"norm_softmax {part} {regularizer}")
             peaks.append(f"{max(curve, key=curve.__getitem__)} ({name})")
             before = max(value for lam, value in curve.items() if float(lam) < 0.5)
             after = max(value for lam, value in curve.items() if float(lam) > 0.5)
@@ -212,13 +188,11 @@ def peak_in_the_middle(e: Evidence) -> Finding:
 
 def _means(e: Evidence, over: str) -> dict[float, float]:
     """The mean Recall@1 of Figure A for each alpha, or each mu."""
-    alphas = e.rows("figureA")
-    mus = [head.key for head in e.columns("figureA")]
-    outer, inner = (alphas, mus) if over == "alpha" else (mus, alphas)
-    return {
-        float(a): fmean(e.value("figureA", *((a, b) if over == "alpha" else (b, a))) for b in inner)
-        for a in outer
-    }
+    mus = [head.key for head in e.tables["figureA"].columns]
+    grid = {mu: e.column("figureA", mu) for mu in mus}
+    if over == "mu":
+        return {float(mu): fmean(column.values()) for mu, column in grid.items()}
+    return {float(a): fmean(grid[mu][a] for mu in mus) for a in e.rows("figureA")}
 
 
 def small_alphas(e: Evidence) -> Finding:
@@ -309,8 +283,5 @@ def negligible(e: Evidence) -> Finding:
 
 def memory(e: Evidence) -> Finding:
     found = {f"mu {mu}": e.value("tableA", mu, "features") for mu in MUS}
-    margins = {
-        name: 0.01 - abs(value - 1 - float(mu))
-        for (name, value), mu in zip(found.items(), MUS, strict=True)
-    }
+    margins = {mu: 0.01 - abs(value - 1 - float(mu[3:])) for mu, value in found.items()}
     return Finding(margins, f"{listed(found, 2)} N")

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -32,7 +32,14 @@ from proxysynth.training.inference import Trained
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
 
-KINDS = ("train", "proxy", "test", "synthetic", "synthetic proxy")
+LABELS = {
+    "train": "seen embedding",
+    "proxy": "proxy",
+    "test": "unseen embedding",
+    "synthetic": "synthetic embedding",
+    "synthetic proxy": "synthetic proxy",
+}
+"""The kinds of points, and what the legend calls them."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class Points:
     """Unit vectors of several kinds."""
 
     x: Tensor  # (n, d)
-    kind: NDArray[np.str_]  # (n,), of `KINDS`
+    kind: NDArray[np.str_]  # (n,), of `LABELS`
     label: NDArray[np.int64]  # (n,), the class among those shown, or -1 for synthetics
     proxies: Tensor  # (c, d), of all seen classes, shown or not
     note: str = ""  # what could not be shown as requested
@@ -84,11 +91,8 @@ def select(listing: Listing, selection: Selection) -> tuple[Listing, str]:
 
 
 def points_of(model: Trained, selection: Selection) -> Points:
-    """Embeddings of seen and unseen classes, the proxies of the seen ones, and synthetics.
-
-    Synthetics are made from the shown images as one batch, by the Run's own Proxy Synthesis with
-    the selection's mu and lam.
-    """
+    """Embeddings of seen and unseen classes, the proxies of the seen ones, and synthetics of the
+    shown images as one batch, by the Run's own Proxy Synthesis with the selection's mu and lam."""
     splits = open_splits(model.run)
     (train, few_seen), (test, few_unseen) = (
         select(part, selection) for part in (splits.train, splits.query)
@@ -97,23 +101,17 @@ def points_of(model: Trained, selection: Selection) -> Points:
     every = unit(model.proxies.detach().float().cpu())
     p = every[[model.classes.index(name) for name in train.classes]]
     loss = model.run.loss
-    if not isinstance(loss, ProxySynthesis):
-        raise ValueError(f"synthetics need a Run with Proxy Synthesis, got the loss {loss!r}")
+    assert isinstance(loss, ProxySynthesis)
     shown = replace(loss, mu=selection.mu, lam=selection.lam)
     draws = torch.Generator().manual_seed(selection.seed)
     made = shown.synthesize(x, torch.from_numpy(train.labels.copy()), p, draws)
     parts = (x, p, unseen, made.x, torch.unique(made.p, dim=0))
-    labels = (
-        train.labels,
-        np.arange(len(p)),
-        test.labels,
-        *(np.full(len(q), -1) for q in parts[3:]),
-    )
+    none = (np.full(len(part), -1) for part in parts[3:])
     notes = (("seen", few_seen), ("unseen", few_unseen))
     return Points(
         torch.cat(parts),
-        np.repeat(np.array(KINDS), [len(part) for part in parts]),
-        np.concatenate(labels),
+        np.repeat(np.array(list(LABELS)), [len(part) for part in parts]),
+        np.concatenate((train.labels, np.arange(len(p)), test.labels, *none)),
         every,
         " ".join(f"Among the {which} classes, {text}." for which, text in notes if text),
     )
@@ -121,13 +119,6 @@ def points_of(model: Trained, selection: Selection) -> Points:
 
 # t-SNE and drawing
 
-LABELS = {
-    "train": "seen embedding",
-    "proxy": "proxy",
-    "test": "unseen embedding",
-    "synthetic": "synthetic embedding",
-    "synthetic proxy": "synthetic proxy",
-}
 SMALL_MARK = {"s": 9, "edgecolor": "white", "linewidth": 0.25}
 MARKS: dict[str, dict[str, Any]] = {
     "train": {**SMALL_MARK, "marker": "o", "color": BLUE},
@@ -188,41 +179,34 @@ def nearness(points: Points) -> dict[str, float]:
 @style.styled
 def draw_clouds(clouds: Sequence[Cloud], names: Sequence[str] = ("",)) -> Figure:
     """A row per cloud: seen and unseen on the left, seen and synthetic on the right."""
-    rows = len(clouds)
+    rows, marks = len(clouds), MARKS
     high = 3.1 if rows == 1 else 2.3  # four rows fit on a page
     figure, axes = style.panels(rows, 2, height=0.4 + rows * high)
-    proxies = max(sum(point["kind"] == "proxy" for point in cloud) for cloud in clouds)
-    marks = {kind: _small(mark) for kind, mark in MARKS.items()} if proxies > 40 else MARKS
-    shown = [
-        (cloud, panel + (f", {name}" if name else ""), kinds)
-        for cloud, name in zip(clouds, names, strict=True)
-        for panel, kinds in PANELS.items()
-    ]
-    for letter, one, (cloud, title, kinds) in zip("abcdefgh", axes, shown, strict=False):
+    if max(sum(point["kind"] == "proxy" for point in cloud) for cloud in clouds) > 40:
+        # Large marks would hide small ones, so a proxy becomes an outline around its embeddings.
+        marks = {
+            kind: {**mark, "s": 0.3 * mark["s"] + 2, "linewidth": 0.6 * mark["linewidth"]}
+            for kind, mark in MARKS.items()
+        }
+        marks["proxy"] |= {"color": "none", "edgecolor": DARK_BLUE, "linewidth": 0.8, "s": 28}
+    shown = product(zip(clouds, names, strict=True), PANELS.items())
+    for letter, one, ((cloud, name), (panel, kinds)) in zip("abcdefgh", axes, shown, strict=False):
         style.without_ticks(one)
         one.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
         for kind, mark in marks.items():
             at = [(row["x"], row["y"]) for row in cloud if row["kind"] == kind]
             if at and kind in kinds:
                 one.scatter(*zip(*at, strict=True), **mark)
-        style.lettered(one, letter, title)
+        style.lettered(one, letter, f"{panel}, {name}" if name else panel)
     legend = [
         style.mark(
-            m["marker"], m["color"], LABELS[kind], max(4.0, m["s"] ** 0.5), m["edgecolor"],
+            m["marker"], m["color"], label, max(4.0, m["s"] ** 0.5), m["edgecolor"],
             markeredgewidth=m["linewidth"],
         )
-        for kind, m in ((kind, marks[kind]) for kind in LABELS)
+        for label, m in ((label, marks[kind]) for kind, label in LABELS.items())
     ]  # fmt: skip
     style.legend_below(figure, legend)
     return figure
-
-
-def _small(mark: dict[str, Any]) -> dict[str, Any]:
-    """A mark for a panel with many classes, where large marks would hide small ones."""
-    small = {**mark, "s": 0.3 * mark["s"] + 2, "linewidth": 0.6 * mark["linewidth"]}
-    if mark["marker"] == "D":  # a proxy becomes an outline around its embeddings
-        small |= {"color": "none", "edgecolor": mark["color"], "linewidth": 0.8, "s": 28}
-    return small
 
 
 # Figures
@@ -277,8 +261,7 @@ def shown_of(store: Store, run: Run, selection: Selection) -> dict[str, Any] | N
         points = points_of(model, selection)
         return {"cloud": project(points), "note": points.note}
 
-    found = store.on_models("t-sne_together", [run], selection, measure)
-    return found[0] if found else None
+    return next(iter(store.on_models("t-sne_together", [run], selection, measure)), None)
 
 
 def nearness_of(store: Store, runs: Sequence[Run], selection: Selection) -> list[dict[str, float]]:
@@ -301,15 +284,12 @@ def _figure(
     if not found or len(found) < len(shown):
         missing = style.not_run("PS + Norm-softmax was not run")
         return PaperFigure(title, caption, missing, notes=tuple(notes))
+    clouds = {name: one["cloud"] for name, one in found.items()}
     return PaperFigure(
         title,
         caption,
-        draw_clouds([one["cloud"] for one in found.values()], list(found)),
-        [
-            {"epoch": name, **row} if name else row
-            for name, one in found.items()
-            for row in one["cloud"]
-        ],
+        draw_clouds(list(clouds.values()), list(clouds)),
+        [{"epoch": n, **row} if n else row for n, cloud in clouds.items() for row in cloud],
         (*notes, *dict.fromkeys(one["note"] for one in found.values() if one["note"])),
     )
 
@@ -331,45 +311,47 @@ def _notes(scale: Scale, benchmark: str, selection: Selection) -> list[str]:
     ]
 
 
-def _final(
-    title: str, benchmark: str, selection: Selection, scale: Scale, store: Store
-) -> PaperFigure:
+def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
     """Figure 3, B or C: two panels of a finished training."""
-    chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
-    notes = _notes(scale, benchmark, chosen)
-    if found := nearness_of(store, runs, chosen):
-        share = fmean(one["unseen at synthetic"] for one in found)
-        notes.append(
-            "Mean cosine to the nearest and to the second nearest proxy of all seen classes, over "
-            f"{count(len(found), 'seed')}, before t-SNE: {_near(found)}. {100 * share:.0f} % of "
-            "the unseen embeddings are nearer to a synthetic embedding than to any seen one."
+
+    def make(scale: Scale, store: Store) -> PaperFigure:
+        chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
+        notes = _notes(scale, benchmark, chosen)
+        if found := nearness_of(store, runs, chosen):
+            share = fmean(one["unseen at synthetic"] for one in found)
+            notes.append(
+                "Mean cosine to the nearest and to the second nearest proxy of all seen classes, "
+                f"over {count(len(found), 'seed')}, before t-SNE: {_near(found)}. "
+                f"{100 * share:.0f} % of the unseen embeddings are nearer to a synthetic embedding "
+                "than to any seen one."
+            )
+        caption = (
+            f"t-SNE of a network trained with PS + Norm-softmax on {ran_as(scale, benchmark)}. (a) "
+            "Seen classes with their proxies, and unseen classes. (b) The same seen classes with "
+            "synthetic embeddings and proxies."
         )
-    return _figure(
-        title,
-        f"t-SNE of a network trained with PS + Norm-softmax on {ran_as(scale, benchmark)}. (a) "
-        "Seen classes with their proxies, and unseen classes. (b) The same seen classes with "
-        "synthetic embeddings and proxies.",
-        {"": shown_of(store, runs[0], chosen)} if runs else {},
-        notes,
-    )
+        shown = {"": shown_of(store, runs[0], chosen)} if runs else {}
+        return _figure(title, caption, shown, notes)
+
+    def numbers(scale: Scale, store: Store) -> Table:
+        """How far embeddings lie between clusters; how many classes and images are shown."""
+        chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
+        found = nearness_of(store, runs, chosen)
+        shown = shown_of(store, runs[0], chosen) if runs else None
+        cloud, rows = shown["cloud"] if shown else [], {}
+        for part, kind in PARTS.items():
+            between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
+            rows[part] = {"between": between}
+            if sizes := Counter(row["label"] for row in cloud if row["kind"] == kind).values():
+                counts = {"classes": len(sizes), "least": min(sizes), "most": max(sizes)}
+                rows[part] |= {name: (float(n),) for name, n in counts.items()}
+        columns = dict.fromkeys(("between", "classes", "least", "most"), "")
+        return style.figure_table(title, "classes", columns, rows)
+
+    return Artifact(make, lambda scale, pick: runs_of(scale, benchmark), numbers)
 
 
-def between_table(
-    title: str, benchmark: str, selection: Selection, scale: Scale, store: Store
-) -> Table:
-    """How far embeddings lie between clusters; how many classes and images are shown."""
-    chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
-    found = nearness_of(store, runs, chosen)
-    shown = shown_of(store, runs[0], chosen) if runs else None
-    columns, rows = ("between", "classes", "least", "most"), {}
-    for part, kind in PARTS.items():
-        cloud = shown["cloud"] if shown else []
-        sizes = Counter(row["label"] for row in cloud if row["kind"] == kind).values()
-        between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
-        counts = (len(sizes), min(sizes), max(sizes)) if sizes else ()
-        rows[part] = {"between": between}
-        rows[part] |= {name: (float(n),) for name, n in zip(columns[1:], counts, strict=False)}
-    return style.figure_table(title, "classes", dict.fromkeys(columns, ""), rows)
+# Figure D
 
 
 def epoch_table(scale: Scale, store: Store) -> Table:
@@ -396,27 +378,15 @@ def _over_time(scale: Scale, store: Store) -> PaperFigure:
             "Each epoch is a Run of its own with the same seed and rates that do not depend on the "
             "end, which is the same training stopped there. The paper shows epochs 2, 30, 60 and "
             "150; a shorter training starts with a few steps, on four images of each class.",
-            *(
-                [f"Mean cosine to the nearest and the second nearest proxy: {near}."]
-                if near
-                else []
-            ),
+            *[f"Mean cosine to the nearest and the second nearest proxy: {near}."] * bool(near),
         ],
     )
 
 
-def _final_artifact(title: str, benchmark: str, selection: Selection) -> Artifact:
-    return Artifact(
-        partial(_final, title, benchmark, selection),
-        lambda scale, pick: runs_of(scale, benchmark),
-        partial(between_table, title, benchmark, selection),
-    )
-
-
 ARTIFACTS = {
-    "figure3": _final_artifact("Figure 3", "cars196", FEW),
-    "figureB": _final_artifact("Figure B", "cub200", FEW),
-    "figureC": _final_artifact("Figure C", "sop", MANY),
+    "figure3": _final("Figure 3", "cars196", FEW),
+    "figureB": _final("Figure B", "cub200", FEW),
+    "figureC": _final("Figure C", "sop", MANY),
     "figureD": Artifact(
         _over_time,
         lambda scale, pick: (run for runs in runs_over_time(scale).values() for run in runs),

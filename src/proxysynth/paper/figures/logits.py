@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.special import softmax
@@ -30,7 +30,7 @@ from proxysynth.paper.artifact import Artifact, PaperFigure, Table
 from proxysynth.paper.figures import style
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import PAIR, method_name, ran_as, scale_notes
+from proxysynth.paper.tables.cells import PAIR, method_name, ran_as, scale_notes, seeded
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.inference import Trained
@@ -42,16 +42,17 @@ CLASSES = 24
 LAM = 0.7  # the share of the parent on the diagonal
 DIAGONALS = ("D0", "D1", "D2", "D3", "D4")
 METHODS = tuple(method_name("norm_softmax", regularizer) for regularizer in PAIR)
+GAMMA = trained_loss("norm_softmax").scale
 Matrix = NDArray[np.float64]
 
 
-def batch_of(model: Trained, classes: int = CLASSES, seed: int = 0) -> tuple[Tensor, Tensor]:
+def batch_of(model: Trained) -> tuple[Tensor, Tensor]:
     """Unit embeddings (c, d) of one image of each of c seen classes, and their proxies (c, d)."""
     train = open_splits(model.run).train
-    names = shuffled_names(train.classes, seed)[:classes]
-    x = unit(Conventional()(model, train.of_classes(names)).query)
-    labels = train.of_classes(names).labels
-    first = [int(np.flatnonzero(labels == number)[0]) for number in range(len(names))]
+    names = shuffled_names(train.classes, 0)[:CLASSES]
+    shown = train.of_classes(names)
+    x = unit(Conventional()(model, shown).query)
+    first = [int(np.flatnonzero(shown.labels == number)[0]) for number in range(len(names))]
     rows = [model.classes.index(name) for name in names]
     return x[first], unit(model.proxies.detach().float().cpu())[rows]
 
@@ -98,16 +99,26 @@ def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
         image = one.imshow(S, cmap=style.COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
         what = "cosine" if number < 2 else "softmax"
         style.lettered(one, "abcd"[number], f"{METHODS[number % 2]}: {what}", pad=20)
-        if len(S) == c:
-            _name(one, "D0", float(np.diagonal(S).mean()), c, 0, 0)
-            _blocks(one, c, ["embeddings"], ["proxies"])
-            continue
-        corners = ((0, 0), (0, c), (c, 0), (c, c))
-        for (name, mean), corner in zip(diagonals(S).items(), corners, strict=True):
-            _name(one, name, mean, c, *corner)
-        one.axhline(c - 0.5, color=style.INK, linewidth=1)
-        one.axvline(c - 0.5, color=style.INK, linewidth=1)
-        _blocks(one, c, ["embeddings", "synthetic"], ["proxies", "synthetic"])
+        blocks = len(S) // c
+        means = diagonals(S) if blocks > 1 else {"D0": float(np.diagonal(S).mean())}
+        corners = product((0, c), repeat=2)
+        for (name, mean), (row, column) in zip(means.items(), corners, strict=False):
+            above = row == 0  # above or below its block, so that it covers no cell
+            one.annotate(
+                f"${name[0]}_{name[1]}$  {mean:.2f}",
+                (column + c / 2 - 0.5, -0.5 if above else row + c - 0.5), (0, 3 if above else -3),
+                textcoords="offset points", ha="center", va="bottom" if above else "top",
+                annotation_clip=False,
+            )  # fmt: skip
+        if blocks > 1:
+            one.axhline(c - 0.5, color=style.INK, linewidth=1)
+            one.axvline(c - 0.5, color=style.INK, linewidth=1)
+        middles = [(i + 0.5) * c - 0.5 for i in range(blocks)]
+        names = ["embeddings", "synthetic"][:blocks]
+        one.set_yticks(middles, names, rotation=90, va="center")
+        one.set_xticks(middles, ["proxies", "synthetic"][:blocks])
+        one.tick_params(length=0)
+        one.tick_params(axis="x", pad=14 if blocks > 1 else 4)
     look: dict[str, Any] = {"shrink": 0.5, "aspect": 30, "pad": 0.02, "extend": "min"}
     bar = figure.colorbar(image, ax=axes, ticks=[0, 0.25, 0.5, 0.75, 1], **look)
     bar.outline.set_visible(False)
@@ -115,37 +126,15 @@ def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
     return figure
 
 
-def _name(axes: Axes, name: str, mean: float, c: int, row: int, column: int) -> None:
-    """The diagonal's name and mean, above or below its block so that it covers no cell."""
-    above = row == 0
-    axes.annotate(
-        f"${name[0]}_{name[1]}$  {mean:.2f}",
-        (column + c / 2 - 0.5, -0.5 if above else row + c - 0.5), (0, 3 if above else -3),
-        textcoords="offset points", ha="center", va="bottom" if above else "top",
-        annotation_clip=False,
-    )  # fmt: skip
-
-
-def _blocks(axes: Axes, c: int, rows: list[str], columns: list[str]) -> None:
-    """Labels of rows and columns."""
-    middles = [(i + 0.5) * c - 0.5 for i in range(len(rows))]
-    axes.set_yticks(middles, rows, rotation=90, va="center")
-    axes.set_xticks(middles, columns)
-    axes.tick_params(length=0)
-    axes.tick_params(axis="x", pad=14 if len(rows) > 1 else 4)
-
-
-def _pairs(scale: Scale) -> list[tuple[Run, Run]]:
+def _pairs(scale: Scale) -> list[tuple[Run, ...]]:
     """Norm-softmax without and with Proxy Synthesis, a pair for each seed; the first is drawn."""
-    made = []
-    for seed in scale.seeds:
-        losses, at = (trained_loss("norm_softmax", reg) for reg in PAIR), scale.at_epoch(100)
-        plain, mixed = (scale.run(ON, loss, seed, **at) for loss in losses)
-        made += [(plain, mixed)] if plain is not None and mixed is not None else []
-    return made
+    # The learning rates of C.2 fall in steps, so this is the paper's longer Run up to epoch 100.
+    at = {"epochs": 100, "report_epoch": "last"} if scale.name == "paper" else {}
+    losses = [trained_loss("norm_softmax", regularizer) for regularizer in PAIR]
+    return list(zip(*(seeded(scale, ON, loss, **at) for loss in losses), strict=True))
 
 
-def _logits(store: Store, pair: tuple[Run, Run]) -> tuple[Matrix, Matrix] | None:
+def _logits(store: Store, pair: tuple[Run, ...]) -> tuple[Matrix, Matrix] | None:
     """Both matrices of the figure; None if a Run of the pair is missing."""
     plain, mixed = (store.model(run) for run in pair)
     if plain is None or mixed is None:
@@ -158,24 +147,22 @@ def _logits(store: Store, pair: tuple[Run, Run]) -> tuple[Matrix, Matrix] | None
 def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
     """The means of D0 to D4, of cosines ("D0") and of confidences ("D0 softmax"), for each seed;
     empty unless every Run is finished."""
-    gamma = trained_loss("norm_softmax").scale
 
-    def measure(pair: tuple[Run, Run]) -> dict[str, float]:
+    def measure(pair: tuple[Run, ...]) -> dict[str, float]:
         made = _logits(store, pair)
         assert made is not None
-        sure = confidences(made[0], gamma), confidences(made[1], gamma)
+        sure = confidences(made[0], GAMMA), confidences(made[1], GAMMA)
         return {
             name + after: mean
             for after, (S, T) in {"": made, " softmax": sure}.items()
             for name, mean in {"D0": float(np.diagonal(S).mean()), **diagonals(T)}.items()
         }
 
-    found = []
-    for pair in _pairs(scale):
-        if any(store.result(run) is None for run in pair):
-            return []
-        key = [*pair, LAM, CLASSES]
-        found.append(store.cached("diagonals_both", key, partial(measure, pair)))
+    pairs = _pairs(scale)
+    if any(store.result(run) is None for pair in pairs for run in pair):
+        return []
+    name = "diagonals_both"
+    found = [store.cached(name, [*p, LAM, CLASSES], partial(measure, p)) for p in pairs]
     return found if all(found) else []
 
 
@@ -195,54 +182,41 @@ def _note(found: list[dict[str, float]]) -> str:
 
 
 def _make(scale: Scale, store: Store) -> PaperFigure:
-    caption = (
-        "Cosine similarities (logits without their scale) of one batch, an image of each of "
-        f"{CLASSES} seen classes, at the end of training on {ran_as(scale, ON)}, and "
-        "below them the softmax of each row at the loss's scale. The means of the diagonals are "
-        "above and below their blocks: D0, D1 and D4 are of an embedding with its own proxy, D2 "
-        "and D3 with the rival made from it."
-    )
     pairs = _pairs(scale)
     made = _logits(store, pairs[0]) if pairs else None
+    caption = (
+        "Cosine similarities (logits without their scale) of one batch, an image of each of "
+        f"{len(made[0]) if made else CLASSES} seen classes, at the end of training on "
+        f"{ran_as(scale, ON)}, and below them the softmax of each row at the loss's scale. The "
+        "means of the diagonals are above and below their blocks: D0, D1 and D4 are of an "
+        "embedding with its own proxy, D2 and D3 with the rival made from it."
+    )
     if made is None:
         missing = style.not_run("Norm-softmax and PS + Norm-softmax were not run")
         return PaperFigure("Figure 4", caption, missing, notes=scale_notes(scale))
-    found, gamma = diagonals_of(scale, store), trained_loss("norm_softmax").scale
-    return PaperFigure(
-        "Figure 4",
-        caption.replace(str(CLASSES), str(len(made[0]))),
-        draw_logits(*made, gamma),
-        _rows(made, gamma),
-        (
-            f"The paper shows CARS196 at epoch 100. Here, {scale.about(ON)}.",
-            f"lam is fixed at {LAM:g}, so that the synthetic of a row is nearer to the embedding "
-            f"of that row; training draws it. The figure shows seed {scale.seeds[0]}.",
-            *([_note(found)] if found else []),
-            *scale_notes(scale),
-        ),
+    found = diagonals_of(scale, store)
+    data = [
+        {"method": method, "row": i, "column": j, "cosine": round(float(S[i, j]), 5),
+         "confidence": round(float(P[i, j]), 5)}
+        for method, S, P in zip(METHODS, made, (confidences(S, GAMMA) for S in made), strict=True)
+        for i, j in np.ndindex(S.shape)
+    ]  # fmt: skip
+    notes = (
+        f"The paper shows CARS196 at epoch 100. Here, {scale.about(ON)}.",
+        f"lam is fixed at {LAM:g}, so that the synthetic of a row is nearer to the embedding "
+        f"of that row; training draws it. The figure shows seed {scale.seeds[0]}.",
+        *([_note(found)] if found else []),
+        *scale_notes(scale),
     )
-
-
-def _rows(made: tuple[Matrix, Matrix], scale: float) -> list[dict[str, Any]]:
-    rows = []
-    for method, S in zip(METHODS, made, strict=True):
-        P = confidences(S, scale)
-        rows += [
-            {"method": method, "row": i, "column": j, "cosine": round(float(S[i, j]), 5),
-             "confidence": round(float(P[i, j]), 5)}
-            for i, j in np.ndindex(S.shape)
-        ]  # fmt: skip
-    return rows
+    return PaperFigure("Figure 4", caption, draw_logits(*made, GAMMA), data, notes)
 
 
 def diagonal_table(scale: Scale, store: Store) -> Table:
     """The mean cosine and confidence on each diagonal, one number per seed."""
     found = diagonals_of(scale, store)
+    after = {"mean": "", "softmax": " softmax"}
     rows = {
-        name: {
-            "mean": tuple(one[name] for one in found),
-            "softmax": tuple(one[f"{name} softmax"] for one in found),
-        }
+        name: {key: tuple(one[name + end] for one in found) for key, end in after.items()}
         for name in DIAGONALS
     }
     columns = {"mean": "cosine", "softmax": "softmax"}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -15,19 +15,11 @@ from proxysynth.formatting import count
 from proxysynth.paper.artifact import Artifact, PaperFigure, Table
 from proxysynth.paper.figures import style
 from proxysynth.paper.printed import rows_of
-from proxysynth.paper.scale import Scale, trained_loss
-from proxysynth.paper.stand_ins import NAMES
+from proxysynth.paper.scale import NAMES, Scale, trained_loss
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import (
-    PAIR,
-    measured,
-    method_name,
-    ran_as,
-    scale_notes,
-    seeded,
-    stands_for,
-)
-from proxysynth.paper.tables.robustness import ON, mixed_recalls, runs_of
+from proxysynth.paper.tables import cells
+from proxysynth.paper.tables.cars196 import ON, mixed_recalls, needs, runs_of
+from proxysynth.paper.tables.cells import PAIR, measured, method_name, ran_as
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.run import Run
 
@@ -61,9 +53,9 @@ def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
         one.set_axisbelow(True)
         one.set_xticks([0.1, 0.3, 0.5, 0.7, 0.9])
         for method, regularizer in METHODS.items():
-            name, look = f"{method}, the paper on {NAMES[ON]}", LOOKS[regularizer]
-            at = zip(*_papers(part, regularizer), strict=True)
-            handles[name] = one.plot(*at, label=name, alpha=0.4, lw=1, **look)[0]
+            name, at = f"{method}, the paper on {NAMES[ON]}", _papers(part, regularizer)
+            look = {"label": name, "alpha": 0.4, "lw": 1, **LOOKS[regularizer]}
+            handles[name] = one.plot(*zip(*at, strict=True), **look)[0]
         for method, recalls in found.items():
             at_lam = recalls.get(part, {})
             lams, look = sorted(at_lam), LOOKS[METHODS[method]]
@@ -102,11 +94,11 @@ def _figure5(scale: Scale, store: Store) -> PaperFigure:
         draw_mixtures(found),
         data,
         (
-            *stands_for(scale, ON),
+            *cells.stands_for(scale, ON),
             f"Lines are means over {seeds} seeds, bands their standard deviation."
             if seeds > 1
             else "Lines are of one seed.",
-            *scale_notes(scale),
+            *cells.scale_notes(scale),
             _beside(found),
             *(f"{method} was not run." for method, recalls in found.items() if not recalls),
         ),
@@ -136,75 +128,63 @@ def draw_grids(grids: dict[str, Grid], alphas: Sequence[float], mus: Sequence[fl
     """A heat map per grid, every cell with its number or a dash."""
     figure, axes = style.panels(1, len(grids), height=0.9 + 0.42 * len(alphas))
     for letter, (name, grid), one in zip("abcd", grids.items(), axes, strict=False):
-        _heat_map(one, grid, alphas, mus)
+        seeds = [[grid.get((alpha, mu), ()) for mu in mus] for alpha in alphas]
+        values = np.array([[fmean(cell) if cell else np.nan for cell in row] for row in seeds])
+        there = values[~np.isnan(values)]
+        low, high = (there.min(), there.max()) if len(there) else (0.0, 1.0)
+        room = max(high - low, 1e-9)
+        # Keep the palest color off white, and the darkest from hiding its number.
+        pale, dark = low - 0.1 * room, high + 0.25 * room
+        one.imshow(values, cmap=style.WARM, vmin=pale, vmax=dark, aspect="auto")
+        style.without_ticks(one)
+        for (row, column), value in np.ndenumerate(values):
+            cell = seeds[row][column]
+            text = f"{value:.1f}" if cell else "–"
+            text += f"\n±{stdev(cell):.1f}" if len(cell) > 1 else ""
+            color = "white" if cell and (value - low) / room > 0.75 else style.INK
+            one.text(column, row, text, ha="center", va="center", color=color, fontsize=8)
+        if len(there):
+            row, column = np.unravel_index(np.nanargmax(values), values.shape)
+            at = (column - 0.47, row - 0.47)
+            one.add_patch(Rectangle(at, 0.94, 0.94, fill=False, color=style.INK, linewidth=1.6))
+        one.set_xticks(range(len(mus)), [f"{mu:g}" for mu in mus])
+        one.set_yticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
+        one.tick_params(length=0)
+        one.set_xlabel(r"$\mu$, synthetics per embedding")
+        one.set_ylabel(r"$\alpha$")
+        for line, many in ((one.axvline, len(mus)), (one.axhline, len(alphas))):
+            for edge in range(1, many):
+                line(edge - 0.5, color=style.FAINT, linewidth=0.6)
         style.lettered(one, letter, name)
     return figure
-
-
-def _heat_map(axes: Axes, grid: Grid, alphas: Sequence[float], mus: Sequence[float]) -> None:
-    seeds = [[grid.get((alpha, mu), ()) for mu in mus] for alpha in alphas]
-    values = np.array([[fmean(cell) if cell else np.nan for cell in row] for row in seeds])
-    there = values[~np.isnan(values)]
-    low, high = (there.min(), there.max()) if len(there) else (0.0, 1.0)
-    room = max(high - low, 1e-9)
-    # Keep the palest color off white, and the darkest from hiding its number.
-    axes.imshow(
-        values, cmap=style.WARM, vmin=low - 0.1 * room, vmax=high + 0.25 * room, aspect="auto"
-    )
-    style.without_ticks(axes)
-    for (row, column), value in np.ndenumerate(values):
-        cell = seeds[row][column]
-        text = f"{value:.1f}" if cell else "–"
-        text += f"\n±{stdev(cell):.1f}" if len(cell) > 1 else ""
-        color = "white" if cell and (value - low) / room > 0.75 else style.INK
-        axes.text(column, row, text, ha="center", va="center", color=color, fontsize=8)
-    if len(there):
-        row, column = np.unravel_index(np.nanargmax(values), values.shape)
-        at = (column - 0.47, row - 0.47)
-        axes.add_patch(Rectangle(at, 0.94, 0.94, fill=False, color=style.INK, linewidth=1.6))
-    axes.set_xticks(range(len(mus)), [f"{mu:g}" for mu in mus])
-    axes.set_yticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
-    axes.tick_params(length=0)
-    axes.set_xlabel(r"$\mu$, synthetics per embedding")
-    axes.set_ylabel(r"$\alpha$")
-    for line, many in ((axes.axvline, len(mus)), (axes.axhline, len(alphas))):
-        for edge in range(1, many):
-            line(edge - 0.5, color=style.FAINT, linewidth=0.6)
 
 
 def grid_runs(scale: Scale) -> dict[tuple[float, float], tuple[Run, ...]]:
     """The Runs of each cell, one per seed."""
     plain = trained_loss("norm_softmax")
     return {
-        (alpha, mu): seeded(scale, ON, ProxySynthesis(plain, alpha=alpha, mu=mu))
+        (alpha, mu): cells.seeded(scale, ON, ProxySynthesis(plain, alpha=alpha, mu=mu))
         for alpha in scale.figure_alphas
         for mu in scale.figure_mus
     }
 
 
-def _spread(name: str, grid: Grid) -> list[str]:
-    """How far cells differ, and how far the seeds of one cell do."""
-    cells = [values for values in grid.values() if values]
-    if not cells:
-        return []
-    means = [fmean(values) for values in cells]
-    note = f"{name} lies between {min(means):.1f} and {max(means):.1f}"
-    if len(cells[0]) > 1:
-        within = fmean(stdev(values) for values in cells)
-        note += f", with a standard deviation of {within:.1f} over the seeds of a cell"
-    return [note]
-
-
 def _figureA(scale: Scale, store: Store) -> PaperFigure:
     grids: dict[str, Grid] = {}
     data: list[dict[str, Any]] = []
+    spreads = []
     for metric, name in METRICS.items():
         grids[name] = {at: measured(store, runs, metric) for at, runs in grid_runs(scale).items()}
         for (alpha, mu), values in grids[name].items():
             data.append({"metric": metric, "alpha": alpha, "mu": mu, "seeds": len(values),
                          "mean": fmean(values) if values else "",
                          "values": " ".join(f"{value:.6g}" for value in values)})  # fmt: skip
-    spread = "; ".join(note for name, grid in grids.items() for note in _spread(name, grid))
+        if ran := [values for values in grids[name].values() if values]:
+            means = [fmean(values) for values in ran]
+            spreads.append(f"{name} lies between {min(means):.1f} and {max(means):.1f}")
+            if len(ran[0]) > 1:
+                within = f"a standard deviation of {fmean(map(stdev, ran)):.1f}"
+                spreads[-1] += f", with {within} over the seeds of a cell"
     return PaperFigure(
         "Figure A",
         f"Recall@1 and MAP@R of PS + Norm-softmax on {ran_as(scale, ON)} over alpha and mu; the "
@@ -212,12 +192,12 @@ def _figureA(scale: Scale, store: Store) -> PaperFigure:
         draw_grids(grids, scale.figure_alphas, scale.figure_mus),
         data,
         (
-            *stands_for(scale, ON),
+            *cells.stands_for(scale, ON),
             f"Means over {count(len(scale.seeds), 'seed')}. "
-            + (f"{spread}. " if spread else "")
+            + (f"{'; '.join(spreads)}. " if spreads else "")
             + "The paper draws Recall@1 on CARS196 for alpha in 0.2, 0.4, 0.8, 1.0, 1.5, 2.0 and "
             "mu in 0.2, 0.5, 1.0, 1.5, 2.0 without printing its numbers.",
-            *scale_notes(scale),
+            *cells.scale_notes(scale),
         ),
     )
 
@@ -234,7 +214,7 @@ def grid_table(scale: Scale, store: Store) -> Table:
 ARTIFACTS = {
     "figure5": Artifact(
         _figure5,
-        lambda scale, pick: (run for reg in PAIR for run in runs_of(scale, "norm_softmax", reg)),
+        partial(needs, ("norm_softmax",)),
     ),
     "figureA": Artifact(
         _figureA,

@@ -53,11 +53,7 @@ styled = rc_context(fname=Path(__file__).with_name("paper.mplstyle"))
 def panels(
     rows: int = 1, columns: int = 1, *, width: float = PAGE, height: float = 3.0, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with its size in inches, and its axes, row by row.
-
-    Args:
-        options: of `Figure.subplots`, such as `sharex`.
-    """
+    """A figure with its size in inches, and its axes, row by row; `options` of `subplots`."""
     layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.03, hspace=0.05)
     figure = Figure(figsize=(width, height), layout=layout, dpi=200)
     axes = figure.subplots(rows, columns, squeeze=False, **options)

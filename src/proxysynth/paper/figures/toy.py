@@ -13,10 +13,8 @@ other value stands in `Toy`. Three choices matter:
   connect red and blue one way round and the embeddings the other way, and synthetic embeddings then
   lie opposite to their proxies.
 
-The values were chosen by looking at the effect that the figure shows, over some 35 settings and
-the seeds 0 to 3; alpha 0.2 was taken because it showed more than 0.4. The figure reports ten other
-seeds, 10 to 19, which had no part in the choice. The effect fades where the classes nearly touch
-(at a spread of 0.8 it appeared for 2 seeds of 3) and is absent at a scale of 23.
+The notes of the figure say how the values were chosen. The effect fades where the classes nearly
+touch (at a spread of 0.8 it appeared for 2 seeds of 3) and is absent at a scale of 23.
 """
 
 from __future__ import annotations
@@ -29,9 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from torch import Tensor, nn
 
@@ -101,8 +97,7 @@ class TrainedToy:
     @torch.no_grad()
     def embed(self, inputs: Tensor) -> Tensor:
         """Embeddings (n, 2), not normalized: the loss sees only their directions."""
-        x: Tensor = self.net(inputs)
-        return x
+        return self.net(inputs)
 
     @torch.no_grad()
     def confidence(self, x: Tensor) -> Tensor:
@@ -139,11 +134,8 @@ def train_toy(toy: Toy, loss: Loss, seed: int) -> TrainedToy:
         proxies = nn.Parameter(net(points[:2]).mean(dim=1))
     order = torch.Generator().manual_seed(seed)
     drawn = torch.Generator().manual_seed(seed + 1)  # separate: both losses see equal batches
-    groups = [
-        {"params": list(net.parameters()), "lr": toy.lr},
-        {"params": [proxies], "lr": toy.proxy_lr},
-    ]
-    optimizer = torch.optim.Adam(groups)
+    own = {"params": [proxies], "lr": toy.proxy_lr}
+    optimizer = torch.optim.Adam([{"params": list(net.parameters()), "lr": toy.lr}, own])
     for _ in range(toy.epochs):
         for batch in torch.randperm(len(inputs), generator=order).split(toy.batch_size):
             optimizer.zero_grad()
@@ -165,19 +157,15 @@ def between(trained: TrainedToy, steps: int = 201) -> dict[str, float]:
     ends = torch.tensor([trained.toy.red, trained.toy.blue])
     share = torch.linspace(0, 1, steps)[:, None]
     on_line = trained.input_confidence((1 - share) * ends[0] + share * ends[1])
-    on_arc = trained.confidence(_arc(trained.embed(ends), steps))
+    x = trained.embed(ends)
+    angle = torch.atan2(x[:, 1], x[:, 0])
+    turn = (angle[1] - angle[0] + math.pi) % (2 * math.pi) - math.pi  # the shorter way round
+    angles = angle[0] + turn * share[:, 0]
+    on_arc = trained.confidence(torch.stack((angles.cos(), angles.sin()), dim=1))
     unseen = trained.input_confidence(trained.points[2])
     sure = [float(one.max(dim=1).values.mean()) for one in (on_line, on_arc, unseen)]
     bends = [float((one[:, 1] - share[:, 0]).abs().mean()) for one in (on_line, on_arc)]
     return dict(zip(BETWEEN, (*sure, *bends), strict=True))
-
-
-def _arc(ends: Tensor, steps: int) -> Tensor:
-    """Directions from the first end to the second, the shorter way round."""
-    angle = torch.atan2(ends[:, 1], ends[:, 0])
-    turn = (angle[1] - angle[0] + math.pi) % (2 * math.pi) - math.pi
-    angles = angle[0] + turn * torch.linspace(0, 1, steps)
-    return torch.stack((angles.cos(), angles.sin()), dim=1)
 
 
 def spaces(trained: TrainedToy, side: int = 121) -> dict[str, Space]:
@@ -209,59 +197,49 @@ def spaces(trained: TrainedToy, side: int = 121) -> dict[str, Space]:
 
 @style.styled
 def draw_boundaries(shown: dict[str, dict[str, Space]]) -> Figure:
-    """Four panels, input space above embedding space, without Proxy Synthesis and with it.
-
-    Args:
-        shown: for each of `METHODS`, what `spaces` gave.
-    """
+    """Four panels, input space above embedding space, without Proxy Synthesis and with it; `shown`
+    is what `spaces` gave for each of `METHODS`."""
     figure, axes = style.panels(2, 2, width=0.86 * style.PAGE, height=0.87 * style.PAGE)
     order = [(space, method) for space in HALF for method in METHODS]
     for letter, (space, method), one in zip("abcd", order, axes, strict=True):
-        image = _panel(one, shown[method][space], HALF[space])
+        style.without_ticks(one)
+        found, half = shown[method][space], HALF[space]
+        blue, extent = np.asarray(found["blue"]), (-half, half, -half, half)
+        image = one.imshow(
+            blue, cmap=style.RED_TO_BLUE, vmin=0, vmax=1, extent=extent, origin="lower",
+            interpolation="bilinear",
+        )  # fmt: skip
+        at = np.linspace(-half, half, len(blue))
+        one.contour(at, at, blue, levels=[0.1, 0.9], colors=INK, linewidths=0.6, linestyles="--")
+        one.contour(at, at, blue, levels=[0.5], colors=INK, linewidths=1.2)
+        for cloud, (_, color) in zip(found["points"], CLASSES, strict=True):
+            style.dots(one, cloud, 13, color, linewidth=0.45)
+        for proxy, color in zip(found["proxies"], (RED, BLUE), strict=False):
+            one.plot((0, proxy[0]), (0, proxy[1]), color=INK, linewidth=0.9)
+            style.dots(one, proxy, 62, color, marker="D", edgecolor=INK, linewidth=1, zorder=4)
+        one.set(xlim=(-half, half), ylim=(-half, half))
         style.lettered(one, letter, f"{method}: {space}s")
     bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=28, pad=0.02, ticks=[0, 0.5, 1])
     bar.ax.set_yticklabels(["red", "50 %", "blue"])
     bar.outline.set_visible(False)
     bar.ax.set_title("confident in", fontsize=8.5, loc="left")
-    style.legend_below(
-        figure,
-        [
-            *(mark("o", color, label, 6, "white") for label, color in CLASSES),
-            mark("D", "white", "proxy", 6, INK),
-            Line2D([], [], color=INK, linewidth=1.2, label="50 %"),
-            Line2D([], [], color=INK, linewidth=0.7, linestyle="--", label="90 % confident"),
-        ],
-    )
+    legend = [
+        *(mark("o", color, label, 6, "white") for label, color in CLASSES),
+        mark("D", "white", "proxy", 6, INK),
+        Line2D([], [], color=INK, linewidth=1.2, label="50 %"),
+        Line2D([], [], color=INK, linewidth=0.7, linestyle="--", label="90 % confident"),
+    ]
+    style.legend_below(figure, legend)
     return figure
 
 
-def _panel(axes: Axes, space: Space, half: float) -> AxesImage:
-    style.without_ticks(axes)
-    blue, extent = np.asarray(space["blue"]), (-half, half, -half, half)
-    image = axes.imshow(
-        blue, cmap=style.RED_TO_BLUE, vmin=0, vmax=1, extent=extent, origin="lower",
-        interpolation="bilinear",
-    )  # fmt: skip
-    steps = np.linspace(-half, half, len(blue))
-    axes.contour(steps, steps, blue, levels=[0.1, 0.9], colors=INK, linewidths=0.6, linestyles="--")
-    axes.contour(steps, steps, blue, levels=[0.5], colors=INK, linewidths=1.2)
-    for cloud, (_, color) in zip(space["points"], CLASSES, strict=True):
-        style.dots(axes, cloud, 13, color, linewidth=0.45)
-    for proxy, color in zip(space["proxies"], (RED, BLUE), strict=False):
-        axes.plot((0, proxy[0]), (0, proxy[1]), color=INK, linewidth=0.9)
-        style.dots(axes, proxy, 62, color, marker="D", edgecolor=INK, linewidth=1, zorder=4)
-    axes.set(xlim=(-half, half), ylim=(-half, half))
-    return image
-
-
-def toys_of(scale: Scale, store: Store) -> dict[str, Any] | None:
+def toys_of(scale: Scale, store: Store) -> Any:
     """Everything Figure 2 needs: the maps of the first held-out seed, numbers of all; None if
     missing in a read-only store."""
     toy, seeds = Toy(), HELD_OUT if scale.name != "smoke" else HELD_OUT[:1]
 
     def measure() -> dict[str, Any]:
-        shown: dict[str, Any] = {}
-        numbers: list[dict[str, Any]] = []
+        shown, numbers = {}, []
         losses: tuple[Loss, Loss] = (toy.loss, toy.synthesis)
         for seed in seeds:
             for method, loss in zip(METHODS, losses, strict=True):
@@ -271,8 +249,7 @@ def toys_of(scale: Scale, store: Store) -> dict[str, Any] | None:
                 numbers.append({"method": method, "seed": seed, **between(trained)})
         return {"shown": shown, "numbers": numbers}
 
-    found: dict[str, Any] | None = store.cached("toy-between", [encode(toy), seeds], measure)
-    return found
+    return store.cached("toy-between", [encode(toy), seeds], measure)
 
 
 def _values(found: dict[str, Any] | None) -> dict[str, dict[str, tuple[float, ...]]]:
@@ -294,7 +271,6 @@ def toy_table(scale: Scale, store: Store) -> Table:
 
 def _make(scale: Scale, store: Store) -> PaperFigure:
     toy, found = Toy(), toys_of(scale, store)
-    assert found is not None
     seeds = list(dict.fromkeys(row["seed"] for row in found["numbers"]))
     plain, mixed = _values(found).values()
     means = {name: f"{fmean(plain[name]):.3f} and {fmean(mixed[name]):.3f}" for name in BETWEEN}
@@ -342,11 +318,9 @@ def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:
                 rows += [{"what": name, **about, "x": x, "y": y} for x, y in cloud]
             blue = np.asarray(of_method[space]["blue"])
             steps = np.linspace(-half, half, len(blue))
-            for i, j in np.ndindex(len(blue) // 5 + 1, len(blue) // 5 + 1):
+            for (i, j), value in np.ndenumerate(blue[::5, ::5]):
                 at = {"x": float(steps[5 * j]), "y": float(steps[5 * i])}
-                rows.append(
-                    {"what": "confidence in blue", **about, **at, "value": blue[5 * i, 5 * j]}
-                )
+                rows.append({"what": "confidence in blue", **about, **at, "value": value})
     return rows
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from proxysynth.paper.artifact import Cell, Choice, Column, Option
 from proxysynth.paper.printed import notes_of, number
-from proxysynth.paper.scale import Scale, trained_loss
-from proxysynth.paper.stand_ins import KS, NAMES
+from proxysynth.paper.scale import KS, NAMES, Scale, trained_loss
 from proxysynth.paper.store import Store
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training.run import Run
@@ -34,7 +32,6 @@ SQUARED_NCA = (
     "Our Proxy-NCA is what the authors' code trains, squared distances with the positive in the "
     "denominator at a scale of 12, which equals Norm-softmax at a scale of 24."
 )
-METRIC_NAMES = {"map@r": "MAP@R", "recall@1": "Recall@1", "accuracy": "accuracy"}
 
 
 def method_name(loss: str, regularizer: str) -> str:
@@ -52,59 +49,33 @@ def measured(store: Store, runs: Iterable[Run], metric: str = "recall@1") -> tup
     """A metric of each Run in percent; empty unless all are finished, since a mean over the seeds
     that happen to finish first is a different number."""
     results = [store.result(run) for run in runs]
-    if not results or any(result is None for result in results):
+    if None in results:
         return ()
-    return tuple(100 * result.metrics[metric] for result in results if result is not None)
-
-
-def last_epochs(store: Store, runs: Sequence[Run], metric: str = "recall@1") -> tuple[float, ...]:
-    """The same at the last epoch; empty where that is the one that is reported."""
-    if all(run.report_epoch == "last" for run in runs) or not measured(store, runs, metric):
-        return ()
-    found = [store.last_epoch(run) for run in runs]
-    return tuple(100 * one[metric] for one in found if one is not None)
+    return tuple(100 * result.metrics[metric] for result in results if result)
 
 
 def cell(
-    store: Store,
-    runs: Sequence[Run],
-    paper: float | None = None,
-    plain: Sequence[Run] = (),
-    paper_plain: float | None = None,
-    metric: str = "recall@1",
-    chosen: bool = False,
-) -> Cell:
-    """A metric of some Runs beside the paper's, compared with that of the plain loss if given."""
-    return Cell(
-        measured(store, runs, metric),
-        paper,
-        baseline=measured(store, plain, metric),
-        paper_baseline=paper_plain,
-        last=last_epochs(store, runs, metric),
-        chosen=chosen,
-    )
-
-
-def compared(
-    values: Callable[[str], tuple[float, ...]], regularizer: str, file: str, **keys: str
-) -> Cell:
-    """A regularizer's values against the plain loss's, beside the paper's of `numbers/FILE.csv`."""
-    base = regularizer != "none"
-    return Cell(
-        values(regularizer),
-        number(file, regularizer=regularizer, **keys),
-        baseline=values("none") if base else (),
-        paper_baseline=number(file, regularizer="none", **keys) if base else None,
-    )
-
-
-def compared_runs(
-    store: Store, runs: Callable[[str], Sequence[Run]], measure: str, regularizer: str, file: str,
-    **keys: str,
+    store: Store, runs: Sequence[Run], metric: str = "recall@1", plain: Sequence[Run] = (),
+    **fields: Any,
 ) -> Cell:  # fmt: skip
-    """The same of a metric of the Runs of each regularizer."""
-    made = compared(lambda reg: measured(store, runs(reg), measure), regularizer, file, **keys)
-    return replace(made, last=last_epochs(store, runs(regularizer), measure))
+    """A metric of some Runs, compared with that of the plain loss's if given; `fields` of Cell."""
+    ours = measured(store, runs, metric)
+    best = ours and any(run.report_epoch != "last" for run in runs)
+    last = tuple(100 * store.last_epoch(run)[metric] for run in runs if best)
+    return Cell(ours, baseline=measured(store, plain, metric), last=last, **fields)
+
+
+def papers(file: str, regularizer: str, **keys: str) -> dict[str, Any]:
+    """The fields of a cell with the paper's numbers of `numbers/FILE.csv`: that of a regularizer,
+    and that of the plain loss which it is compared with."""
+    base = number(file, regularizer="none", **keys) if regularizer != "none" else None
+    return {"paper": number(file, regularizer=regularizer, **keys), "paper_baseline": base}
+
+
+def compared(values: Callable[[str], tuple[float, ...]], regularizer: str, **fields: Any) -> Cell:
+    """A regularizer's values against the plain loss's."""
+    plain = values("none") if regularizer != "none" else ()
+    return Cell(values(regularizer), baseline=plain, **fields)
 
 
 def column(scale: Scale, benchmark: str, name: str, key: str = "") -> Column:
@@ -122,15 +93,14 @@ def ran_as(scale: Scale, benchmark: str) -> str:
 
 def ran_on(scale: Scale, *benchmarks: str) -> tuple[str, ...]:
     """What stands in for what, over how many seeds, at which epoch."""
-    seeds = "Ours is one seed: without a spread, no difference is colored."
-    if len(scale.seeds) > 1:
-        seeds = (
-            f"Ours is the mean over {len(scale.seeds)} seeds ± their standard deviation; a "
-            "difference is colored where its 95 % interval excludes zero."
-        )
-    best = scale.name == "paper" and set(benchmarks) <= set(KS)
-    notes = (*stands_for(scale, *benchmarks), seeds, *([BEST_ON_TEST] if best else []))
-    return (*notes, *scale_notes(scale))
+    seeds = (
+        f"Ours is the mean over {len(scale.seeds)} seeds ± their standard deviation; a "
+        "difference is colored where its 95 % interval excludes zero."
+        if len(scale.seeds) > 1
+        else "Ours is one seed: without a spread, no difference is colored."
+    )
+    best = (BEST_ON_TEST,) * (scale.name == "paper" and set(benchmarks) <= set(KS))
+    return (*stands_for(scale, *benchmarks), seeds, *best, *scale_notes(scale))
 
 
 def stands_for(scale: Scale, *benchmarks: str) -> tuple[str, ...]:
@@ -145,15 +115,12 @@ def stands_for(scale: Scale, *benchmarks: str) -> tuple[str, ...]:
 
 def scale_notes(scale: Scale) -> tuple[str, ...]:
     """What sets every number of this scale and command apart."""
-    notes = []
-    if scale.settings:
-        given = ", ".join(f"{name} {value}" for name, value in scale.settings)
-        notes.append(f"Every Run differs from the settings above by `--set`: {given}.")
-    if scale.name == "smoke":
-        notes.append(
-            "At scale `smoke`, training stops after a few steps: the numbers are meaningless."
-        )
-    return tuple(notes)
+    given = ", ".join(f"{name} {value}" for name, value in scale.settings)
+    smoke = "At scale `smoke`, training stops after a few steps: the numbers are meaningless."
+    return (
+        *[f"Every Run differs from the settings above by `--set`: {given}."] * bool(given),
+        *[smoke] * (scale.name == "smoke"),
+    )
 
 
 def paper_notes(file: str, **keys: str) -> tuple[str, ...]:
@@ -170,12 +137,9 @@ def search(
     """Which of some losses is the best on a held-out fifth of the seen classes or images."""
     options = []
     for loss in losses:
-        runs = [
-            scale.run(benchmark, loss, seed, report_epoch="best") for seed in scale.search_seeds
-        ]
-        found = tuple(run for run in runs if run is not None)
-        mu = f" and mu {loss.mu:g}" if isinstance(loss, ProxySynthesis) else ""
-        options += [Option(loss, f"alpha {loss.alpha:g}{mu}", found)] if found else []
+        if run := scale.run(benchmark, loss, report_epoch="best"):
+            mu = f" and mu {loss.mu:g}" if isinstance(loss, ProxySynthesis) else ""
+            options.append(Option(loss, f"alpha {loss.alpha:g}{mu}", (run,)))
     return Choice(what, tuple(options), by)
 
 
@@ -197,6 +161,6 @@ def search_note(choices: Iterable[Choice], store: Store, what: str) -> str:
         option = choice.best(store.result)
         result = option.label if option else "unfinished" if choice.runs else "not searched"
         found.append(f"{choice.what}: {result}")
-    by = " and ".join(dict.fromkeys(METRIC_NAMES[choice.by] for choice in choices))
+    by = choices[0].by.replace("map@r", "MAP@R")
     tried = " or ".join(dict.fromkeys(str(len(choice.options)) for choice in choices))
     return f"{what}, by {by}, among {tried} settings. Chosen: {'; '.join(found)}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -11,22 +11,10 @@ from statistics import fmean
 
 from proxysynth.paper.artifact import Artifact, Cell, Column, Pick, Row, Table
 from proxysynth.paper.printed import number, printed
-from proxysynth.paper.scale import Scale, trained_loss
-from proxysynth.paper.stand_ins import CUB_96, KS, NAMES, RETRIEVAL
+from proxysynth.paper.scale import CUB_96, KS, NAMES, RETRIEVAL, Scale, trained_loss
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import (
-    LOSS_NAMES,
-    PAIR,
-    SQUARED_NCA,
-    column,
-    compared_runs,
-    method_name,
-    paper_notes,
-    ran_on,
-    search_note,
-    seeded,
-    synthesis_search,
-)
+from proxysynth.paper.tables import cells
+from proxysynth.paper.tables.cells import LOSS_NAMES, PAIR, method_name, seeded, synthesis_search
 from proxysynth.training.run import Run
 
 TABLE_OF = {"cub200": "F", "cars196": "H", "sop": "J", "inshop": "L"}
@@ -35,14 +23,13 @@ BOOSTS: dict[str, Callable[[Sequence[float]], float]] = {
     "minimum": min,
     "maximum": max,
 }
+METHODS = [(loss, regularizer) for loss in LOSS_NAMES for regularizer in PAIR]
 STUDY = Path(__file__).parents[4] / "results" / "study_cub200.csv"
 """Runs on photographs, in a checkout: shown beside the stand-ins of CUB200."""
 PHOTOGRAPHS = (
     f"Photographs, from results/study_cub200.csv: {CUB_96.about}, the last of them; alpha 0.4 and "
     "mu 1; Proxy-anchor with its own settings. Losses that were not run show a dash."
 )
-Filled = tuple[Column, Callable[[str, str], Cell]]
-"""A column, and its cell of a loss and a regularizer."""
 
 
 def runs_of(
@@ -58,20 +45,8 @@ def runs_of(
 
 def _needs(benchmarks: Sequence[str], scale: Scale, pick: Pick) -> Iterable[Run]:
     for benchmark in benchmarks:
-        for loss in LOSS_NAMES:
-            for regularizer in PAIR:
-                yield from runs_of(scale, pick, benchmark, loss, regularizer)
-
-
-def _cell(
-    scale: Scale, store: Store, benchmark: str, metric: str, loss: str, regularizer: str
-) -> Cell:
-    runs = partial(runs_of, scale, store.pick, benchmark, loss)
-    keys = {"benchmark": benchmark, "loss": loss, "metric": metric}
-    return compared_runs(store, runs, metric, regularizer, "conventional", **keys)
-
-
-# Photographs of CUB200
+        for method in METHODS:
+            yield from runs_of(scale, pick, benchmark, *method)
 
 
 @cache
@@ -89,49 +64,59 @@ def photographed(scale: Scale, benchmark: str) -> bool:
     return benchmark == "cub200" and stand_in and bool(_study())
 
 
-def _photographs(scale: Scale, names: dict[tuple[str, str], str]) -> list[Filled]:
-    """A column of photographs for each (key, metric) and its name."""
+def _photograph(scale: Scale, metric: str, loss: str, regularizer: str) -> Cell:
+    """A metric in the study, compared with that of the plain loss."""
 
-    def values(metric: str, loss: str, regularizer: str) -> tuple[float, ...]:
-        rows = [_study().get((loss, regularizer, str(seed))) for seed in scale.seeds]
-        found = [100 * float(row[metric]) for row in rows if row is not None]
-        return tuple(found) if len(found) == len(rows) else ()
+    def values(reg: str) -> tuple[float, ...]:
+        rows = [_study().get((loss, reg, str(seed))) for seed in scale.seeds]
+        return () if None in rows else tuple(100 * float(row[metric]) for row in rows if row)
 
-    def cell(metric: str, loss: str, reg: str) -> Cell:
-        plain = values(metric, loss, "none") if reg != "none" else ()
-        return Cell(values(metric, loss, reg), baseline=plain)
-
-    ran = f"{CUB_96.heading}, EfficientNet-Lite0, 512-d"
-    return [
-        (Column(f"{name}, photographs", ran, "", f"{key} photographs"), partial(cell, metric))
-        for (key, metric), name in names.items()
-    ]
+    return cells.compared(values, regularizer)
 
 
 # The tables
 
 
+def _cells(
+    scale: Scale, store: Store, heads: Mapping[Column, tuple[str, str]]
+) -> tuple[tuple[Column, ...], dict[tuple[str, str], tuple[Cell, ...]]]:
+    """Columns, each of a benchmark and a metric, and the cells of each loss and regularizer."""
+
+    def cell(benchmark: str, metric: str, loss: str, regularizer: str) -> Cell:
+        runs = partial(runs_of, scale, store.pick, benchmark, loss)
+        plain = runs("none") if regularizer != "none" else ()
+        keys = {"benchmark": benchmark, "loss": loss, "metric": metric}
+        paper = cells.papers("conventional", regularizer, **keys)
+        return cells.cell(store, runs(regularizer), metric, plain, **paper)
+
+    ran = f"{CUB_96.heading}, EfficientNet-Lite0, 512-d"
+    photographs = {
+        Column(f"{head.name}, photographs", ran, "", f"{head.key} photographs"): metric
+        for head, (benchmark, metric) in heads.items()
+        if photographed(scale, benchmark)
+    }
+    return (*heads, *photographs), {
+        method: (
+            *(cell(*on, *method) for on in heads.values()),
+            *(_photograph(scale, metric, *method) for metric in photographs.values()),
+        )
+        for method in METHODS
+    }
+
+
 def _table6(scale: Scale, store: Store) -> Table:
-    columns: list[Filled] = [
-        (column(scale, b, NAMES[b], b), partial(_cell, scale, store, b, "recall@1"))
-        for b in RETRIEVAL
-    ]
-    if photographed(scale, "cub200"):
-        columns += _photographs(scale, {("cub200", "recall@1"): "CUB200"})
+    heads = {cells.column(scale, b, NAMES[b], b): (b, "recall@1") for b in RETRIEVAL}
+    columns, found = _cells(scale, store, heads)
     return Table(
         "Table 6",
         "Conventional evaluation: Recall@1 (%) of eight losses with and without Proxy Synthesis.",
         ("method",),
-        tuple(head for head, _ in columns),
-        tuple(
-            Row((method_name(loss, reg),), tuple(cell(loss, reg) for _, cell in columns))
-            for loss in LOSS_NAMES
-            for reg in PAIR
-        ),
+        columns,
+        tuple(Row((method_name(*method),), made) for method, made in found.items()),
         (
             *_notes(scale, store, RETRIEVAL),
             "The paper searches alpha and mu too but does not report the result.",
-            *paper_notes("conventional"),
+            *cells.paper_notes("conventional"),
             "The paper's Norm-softmax and Proxy-NCA numbers on CARS196 agree, up to 0.1, with the "
             "best of the eight runs in the authors' repository, whose means are 83.1 and 84.3, "
             "83.3 and 84.2.",
@@ -153,48 +138,32 @@ def _notes(scale: Scale, store: Store, benchmarks: Sequence[str]) -> tuple[str, 
         f"Alpha and mu of Proxy Synthesis were chosen {how} on a held-out fifth of the seen classes"
     )
     return (
-        *ran_on(scale, *benchmarks),
-        *([PHOTOGRAPHS] if any(photographed(scale, b) for b in benchmarks) else []),
-        search_note(searches, store, how),
+        *cells.ran_on(scale, *benchmarks),
+        *[PHOTOGRAPHS] * any(photographed(scale, b) for b in benchmarks),
+        cells.search_note(searches, store, how),
         anchor,
-        SQUARED_NCA,
+        cells.SQUARED_NCA,
     )
 
 
-def _heading(scale: Scale, benchmark: str) -> str:
-    """What ran, with its network and dimension."""
-    run = scale.run(benchmark, "norm_softmax")
-    if run is None or scale.name == "paper":
-        return scale.heading(benchmark)
-    width = f" x {run.width:g}" if run.width != 1 else ""
-    return f"{scale.heading(benchmark)}, {run.backbone}{width}, {run.dim}-d"
-
-
 def _extended(benchmark: str, scale: Scale, store: Store) -> Table:
-    heading, paper = _heading(scale, benchmark), NAMES[benchmark]
-    recalls = {f"recall@{k}": f"R@{k}" for k in KS[benchmark]}
-    names = recalls | {"map@r": "MAP@R"}
-    columns: list[Filled] = [
-        (
-            Column(name, heading, paper if metric in recalls else "", metric),
-            partial(_cell, scale, store, benchmark, metric),
-        )
-        for metric, name in names.items()
-    ]
-    if photographed(scale, benchmark):
-        columns += _photographs(scale, {(metric, metric): name for metric, name in names.items()})
+    heading, paper = scale.heading(benchmark), NAMES[benchmark]
+    run = scale.run(benchmark, "norm_softmax")
+    if run is not None and scale.name != "paper":
+        width = f" x {run.width:g}" if run.width != 1 else ""
+        heading += f", {run.backbone}{width}, {run.dim}-d"
+    recalls = [f"recall@{k}" for k in KS[benchmark]]
+    heads = {Column(f"R@{m[7:]}", heading, paper, m): (benchmark, m) for m in recalls}
+    heads[Column("MAP@R", heading, "", "map@r")] = (benchmark, "map@r")
+    columns, found = _cells(scale, store, heads)
     blank = (Cell(),) * (len(columns) - len(recalls))
-    rows = [Row(labels, (*cells, *blank)) for labels, cells in _cited(benchmark, recalls)]
-    mixed: list[tuple[Cell, ...]] = []
-    for loss in LOSS_NAMES:
-        for reg in PAIR:
-            cells = tuple(cell(loss, reg) for _, cell in columns)
-            rows.append(Row(("Proxy", method_name(loss, reg), "BN", "512"), cells))
-            mixed += [cells] if reg != "none" else []
+    rows = [Row(labels, (*made, *blank)) for labels, made in _cited(benchmark, recalls)]
+    rows += [Row(("Proxy", method_name(*m), "BN", "512"), made) for m, made in found.items()]
+    mixed = [made for (_, regularizer), made in found.items() if regularizer != "none"]
     for boost in BOOSTS:
         gains = [
-            _boost([cells[i] for cells in mixed], boost, benchmark, metric)
-            for i, metric in enumerate(names)
+            _boost([made[i] for made in mixed], boost, benchmark, metric)
+            for i, metric in enumerate((*recalls, "map@r"))
         ]
         rows.append(Row(("-", f"PS: {boost} boost", "-", "-"), (*gains, *blank[1:])))
     return Table(
@@ -202,13 +171,13 @@ def _extended(benchmark: str, scale: Scale, store: Store) -> Table:
         f"Conventional evaluation: Recall@k (%) on {paper}, with the methods that the paper cites, "
         "as printed.",
         ("type", "method", "network (paper)", "dimension (paper)"),
-        tuple(head for head, _ in columns),
+        columns,
         tuple(rows),
         (
             *_notes(scale, store, (benchmark,)),
             "Our network and dimension are in the headings of our columns. The paper's: G "
             "GoogLeNet, R50 ResNet-50, V16 VGG-16, BN BN-Inception. Cited methods are not run.",
-            *paper_notes("conventional", benchmark=benchmark),
+            *cells.paper_notes("conventional", benchmark=benchmark),
         ),
     )
 

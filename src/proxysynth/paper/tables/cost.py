@@ -27,8 +27,6 @@ from proxysynth.regularizers.mixing import synthesize
 MUS = (0.0, 0.2, 0.5, 1.0, 1.5, 2.0)
 N, D, SCALE = 128, 512, 23.0
 Step = Callable[[], Any]
-
-
 COLUMNS = {
     "generation": ("generation", "generation_ms", "generation_ms", 3),
     "loss": ("loss", "loss_ms", "loss_ms", 3),
@@ -48,9 +46,9 @@ def _tableA(scale: Scale, store: Store) -> Table:
         return {"rows": table_a(threads, quick), **provenance(), "threads": threads}
 
     found = store.cached("table_a", ["quick" if quick else "full"], compute)
-    by_mu = {row["mu"]: row for row in found["rows"]} if found else {}
-    here, about = "", "Nothing was measured."
+    by_mu, here, about = {}, "", "Nothing was measured."
     if found:
+        by_mu = {row["mu"]: row for row in found["rows"]}
         here = f"CPU, {count(found['threads'], 'thread')}"
         about = (
             f"Ours was measured on {found['machine']}, medians; the paper's is a GPU, so compare "
@@ -89,40 +87,31 @@ def _tableA(scale: Scale, store: Store) -> Table:
 def table_a(threads: int, quick: bool) -> list[dict[str, Any]]:
     """Table A at the paper's size: time over mu, generation and loss measured separately."""
     x, y, p = batch(98)
-    plain, rows = NormSoftmax(SCALE), []
-    for mu in MUS:
+    plain = NormSoftmax(SCALE)
+
+    def measure(mu: float) -> dict[str, Any]:
         ours = ProxySynthesis(plain, mu=mu)
         unit_x, unit_p, labels = F.normalize(x), F.normalize(p), y
-        steps: dict[str, Step] = {"fused_step": partial(_backward, ours, x, y, p)}
-        if (draw := ours.draw(y)) is None:
-            steps["reference_step"] = partial(_backward, plain, x, y, p)
+        steps: dict[str, Step] = {"fused_step": lambda: ours(x, y, p).backward()}
+        if (first := ours.draw(y)) is None:
+            steps["reference_step"] = lambda: plain(x, y, p).backward()
         else:
-            made = synthesize(x, y, p, draw, True)
+            draw: Callable[[], Any] = partial(ours.draw, y)
+            made = synthesize(x, y, p, first, True)
             unit_x, unit_p = torch.cat((unit_x, made.x)), torch.cat((unit_p, made.p))
             labels = torch.cat((y, made.y))
-            steps["generation"] = partial(_generate, ours, x, y, p)
-            steps["reference_step"] = partial(_reference, ours, x, y, p)
-        steps["loss"] = partial(plain, unit_x, labels, unit_p)
+            steps["generation"] = lambda: synthesize(x, y, p, draw(), True)
+            steps["reference_step"] = lambda: ours.by_reference(draw(), x, y, p).backward()
+        steps["loss"] = lambda: plain(unit_x, labels, unit_p)
         seconds = in_turn(steps, 5 if quick else 200, x, p)
         times = {
             f"{name}_ms": 1e3 * seconds[name] if name in seconds else None
             for name in ("generation", "loss", "reference_step", "fused_step")
         }
         about = {"table": "Table A", "threads": threads, "mu": mu}
-        rows.append({**about, **times, "features_reference": len(unit_x), "features_fused": N})
-    return rows
+        return {**about, **times, "features_reference": len(unit_x), "features_fused": N}
 
-
-def _backward(loss: Any, x: Tensor, y: Tensor, p: Tensor) -> None:
-    loss(x, y, p).backward()
-
-
-def _generate(loss: ProxySynthesis, x: Tensor, y: Tensor, p: Tensor) -> None:
-    synthesize(x, y, p, loss.draw(y), True)  # type: ignore[arg-type]
-
-
-def _reference(loss: ProxySynthesis, x: Tensor, y: Tensor, p: Tensor) -> None:
-    loss.by_reference(loss.draw(y), x, y, p).backward()  # type: ignore[arg-type]
+    return [measure(mu) for mu in MUS]
 
 
 def batch(c: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,21 +124,17 @@ def batch(c: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def in_turn(steps: dict[str, Step], rounds: int, *parameters: Tensor) -> dict[str, float]:
-    """The median seconds of each step, all taking turns; gradients are reset between them.
-
-    Every round is shuffled: a step's caches are warmed by the one before it, and none should always
-    follow the same one.
-    """
+    """The median seconds of each step, all taking turns; gradients are reset between them. Every
+    round is shuffled, so that no step always follows the same one, which warms its caches."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     order, draw = list(steps), random.Random(0)
     for turn in range(rounds + 1):
         draw.shuffle(order)
         for name in order:
-            step = steps[name]
             for tensor in parameters:
                 tensor.grad = None
             start = time.perf_counter()
-            step()
+            steps[name]()
             if turn:  # the first round warms up
                 seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(taken) for name, taken in seconds.items()}

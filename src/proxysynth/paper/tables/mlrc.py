@@ -8,24 +8,18 @@ OUT/mlrc/BENCHMARK-LOSS-REGULARIZER/result.json
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table
 from proxysynth.paper.printed import number
-from proxysynth.paper.scale import Scale
-from proxysynth.paper.stand_ins import NAMES, NETWORK, STUDIES, STUDY_EPOCHS
+from proxysynth.paper.scale import NAMES, NETWORK, Scale
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import (
-    PAIR,
-    compared,
-    method_name,
-    paper_notes,
-    ran_as,
-    scale_notes,
-)
+from proxysynth.paper.tables import cells
+from proxysynth.paper.tables.cells import PAIR, method_name, ran_as
 from proxysynth.protocols.mlrc import Study, make_study
 from proxysynth.training.run import Run, Split
 from proxysynth.values import encode
@@ -33,8 +27,13 @@ from proxysynth.values import encode
 LOSSES = ("norm_softmax", "cosface", "arcface", "soft_triple", "proxy_nca", "proxy_anchor")
 METRICS = {"precision@1": "P@1", "r_precision": "RP", "map@r": "MAP@R"}
 TABLE_OF = {"cub200": "G", "cars196": "I", "sop": "K"}
-Part = tuple[str, str]
-"""A benchmark and a kind of embedding."""
+SMALL: dict[str, tuple[int, dict[str, int]]] = {
+    "cub200": (3, {"train_pictures": 2000}),
+    "cars196": (2, {"train_pictures": 2000}),
+    "sop": (2, {"train_classes": 400}),
+}
+"""Studies of glyphs at the scale small: trials of the search, and what is trained on."""
+EPOCHS = 8  # of each of their trainings
 
 
 def _rows() -> list[tuple[str, str]]:
@@ -58,11 +57,11 @@ def _changes(scale: Scale, benchmark: str, run: Run) -> dict[str, Any]:
     """What sets a study apart from those of `proxysynth mlrc` at the same scale."""
     changes: dict[str, Any] = {} if scale.name == "paper" else {"split": run.split}
     if scale.name == "small" and run.data == "glyphs":
-        trials, fewer = STUDIES[benchmark]
+        trials, fewer = SMALL[benchmark]
         changes = {
             **{name: value for name, value in NETWORK.items() if name != "proxy_lr"},
-            "epochs": STUDY_EPOCHS,
-            "evaluate_every": STUDY_EPOCHS // 2,
+            "epochs": EPOCHS,
+            "evaluate_every": EPOCHS // 2,
             "split": replace(run.split, **fewer),  # type: ignore[arg-type]
             "trials": trials,
         }
@@ -94,65 +93,61 @@ def _result(scale: Scale, store: Store, benchmark: str, loss: str, reg: str) -> 
     except (OSError, ValueError):
         return {}
     wanted = {"scale": scale.name, "loss": loss, "regularizer": reg}
-    if not isinstance(found, dict) or any(found.get(key, it) != it for key, it in wanted.items()):
-        return {}
-    return found
+    ours = isinstance(found, dict) and all(found.get(key, it) == it for key, it in wanted.items())
+    return found if ours else {}
 
 
-def _table(title: str, parts: tuple[Part, ...], caption: str, scale: Scale, store: Store) -> Table:
-    """A row per loss; three columns for each part."""
-    benchmarks = list(dict.fromkeys(benchmark for benchmark, _ in parts))
-    studies = {
-        benchmark: {row: _result(scale, store, benchmark, *row) for row in _rows()}
-        for benchmark in benchmarks
-    }
+def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -> Table:
+    """A row per loss; three columns for each benchmark, or for each kind of embedding on one."""
+    alone, (first, *_) = len(benchmarks) == 1, benchmarks
+    embeddings = ("concatenated", "separated") if alone else ("concatenated",)
+    found = {(b, *row): _result(scale, store, b, *row) for b in benchmarks for row in _rows()}
+    studies = {b: [one for key, one in found.items() if key[0] == b and one] for b in benchmarks}
 
     def cell(loss: str, regularizer: str, benchmark: str, embedding: str, metric: str) -> Cell:
         def values(reg: str) -> tuple[float, ...]:
-            found = studies[benchmark][loss, reg].get(embedding)
-            listed = found.get(metric) if isinstance(found, dict) else None
-            return tuple(100 * float(v) for v in listed) if isinstance(listed, list) else ()
+            listed = found[benchmark, loss, reg].get(embedding, {}).get(metric, ())
+            return tuple(100 * float(value) for value in listed)
 
         keys = {"benchmark": benchmark, "loss": loss, "embedding": embedding, "metric": metric}
-        spread = number("mlrc", "ci95", regularizer=regularizer, **keys)
-        made = compared(values, regularizer, "mlrc", **keys)
+        paper = cells.papers("mlrc", regularizer, **keys)
+        paper["paper_spread"] = number("mlrc", "ci95", regularizer=regularizer, **keys)
         # Repetitions with different settings share nothing.
-        return replace(made, paper_spread=spread, paired=False, digits=2, of_mean=True)
+        look = {"paired": False, "digits": 2, "of_mean": True}
+        return cells.compared(values, regularizer, **paper, **look)
 
-    heads = [(benchmark, embedding, metric) for benchmark, embedding in parts for metric in METRICS]
-    columns = []
+    heads = [(b, embedding, m) for b in benchmarks for embedding in embeddings for m in METRICS]
+    columns, notes = [], []
     for benchmark, embedding, metric in heads:
-        kind = embedding if len(benchmarks) == 1 else NAMES[benchmark]
-        ran = ran_as(scale, benchmark) if any(studies[benchmark].values()) else ""
+        kind = embedding if alone else NAMES[benchmark]
+        ran = ran_as(scale, benchmark) if studies[benchmark] else ""
         name, key = f"{METRICS[metric]}, {kind}", f"{benchmark} {embedding} {metric}"
         columns.append(Column(name, ran, NAMES[benchmark], key))
-    rows = [
-        Row((method_name(*row),), tuple(cell(*row, *head) for head in heads)) for row in _rows()
-    ]
-    missing = [
-        (benchmark, *row)
-        for benchmark in benchmarks
-        for row, found in studies[benchmark].items()
-        if not found
-    ]
-    notes = []
+    missing = [key for key, one in found.items() if not one]
     if missing:
         notes.append(
-            f"{len(missing)} of {len(benchmarks) * len(LOSSES) * 2} studies have not been run. "
+            f"{len(missing)} of {len(found)} studies have not been run. "
             f"`{command(scale, *missing[0])}`, run in this folder, runs the first of them alone."
         )
     for benchmark in benchmarks:
-        notes += _amount(ran_as(scale, benchmark), studies[benchmark].values())
+        notes += _amount(ran_as(scale, benchmark), studies[benchmark])
     notes += [
         "Both ± are 95 % intervals of the mean over the repetitions, the paper's over ten; a "
         "difference is colored where Welch's 95 % interval excludes zero.",
         "Proxy-anchor is trained like the other losses: section C.2 has one setting for this "
         "protocol. Proxy-NCA is Eq. i with a scale, which is searched.",
     ]
-    for benchmark, embedding in parts:
-        notes += paper_notes("mlrc", benchmark=benchmark, embedding=embedding)
-    notes += scale_notes(scale)
-    return Table(title, caption, ("loss",), tuple(columns), tuple(rows), tuple(notes))
+    for benchmark, embedding in product(benchmarks, embeddings):
+        notes += cells.paper_notes("mlrc", benchmark=benchmark, embedding=embedding)
+    return Table(
+        f"Table {letter}",
+        f"MLRC evaluation{f' on {NAMES[first]}' * alone}: P@1, R-precision and MAP@R (%) of the "
+        f"concatenated 512{' and the separated 128' * alone} dimensions.",
+        ("loss",),
+        tuple(columns),
+        tuple(Row((method_name(*r),), tuple(cell(*r, *head) for head in heads)) for r in _rows()),
+        (*notes, *cells.scale_notes(scale)),
+    )
 
 
 def _amount(ran: str, studies: Iterable[dict[str, Any]]) -> list[str]:
@@ -168,20 +163,11 @@ def _amount(ran: str, studies: Iterable[dict[str, Any]]) -> list[str]:
     return [f"{ran}: {each} for each row{after}"] if amounts else []
 
 
-def _artifact(letter: str, parts: tuple[Part, ...], caption: str) -> Artifact:
-    benchmarks = tuple(dict.fromkeys(benchmark for benchmark, _ in parts))
-    make = partial(_table, f"Table {letter}", parts, f"MLRC evaluation{caption} dimensions.")
+def _artifact(letter: str, *benchmarks: str) -> Artifact:
+    make = partial(_table, letter, benchmarks)
     return Artifact(make, studies=partial(studies_of, benchmarks))
 
 
-_MEASURES = "P@1, R-precision and MAP@R (%) of the concatenated 512"
-ARTIFACTS = {
-    "table4": _artifact("4", tuple((b, "concatenated") for b in TABLE_OF), f": {_MEASURES}")
-} | {
-    f"table{letter}": _artifact(
-        letter,
-        ((benchmark, "concatenated"), (benchmark, "separated")),
-        f" on {NAMES[benchmark]}: {_MEASURES} and the separated 128",
-    )
-    for benchmark, letter in TABLE_OF.items()
+ARTIFACTS = {"table4": _artifact("4", *TABLE_OF)} | {
+    f"table{letter}": _artifact(letter, benchmark) for benchmark, letter in TABLE_OF.items()
 }

@@ -7,31 +7,18 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from proxysynth.formatting import count
 from proxysynth.losses import Softmax
 from proxysynth.paper.artifact import Artifact, Cell, Choice, Pick, Row, Table
 from proxysynth.paper.printed import number
-from proxysynth.paper.scale import CLASS_ALPHAS, CLASS_MUS, MIXUP_ALPHAS, Scale, trained_loss
+from proxysynth.paper.scale import CLASSIFICATION, NAMES, SCALES, Scale, trained_loss
 from proxysynth.paper.settings import INPUT_MIXUP_ALPHA, MANIFOLD_MIXUP_ALPHA, classified_loss
-from proxysynth.paper.stand_ins import CLASSIFICATION, NAMES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cells import (
-    LOSS_NAMES,
-    cell,
-    column,
-    compared_runs,
-    paper_notes,
-    ran_as,
-    ran_on,
-    scale_notes,
-    search,
-    search_note,
-    seeded,
-    stands_for,
-)
+from proxysynth.paper.tables import cells
+from proxysynth.paper.tables.cells import LOSS_NAMES, column, ran_as, seeded
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis
 from proxysynth.training.run import Run
 
+PAPER = SCALES["paper"]
 MIXUPS = {"input_mixup": "Input Mixup", "manifold_mixup": "Manifold Mixup"}
 REGULARIZER_NAMES = {
     "none": "Baseline",
@@ -61,31 +48,28 @@ def mixup_search(scale: Scale, benchmark: str, loss: str, regularizer: str) -> C
     """The alpha of a Mixup, for one loss on one data set.                             [Table E]"""
     what = f"{MIXUPS[regularizer]} with {LOSS_NAMES[loss]} on {ran_as(scale, benchmark)}"
     losses = [_mixed(regularizer, loss, alpha) for alpha in scale.mixup_alphas]
-    return search(scale, benchmark, what, losses)
+    return cells.search(scale, benchmark, what, losses)
 
 
 def grid_search(scale: Scale, name: str) -> Choice:
     """alpha and mu of Proxy Synthesis on one data set: the cells of Table C."""
     losses = [_synthesis(alpha, mu) for alpha in scale.class_alphas for mu in scale.class_mus]
-    return search(scale, name, ran_as(scale, name), losses, by="accuracy")
+    return cells.search(scale, name, ran_as(scale, name), losses, by="accuracy")
 
 
 def _mixup_searches(scale: Scale) -> list[Choice]:
     return [mixup_search(scale, b, loss, reg) for loss, b in RETRIEVED for reg in MIXUPS]
 
 
-def _option_cell(
-    search: Choice, value: Any, store: Store, metric: str, paper: float | None
-) -> Cell:
+def _tried(search: Choice, value: Any, store: Store, metric: str, paper: float | None) -> Cell:
     """One setting of a search."""
     runs = next((option.runs for option in search.options if option.value == value), ())
-    return cell(
-        store, runs, paper, metric=metric, chosen=bool(runs) and store.pick(search) == value
-    )
+    chosen = bool(runs) and store.pick(search) == value
+    return cells.cell(store, runs, metric, paper=paper, chosen=chosen)
 
 
-def _tried(ours: int, theirs: int) -> tuple[str, ...]:
-    return (f"At this scale {ours} of the paper's {theirs} settings are tried.",) * (ours < theirs)
+def _fewer(ours: int, theirs: int) -> list[str]:
+    return [f"At this scale {ours} of the paper's {theirs} settings are tried."] * (ours < theirs)
 
 
 def _tableE(scale: Scale, store: Store) -> Table:
@@ -93,11 +77,9 @@ def _tableE(scale: Scale, store: Store) -> Table:
 
     def one(loss: str, alpha: float, benchmark: str, reg: str) -> Cell:
         keys = {"regularizer": reg, "loss": loss, "benchmark": benchmark, "alpha": str(alpha)}
-        tried, mixed = mixup_search(scale, benchmark, loss, reg), _mixed(reg, loss, alpha)
-        return _option_cell(tried, mixed, store, "recall@1", number("tableE", **keys))
+        search, mixed = mixup_search(scale, benchmark, loss, reg), _mixed(reg, loss, alpha)
+        return _tried(search, mixed, store, "recall@1", number("tableE", **keys))
 
-    seeds = len(scale.search_seeds)
-    over = "over one seed" if seeds == 1 else f"the mean over {seeds} seeds"
     return Table(
         "Table E",
         "Recall@1 (%) over the alpha of Input and Manifold Mixup in image retrieval.",
@@ -106,15 +88,15 @@ def _tableE(scale: Scale, store: Store) -> Table:
         tuple(
             Row((LOSS_NAMES[loss], f"{alpha:g}"), tuple(one(loss, alpha, *c) for c in columns))
             for loss in WITH
-            for alpha in MIXUP_ALPHAS
+            for alpha in PAPER.mixup_alphas
         ),
         (
-            *stands_for(scale, *ON),
-            f"Ours is Recall@1 on the unseen classes, {over}, of models trained on four fifths of "
-            "the seen ones. The other fifth chooses the alpha (marked *) by MAP@R, so the test "
-            "classes have no influence. The paper does not say how it chose.",
-            *_tried(len(scale.mixup_alphas), len(MIXUP_ALPHAS)),
-            *scale_notes(scale),
+            *cells.stands_for(scale, *ON),
+            "Ours is Recall@1 on the unseen classes, over one seed, of models trained on four "
+            "fifths of the seen ones. The other fifth chooses the alpha (marked *) by MAP@R, so "
+            "the test classes have no influence. The paper does not say how it chose.",
+            *_fewer(len(scale.mixup_alphas), len(PAPER.mixup_alphas)),
+            *cells.scale_notes(scale),
         ),
     )
 
@@ -124,25 +106,25 @@ def _tableC(scale: Scale, store: Store) -> Table:
 
     def one(name: str, alpha: float, mu: float) -> Cell:
         paper = number("tableC", benchmark=name, alpha=f"{alpha:.1f}", mu=f"{mu:.2f}")
-        return _option_cell(searches[name], _synthesis(alpha, mu), store, "accuracy", paper)
+        return _tried(searches[name], _synthesis(alpha, mu), store, "accuracy", paper)
 
-    grid = [(alpha, mu) for alpha in CLASS_ALPHAS for mu in CLASS_MUS]
+    rows = tuple(
+        Row((f"{alpha:g}", f"{mu:g}"), tuple(one(name, alpha, mu) for name in CLASSIFICATION))
+        for alpha in PAPER.class_alphas
+        for mu in PAPER.class_mus
+    )
     return Table(
         "Table C",
         "Accuracy (%) over alpha and mu of Proxy Synthesis in image classification.",
         ("alpha", "mu"),
         tuple(column(scale, name, NAMES[name], name) for name in CLASSIFICATION),
-        tuple(
-            Row((f"{alpha:g}", f"{mu:g}"), tuple(one(name, alpha, mu) for name in CLASSIFICATION))
-            for alpha, mu in grid
-        ),
+        rows,
         (
-            *stands_for(scale, *CLASSIFICATION),
-            f"Ours is the test accuracy over {count(len(scale.search_seeds), 'seed')} of models "
-            "trained on four fifths of the training images; the other fifth chooses the cell "
-            "(marked *).",
-            *_tried(len(scale.class_alphas) * len(scale.class_mus), len(grid)),
-            *scale_notes(scale),
+            *cells.stands_for(scale, *CLASSIFICATION),
+            "Ours is the test accuracy over 1 seed of models trained on four fifths of the "
+            "training images; the other fifth chooses the cell (marked *).",
+            *_fewer(len(scale.class_alphas) * len(scale.class_mus), len(rows)),
+            *cells.scale_notes(scale),
         ),
     )
 
@@ -158,22 +140,18 @@ def _applicable(regularizer: str, loss: str) -> bool:
 def runs_of(
     scale: Scale, pick: Pick, loss: str, benchmark: str, regularizer: str
 ) -> tuple[Run, ...]:
-    """The Runs of a regularizer; none while a search decides its settings.
-
-    In retrieval Mixup's alpha is searched, in classification alpha and mu of Proxy Synthesis.
-    """
+    """The Runs of a regularizer; none while a search decides its settings: in retrieval Mixup's
+    alpha, in classification alpha and mu of Proxy Synthesis."""
     if not _applicable(regularizer, loss):
         return ()
-    if benchmark in CLASSIFICATION:
-        searched = regularizer == "proxy_synthesis"
-        found = pick(grid_search(scale, benchmark)) if searched else None
-        fixed = classified_loss(benchmark, regularizer)
+    if benchmark not in CLASSIFICATION:
+        searched = regularizer in MIXUPS and mixup_search(scale, benchmark, loss, regularizer)
+        wanted = pick(searched) if searched else trained_loss(loss, regularizer)
+    elif regularizer == "proxy_synthesis":
+        wanted = pick(grid_search(scale, benchmark))
     else:
-        searched = regularizer in MIXUPS
-        found = pick(mixup_search(scale, benchmark, loss, regularizer)) if searched else None
-        fixed = trained_loss(loss, regularizer)
-    wanted = found if searched else fixed
-    return () if wanted is None else seeded(scale, benchmark, wanted)
+        wanted = classified_loss(benchmark, regularizer)
+    return seeded(scale, benchmark, wanted) if wanted else ()
 
 
 def _needs(columns: Iterable[tuple[str, str]], scale: Scale, pick: Pick) -> Iterable[Run]:
@@ -183,17 +161,20 @@ def _needs(columns: Iterable[tuple[str, str]], scale: Scale, pick: Pick) -> Iter
 
 
 def _rows(
-    columns: Iterable[tuple[str, str]], scale: Scale, store: Store, metric: str, file: str,
-    with_loss: bool,
-) -> tuple[Row, ...]:  # fmt: skip
-    """A row per regularizer; `with_loss`: the paper's numbers have the loss as a key."""
+    columns: Iterable[tuple[str, str]], scale: Scale, store: Store, file: str
+) -> tuple[Row, ...]:
+    """A row per regularizer, beside the paper's numbers of `numbers/FILE.csv`."""
 
     def one(regularizer: str, loss: str, benchmark: str) -> Cell:
         if not _applicable(regularizer, loss):
             return Cell(text="n/a")
-        keys = {"benchmark": benchmark} | ({"loss": loss} if with_loss else {})
         runs = partial(runs_of, scale, store.pick, loss, benchmark)
-        return compared_runs(store, runs, metric, regularizer, file, **keys)
+        plain = runs("none") if regularizer != "none" else ()
+        keys, metric = {"benchmark": benchmark}, "accuracy"
+        if benchmark not in CLASSIFICATION:
+            keys, metric = {"benchmark": benchmark, "loss": loss}, "recall@1"
+        paper = cells.papers(file, regularizer, **keys)
+        return cells.cell(store, runs(regularizer), metric, plain, **paper)
 
     return tuple(
         Row((name,), tuple(one(regularizer, *column) for column in columns))
@@ -211,13 +192,13 @@ def _table5(scale: Scale, store: Store) -> Table:
             column(scale, b, f"{LOSS_NAMES[loss]}, {NAMES[b]}", f"{loss} {b}")
             for loss, b in RETRIEVED
         ),
-        _rows(RETRIEVED, scale, store, "recall@1", "table5", with_loss=True),
+        _rows(RETRIEVED, scale, store, "table5"),
         (
-            *ran_on(scale, *ON),
-            search_note(_mixup_searches(scale), store, how),
+            *cells.ran_on(scale, *ON),
+            cells.search_note(_mixup_searches(scale), store, how),
             "Virtual Softmax is not applicable (n/a) to Norm-softmax: its logit would be the "
             "constant 1. With Softmax its logit is clipped at 10, as in the paper.",
-            *paper_notes("table5"),
+            *cells.paper_notes("table5"),
         ),
     )
 
@@ -234,14 +215,14 @@ def _tableD(scale: Scale, store: Store) -> Table:
         "Accuracy (%) of regularizers of the Softmax loss in image classification.",
         ("regularizer",),
         tuple(column(scale, name, NAMES[name], name) for name in CLASSIFICATION),
-        _rows(CLASSIFIED, scale, store, "accuracy", "tableD", with_loss=False),
+        _rows(CLASSIFIED, scale, store, "tableD"),
         (
-            *ran_on(scale, *CLASSIFICATION),
-            *([search_note(searches, store, how)] if searches else []),
+            *cells.ran_on(scale, *CLASSIFICATION),
+            *([cells.search_note(searches, store, how)] if searches else []),
             f"Mixup's alphas are the best of their own papers: {INPUT_MIXUP_ALPHA.value:g} for "
             f"Input Mixup, {manifold['cifar10']} for Manifold Mixup ({manifold['tiny_imagenet']} "
             "on TinyImageNet). Virtual Softmax is not clipped here.",
-            *paper_notes("tableD"),
+            *cells.paper_notes("tableD"),
         ),
     )
 
