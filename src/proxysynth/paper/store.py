@@ -218,9 +218,12 @@ def make_plan(
 
 
 def train_all(
-    artifacts: Mapping[str, Artifact], scale: Scale, store: Store, resources: Resources,
+    artifacts: Mapping[str, Artifact],
+    scale: Scale,
+    store: Store,
+    resources: Resources,
     progress: Progress,
-) -> dict[Run, str]:  # fmt: skip
+) -> dict[Run, str]:
     """Train everything that these artifacts need: known Runs, what searches decide, studies.
     Returns the Runs that failed, with the reason."""
     estimate = Estimate(store.folder, resources.device)
@@ -239,9 +242,12 @@ def train_all(
 
 
 def train_missing(
-    runs: Sequence[Run], store: Store, resources: Resources, progress: Progress,
+    runs: Sequence[Run],
+    store: Store,
+    resources: Resources,
+    progress: Progress,
     estimate: Callable[[Run], float],
-) -> dict[Run, str]:  # fmt: skip
+) -> dict[Run, str]:
     """Train the unfinished Runs; returns those that failed, with the reason. A Run that another
     process trains is skipped and checked again later. A loss that becomes non-finite ends its own
     Run only: its cell stays a dash."""

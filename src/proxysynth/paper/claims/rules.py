@@ -33,9 +33,13 @@ Rows = str | Keys
 
 
 def above(
-    e: Evidence, tables: Keys, pairs: Sequence[tuple[Rows, Rows]], columns: Keys = (),
-    opposite: Keys = (), digits: int = 1,
-) -> Finding:  # fmt: skip
+    e: Evidence,
+    tables: Keys,
+    pairs: Sequence[tuple[Rows, Rows]],
+    columns: Keys = (),
+    opposite: Keys = (),
+    digits: int = 1,
+) -> Finding:
     """The first of each pair of rows is above the second, in each column of each table, of all that
     have numbers by default; below it in the columns `opposite`."""
     margins, texts = {}, []

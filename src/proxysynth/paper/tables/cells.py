@@ -55,9 +55,12 @@ def measured(store: Store, runs: Iterable[Run], metric: str = "recall@1") -> tup
 
 
 def cell(
-    store: Store, runs: Sequence[Run], metric: str = "recall@1", plain: Sequence[Run] = (),
+    store: Store,
+    runs: Sequence[Run],
+    metric: str = "recall@1",
+    plain: Sequence[Run] = (),
     **fields: Any,
-) -> Cell:  # fmt: skip
+) -> Cell:
     """A metric of some Runs, compared with that of the plain loss's if given; `fields` of Cell."""
     ours = measured(store, runs, metric)
     best = ours and any(run.report_epoch != "last" for run in runs)
