@@ -82,7 +82,7 @@ def steps(run: Run, sizes: tuple[int, ...], ranks: Ranks) -> dict[str, torch.Ten
         proxies = {"proxies": made.proxies.detach(), "grad.proxies": grad}
         if made.shards is not None:
             counts = [len(made.shards.range_of(rank)) for rank in range(ranks.world)]
-            proxies = {name: ranks.gather_uneven(value, counts) for name, value in proxies.items()}
+            proxies = {name: ranks.gather(value, counts) for name, value in proxies.items()}
         told |= proxies
         for name, parameter in made.net.named_parameters():
             told[f"grad.{name}"] = parameter.grad

@@ -104,7 +104,7 @@ def embed(
         net.train(mode)
     if tick is not None:
         tick(sum(counts) - done, "")  # what the other ranks did
-    return ranks.gather_uneven(made.clone(), counts)  # clone: not an inference tensor
+    return ranks.gather(made.clone(), counts)  # clone: not an inference tensor
 
 
 def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
