@@ -133,7 +133,7 @@ def with_synchronized_batch_norm(net: Embedder, ranks: Ranks, device: torch.devi
 
 
 def _own_batch_norm(net: nn.Module) -> list[nn.Module]:
-    """The layers that, in training mode, normalize by the statistics of this rank's images alone."""
+    """The layers that normalize by the statistics of this rank's images alone."""
     return [
         module
         for module in net.modules()

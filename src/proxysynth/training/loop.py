@@ -36,7 +36,7 @@ from proxysynth.training.inference import (
     usual_ks,
 )
 from proxysynth.training.interrupts import Interrupted, uninterrupted
-from proxysynth.training.learner import Learner, load_weights, make_learner
+from proxysynth.training.learner import Learner, load_weights
 from proxysynth.training.prepare import (
     Prepared,
     make_network,
@@ -188,7 +188,7 @@ def _train(
         progress.say(ready.splits.describe())
         images = ready.train.listing
         plan = make_sampler(run)(images.labels, 0, run.batch_size)
-        learner = make_learner(run, ready.net, len(images.classes), len(plan), device, ranks)
+        learner = Learner(run, ready.net, len(images.classes), len(plan), device, ranks)
         recorded = None
         if ranks.first:
             recorded = record_run(folder, claim(folder, run), run, ready, start.seen)
