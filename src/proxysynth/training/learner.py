@@ -237,7 +237,7 @@ def make_objective(loss: Any) -> Objective:
 
 
 def _finite(x: Tensor) -> bool:
-    """Whether embeddings are; else the loss is made non-finite, so that the loop names the images."""
+    """Whether embeddings are: if not, the loss is not either, and the loop names the images."""
     return bool(torch.isfinite(x.detach()).all())
 
 

@@ -17,7 +17,6 @@ import torch
 from proxysynth.data import Loader
 from proxysynth.distributed.data_parallel import note_on_processes, shared_batches
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
-from proxysynth.distributed.sharded_checkpoint import all_proxies
 from proxysynth.errors import Damaged, NotFinite, TrainingFailed, cannot_write
 from proxysynth.files import CannotWrite, locked
 from proxysynth.formatting import metric_name, percent
@@ -25,7 +24,7 @@ from proxysynth.models.embedder import Embedder
 from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
 from proxysynth.training.callbacks import Progress, Silent, open_tensorboard
-from proxysynth.training.checkpoint import Checkpoints, State
+from proxysynth.training.checkpoint import Checkpoints, State, all_proxies
 from proxysynth.training.inference import (
     EmbeddingsNotFinite,
     Tested,
