@@ -7,7 +7,7 @@
 A checkpoint is written under another name, pushed to the disk and renamed; only then are older ones
 deleted. The last two are kept, so that one damaged on the disk costs an epoch and not the run. Of
 sharded proxies each rank writes its own rows; any number of ranks reads them back, each from the
-files that hold rows of its own. Nothing here is ever unpickled: reading a checkpoint cannot run code.
+files with rows of its own. Nothing here is ever unpickled: reading a checkpoint cannot run code.
 """
 
 from __future__ import annotations

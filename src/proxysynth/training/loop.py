@@ -6,15 +6,16 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
 from proxysynth.data import Loader
+from proxysynth.data.listing import NOTHING_TESTED
 from proxysynth.distributed.data_parallel import note_on_processes, shared_batches
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
 from proxysynth.errors import Damaged, NotFinite, TrainingFailed, cannot_write
@@ -23,7 +24,7 @@ from proxysynth.formatting import metric_name, percent
 from proxysynth.models.embedder import Embedder
 from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
-from proxysynth.training.callbacks import Progress, Silent, open_tensorboard
+from proxysynth.training.callbacks import Progress, Silent, Tick, open_tensorboard
 from proxysynth.training.checkpoint import Checkpoints, State, all_proxies
 from proxysynth.training.inference import (
     EmbeddingsNotFinite,
@@ -114,17 +115,13 @@ def train(
         evaluated = None
         if open_splits(run).testable:
             reporter.say("First of two trainings: some classes are left out to evaluate on.")
-            evaluated = _train(_evaluated_run(run), place / EVALUATED, machine, reporter, ranks)
+            first = run
+            if run.init is not None and find_run(Path(run.init) / EVALUATED) is not None:
+                # The earlier run was trained on all classes; its evaluated one has not seen them.
+                first = replace(run, init=os.path.join(run.init, EVALUATED))
+            evaluated = _train(first, place / EVALUATED, machine, reporter, ranks)
             reporter.say("Second training: on all classes.")
         return _train(_on_all_classes(run, evaluated), place, machine, reporter, ranks, evaluated)
-
-
-def _evaluated_run(run: Run) -> Run:
-    """The first of the two trainings. If it starts from an earlier run that was trained on all
-    classes, it starts from that one's evaluated run instead, which had not seen them all."""
-    if run.init is None or find_run(Path(run.init) / EVALUATED) is None:
-        return run
-    return replace(run, init=os.path.join(run.init, EVALUATED))
 
 
 def _on_all_classes(run: Run, evaluated: Result | None) -> Run:
@@ -184,45 +181,44 @@ def _train(
             ready = prepare(run, opened, net, resources, progress)
         ready = replace(ready, splits=start.with_remark(ready.splits))
         require_same(run, ready.splits.fingerprint(), ranks)
-        progress.say(ready.splits.describe())
+        about, where = ready.splits.describe(), f'the evaluated run in "{folder / EVALUATED}"'
+        if evaluated is not None:
+            how = f"This training uses all classes: the metrics come from {where}."
+            about = about.replace(NOTHING_TESTED, how)
+        progress.say(about)
         images = ready.train.listing
         plan = make_sampler(run)(images.labels, 0, run.batch_size)
         learner = Learner(run, ready.net, len(images.classes), len(plan), device, ranks)
-        recorded = None
-        if ranks.first:
-            recorded = record_run(folder, claim(folder, run), run, ready, start.seen)
-        identity = ranks.broadcast(recorded)
         training = _Training(run, folder, ready, start, learner, resources, progress, began)
-        training.begin(identity)
+        training.begin()
         training.run_epochs(plan)
         return training.finish(evaluated)
 
 
+@dataclass
 class _Training:
     """A run on its way: its parts, and the state that its steps change."""
 
-    def __init__(
-        self,
-        run: Run,
-        folder: Path,
-        ready: Prepared,
-        start: Start,
-        learner: Learner,
-        resources: Resources,
-        progress: Progress,
-        began: float,
-    ) -> None:
-        self.run, self.folder, self.ready, self.start = run, folder, ready, start
-        self.learner, self.resources, self.progress = learner, resources, progress
-        self.ranks, self.began = learner.ranks, began
-        self.checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, learner.ranks)
-        self.tested: Tested | None = None  # the last evaluation, if the weights are still those
+    run: Run
+    folder: Path
+    ready: Prepared
+    start: Start
+    learner: Learner
+    resources: Resources
+    progress: Progress
+    began: float
+    tested: Tested | None = None  # the last evaluation, if the weights are still those
 
-    def begin(self, identity: str) -> None:
-        """Load the newest intact checkpoint, or start from scratch."""
-        learner, ready, ranks = self.learner, self.ready, self.ranks
+    def begin(self) -> None:
+        """Record the run, and load its newest intact checkpoint or start from scratch."""
+        learner, ready = self.learner, self.ready
+        ranks = self.ranks = learner.ranks
+        self.checkpoints = Checkpoints(self.folder / CHECKPOINT, learner.rows, ranks)
+        identity = None
         if ranks.first:
+            identity = record_run(self.folder, self.run, ready, self.start.seen)
             self.checkpoints.drop()
+        identity = ranks.broadcast(identity)
         loaded = self.checkpoints.load(identity)
         if loaded is not None:
             for fault in loaded.faults:
@@ -238,15 +234,12 @@ class _Training:
             state = State(identity, untrained={} if before is None else before.metrics)
         # `resumable` is what the weights are; in an evaluation, its epoch is not over yet.
         self.state = self.resumable = state
-        self.saved, self.earlier = state.step, state.seconds
+        self.saved = state.step
+        self.began -= state.seconds  # of earlier sessions
         if ranks.first:
             rewrite_metrics(self.folder, state.history)
         wanted = self.resources.tensorboard and ranks.first
         self.tensorboard = open_tensorboard(self.folder, wanted, state.step)
-
-    @property
-    def seconds(self) -> float:
-        return self.earlier + time.perf_counter() - self.began
 
     def run_epochs(self, first: list[Any]) -> None:
         """All epochs that are left.
@@ -261,21 +254,23 @@ class _Training:
         task = self.progress.task("training", run.epochs * per_epoch, done)
         with self._saved_if_interrupted(), task as tick:
             for epoch in range(state.epoch, run.epochs):
-                if self._patience_is_over():
+                best = self.state.best_epoch or run.epochs
+                since = sum(line["epoch"] > best for line in self.state.history)
+                if run.patience and since >= run.patience:
                     say = f"No improvement in {run.patience} evaluations: stopping early."
                     self.progress.say(say)
                     break
                 self.epoch = epoch
                 self.learner.begin_epoch(epoch)
-                evaluates = self._run_steps(sampler(labels, epoch, run.batch_size), epoch, tick)
-                if evaluates:
+                if self._run_steps(sampler(labels, epoch, run.batch_size), tick):
                     tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
                     self._evaluate()
                 self.resumable = self.state
 
-    def _run_steps(self, plan: list[Any], epoch: int, tick: Callable[[int, str], None]) -> bool:
+    def _run_steps(self, plan: list[Any], tick: Tick) -> bool:
         """The steps of an epoch that are left; returns whether an evaluation follows."""
-        run, ranks, every = self.run, self.ranks, self.resources.checkpoint_steps
+        run, ranks, epoch = self.run, self.ranks, self.epoch
+        every = self.resources.checkpoint_steps
         ends = (*run.extended, run.epochs)
         evaluates = (epoch + 1) % run.evaluate_every == 0 or epoch + 1 in ends
         left = plan[self.state.batch :]
@@ -317,14 +312,11 @@ class _Training:
             validated = self._validate(self.tested)
         except EmbeddingsNotFinite as error:
             raise self._not_finite(self.state.step) from error
-        run, state, tested = self.run, self.state, self.tested
-        line: dict[str, Any] = {
-            "epoch": state.epoch,
-            "step": state.step,
-            "loss": state.loss_sum / state.loss_count,
-            **({} if tested is None else tested.metrics),
-            **({"validation": validated.metrics} if validated is not None else {}),
-        }
+        run, state = self.run, self.state
+        loss = state.loss_sum / state.loss_count
+        line: dict[str, Any] = {"epoch": state.epoch, "step": state.step, "loss": loss}
+        line |= {} if self.tested is None else self.tested.metrics
+        line |= {} if validated is None else {"validation": validated.metrics}
         state = replace(state, history=(*state.history, line), loss_sum=0.0, loss_count=0)
         if run.report_epoch != "last":
             by = run.measured_best_by
@@ -338,15 +330,8 @@ class _Training:
         first = "recall@1" if "recall@1" in line else "precision@1"
         keys = [key for key in ("accuracy", first, "map@r") if key in line]
         measured = "  ".join(f"{metric_name(key)} {percent(line[key])}" for key in keys)
-        epoch = f"epoch {state.epoch}/{run.epochs}"
-        self.progress.say(f"{epoch}  loss {line['loss']:.3f}  {measured}")
+        self.progress.say(f"epoch {state.epoch}/{run.epochs}  loss {loss:.3f}  {measured}")
         self._save()
-
-    def _patience_is_over(self) -> bool:
-        best = self.state.best_epoch
-        if not self.run.patience or best is None:
-            return False
-        return sum(line["epoch"] > best for line in self.state.history) >= self.run.patience
 
     def _measure(
         self, query: Loader | None, net: Embedder | None = None, untrained: bool = False
@@ -387,14 +372,13 @@ class _Training:
         return self._measure(ready.validation, net)
 
     def _check(self) -> None:
-        if not self.learner.finite():  # a step may break the weights after a finite loss
+        if not self.learner.finite():
             raise self._not_finite(self.state.step)
 
     def _save(self, state: State | None = None) -> None:
-        state = state or self.state
-        scaler = self.learner.scaler.state_dict()
+        state, scaler = state or self.state, self.learner.scaler.state_dict()
         with uninterrupted(self.ranks):
-            state = replace(state, seconds=self.seconds, scaler=scaler)
+            state = replace(state, seconds=time.perf_counter() - self.began, scaler=scaler)
             self.checkpoints.save(state, self.learner.tensors())
             self.saved = state.step
 
@@ -427,15 +411,11 @@ class _Training:
         )
 
     def finish(self, evaluated: Result | None) -> Result:
-        """Write model, embeddings and result of the reported epoch. All ranks test, the first
-        writes.
-
-        Args:
-            evaluated: see `_train`.
-        """
+        """Write model, embeddings and result of the reported epoch: all ranks test, the first
+        writes. See `_train` for `evaluated`."""
         run, ready, learner, ranks = self.run, self.ready, self.learner, self.ranks
         state, epoch, tested = self.state, self.state.epoch, self.tested
-        seconds = self.seconds
+        seconds = time.perf_counter() - self.began
         if state.best_step is not None and state.best_step != state.step:
             self._load_best(state.best_step)
             epoch, tested = state.best_epoch or epoch, None
@@ -488,9 +468,7 @@ class _Training:
                 result = _with_metrics_of(result, evaluated)
             write_result(self.folder, result)
             self.checkpoints.drop(newest=1)  # the one before was in case the last had been lost
-        shared = _shared_result(result, ranks)
-        assert shared is not None
-        return shared
+        return cast(Result, _shared_result(result, ranks))
 
     def _load_best(self, step: int) -> None:
         try:
@@ -530,11 +508,7 @@ class _Training:
 
 
 def require_same(run: Run, images: str, ranks: Ranks) -> None:
-    """An error on every rank unless all have the same settings and images.
-
-    Args:
-        images: their fingerprint.
-    """
+    """An error on every rank unless all have the same settings and fingerprint of the images."""
     given = ranks.all_gather({**encode(run), "images": images})
     for number, other in enumerate(given):
         if other != given[0]:
@@ -573,7 +547,7 @@ def _with_metrics_of(result: Result, evaluated: Result) -> Result:
     note = (
         f"The model was trained on all classes ({result.data['train']['classes']}, "
         f"{result.data['train']['pictures']} images). The metrics are those of the run in its "
-        f"folder {EVALUATED}, which has the same settings and did not see the classes it was "
+        f'folder "{EVALUATED}", which has the same settings and did not see the classes it was '
         "tested on."
     )
     tested = ("test_fingerprint", "shared_classes", "query", "gallery")

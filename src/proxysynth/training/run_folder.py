@@ -124,11 +124,9 @@ def write_run(folder: Path, recorded: Recorded) -> None:
     write_sealed(folder / RUN, {"format": FORMAT, **fields, "provenance": provenance()})
 
 
-def record_run(
-    folder: Path, recorded: Recorded | None, run: Run, ready: Prepared, earlier: tuple[str, ...]
-) -> str:
+def record_run(folder: Path, run: Run, ready: Prepared, earlier: tuple[str, ...]) -> str:
     """Write `run.json`, or check that the data still matches it; returns the identity."""
-    data = describe(ready.splits, earlier)
+    recorded, data = claim(folder, run), describe(ready.splits, earlier)
     if recorded is None:
         size, train = ready.net.image_size, ready.splits.train
         side = resized_side(run, ready.net, in_memory=train.root is None)
