@@ -47,7 +47,6 @@ from proxysynth.training.run_folder import (
     RESULT,
     RUN,
     Recorded,
-    Result,
     read_result,
     read_run,
 )
@@ -112,9 +111,8 @@ def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
     plain, p = plain_loss(loss), proxies.detach().float().cpu()
 
     def predict(x: Tensor) -> Tensor:
-        at_once = max(1, 2**24 // len(p))
-        parts = [plain.logits(plain.similarity(part, p)).argmax(1) for part in x.split(at_once)]
-        return torch.cat(parts)
+        parts = x.split(max(1, 2**24 // len(p)))
+        return torch.cat([plain.logits(plain.similarity(part, p)).argmax(1) for part in parts])
 
     return predict
 
@@ -186,12 +184,10 @@ def measure(
         ranks: the processes that embed together; the first evaluates, and all get its metrics.
     """
     x = embed(net, query, features=features, tick=tick, ranks=ranks)
-    g = gy = None
+    y, g, gy = label_tensor(query.listing), None, None
     if gallery is not None:
-        g, gy = (
-            embed(net, gallery, features=features, tick=tick, ranks=ranks),
-            label_tensor(gallery.listing),
-        )
+        g = embed(net, gallery, features=features, tick=tick, ranks=ranks)
+        gy = label_tensor(gallery.listing)
     if not all(bool(torch.isfinite(made).all()) for made in (x, g) if made is not None):
         raise EmbeddingsNotFinite(
             "embeddings must be finite, got NaN or infinity: check the weights"
@@ -199,18 +195,10 @@ def measure(
     metrics: dict[str, float] = {}
     if ranks.first:
         there = evaluation_device(next(net.parameters(), x).device, x, g)
-        metrics = evaluate(
-            x.to(there),
-            label_tensor(query.listing),
-            gallery=None if g is None else g.to(there),
-            gallery_labels=gy,
-            ks=ks,
-            nmi=nmi,
-            rerank=rerank,
-        )
+        against = {"gallery": None if g is None else g.to(there), "gallery_labels": gy}
+        metrics = evaluate(x.to(there), y, **against, ks=ks, nmi=nmi, rerank=rerank)
         if predict is not None:
-            right = predict(x) == label_tensor(query.listing)
-            metrics = {"accuracy": right.double().mean().item(), **metrics}
+            metrics = {"accuracy": (predict(x) == y).double().mean().item(), **metrics}
     return Tested(x, g, ranks.broadcast(metrics))
 
 
@@ -321,10 +309,8 @@ class Trained:
             return index.predict_vectors(self.embed(pictures, workers), k, threshold)
         if not len(self.proxies):
             raise ValueError(f"{self.folder} has no proxies: predict with an index")
-        least = self.known_from(threshold)
-        label, similarity = nearest_proxy(
-            self.run.loss, self.proxies, self.embed(pictures, workers)
-        )
+        least, x = self.known_from(threshold), self.embed(pictures, workers)
+        label, similarity = nearest_proxy(self.run.loss, self.proxies, x)
         names = [self.classes[number] for number in label.tolist()]
         return [
             Prediction(None if least is not None and s < least else name, name, s)
@@ -368,28 +354,23 @@ class Trained:
 
     def _bytes(self, picture: Picture) -> NDArray[np.uint8]:
         """One image, resized and cropped, (h, w, channels)."""
-        pixels = pixels_named(self.embedder.preprocess)
-        image = self._opened(picture)
+        if not isinstance(picture, (str, os.PathLike, Image.Image)):
+            if not (_is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size):
+                got = type(picture).__name__
+                if isinstance(picture, np.ndarray):
+                    got = f"{picture.dtype} {picture.shape}"
+                raise ValueError(
+                    "embed takes paths, Pillow images or uint8 arrays (h, w) or (h, w, 3), got "
+                    f"{got}: convert it"
+                )
+            picture = Image.fromarray(picture)
+        # Reduced as the training's cache does it, so that an image has one embedding.
+        side, pixels = self.run.cache_side, pixels_named(self.embedder.preprocess)
+        image = open_shrunk(picture, self.recorded.short_side if side is None else side)
         if image.mode != pixels.mode:
             image = image.convert(pixels.mode)
         made = self.transform(image)
         return made.reshape(*made.shape[:2], pixels.channels)
-
-    def _opened(self, picture: Picture) -> Image.Image:
-        # Reduced as the training's cache does it, so that an image has one embedding.
-        side = self.run.cache_side
-        side = self.recorded.short_side if side is None else side
-        if isinstance(picture, (str, os.PathLike, Image.Image)):
-            return open_shrunk(picture, side)
-        if _is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size:
-            return open_shrunk(Image.fromarray(picture), side)
-        got = type(picture).__name__
-        if isinstance(picture, np.ndarray):
-            got = f"{picture.dtype} {picture.shape}"
-        raise ValueError(
-            f"embed takes paths, Pillow images or uint8 arrays (h, w) or (h, w, 3), got {got}: "
-            "convert it"
-        )
 
 
 def read_calibration(folder: str | os.PathLike[str]) -> Calibration | None:
@@ -478,41 +459,31 @@ def require_trust(backbone: str, source: object, trusted: bool) -> None:
 def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     """The tensors of a run and their epoch; a damaged model is replaced by its checkpoint."""
     path, checkpoints = folder / MODEL, Checkpoints(folder / CHECKPOINT)
-    if path.exists():
-        result = read_result(folder)
-        try:
-            recorded_sum = None if result is None else result.checksums.get(MODEL)
-            tensors, about = read_tensors(path, recorded_sum)
-        except TrainingFailed:
-            # Checkpoints hold the trained weights, which may not be the ones delivered.
-            if result is None or result.interpolation or result.epochs != recorded.run.epochs:
-                raise
-            if (found := _from_checkpoint(checkpoints, result)) is None:
-                raise
-            tensors, about = found
-            warnings.warn(f"{path} is damaged: using the run's checkpoint instead", stacklevel=3)
-        if not isinstance(about.get("epoch"), int):
-            raise TrainingFailed(
-                f"{path} does not name its epoch, so it is not the file that was trained here: "
-                "restore the original"
-            )
-        return tensors, about["epoch"]
-    loaded = checkpoints.load(recorded.identity)
-    if loaded is None:
-        raise TrainingFailed(f"{folder} has no weights yet: train it for at least one epoch")
-    return loaded.tensors, loaded.state.epoch
-
-
-def _from_checkpoint(
-    checkpoints: Checkpoints, result: Result
-) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The weights of the reported epoch from an intact checkpoint, if there is one."""
-    for step in reversed(checkpoints.steps()):
-        with contextlib.suppress(Damaged, WrongFolder):
-            loaded = checkpoints.read(step, result.run)
-            if loaded.state.epoch == result.epoch and loaded.state.batch == 0:
-                return loaded.tensors, {"epoch": result.epoch}
-    return None
+    if not path.exists():
+        loaded = checkpoints.load(recorded.identity)
+        if loaded is None:
+            raise TrainingFailed(f"{folder} has no weights yet: train it for at least one epoch")
+        return loaded.tensors, loaded.state.epoch
+    result = read_result(folder)
+    try:
+        tensors, about = read_tensors(path, result and result.checksums.get(MODEL))
+    except TrainingFailed:
+        # Checkpoints hold the trained weights, which may not be the ones delivered.
+        same = result and not result.interpolation and result.epochs == recorded.run.epochs
+        for step in reversed(checkpoints.steps()) if result and same else ():
+            with contextlib.suppress(Damaged, WrongFolder):
+                loaded = checkpoints.read(step, result.run)
+                if (loaded.state.epoch, loaded.state.batch) == (result.epoch, 0):
+                    text = f"{path} is damaged: using the run's checkpoint instead"
+                    warnings.warn(text, stacklevel=3)
+                    return loaded.tensors, result.epoch
+        raise
+    if not isinstance(about.get("epoch"), int):
+        raise TrainingFailed(
+            f"{path} does not name its epoch, so it is not the file that was trained here: "
+            "restore the original"
+        )
+    return tensors, about["epoch"]
 
 
 def _is_one(item: Any) -> TypeGuard[NDArray[np.uint8]]:

@@ -396,7 +396,9 @@ class _Training:
 
     def _not_finite(self, step: int) -> NotFinite:
         """A non-finite loss as an error; all files of the batch are written to `NOT_FINITE`."""
-        files = [self.ready.file(i) for i in self.batch.indices.tolist()]
+        images = self.ready.splits.train
+        names = [images.names[i] for i in self.batch.indices.tolist()]
+        files = names if images.root is None else [str(images.root / name) for name in names]
         record, more = self.folder / NOT_FINITE, ""
         with contextlib.suppress(OSError):
             record.write_text("".join(f"{file}\n" for file in files), encoding="utf-8")

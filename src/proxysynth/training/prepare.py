@@ -55,11 +55,6 @@ class Prepared:
     tester: Callable[[Listing], Loader]
     """A loader of pictures as they are tested."""
 
-    def file(self, index: int) -> str:
-        """The file of a training picture, or its name where it is held in memory."""
-        listing = self.splits.train
-        return listing.names[index] if listing.root is None else str(listing.path(index))
-
 
 def prepare(
     run: Run, opened: Splits, net: Embedder, resources: Resources, progress: Progress
@@ -69,8 +64,9 @@ def prepare(
     splits = usable(opened, run, cache, resources, progress)
     pin = resources.torch_device().type == "cuda"
 
+    pixels = pixels_named(net.preprocess)
+
     def loader(listing: Listing, transform: Transform) -> Loader:
-        pixels = pixels_named(net.preprocess)
         held = None if listing.root is None else cache
         return Loader(listing, transform, pixels, resources.loader_workers, held, pin)
 
@@ -92,11 +88,7 @@ def prepare(
 
 
 def usable(
-    splits: Splits,
-    run: Run,
-    cache: ImageCache | None,
-    resources: Resources,
-    progress: Progress,
+    splits: Splits, run: Run, cache: ImageCache | None, resources: Resources, progress: Progress
 ) -> Splits:
     """The splits as the run uses them: every file read once, validation classes held out."""
     if splits.train.root is not None:
@@ -112,12 +104,8 @@ def usable(
             )
     if not run.holds_out:
         return splits
-    return with_validation(
-        splits,
-        run.split.validation_fraction,
-        run.split.validation_seed,
-        pictures=run.task == "classification",
-    )
+    fraction, seed = run.split.validation_fraction, run.split.validation_seed
+    return with_validation(splits, fraction, seed, pictures=run.task == "classification")
 
 
 def open_splits(run: Run) -> Splits:
@@ -128,28 +116,23 @@ def open_splits(run: Run) -> Splits:
         splits = splits.with_all_seen()
     if split.fold is not None:
         splits = with_fold(splits, split.fold, split.folds)
-    if split.train_pictures is not None:
-        splits = replace(splits, train=_fewer(splits.train, split.train_pictures))
-    if split.test_pictures is not None:
-        splits = replace(splits, query=_fewer(splits.query, split.test_pictures))
-    if split.train_pictures is not None or split.test_pictures is not None:
-        require_usable(splits)
+    for part, most in (("train", split.train_pictures), ("query", split.test_pictures)):
+        listing = getattr(splits, part)
+        if most is not None and most < len(listing):
+            splits = replace(splits, **{part: listing.take(stratified_subset(listing, most))})
+            require_usable(splits)
     if run.report_epoch == "best_on_test" and not splits.testable:
         raise ValueError(
             "report_epoch='best_on_test' needs at least 2 unseen classes, but there are none to "
             "test: choose 'last'"
         )
     other = splits.testable and splits.train.classes != splits.query.classes
-    if run.task == "classification" and other:
+    if other and run.task == "classification":
         raise ValueError(
             f"classification tests the classes that it trains on, {splits.name} has others to "
             "test: leave out task=classification, or give data whose parts share their classes"
         )
     return splits
-
-
-def _fewer(listing: Listing, count: int) -> Listing:
-    return listing if count >= len(listing) else listing.take(stratified_subset(listing, count))
 
 
 def make_network(
@@ -195,11 +178,10 @@ def starts_as_published(run: Run) -> bool:
 
 def _require_large_enough(net: Embedder, backbone: str) -> None:
     """Run the network on an empty image: its layers may shrink a small one to nothing."""
-    pixels = pixels_named(net.preprocess)
-    side, mode = net.image_size, net.training
+    channels, side, mode = pixels_named(net.preprocess).channels, net.image_size, net.training
     try:
         with torch.inference_mode():
-            net.eval().features(torch.zeros(1, pixels.channels, side, side))
+            net.eval().features(torch.zeros(1, channels, side, side))
     except RuntimeError as error:
         raise ValueError(
             f"the backbone {backbone} cannot take images of {side} x {side} pixels "

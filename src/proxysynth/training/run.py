@@ -266,9 +266,8 @@ class Run:
         for name, hint in typing.get_type_hints(Run).items():
             allowed = BEST_BY if name == "best_by" else typing.get_args(hint)
             if name == "best_by" or typing.get_origin(hint) is Literal:
-                must(
-                    name, getattr(self, name) in allowed, f"one of {', '.join(map(repr, allowed))}"
-                )
+                choices = f"one of {', '.join(map(repr, allowed))}"
+                must(name, getattr(self, name) in allowed, choices)
         positive = ("width", "lr", "proxy_lr", "eps", "embedding_lr", "clip_norm", "clip_value")
         given = {name: getattr(self, name) for name in positive}
         check_positive(self, **{name: value for name, value in given.items() if value is not None})
