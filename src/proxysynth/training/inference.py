@@ -37,19 +37,12 @@ from proxysynth.models.libraries import is_plain_name
 from proxysynth.retrieval import Calibration, calibrate, evaluate
 from proxysynth.retrieval.calibration import UNKNOWN_TARGET, unknown_thresholds
 from proxysynth.tensor_files import read_tensors
+from proxysynth.training import run_folder
 from proxysynth.training.checkpoint import Checkpoints, Damaged, part
 from proxysynth.training.prepare import make_network
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import (
-    CHECKPOINT,
-    MODEL,
-    RESULT,
-    RUN,
-    Recorded,
-    read_result,
-    read_run,
-)
+from proxysynth.training.run_folder import CHECKPOINT, MODEL, RESULT, RUN, Recorded
 
 BATCH = 128  # images
 UNKNOWN = 4096  # images of unseen classes that the threshold of an unknown image is fitted on
@@ -195,8 +188,10 @@ def measure(
     metrics: dict[str, float] = {}
     if ranks.first:
         there = evaluation_device(next(net.parameters(), x).device, x, g)
-        against = {"gallery": None if g is None else g.to(there), "gallery_labels": gy}
-        metrics = evaluate(x.to(there), y, **against, ks=ks, nmi=nmi, rerank=rerank)
+        others = None if g is None else g.to(there)
+        metrics = evaluate(
+            x.to(there), y, gallery=others, gallery_labels=gy, ks=ks, nmi=nmi, rerank=rerank
+        )
         if predict is not None:
             metrics = {"accuracy": (predict(x) == y).double().mean().item(), **metrics}
     return Tested(x, g, ranks.broadcast(metrics))
@@ -375,7 +370,7 @@ class Trained:
 
 def read_calibration(folder: str | os.PathLike[str]) -> Calibration | None:
     """The thresholds in the folder of a finished run; None if it has none."""
-    result = read_result(Path(folder))
+    result = run_folder.read_result(Path(folder))
     if result is None or not result.calibration:
         return None
     try:
@@ -401,7 +396,7 @@ def load(
         trust: import and call the code that `run.json` names.
     """
     place = Path(folder).expanduser()
-    recorded = read_run(place)
+    recorded = run_folder.read_run(place)
     run = recorded.run if backbone is None else replace(recorded.run, backbone=backbone)
     require_trust(run.backbone, place / RUN, trust or backbone is not None)
     tensors, epoch = _weights(place, recorded)
@@ -464,13 +459,14 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
         if loaded is None:
             raise TrainingFailed(f"{folder} has no weights yet: train it for at least one epoch")
         return loaded.tensors, loaded.state.epoch
-    result = read_result(folder)
+    result = run_folder.read_result(folder)
     try:
-        tensors, about = read_tensors(path, result and result.checksums.get(MODEL))
+        tensors, about = read_tensors(path, None if result is None else result.checksums.get(MODEL))
     except TrainingFailed:
         # Checkpoints hold the trained weights, which may not be the ones delivered.
-        same = result and not result.interpolation and result.epochs == recorded.run.epochs
-        for step in reversed(checkpoints.steps()) if result and same else ():
+        if result is None or result.interpolation or result.epochs != recorded.run.epochs:
+            raise
+        for step in reversed(checkpoints.steps()):
             with contextlib.suppress(Damaged, WrongFolder):
                 loaded = checkpoints.read(step, result.run)
                 if (loaded.state.epoch, loaded.state.batch) == (result.epoch, 0):

@@ -12,31 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from proxysynth.data import Batch
-from proxysynth.distributed import Shards, sharded_loss
-from proxysynth.distributed.data_parallel import (
-    WholeBatch,
-    average_gradients,
-    broadcast_weights,
-    few_images,
-    merge_statistics,
-    with_synchronized_batch_norm,
-)
+from proxysynth.distributed import Shards, data_parallel, sharded_loss
 from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.interfaces import Draws, Loss, Objective, ProxyLoss
 from proxysynth.models.embedder import Embedder
 from proxysynth.models.proxy_head import ProxyHead
 from proxysynth.regularizers.mixup import InputMixup, ManifoldMixup
+from proxysynth.training import optim
 from proxysynth.training.checkpoint import part
-from proxysynth.training.optim import (
-    autocast,
-    gradient_scaler,
-    load_optimizer,
-    make_optimizer,
-    mixed_type,
-    optimizer_tensors,
-    rate_factor,
-    set_rates,
-)
 from proxysynth.training.run import Run
 
 ROWS_DRAWN = 1 << 14  # at a time
@@ -62,9 +45,9 @@ class Learner:
         self.run, self.steps_per_epoch, self.ranks = run, steps_per_epoch, ranks
         memory = torch.channels_last if run.channels_last else torch.contiguous_format
         net = net.to(device, memory_format=memory)  # type: ignore[call-overload]
-        self.net = net = with_synchronized_batch_norm(net, ranks, device)
+        self.net = net = data_parallel.with_synchronized_batch_norm(net, ranks, device)
         self.network = cast(nn.Module, torch.compile(net)) if run.compile else net
-        self.mixed = mixed_type(run, device)
+        self.mixed = optim.mixed_type(run, device)
         # Scaled gradients may overflow on one rank only, which would then skip the step alone.
         if run.shard_proxies and self.mixed == torch.float16 and ranks.world > 1:
             raise ValueError(
@@ -81,9 +64,9 @@ class Learner:
         self.proxies = nn.Parameter(proxies.detach().to(device))
         self.device = self.proxies.device
         shared = [] if shards is not None else [self.proxies]
-        broadcast_weights([*net.state_dict().values(), *shared], ranks)
-        self.optimizer = make_optimizer(run, net, self.proxies)
-        self.scaler = gradient_scaler(device, self.mixed)
+        data_parallel.broadcast_weights([*net.state_dict().values(), *shared], ranks)
+        self.optimizer = optim.make_optimizer(run, net, self.proxies)
+        self.scaler = optim.gradient_scaler(device, self.mixed)
 
     def step(self, batch: Batch, number: int) -> float:
         """One step of the optimizer; returns the loss before it.
@@ -95,12 +78,12 @@ class Learner:
         # The network draws (dropout) differently on each rank; the loss draws the same on all.
         torch.manual_seed(step_seed(run.seed, number, self.ranks.rank))
         draws = torch.Generator().manual_seed(step_seed(run.seed, number))
-        set_rates(self.optimizer, rate_factor(run, number, self.steps_per_epoch))
+        optim.set_rates(self.optimizer, optim.rate_factor(run, number, self.steps_per_epoch))
         images = batch.inputs(self.device)
         if not run.channels_last:
             images = images.contiguous()
         labels = batch.labels.to(self.device, non_blocking=True)
-        with autocast(self.device, self.mixed):
+        with optim.autocast(self.device, self.mixed):
             value = self._value(images, labels, draws)
         loss = value.item()
         if not np.isfinite(loss):
@@ -110,7 +93,7 @@ class Learner:
         if self.ranks.world > 1:
             # The proxies' gradients agree across ranks up to rounding; averaged, in every bit.
             shared = [] if self.shards is not None else [self.proxies]
-            average_gradients([*self.net.parameters(), *shared], self.ranks)
+            data_parallel.average_gradients([*self.net.parameters(), *shared], self.ranks)
         if run.clip_norm is not None or run.clip_value is not None:
             self.scaler.unscale_(cast(torch.optim.Optimizer, self.optimizer))
             self._clip()
@@ -120,13 +103,15 @@ class Learner:
 
     def _value(self, images: Tensor, labels: Tensor, draws: torch.Generator) -> Tensor:
         """The loss of the whole batch, the same on every rank."""
-        if self.ranks.world == 1:
+        ranks = self.ranks
+        if ranks.world == 1:
             return self.objective(self.network, images, labels, self.proxies, generator=draws)
         n, own = len(labels), len(images)
         if isinstance(self.objective, Mixup):  # it mixes images of different ranks
-            images = self.ranks.gather(images, self.ranks.counts(n))
-        net = cast(nn.Module, WholeBatch(self.network, self.net.stages, n, self.ranks))
-        with few_images(self.net, own, self.ranks):
+            images = ranks.gather(images, ranks.counts(n))
+        whole = data_parallel.WholeBatch(self.network, self.net.stages, n, ranks)
+        net = cast(nn.Module, whole)
+        with data_parallel.few_images(self.net, own, ranks):
             return self.objective(net, images, labels, self.proxies, generator=draws)
 
     def _clip(self) -> None:
@@ -160,7 +145,7 @@ class Learner:
 
         The ranks' batch-norm statistics are merged first.
         """
-        merge_statistics(self.net, self.ranks)
+        data_parallel.merge_statistics(self.net, self.ranks)
         tensors = [*self.net.state_dict().values(), self.proxies]
         fine = all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())
         return self.ranks.max(not fine) == 0
@@ -173,14 +158,14 @@ class Learner:
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of a checkpoint; of sharded proxies, this rank's rows."""
         weights = {f"net.{key}": value for key, value in self.net.state_dict().items()}
-        state = optimizer_tensors(self.optimizer)
+        state = optim.optimizer_tensors(self.optimizer)
         moments = {f"optimizer.{key}": value for key, value in state.items()}
         return {**weights, "proxies": self.proxies.detach(), **moments}
 
     def load(self, tensors: Mapping[str, Tensor], scaler: Mapping[str, Any]) -> None:
         """Load what `tensors` returned."""
         load_weights(self.net, self.proxies, tensors)
-        load_optimizer(self.optimizer, part(tensors, "optimizer."))
+        optim.load_optimizer(self.optimizer, part(tensors, "optimizer."))
         if scaler:
             self.scaler.load_state_dict(dict(scaler))
 

@@ -24,6 +24,7 @@ from proxysynth.formatting import metric_name, percent
 from proxysynth.models.embedder import Embedder
 from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
+from proxysynth.training import run_folder
 from proxysynth.training.callbacks import Progress, Silent, Tick, open_tensorboard
 from proxysynth.training.checkpoint import Checkpoints, State, all_proxies
 from proxysynth.training.inference import (
@@ -48,28 +49,7 @@ from proxysynth.training.prepare import (
 )
 from proxysynth.training.resources import Resources, device_name, own_resources
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import (
-    CHECKPOINT,
-    EMBEDDINGS,
-    EVALUATED,
-    METRICS,
-    MODEL,
-    RESULT,
-    Result,
-    append_metrics,
-    claim,
-    claim_for_all_classes,
-    damaged_files,
-    describe,
-    find_run,
-    make_folder,
-    read_result,
-    read_run,
-    record_run,
-    rewrite_metrics,
-    tidy,
-    write_result,
-)
+from proxysynth.training.run_folder import CHECKPOINT, EVALUATED, MODEL, RESULT, Result
 from proxysynth.training.start import Delivered, Start, interpolate, make_start, start_proxies
 from proxysynth.values import build, describe_differences, encode
 
@@ -109,16 +89,16 @@ def train(
                 "be extended: train into another folder"
             )
         if ranks.first:
-            claim_for_all_classes(place)
+            run_folder.claim_for_all_classes(place)
         if run.init is not None and os.path.basename(run.init) == EVALUATED:
             run = replace(run, init=os.path.dirname(run.init))  # the evaluated run is resumed
         evaluated = None
         if open_splits(run).testable:
             reporter.say("First of two trainings: some classes are left out to evaluate on.")
-            first = run
-            if run.init is not None and find_run(Path(run.init) / EVALUATED) is not None:
+            first, earlier = run, run.init and os.path.join(run.init, EVALUATED)
+            if earlier and run_folder.find_run(Path(earlier)) is not None:
                 # The earlier run was trained on all classes; its evaluated one has not seen them.
-                first = replace(run, init=os.path.join(run.init, EVALUATED))
+                first = replace(run, init=earlier)
             evaluated = _train(first, place / EVALUATED, machine, reporter, ranks)
             reporter.say("Second training: on all classes.")
         return _train(_on_all_classes(run, evaluated), place, machine, reporter, ranks, evaluated)
@@ -162,11 +142,11 @@ def _train(
         )
     with _first_rank_first(ranks):
         opened = open_splits(run)
-    architecture = None if run.init is None else read_run(run.init).architecture
+    architecture = None if run.init is None else run_folder.read_run(run.init).architecture
     net = make_network(run, side_in_memory(opened), run.init is not None, architecture)
     start = make_start(run, net)
     if ranks.first:
-        make_folder(folder)  # only now: everything that was asked for is possible
+        run_folder.make_folder(folder)  # only now: everything that was asked for is possible
     lock = locked(folder) if ranks.first else nullcontext()
     with lock, _explained(folder), _torch_settings(device, resources.threads):
         # Again: another process may have finished it before this one held the lock.
@@ -174,7 +154,7 @@ def _train(
             return result
         began = time.perf_counter()
         if ranks.first:
-            tidy(folder)
+            run_folder.tidy(folder)
         several = f", {ranks.world} processes" if ranks.world > 1 else ""
         progress.say(f"Training on {device_name(device)}{several}.")
         with _first_rank_first(ranks):
@@ -216,7 +196,7 @@ class _Training:
         self.checkpoints = Checkpoints(self.folder / CHECKPOINT, learner.rows, ranks)
         identity = None
         if ranks.first:
-            identity = record_run(self.folder, self.run, ready, self.start.seen)
+            identity = run_folder.record_run(self.folder, self.run, ready, self.start.seen)
             self.checkpoints.drop()
         identity = ranks.broadcast(identity)
         loaded = self.checkpoints.load(identity)
@@ -237,7 +217,7 @@ class _Training:
         self.saved = state.step
         self.began -= state.seconds  # of earlier sessions
         if ranks.first:
-            rewrite_metrics(self.folder, state.history)
+            run_folder.rewrite_metrics(self.folder, state.history)
         wanted = self.resources.tensorboard and ranks.first
         self.tensorboard = open_tensorboard(self.folder, wanted, state.step)
 
@@ -325,7 +305,7 @@ class _Training:
                 state = replace(state, best_epoch=state.epoch, best_step=state.step)
         self.state = state
         if self.ranks.first:
-            append_metrics(self.folder, line)
+            run_folder.append_metrics(self.folder, line)
         self.tensorboard(line)
         first = "recall@1" if "recall@1" in line else "precision@1"
         keys = [key for key in ("accuracy", first, "map@r") if key in line]
@@ -438,11 +418,11 @@ class _Training:
             about = {"run": state.run, "epoch": epoch}
             checksums = {
                 MODEL: self._write_model(made, about),
-                METRICS: checksum(self.folder / METRICS),
+                run_folder.METRICS: checksum(self.folder / run_folder.METRICS),
             }
             calibration = None
             if made.tested is not None:
-                checksums[EMBEDDINGS] = self._write_embeddings(made.tested, about)
+                checksums[run_folder.EMBEDDINGS] = self._write_embeddings(made.tested, about)
                 proxies = learner.proxies.detach()
                 if made.proxies is not None or learner.shards is not None:
                     proxies = read_tensors(self.folder / MODEL)[0]["proxies"]
@@ -458,7 +438,7 @@ class _Training:
                 validation=validation,
                 seconds=round(seconds, 3),
                 device=device_name(learner.device),
-                data=describe(ready.splits, self.start.seen),
+                data=run_folder.describe(ready.splits, self.start.seen),
                 provenance=provenance(),
                 notes=(*ready.splits.remarks(), *note_on_processes(learner.net, ranks)),
                 checksums=checksums,
@@ -468,7 +448,7 @@ class _Training:
             )
             if evaluated is not None:
                 result = _with_metrics_of(result, evaluated)
-            write_result(self.folder, result)
+            run_folder.write_result(self.folder, result)
             self.checkpoints.drop(newest=1)  # the one before was in case the last had been lost
         return cast(Result, _shared_result(result, ranks))
 
@@ -506,7 +486,7 @@ class _Training:
         if splits.gallery is not None and tested.gallery is not None:
             tensors |= {"gallery": tested.gallery, "gallery_labels": label_tensor(splits.gallery)}
             about["gallery"] = splits.gallery.names
-        return write_tensors(self.folder / EMBEDDINGS, tensors, about)
+        return write_tensors(self.folder / run_folder.EMBEDDINGS, tensors, about)
 
 
 def require_same(run: Run, images: str, ranks: Ranks) -> None:
@@ -528,11 +508,11 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
     """
     result = None
     if ranks.first:
-        claim(folder, run)
-        result = read_result(folder)
+        run_folder.claim(folder, run)
+        result = run_folder.read_result(folder)
         if result is not None and result.epochs != run.epochs:
             result = None  # it is extended
-        damaged = [] if result is None else damaged_files(folder, result)
+        damaged = [] if result is None else run_folder.damaged_files(folder, result)
         if damaged and not Checkpoints(folder / CHECKPOINT).steps():
             raise TrainingFailed(
                 f"{damaged[0]} is damaged, and there is no checkpoint to repair it from: restore "

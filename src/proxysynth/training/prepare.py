@@ -8,26 +8,8 @@ from typing import Any
 
 import torch
 
-from proxysynth.data import (
-    AsIs,
-    CenterCrop,
-    ImageCache,
-    Listing,
-    Loader,
-    MPerClass,
-    PadCrop,
-    RandomResizedCrop,
-    Sampler,
-    Shuffled,
-    Splits,
-    Transform,
-    check_splits,
-    open_data,
-    pixels_named,
-    stratified_subset,
-    with_fold,
-    with_validation,
-)
+from proxysynth import data
+from proxysynth.data import ImageCache, Listing, Loader, Splits, Transform
 from proxysynth.data.listing import require_usable
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder
@@ -64,7 +46,7 @@ def prepare(
     splits = usable(opened, run, cache, resources, progress)
     pin = resources.torch_device().type == "cuda"
 
-    pixels = pixels_named(net.preprocess)
+    pixels = data.pixels_named(net.preprocess)
 
     def loader(listing: Listing, transform: Transform) -> Loader:
         held = None if listing.root is None else cache
@@ -94,7 +76,7 @@ def usable(
     if splits.train.root is not None:
         parts = (splits.train, splits.validation, splits.query, splits.gallery)
         with progress.task("reading", sum(len(part) for part in parts if part)) as tick:
-            splits = check_splits(
+            splits = data.check_splits(
                 splits,
                 run.skip_bad,
                 cache,
@@ -105,21 +87,21 @@ def usable(
     if not run.holds_out:
         return splits
     fraction, seed = run.split.validation_fraction, run.split.validation_seed
-    return with_validation(splits, fraction, seed, pictures=run.task == "classification")
+    return data.with_validation(splits, fraction, seed, pictures=run.task == "classification")
 
 
 def open_splits(run: Run) -> Splits:
     """The run's images; the files are not opened."""
     split = run.split
-    splits = open_data(run.data, **split.options())
+    splits = data.open_data(run.data, **split.options())
     if split.unseen_fraction == 0:
         splits = splits.with_all_seen()
     if split.fold is not None:
-        splits = with_fold(splits, split.fold, split.folds)
+        splits = data.with_fold(splits, split.fold, split.folds)
     for part, most in (("train", split.train_pictures), ("query", split.test_pictures)):
         listing = getattr(splits, part)
         if most is not None and most < len(listing):
-            splits = replace(splits, **{part: listing.take(stratified_subset(listing, most))})
+            splits = replace(splits, **{part: listing.take(data.stratified_subset(listing, most))})
             require_usable(splits)
     if run.report_epoch == "best_on_test" and not splits.testable:
         raise ValueError(
@@ -178,7 +160,7 @@ def starts_as_published(run: Run) -> bool:
 
 def _require_large_enough(net: Embedder, backbone: str) -> None:
     """Run the network on an empty image: its layers may shrink a small one to nothing."""
-    channels, side, mode = pixels_named(net.preprocess).channels, net.image_size, net.training
+    channels, side, mode = data.pixels_named(net.preprocess).channels, net.image_size, net.training
     try:
         with torch.inference_mode():
             net.eval().features(torch.zeros(1, channels, side, side))
@@ -213,21 +195,22 @@ def training_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
         return evaluation_transform(run, net, listing)
     size = net.image_size
     if run.transforms == "pad_crop":
-        return PadCrop(size, pad=size // 16, flip=run.flip)
+        return data.PadCrop(size, pad=size // 16, flip=run.flip)
     first = resized_side(run, net) if run.transforms == "mlrc" else None
-    return RandomResizedCrop(size, run.crop_scale, flip=run.flip, resize=first)
+    return data.RandomResizedCrop(size, run.crop_scale, flip=run.flip, resize=first)
 
 
 def evaluation_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
     """The middle of a photograph; all of a picture in memory, which was made for it."""
     size, held = net.image_size, listing.pixels
     if held is not None and held.shape[1:3] == (size, size):
-        return AsIs()
-    return CenterCrop(resized_side(run, net, held is not None), size)
+        return data.AsIs()
+    return data.CenterCrop(resized_side(run, net, held is not None), size)
 
 
-def make_sampler(run: Run) -> Sampler:
-    return MPerClass(run.m, run.seed) if run.sampler == "m_per_class" else Shuffled(run.seed)
+def make_sampler(run: Run) -> data.Sampler:
+    own = run.sampler == "m_per_class"
+    return data.MPerClass(run.m, run.seed) if own else data.Shuffled(run.seed)
 
 
 def resized_side(run: Run, net: Embedder, in_memory: bool = False) -> int:
