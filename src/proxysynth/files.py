@@ -66,8 +66,7 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a file with this value as indented JSON."""
-    text = json.dumps(value, indent=2, allow_nan=False)
-    write_bytes(path, (text + "\n").encode())
+    write_bytes(path, f"{json.dumps(value, indent=2, allow_nan=False)}\n".encode())
 
 
 def write_new(
@@ -87,14 +86,12 @@ def append_line(path: Path, line: str) -> None:
 
 def sync_folder(path: Path) -> None:
     """Flush a folder's entries to disk, where the system supports it."""
-    flags = getattr(os, "O_DIRECTORY", None)
-    if flags is None:  # Windows
-        return
-    handle = os.open(path, os.O_RDONLY | flags)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    if hasattr(os, "O_DIRECTORY"):  # not on Windows
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:

@@ -30,6 +30,8 @@ TYPES = {
     torch.bfloat16: "BF16",
     torch.int64: "I64",
     torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
@@ -46,7 +48,9 @@ class Entry(NamedTuple):
 
 def entry(name: str, tensor: Tensor) -> Entry:
     """A tensor that is in memory."""
-    return Entry(name, tensor.dtype, tensor.shape, _pieces(tensor.detach()))
+    held = tensor.detach()
+    rows = rows_per_piece(tensor.shape, tensor.dtype)
+    return Entry(name, tensor.dtype, tensor.shape, held.split(rows) if held.ndim else [held])
 
 
 def write_tensors(
@@ -75,7 +79,7 @@ def write_stream(
 
     def checked() -> Iterator[bytes]:
         nonlocal check
-        for data in _bytes(_header(ordered, about), ordered):
+        for data in _bytes(ordered, about):
             check = zlib.crc32(data, check)
             yield data
 
@@ -116,14 +120,8 @@ def rows_per_piece(shape: Sequence[int], dtype: torch.dtype) -> int:
     return max(1, PIECE // max(1, dtype.itemsize * torch.Size(shape[1:]).numel()))
 
 
-def _pieces(tensor: Tensor) -> Iterator[Tensor]:
-    if tensor.ndim == 0:
-        yield tensor
-    else:
-        yield from tensor.split(rows_per_piece(tensor.shape, tensor.dtype))
-
-
-def _header(entries: Sequence[Entry], about: Mapping[str, Any]) -> bytes:
+def _bytes(entries: Sequence[Entry], about: Mapping[str, Any]) -> Iterator[bytes]:
+    """The file in pieces: the header's length, the header, the tensors."""
     header: dict[str, Any] = {
         "__metadata__": {key: json.dumps(item) for key, item in about.items()}
     }
@@ -133,11 +131,8 @@ def _header(entries: Sequence[Entry], about: Mapping[str, Any]) -> bytes:
         header[name] = {"dtype": TYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
         start = end
     text = json.dumps(header, separators=(",", ":")).encode()
-    return text + b" " * (-len(text) % 8)  # the tensors begin at a multiple of eight
-
-
-def _bytes(header: bytes, entries: Sequence[Entry]) -> Iterator[bytes]:
-    yield len(header).to_bytes(8, "little") + header
+    text += b" " * (-len(text) % 8)  # the tensors begin at a multiple of eight
+    yield len(text).to_bytes(8, "little") + text
     for _, dtype, _, pieces in entries:
         for piece in pieces:
             flat = piece.cpu().to(dtype).contiguous().reshape(-1)
