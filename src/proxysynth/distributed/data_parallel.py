@@ -52,28 +52,17 @@ def shared_batches(
 
 @dataclass(frozen=True)
 class WholeBatch:
-    """A network that embeds this rank's images and returns the embeddings of the whole batch.
+    """A network that embeds this rank's images and returns the embeddings of the whole batch."""
 
-    Args:
-        net: the embedder, perhaps compiled.
-        stages: of that embedder.
-        n: images of all ranks together.
-    """
-
-    net: nn.Module
-    stages: tuple[str, ...]
-    n: int
+    net: nn.Module  # the embedder, perhaps compiled
+    stages: tuple[str, ...]  # of that embedder
+    n: int  # images of all ranks together
     ranks: Ranks
 
     def __call__(
         self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None, at: int = 0
     ) -> Tensor:
-        """Embeddings (n, d).
-
-        Args:
-            images: this rank's, or those of the whole batch.
-            mix, at: as in the embedder; the whole batch is mixed.
-        """
+        """Embeddings (n, d) of this rank's images or those of the whole batch, which is mixed."""
         own, counts = self.ranks.part(self.n), self.ranks.counts(self.n)
         if len(images) == self.n:
             images = images[own]

@@ -35,16 +35,11 @@ _joined: list[Ranks] = []  # at most one: a process is one rank of one group
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which process of how many this one is.
-
-    Args:
-        rank: its number, counted from 0.
-        world: how many there are.
-        store: by which the ranks agree on the one that reports a failure.
-    """
+    """Which process of how many this one is."""
 
     rank: int = 0
     world: int = 1
+    # By which the ranks agree on the one that reports a failure.
     store: dist.Store | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -41,34 +41,21 @@ NAME = re.compile(r"step-(\d{9,})")
 
 @dataclass(frozen=True)
 class State:
-    """The position in a run. With the tensors, all that is needed to resume.
+    """The position in a run. With the tensors, all that is needed to resume."""
 
-    Args:
-        run: the run's identity, as its `run.json` has it.
-        epoch: completed epochs.
-        batch: completed batches of the next epoch.
-        step: optimizer steps in all.
-        loss_sum, loss_count: over the images since the last evaluation.
-        history: evaluations so far, the lines of `metrics.jsonl`.
-        best_epoch, best_step: of the best evaluation so far; None before the first, or where the
-            last epoch is reported anyway.
-        untrained: metrics of the backbone before the first step.
-        scaler: state of the gradient scaler; empty unless training in float16.
-        seconds: spent on the run so far.
-    """
-
-    run: str
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    loss_sum: float = 0.0
+    run: str  # its identity, as its `run.json` has it
+    epoch: int = 0  # completed epochs
+    batch: int = 0  # completed batches of the next epoch
+    step: int = 0  # optimizer steps in all
+    loss_sum: float = 0.0  # over the images since the last evaluation
     loss_count: int = 0
-    history: tuple[dict[str, Any], ...] = ()
+    history: tuple[dict[str, Any], ...] = ()  # evaluations so far, the lines of `metrics.jsonl`
+    # Of the best evaluation so far; None before the first, or where the last epoch is reported.
     best_epoch: int | None = None
     best_step: int | None = None
-    untrained: dict[str, float] = field(default_factory=dict)
-    scaler: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
+    untrained: dict[str, float] = field(default_factory=dict)  # metrics before the first step
+    scaler: dict[str, Any] = field(default_factory=dict)  # empty unless training in float16
+    seconds: float = 0.0  # spent on the run so far
 
 
 class Loaded(NamedTuple):
@@ -83,11 +70,8 @@ class Loaded(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run, in its folder `checkpoint`.
 
-    Args:
-        folder: where they are.
-        rows: of sharded proxies, those of this rank: each rank writes and reads its own. None if
-            the first rank writes all of them; all are then read, too.
-        ranks: the processes that train the run.
+    Of sharded proxies, `rows` are those of this rank: each rank writes and reads its own. With None
+    the first rank writes all of them; all are then read, too.
     """
 
     folder: Path

@@ -120,11 +120,7 @@ def nearest_proxy(loss: Any, proxies: Tensor, x: Tensor) -> tuple[Tensor, Tensor
 def calibrate_run(
     run: Run, splits: Splits, proxies: Tensor, tested: Tested, held_out: Tested | None
 ) -> Calibration | None:
-    """Thresholds from the test images; fitted on classes held out of the seen ones if there are.
-
-    Args:
-        held_out: the embeddings of `splits.validation`.
-    """
+    """Thresholds from the test images; fitted on `held_out` classes of the seen ones if given."""
     labels, gallery, fitted = label_tensor(splits.query), splits.gallery, None
     if held_out is not None and held_out is not tested and splits.validation is not None:
         fitted = held_out.query, label_tensor(splits.validation)
@@ -313,11 +309,8 @@ class Trained:
         ]
 
     def known_from(self, wanted: float | str | None = None) -> float | None:
-        """The similarity to the nearest proxy from which an image counts as a seen class.
-
-        Args:
-            wanted: see `predict`; a similarity is returned as it is.
-        """
+        """The similarity to the nearest proxy from which an image counts as a seen class, for the
+        threshold of `predict`."""
         if wanted is not None and not isinstance(wanted, str):
             return wanted
         made = self.calibration

@@ -127,11 +127,8 @@ def _train(
     ranks: Ranks,
     evaluated: Result | None = None,
 ) -> Result:
-    """`train` on one of the ranks; only the first writes files.
-
-    Args:
-        evaluated: of a run on all classes, the result of the run that did not see the test classes.
-    """
+    """`train` on one of the ranks; only the first writes files. For a run on all classes,
+    `evaluated` is the result of the run that did not see the test classes."""
     if (result := _finished(folder, run, progress, ranks)) is not None:
         return result
     device = own_device(resources.torch_device(), ranks)
@@ -222,11 +219,7 @@ class _Training:
         self.tensorboard = open_tensorboard(self.folder, wanted, state.step)
 
     def run_epochs(self, first: list[Any]) -> None:
-        """All epochs that are left.
-
-        Args:
-            first: the batches of the first epoch, as many as in every other one.
-        """
+        """All epochs that are left; `first` are the batches of one, as many as in every other."""
         run, state = self.run, self.state
         sampler, labels = make_sampler(run), self.ready.train.listing.labels
         per_epoch = sum(map(len, first))
@@ -316,13 +309,9 @@ class _Training:
     def _measure(
         self, query: Loader | None, net: Embedder | None = None, untrained: bool = False
     ) -> Tested | None:
-        """Retrieval and, in classification, accuracy on some images, of this network or another
-        one; None without images.
-
-        Args:
-            untrained: measure the backbone's features, since a new embedding layer is random; of
-                an earlier run, the whole network.
-        """
+        """Retrieval and, in classification, accuracy on some images, of this network or another;
+        None without images. `untrained` measures the backbone's features, since a new embedding
+        layer is random; of an earlier run, the whole network."""
         learner, run, ready = self.learner, self.run, self.ready
         if query is None:
             return None
@@ -409,10 +398,8 @@ class _Training:
         a = run.interpolation(len(ready.splits.train.classes))
         if a is not None:
             made = interpolate(run, a, self.start, made, validation, ready, self._measure, ranks)
-        held_out = None
-        if run.task != "classification":
-            held_out = self._validate(made.tested, made.net)
-        result = None
+        classifies, result = run.task == "classification", None
+        held_out = None if classifies else self._validate(made.tested, made.net)
         if ranks.first:
             (self.folder / RESULT).unlink(missing_ok=True)  # of a run that was extended
             about = {"run": state.run, "epoch": epoch}
@@ -512,14 +499,13 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
         result = run_folder.read_result(folder)
         if result is not None and result.epochs != run.epochs:
             result = None  # it is extended
-        damaged = [] if result is None else run_folder.damaged_files(folder, result)
-        if damaged and not Checkpoints(folder / CHECKPOINT).steps():
-            raise TrainingFailed(
-                f"{damaged[0]} is damaged, and there is no checkpoint to repair it from: restore "
-                f"it, or delete {folder / RESULT} to train again"
-            )
-        if damaged:
-            progress.say(f"{damaged[0]} is damaged: writing it again from the checkpoint.")
+        for path in [] if result is None else run_folder.damaged_files(folder, result)[:1]:
+            if not Checkpoints(folder / CHECKPOINT).steps():
+                raise TrainingFailed(
+                    f"{path} is damaged, and there is no checkpoint to repair it from: restore it, "
+                    f"or delete {folder / RESULT} to train again"
+                )
+            progress.say(f"{path} is damaged: writing it again from the checkpoint.")
             result = None
     return _shared_result(result, ranks)
 
@@ -532,15 +518,13 @@ def _with_metrics_of(result: Result, evaluated: Result) -> Result:
         f'folder "{EVALUATED}", which has the same settings and did not see the classes it was '
         "tested on."
     )
-    tested = ("test_fingerprint", "shared_classes", "query", "gallery")
+    parts = ("test_fingerprint", "shared_classes", "query", "gallery")
+    data = result.data | {key: evaluated.data[key] for key in parts if key in evaluated.data}
+    measured = ("metrics", "untrained", "validation", "interpolation", "calibration")
     return replace(
         result,
-        metrics=evaluated.metrics,
-        untrained=evaluated.untrained,
-        validation=evaluated.validation,
-        interpolation=evaluated.interpolation,
-        calibration=evaluated.calibration,
-        data=result.data | {key: evaluated.data[key] for key in tested if key in evaluated.data},
+        **{name: getattr(evaluated, name) for name in measured},
+        data=data,
         notes=(note, *evaluated.notes),
         evaluated=evaluated.run,
     )

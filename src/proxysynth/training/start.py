@@ -39,16 +39,11 @@ APART = 0.1  # how far the proxies of a new class are from their mean, where it 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """The network before the first step.
+    """The network before the first step."""
 
-    Args:
-        state: its weights, if the run interpolates; of the backbone alone where the embedding
-            layer is new.
-        earlier: the model it was taken from, if any.
-    """
-
+    # Its weights, if the run interpolates; of the backbone alone where the embedding layer is new.
     state: dict[str, Tensor]
-    earlier: Trained | None = None
+    earlier: Trained | None = None  # the model it was taken from
 
     @property
     def seen(self) -> tuple[str, ...]:
@@ -134,21 +129,14 @@ def start_proxies(
 
 @dataclass(frozen=True, eq=False)
 class Delivered:
-    """What a run delivers.
-
-    Args:
-        net: the network.
-        proxies: of the seen classes; None for those that were trained.
-        tested: its embeddings of the test pictures and their metrics, if there are any.
-        interpolation: empty, or "a" of the network, the metric "by" which that was chosen, and the
-            metrics and the held-out classes' "validation" at all "points" and of the "trained"
-            network, with its embedding layer.
-    """
+    """What a run delivers."""
 
     net: Embedder
-    proxies: Tensor | None
-    tested: Tested | None
+    proxies: Tensor | None  # of the seen classes; None for those that were trained
+    tested: Tested | None  # on the test pictures, if there are any
     interpolation: dict[str, Any] = field(default_factory=dict)
+    """Empty, or "a" of the network, the metric "by" which that was chosen, and the metrics and the
+    held-out classes' "validation" at all "points" and of the "trained" network, with its layer."""
 
 
 def interpolate(
