@@ -29,11 +29,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def suggestion(name: str, names: Iterable[str]) -> str:
     """The question whether the closest name was meant; empty if none is close."""
-    close = difflib.get_close_matches(name, names := list(names), n=len(names) or 1)
-    if not close:
-        return ""
-    first = max(sorted(close), key=lambda one: difflib.SequenceMatcher(None, one, name).ratio())
-    return f"did you mean {first!r}? "
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f"did you mean {close[0]!r}? " if close else ""
 
 
 def look_up(name: str, table: Mapping[str, Any], what: str) -> Any:

@@ -82,20 +82,13 @@ class Ranks:
 
     def broadcast(self, value: Any) -> Any:
         """The first rank's value, which must be JSON, on every rank."""
-        if self.world == 1:
-            return value
-        text = json.dumps(value).encode() if self.first else b""
-        size = torch.tensor([len(text)])
-        dist.broadcast(size, 0)
-        data = _bytes(text) if self.first else torch.empty(int(size), dtype=torch.uint8)
-        dist.broadcast(data, 0)
-        return json.loads(data.numpy().tobytes())
+        return self.all_gather(value if self.first else None)[0]
 
     def all_gather(self, value: Any) -> list[Any]:
         """Every rank's value, which must be JSON, in the order of ranks."""
         if self.world == 1:
             return [value]
-        own = _bytes(json.dumps(value).encode())
+        own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         sizes = self.gather(torch.tensor([len(own)]), [1] * self.world).tolist()
         texts = self.gather(own, sizes).split(sizes)
         return [json.loads(text.numpy().tobytes()) for text in texts]
@@ -119,10 +112,6 @@ class Ranks:
 
 ALONE = Ranks()
 """One process."""
-
-
-def _bytes(text: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
 class _Gather(torch.autograd.Function):

@@ -421,7 +421,7 @@ class _Training:
                 epoch=epoch,
                 epochs=run.epochs,
                 chosen=run.report_epoch,
-                why=why_this_epoch(run) + _why_this_a(made.interpolation),
+                why=why_this_epoch(run, made.interpolation),
                 validation=validation,
                 seconds=round(seconds, 3),
                 device=device_name(learner.device),
@@ -538,27 +538,23 @@ def _shared_result(result: Result | None, ranks: Ranks) -> Result | None:
     return None if fields is None else build(Result, fields, {})
 
 
-def _why_this_a(interpolation: Mapping[str, Any]) -> str:
-    """The end of the sentence about the reported epoch."""
-    if not interpolation or (interpolation["a"] == 1 and interpolation["by"] is None):
-        return ""
-    how = "" if interpolation["by"] is None else ", chosen on classes held out of the seen ones"
-    return f", interpolated with the network before training at a = {interpolation['a']:g}{how}"
-
-
-def why_this_epoch(run: Run) -> str:
-    """How the reported epoch was chosen, for people."""
-    if run.report_epoch == "last":
-        return "the last epoch"
-    by = run.best_by
-    best = f"the best epoch by {by if by == 'accuracy' else metric_name(by)}"
+def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> str:
+    """How the reported epoch, and the interpolation, was chosen, for people."""
+    by = run.best_by if run.best_by == "accuracy" else metric_name(run.best_by)
+    on = "classes held out of the seen ones"
     if run.report_epoch == "best_on_test":
-        return f"{best} on the test classes themselves, which is optimistic"
-    if run.split.fold is not None:
-        return f"{best} on the fold held out, which is also what is tested"
-    if run.task == "classification":
-        return f"{best} on images held out of training"
-    return f"{best} on classes held out of the seen ones"
+        on = "the test classes themselves, which is optimistic"
+    elif run.split.fold is not None:
+        on = "the fold held out, which is also what is tested"
+    elif run.task == "classification":
+        on = "images held out of training"
+    last = run.report_epoch == "last"
+    why = "the last epoch" if last else f"the best epoch by {by} on {on}"
+    if not interpolation or (interpolation["a"] == 1 and interpolation["by"] is None):
+        return why
+    how = "" if interpolation["by"] is None else ", chosen on classes held out of the seen ones"
+    a = f"{interpolation['a']:g}"
+    return f"{why}, interpolated with the network before training at a = {a}{how}"
 
 
 @contextmanager

@@ -144,7 +144,14 @@ def make_network(
         frozen_batch_norm=run.freeze_batch_norm,
         architecture=architecture,
     )
-    check_frozen(run, net)
+    names = [name for name, _ in net.backbone.named_parameters()]
+    for prefix in run.freeze:
+        if not any(name.startswith(prefix) for name in names):
+            parts = sorted({".".join(name.split(".")[:2]) for name in names})
+            raise ValueError(
+                f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}, such as "
+                f"{', '.join(parts[:12])}{', ...' if len(parts) > 12 else ''}"
+            )
     if not trained and net.image_size <= SMALL:
         _require_large_enough(net, run.backbone)
     return net
@@ -171,18 +178,6 @@ def _require_large_enough(net: Embedder, backbone: str) -> None:
         ) from error
     finally:
         net.train(mode)
-
-
-def check_frozen(run: Run, net: Embedder) -> None:
-    """Each prefix of `run.freeze` must begin the name of a parameter of the backbone."""
-    names = [name for name, _ in net.backbone.named_parameters()]
-    for prefix in run.freeze:
-        if not any(name.startswith(prefix) for name in names):
-            parts = sorted({".".join(name.split(".")[:2]) for name in names})
-            raise ValueError(
-                f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}, such as "
-                f"{', '.join(parts[:12])}{', ...' if len(parts) > 12 else ''}"
-            )
 
 
 def make_cache(run: Run, net: Embedder, resources: Resources) -> ImageCache | None:
