@@ -100,10 +100,8 @@ def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
 
 
 def check_seal(path: Path, fields: dict[str, Any]) -> None:
-    """Compare the content of a file of `write_sealed` with its checksum, which is removed.
-
-    Files without a checksum are from version 0.1, or were edited and the checksum removed.
-    """
+    """Compare the content of a file of `write_sealed` with its checksum, which is removed. A file
+    without one is from version 0.1, or was edited and the checksum removed."""
     crc32 = fields.pop("crc32", None)
     if crc32 is not None and crc32 != seal(fields):
         raise WrongFolder(
@@ -119,10 +117,8 @@ def seal(fields: Mapping[str, Any]) -> int:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder; if it is locked already, the error names the process.
-
-    The system releases the lock when the process ends, however it ends: there are no stale locks.
-    """
+    """Lock a folder; if it is locked already, the error names the process. The system releases the
+    lock when the process ends, however it ends: there are no stale locks."""
     path = folder / LOCK
     owner = ""
     with contextlib.suppress(OSError):

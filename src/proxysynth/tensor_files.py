@@ -58,11 +58,7 @@ def write_tensors(
     tensors: Mapping[str, Tensor] | Iterable[Entry],
     about: Mapping[str, Any] | None = None,
 ) -> int:
-    """Replace a file by these tensors atomically; returns its CRC-32.
-
-    Args:
-        about: kept as JSON in the file's header.
-    """
+    """Replace a file by these tensors, `about` in its header, atomically; returns its CRC-32."""
     with replacing(path) as unfinished:
         return write_stream(unfinished, tensors, about or {})
 
@@ -88,11 +84,8 @@ def write_stream(
 
 
 def read_tensors(path: Path, crc32: int | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a file that `write_tensors` wrote, and what it says about them.
-
-    Args:
-        crc32: of the file as it was written, where that is known.
-    """
+    """The tensors of a file that `write_tensors` wrote, and what it says of them; `crc32` is that
+    of the file as it was written, where known."""
     try:
         if crc32 is not None and checksum(path) != crc32:
             raise ValueError("its checksum is not the one that was recorded")

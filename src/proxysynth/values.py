@@ -197,11 +197,9 @@ def _describe(hint: Any) -> str:
 
 
 def flatten(value: Any, path: str = "") -> dict[str, Any]:
-    """Nested settings by dotted path, as `--set` writes them.
+    """Nested settings by dotted path, as `--set` writes them; lists of mappings by their "name".
 
     {"loss": {"kind": "NormSoftmax", "scale": 23.0}} -> {"loss": "NormSoftmax", "loss.scale": 23.0}
-
-    Items of a list of mappings are keyed by their "name".
     """
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
         value = {str(item.get("name", i)): item for i, item in enumerate(value)}

@@ -28,17 +28,11 @@ PIECE = 2**16  # classes hashed at a time, so that memory does not grow with the
 
 @dataclass(frozen=True)
 class Shards:
-    """The classes in ranges of equal size, one for each process; the first ones may have one more.
+    """The classes in ranges of equal size, one per process; the first ones may have one more."""
 
-    Args:
-        classes: c, of all processes together.
-        world: how many processes there are.
-        rank: which of them this is, from 0 on.
-    """
-
-    classes: int
-    world: int = 1
-    rank: int = 0
+    classes: int  # c, of all processes together
+    world: int = 1  # how many processes there are
+    rank: int = 0  # which of them this is
 
     def __post_init__(self) -> None:
         if self.world < 1 or not 0 <= self.rank < self.world:

@@ -104,11 +104,8 @@ class _TimeLeft(TimeRemainingColumn):
 
 
 def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping[str, Any]], None]:
-    """A function that writes each line of the metrics, or does nothing if not wanted.
-
-    Args:
-        step: where the run resumes; events of later steps are hidden.
-    """
+    """A function that writes each line of the metrics, or does nothing if not wanted. Events after
+    the `step` at which the run resumes are hidden."""
     if not wanted:
         return lambda line: None
     try:

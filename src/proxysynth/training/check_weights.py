@@ -31,19 +31,15 @@ INK, PAPER = (20, 20, 20), (250, 250, 245)
 
 @dataclass(frozen=True)
 class CheckedWeights:
-    """What was found in a file.
-
-    Args:
-        published: whether the digest begins as the name of a published file says.
-        ranks: by drawing, how many classes the network thinks more likely; empty if the file has
-            no classifier of ImageNet's 1,000 classes.
-    """
+    """What was found in a file."""
 
     path: str
     backbone: str  # the network that its keys and shapes fit
     tensors: int  # how many of them the network takes
     sha256: str
-    published: bool
+    published: bool  # whether the digest begins as the name of a published file says
+    # By drawing, how many classes the network thinks more likely; empty if the file has no
+    # classifier of ImageNet's 1,000 classes.
     ranks: dict[str, int]
 
     @property
@@ -73,10 +69,8 @@ class CheckedWeights:
 
 
 def check_weights(path: str | Path) -> CheckedWeights:
-    """Read a file of weights and try it; an error if it fits no network or has non-finite numbers.
-
-    Reading it runs no code.
-    """
+    """Read a file of weights, which runs no code, and try it; an error if it fits no network or has
+    non-finite numbers."""
     path = Path(path).expanduser()
     state = read_weights(path)
     name = _network_of(state, path)

@@ -90,9 +90,7 @@ def run_from_options(
     """The run that the options of `proxysynth train` describe, on top of the data's defaults.
 
     Args:
-        data: "glyphs", a folder, a CSV, or "name:ROOT".
-        loss: a key of `LOSSES`.
-        regularizer: a key of `REGULARIZERS`.
+        loss, regularizer: keys of `LOSSES` and `REGULARIZERS`.
         settings: "field=value", "loss.field=value", "regularizer.field=value" and
             "split.field=value"; or the same as a mapping from fields to values.
         options: fields of `Run` that have an option of their own; None leaves the default.

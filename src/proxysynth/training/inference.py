@@ -194,10 +194,8 @@ def measure(
 
 
 def evaluation_device(device: torch.device, *embeddings: Tensor | None) -> torch.device:
-    """Where to rank: on the network's GPU if copies of the embeddings fit, else on the CPU.
-
-    Apple's GPUs have no float64, which the ranks are summed in.
-    """
+    """Where to rank: on the network's GPU if copies of the embeddings fit, else on the CPU. Apple's
+    GPUs have no float64, which the ranks are summed in."""
     if device.type != "cuda":
         return torch.device("cpu")
     needed = COPIES * sum(x.numel() * x.element_size() for x in embeddings if x is not None)
@@ -214,15 +212,11 @@ Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
 
 
 class Prediction(NamedTuple):
-    """The class of an image.
+    """The class of an image."""
 
-    label: None for unknown: no class is similar enough.    nearest: the most similar class.
-    similarity: the cosine to that class's proxy, or to its nearest image in an index.
-    """
-
-    label: str | None
-    nearest: str
-    similarity: float
+    label: str | None  # None for unknown: no class is similar enough
+    nearest: str  # the most similar class
+    similarity: float  # the cosine to that class's proxy, or to its nearest image in an index
 
 
 class LabeledIndex(Protocol):
@@ -237,21 +231,13 @@ class LabeledIndex(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model.
-
-    Args:
-        folder: the run's folder.
-        recorded: the content of its `run.json`.
-        embedder: the network, in evaluation mode.
-        proxies: (c, d) or (c, k, d), in the order of `classes`.
-        epoch: the one that the weights are from.
-    """
+    """A trained model, from the folder of its run."""
 
     folder: Path
-    recorded: Recorded
-    embedder: Embedder
-    proxies: Tensor
-    epoch: int
+    recorded: Recorded  # the content of its `run.json`
+    embedder: Embedder  # the network, in evaluation mode
+    proxies: Tensor  # (c, d) or (c, k, d), in the order of `classes`
+    epoch: int  # that the weights are from
 
     @property
     def run(self) -> Run:
@@ -322,10 +308,7 @@ class Trained:
 
     def embed(self, pictures: Picture | Iterable[Picture], workers: int | None = None) -> Tensor:
         """Embeddings (n, d), float32 on the CPU, of files or images; one alone gives (1, d).
-
-        Args:
-            workers: threads that decode files; default: the number of processors.
-        """
+        `workers` threads decode files; default: the number of processors."""
         alone = isinstance(pictures, (str, os.PathLike, Image.Image)) or _is_one(pictures)
         several = cast(Iterable[Picture], [pictures] if alone else pictures)
         device, pixels = self.proxies.device, pixels_named(self.embedder.preprocess)
@@ -431,10 +414,8 @@ def has_embedding_layer(folder: Path) -> bool:
 
 
 def require_trust(backbone: str, source: object, trusted: bool) -> None:
-    """Raise ValueError if a file names a backbone that is code, unless the user has asked for it.
-
-    A file from somebody else is data: opening it must not run anything.
-    """
+    """Raise ValueError if a file names a backbone that is code, unless the user has asked for it:
+    a file from somebody else is data, and opening it must not run anything."""
     module, colon, function = backbone.partition(":")
     if colon and not is_plain_name(backbone) and not trusted:
         raise ValueError(

@@ -69,11 +69,8 @@ class Learner:
         self.scaler = optim.gradient_scaler(device, self.mixed)
 
     def step(self, batch: Batch, number: int) -> float:
-        """One step of the optimizer; returns the loss before it.
-
-        Args:
-            batch: its images are this rank's, its labels those of all ranks.
-        """
+        """One step of the optimizer; returns the loss before it. The images of the batch are this
+        rank's, its labels those of all ranks."""
         run = self.run
         # The network draws (dropout) differently on each rank; the loss draws the same on all.
         torch.manual_seed(step_seed(run.seed, number, self.ranks.rank))
@@ -141,10 +138,8 @@ class Learner:
                 module.eval()
 
     def finite(self) -> bool:
-        """Whether all weights are finite: a step may break them after a finite loss.
-
-        The ranks' batch-norm statistics are merged first.
-        """
+        """Whether all weights are finite: a step may break them after a finite loss. The ranks'
+        batch-norm statistics are merged first."""
         data_parallel.merge_statistics(self.net, self.ranks)
         tensors = [*self.net.state_dict().values(), self.proxies]
         fine = all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())

@@ -80,8 +80,6 @@ class RowwiseAdam(torch.optim.Optimizer):
     share one rate.
 
     Args:
-        params: parameters or groups of them, as for torch's optimizers.
-        lr: learning rate.
         beta: b above, the decay of the second moments.
         eps: added to their square roots.
         weight_decay: times the parameter, added to its gradient, as in Adam.
@@ -136,10 +134,7 @@ class RowwiseAdam(torch.optim.Optimizer):
 
 
 class TwoOptimizers:
-    """Two optimizers of different parameters, used as one.
-
-    `param_groups` are the groups of both, and `state` is one mapping for both.
-    """
+    """Two optimizers of different parameters, used as one, with one `state` for both."""
 
     def __init__(self, first: torch.optim.Optimizer, second: torch.optim.Optimizer) -> None:
         self.optimizers = first, second

@@ -342,11 +342,8 @@ def rewrite_metrics(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]:
-    """The evaluations of a run, even while it is training; an incomplete last line is skipped.
-
-    Args:
-        crc32: of the file when the run was finished, where that is known.
-    """
+    """The evaluations of a run, even while it is training; an incomplete last line is skipped. A
+    finished run knows the file's `crc32`."""
     path = folder / METRICS
     try:
         data = path.read_bytes()
@@ -381,12 +378,8 @@ def made_worse(trained: Metrics, untrained: Metrics) -> tuple[str, ...]:
 def training_changed(
     trained: Metrics, untrained: Metrics, tested: str = "unseen classes", backbone: str = ""
 ) -> str:
-    """Trained against untrained.
-
-    Args:
-        tested: which classes the metrics are about, such as "unseen classes".
-        backbone: its name, if it can be used without training.
-    """
+    """Trained against untrained, on the classes that were `tested`; `backbone` is given if it can
+    be used without training."""
 
     def changes(keys: Iterable[str]) -> str:
         return and_join(

@@ -180,11 +180,8 @@ def _measured(tested: Tested | None, validation: dict[str, float]) -> dict[str, 
 def interpolated(
     start: Start, trained: Embedder, a: float, pictures: Loader, seed: int
 ) -> Embedder:
-    """A new network between its start (a = 0) and the trained one (a = 1).
-
-    Batch norm of interpolated weights has statistics of its own, which are estimated on pictures;
-    frozen ones, which are the same at both ends, stay as they are.
-    """
+    """A new network between its start (a = 0) and the trained one (a = 1). Its batch norm has
+    statistics of its own, estimated on pictures; frozen ones, the same at both ends, stay."""
     net = copy.deepcopy(trained)
     theirs = net.state_dict()
     own = {key: value.to(theirs[key]) for key, value in start.state.items()}
