@@ -44,7 +44,7 @@ from proxysynth.losses import NormSoftmax
 from proxysynth.models.conv4 import Conv4
 from proxysynth.models.embedder import Embedder
 from proxysynth.regularizers import ProxySynthesis
-from proxysynth.training.learner import make_learner
+from proxysynth.training.learner import Learner
 from proxysynth.training.prepare import make_network, make_sampler
 from proxysynth.training.run import Run
 
@@ -134,7 +134,7 @@ def memory_step(side: str, batch: int) -> Step:
     """A step of our learner on noise images; the same for both sides."""
     setting = replace(PHOTOGRAPHS, batch_size=batch)
     net = make_network(setting, None)
-    learner = make_learner(setting, net, 48, 1, torch.device("cpu"))
+    learner = Learner(setting, net, 48, 1, torch.device("cpu"))
     learner.begin_epoch(0)
     draw = torch.Generator().manual_seed(0)
     images = torch.randn(batch, 3, net.image_size, net.image_size, generator=draw)
@@ -156,7 +156,7 @@ def ours(setting: Run, listing: Listing, workers: int) -> Epoch:
         ImageCache(round(net.image_size * 256 / 224), disk=0) if files else None,
     )
     steps = len(sampler(listing.labels, 0, setting.batch_size))
-    learner = make_learner(setting, net, len(listing.classes), steps, torch.device("cpu"))
+    learner = Learner(setting, net, len(listing.classes), steps, torch.device("cpu"))
 
     def epoch(number: int) -> int:
         learner.begin_epoch(number)

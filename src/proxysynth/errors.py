@@ -29,12 +29,7 @@ class NotFinite(TrainingFailed):
 
 
 def cannot_write(path: Path, error: OSError, intact: str) -> TrainingFailed:
-    """An error of the disk as a message.
-
-    Args:
-        path: the file that could not be written.
-        intact: what was not affected, such as "the last good checkpoint is ...".
-    """
+    """An error of the disk as a message, with what is still `intact`."""
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
     advice = {
         errno.ENOSPC: "free some space",

@@ -66,8 +66,7 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a file with this value as indented JSON."""
-    text = json.dumps(value, indent=2, allow_nan=False)
-    write_bytes(path, (text + "\n").encode())
+    write_bytes(path, f"{json.dumps(value, indent=2, allow_nan=False)}\n".encode())
 
 
 def write_new(
@@ -87,14 +86,12 @@ def append_line(path: Path, line: str) -> None:
 
 def sync_folder(path: Path) -> None:
     """Flush a folder's entries to disk, where the system supports it."""
-    flags = getattr(os, "O_DIRECTORY", None)
-    if flags is None:  # Windows
-        return
-    handle = os.open(path, os.O_RDONLY | flags)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    if hasattr(os, "O_DIRECTORY"):  # not on Windows
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
@@ -103,10 +100,8 @@ def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
 
 
 def check_seal(path: Path, fields: dict[str, Any]) -> None:
-    """Compare the content of a file of `write_sealed` with its checksum, which is removed.
-
-    Files without a checksum are from version 0.1, or were edited and the checksum removed.
-    """
+    """Compare the content of a file of `write_sealed` with its checksum, which is removed. A file
+    without one is from version 0.1, or was edited and the checksum removed."""
     crc32 = fields.pop("crc32", None)
     if crc32 is not None and crc32 != seal(fields):
         raise WrongFolder(
@@ -122,10 +117,8 @@ def seal(fields: Mapping[str, Any]) -> int:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder; if it is locked already, the error names the process.
-
-    The system releases the lock when the process ends, however it ends: there are no stale locks.
-    """
+    """Lock a folder; if it is locked already, the error names the process. The system releases the
+    lock when the process ends, however it ends: there are no stale locks."""
     path = folder / LOCK
     owner = ""
     with contextlib.suppress(OSError):

@@ -14,7 +14,7 @@ METRIC_NAMES = {
     "nmi": "NMI",
 }
 NOT_METRICS = {"epoch", "step", "loss", "queries", "queries_without_positive"}
-LAST = ("precision@1", "r_precision", "map@r", "nmi")
+ORDER = {metric: i for i, metric in enumerate(METRIC_NAMES)}  # after accuracy and Recall@k
 DASH = "–"  # not run, not measured
 
 
@@ -41,12 +41,9 @@ def metric_keys(*results: Mapping[str, object]) -> list[str]:
         keys = [key for key in keys if key != "precision@1"]
 
     def position(key: str) -> tuple[int, int]:
-        if key == "accuracy":
-            return 0, 0
-        recall = re.fullmatch(r"recall@(\d+)", key)
-        if recall:
+        if recall := re.fullmatch(r"recall@(\d+)", key):
             return 1, int(recall[1])
-        return 2, LAST.index(key) if key in LAST else len(LAST)
+        return (0, 0) if key == "accuracy" else (2, ORDER.get(key, len(ORDER)))
 
     return sorted(keys, key=position)
 

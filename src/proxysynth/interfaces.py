@@ -18,17 +18,15 @@ from typing import ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+Draws = torch.Generator | None
+"""Where random numbers come from; None is torch's global generator."""
+
 
 @runtime_checkable
 class Loss(Protocol):
-    """A pure function of embeddings, labels and proxies: a plain loss or a regularized one.
+    """A pure function of embeddings, labels and proxies: a plain loss or a regularized one."""
 
-    Random numbers come from `generator`; default: torch's global generator.
-    """
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor: ...
+    def __call__(self, x: Tensor, y: Tensor, p: Tensor, generator: Draws = None) -> Tensor: ...
 
 
 @runtime_checkable
@@ -59,10 +57,5 @@ class Objective(Protocol):
     """What training minimizes: a function of network, images, labels and proxies."""
 
     def __call__(
-        self,
-        net: nn.Module,
-        images: Tensor,
-        y: Tensor,
-        p: Tensor,
-        generator: torch.Generator | None = None,
+        self, net: nn.Module, images: Tensor, y: Tensor, p: Tensor, generator: Draws = None
     ) -> Tensor: ...

@@ -30,6 +30,8 @@ TYPES = {
     torch.bfloat16: "BF16",
     torch.int64: "I64",
     torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
@@ -46,7 +48,9 @@ class Entry(NamedTuple):
 
 def entry(name: str, tensor: Tensor) -> Entry:
     """A tensor that is in memory."""
-    return Entry(name, tensor.dtype, tensor.shape, _pieces(tensor.detach()))
+    held = tensor.detach()
+    rows = rows_per_piece(tensor.shape, tensor.dtype)
+    return Entry(name, tensor.dtype, tensor.shape, held.split(rows) if held.ndim else [held])
 
 
 def write_tensors(
@@ -54,11 +58,7 @@ def write_tensors(
     tensors: Mapping[str, Tensor] | Iterable[Entry],
     about: Mapping[str, Any] | None = None,
 ) -> int:
-    """Replace a file by these tensors atomically; returns its CRC-32.
-
-    Args:
-        about: kept as JSON in the file's header.
-    """
+    """Replace a file by these tensors, `about` in its header, atomically; returns its CRC-32."""
     with replacing(path) as unfinished:
         return write_stream(unfinished, tensors, about or {})
 
@@ -75,7 +75,7 @@ def write_stream(
 
     def checked() -> Iterator[bytes]:
         nonlocal check
-        for data in _bytes(_header(ordered, about), ordered):
+        for data in _bytes(ordered, about):
             check = zlib.crc32(data, check)
             yield data
 
@@ -84,11 +84,8 @@ def write_stream(
 
 
 def read_tensors(path: Path, crc32: int | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a file that `write_tensors` wrote, and what it says about them.
-
-    Args:
-        crc32: of the file as it was written, where that is known.
-    """
+    """The tensors of a file that `write_tensors` wrote, and what it says of them; `crc32` is that
+    of the file as it was written, where known."""
     try:
         if crc32 is not None and checksum(path) != crc32:
             raise ValueError("its checksum is not the one that was recorded")
@@ -116,14 +113,8 @@ def rows_per_piece(shape: Sequence[int], dtype: torch.dtype) -> int:
     return max(1, PIECE // max(1, dtype.itemsize * torch.Size(shape[1:]).numel()))
 
 
-def _pieces(tensor: Tensor) -> Iterator[Tensor]:
-    if tensor.ndim == 0:
-        yield tensor
-    else:
-        yield from tensor.split(rows_per_piece(tensor.shape, tensor.dtype))
-
-
-def _header(entries: Sequence[Entry], about: Mapping[str, Any]) -> bytes:
+def _bytes(entries: Sequence[Entry], about: Mapping[str, Any]) -> Iterator[bytes]:
+    """The file in pieces: the header's length, the header, the tensors."""
     header: dict[str, Any] = {
         "__metadata__": {key: json.dumps(item) for key, item in about.items()}
     }
@@ -133,11 +124,8 @@ def _header(entries: Sequence[Entry], about: Mapping[str, Any]) -> bytes:
         header[name] = {"dtype": TYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
         start = end
     text = json.dumps(header, separators=(",", ":")).encode()
-    return text + b" " * (-len(text) % 8)  # the tensors begin at a multiple of eight
-
-
-def _bytes(header: bytes, entries: Sequence[Entry]) -> Iterator[bytes]:
-    yield len(header).to_bytes(8, "little") + header
+    text += b" " * (-len(text) % 8)  # the tensors begin at a multiple of eight
+    yield len(text).to_bytes(8, "little") + text
     for _, dtype, _, pieces in entries:
         for piece in pieces:
             flat = piece.cpu().to(dtype).contiguous().reshape(-1)

@@ -29,11 +29,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def suggestion(name: str, names: Iterable[str]) -> str:
     """The question whether the closest name was meant; empty if none is close."""
-    close = difflib.get_close_matches(name, names := list(names), n=len(names) or 1)
-    if not close:
-        return ""
-    first = max(sorted(close), key=lambda one: difflib.SequenceMatcher(None, one, name).ratio())
-    return f"did you mean {first!r}? "
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f"did you mean {close[0]!r}? " if close else ""
 
 
 def look_up(name: str, table: Mapping[str, Any], what: str) -> Any:
@@ -53,23 +50,17 @@ def check_integers(owner: object, **least: int) -> None:
             )
 
 
-def encode(value: Any) -> Any:
+def encode(value: Any, with_defaults: bool = True) -> Any:
     """A value as plain JSON; every value carries the name of its class under "kind"."""
-    return _encode(value, with_defaults=True)
-
-
-def _encode(value: Any, with_defaults: bool) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {
-            f.name: _encode(getattr(value, f.name), with_defaults)
+            f.name: encode(getattr(value, f.name), with_defaults)
             for f in dataclasses.fields(value)
-            if with_defaults
-            or f.default is dataclasses.MISSING
-            or getattr(value, f.name) != f.default
+            if with_defaults or getattr(value, f.name) != f.default  # or there is no default
         }
         return {KIND: type(value).__name__, **fields}
     if isinstance(value, (tuple, list)):
-        return [_encode(item, with_defaults) for item in value]
+        return [encode(item, with_defaults) for item in value]
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -116,9 +107,12 @@ def digest(value: Any) -> str:
 
     Fields at their defaults are left out, so that adding a field to a class keeps old hashes.
     """
-    plain = _encode(value, with_defaults=False)
+    plain = encode(value, with_defaults=False)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+_hints = functools.cache(typing.get_type_hints)
 
 
 def _hint(kind: type, name: str) -> Any:
@@ -126,9 +120,6 @@ def _hint(kind: type, name: str) -> Any:
     if name not in names:
         raise ValueError(f"{kind.__name__} has no field {name!r}: {nearest(name, names)}")
     return _hints(kind)[name]
-
-
-_hints = functools.cache(typing.get_type_hints)
 
 
 def _convert(
@@ -168,10 +159,8 @@ def _convert(
         if len(args) == 2 and args[1] is Ellipsis:
             args = (args[0],) * len(parts)
         if len(args) == len(parts):
-            return tuple(
-                _convert(part, arg, where, kinds, part_text)
-                for (part, part_text), arg in zip(parts, args, strict=True)
-            )
+            pairs = zip(parts, args, strict=True)
+            return tuple(_convert(one, arg, where, kinds, part) for (one, part), arg in pairs)
     elif isinstance(item, Mapping) and hint not in SCALARS:
         return decode(item, kinds)
     elif isinstance(item, (int, float)) and not abs(item) < LARGEST:
@@ -184,9 +173,8 @@ def _convert(
         return text
     elif hint is bool and text is not None and text.lower() in ("true", "false"):
         return text.lower() == "true"
-    raise ValueError(
-        f"{where} must be {_describe(hint)}, got {text if text is not None else item!r}"
-    )
+    got = text if text is not None else repr(item)
+    raise ValueError(f"{where} must be {_describe(hint)}, got {got}")
 
 
 def _parse(part: str) -> Any:
@@ -197,26 +185,21 @@ def _parse(part: str) -> Any:
 
 
 def _describe(hint: Any) -> str:
-    args = typing.get_args(hint)
-    if typing.get_origin(hint) is typing.Literal:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
         return "one of " + ", ".join(repr(arg) for arg in args)
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+    if origin in (typing.Union, types.UnionType):
         return " or ".join(_describe(arg) for arg in args)
-    if hint is type(None):
-        return "none"
-    if typing.get_origin(hint) is tuple:
-        many = "" if ... in args else f"{len(args)} "
-        return f"{many}values separated by commas"
+    if origin is tuple:
+        return f"{'' if ... in args else f'{len(args)} '}values separated by commas"
     names = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
-    return names.get(hint, str(hint).replace("typing.", ""))
+    return (names | {type(None): "none"}).get(hint, str(hint).replace("typing.", ""))
 
 
 def flatten(value: Any, path: str = "") -> dict[str, Any]:
-    """Nested settings by dotted path, as `--set` writes them.
+    """Nested settings by dotted path, as `--set` writes them; lists of mappings by their "name".
 
     {"loss": {"kind": "NormSoftmax", "scale": 23.0}} -> {"loss": "NormSoftmax", "loss.scale": 23.0}
-
-    Items of a list of mappings are keyed by their "name".
     """
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
         value = {str(item.get("name", i)): item for i, item in enumerate(value)}

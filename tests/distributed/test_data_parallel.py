@@ -18,7 +18,7 @@ from proxysynth.models.backbones import make_embedder
 from proxysynth.regularizers.mixup import InputMixup, ManifoldMixup
 from proxysynth.regularizers.virtual_softmax import VirtualSoftmax
 from proxysynth.training import Run
-from proxysynth.training.learner import initial_proxies, make_learner
+from proxysynth.training.learner import Learner, initial_proxies
 
 CLASSES = 5
 
@@ -72,7 +72,7 @@ def steps(run: Run, sizes: tuple[int, ...], ranks: Ranks) -> dict[str, torch.Ten
         net = make_embedder(
             run.backbone, 6, width=0.25, seed=1, frozen_batch_norm=run.freeze_batch_norm
         )
-        made = make_learner(run, net, CLASSES, len(sizes), torch.device("cpu"), ranks)
+        made = Learner(run, net, CLASSES, len(sizes), torch.device("cpu"), ranks)
         losses = []
         for i, n in enumerate(sizes):
             made.begin_epoch(i if run.warmup_epochs else 0)
@@ -82,7 +82,7 @@ def steps(run: Run, sizes: tuple[int, ...], ranks: Ranks) -> dict[str, torch.Ten
         proxies = {"proxies": made.proxies.detach(), "grad.proxies": grad}
         if made.shards is not None:
             counts = [len(made.shards.range_of(rank)) for rank in range(ranks.world)]
-            proxies = {name: ranks.gather_uneven(value, counts) for name, value in proxies.items()}
+            proxies = {name: ranks.gather(value, counts) for name, value in proxies.items()}
         told |= proxies
         for name, parameter in made.net.named_parameters():
             told[f"grad.{name}"] = parameter.grad

@@ -9,13 +9,15 @@ import pytest
 import safetensors.torch
 import torch
 
-from proxysynth.distributed.sharded_checkpoint import (
+from proxysynth.tensor_files import entry, read_tensors, write_tensors
+from proxysynth.training.checkpoint import (
+    Checkpoints,
+    Damaged,
+    State,
     all_proxies,
     read_rows,
     write_shard,
 )
-from proxysynth.tensor_files import entry, read_tensors, write_tensors
-from proxysynth.training.checkpoint import Checkpoints, Damaged, State
 
 CLASSES, DIM = 11, 3
 

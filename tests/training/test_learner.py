@@ -9,7 +9,7 @@ import proxysynth as ps
 from proxysynth.data import Batch
 from proxysynth.models.backbones import make_embedder
 from proxysynth.training import Run
-from proxysynth.training.learner import make_learner, step_seed
+from proxysynth.training.learner import Learner, step_seed
 from training.sameness import assert_same_tensors
 
 CLASSES = 4
@@ -19,7 +19,7 @@ def learner(run: Run):
     net = make_embedder(
         run.backbone, 6, width=0.25, seed=1, frozen_batch_norm=run.freeze_batch_norm
     )
-    return make_learner(run, net, CLASSES, steps_per_epoch=5, device=torch.device("cpu"))
+    return Learner(run, net, CLASSES, steps_per_epoch=5, device=torch.device("cpu"))
 
 
 def batch(number: int, n: int = 8) -> Batch:

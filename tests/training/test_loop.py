@@ -399,7 +399,8 @@ def test_a_file_where_the_folder_should_be(glyph_run, tmp_path):
 def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(
-            "proxysynth.training.loop.write_result", lambda *_: (_ for _ in ()).throw(Stopped())
+            "proxysynth.training.run_folder.write_result",
+            lambda *_: (_ for _ in ()).throw(Stopped()),
         )
         with pytest.raises(Stopped):
             train(glyph_run, tmp_path / "run")

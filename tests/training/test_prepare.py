@@ -71,13 +71,6 @@ def test_validation_is_held_out_of_the_seen_classes(glyph_run):
     assert ready.splits.query.classes == whole.splits.query.classes
 
 
-def test_files_of_a_batch_are_named(photo_run, glyph_run):
-    on_files = prepared(photo_run)
-    assert on_files.file(0) == str(on_files.splits.train.path(0))
-    in_memory = prepared(glyph_run)
-    assert in_memory.file(3) == in_memory.splits.train.names[3]
-
-
 def test_a_missing_weights_file_is_named(photo_run, tmp_path):
     run = replace(photo_run, weights=str(tmp_path / "none.safetensors"))
     with pytest.raises(OSError, match="there is no weights file"):

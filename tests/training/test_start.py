@@ -295,7 +295,12 @@ def test_extending_is_checked(glyph_run):
 
 def test_all_classes_with_the_numbers_of_the_evaluated_run(photo_run, tmp_path):
     folder = tmp_path / "shop"
-    result = train(photo_run, folder, all_classes=True)
+    said = []
+    progress = Silent()
+    progress.say = said.append
+    result = train(photo_run, folder, all_classes=True, progress=progress)
+    assert f'"{folder / "evaluated"}"' in "".join(said)
+    assert "Not evaluated" not in "".join(said)
     evaluated = read_result(folder / "evaluated")
     assert result.metrics == evaluated.metrics
     assert result.untrained == evaluated.untrained

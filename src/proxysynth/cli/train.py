@@ -55,6 +55,9 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     machine = resources(args)
     run, folder = _run_and_folder(args)
     place = folder.expanduser()
+    if ranks.first and args.resume and args.epochs is not None and args.epochs < run.epochs:
+        had = f"The run was extended to {run.epochs} epochs and keeps them"
+        Bars().say(f"{had}: train into another folder for only {args.epochs}.")
     both = args.all_classes or find_run(place / EVALUATED) is not None
     # A finished run keeps its report: its images may have moved since.
     before = _reported(place)

@@ -1,6 +1,6 @@
 """Several processes: their group, gathering with gradients, proxies divided among them."""
 
-from proxysynth.distributed.collectives import gather_with_gradient
+from proxysynth.distributed.process_group import gather_with_gradient
 from proxysynth.distributed.sharded_loss import (
     Shards,
     blocked_loss,

@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from proxysynth.data import Batch, Loader
-from proxysynth.distributed.collectives import gather
-from proxysynth.distributed.process_group import Indices, Ranks
+from proxysynth.data.loader import Indices
+from proxysynth.distributed.process_group import Ranks
 from proxysynth.models.embedder import Embedder
 
 MINIMUM = 2  # images that batch norm in training mode needs on a rank
@@ -52,29 +52,18 @@ def shared_batches(
 
 @dataclass(frozen=True)
 class WholeBatch:
-    """A network that embeds this rank's images and returns the embeddings of the whole batch.
+    """A network that embeds this rank's images and returns the embeddings of the whole batch."""
 
-    Args:
-        net: the embedder, perhaps compiled.
-        stages: of that embedder.
-        n: images of all ranks together.
-    """
-
-    net: nn.Module
-    stages: tuple[str, ...]
-    n: int
+    net: nn.Module  # the embedder, perhaps compiled
+    stages: tuple[str, ...]  # of that embedder
+    n: int  # images of all ranks together
     ranks: Ranks
 
     def __call__(
         self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None, at: int = 0
     ) -> Tensor:
-        """Embeddings (n, d).
-
-        Args:
-            images: this rank's, or those of the whole batch.
-            mix, at: as in the embedder; the whole batch is mixed.
-        """
-        own = self.ranks.part(self.n)
+        """Embeddings (n, d) of this rank's images or those of the whole batch, which is mixed."""
+        own, counts = self.ranks.part(self.n), self.ranks.counts(self.n)
         if len(images) == self.n:
             images = images[own]
         if mix is None:
@@ -82,8 +71,8 @@ class WholeBatch:
         else:
             # A compiled network would be compiled again for every mixing coefficient.
             net = getattr(self.net, "_orig_mod", self.net)
-            x = net(images, mix=lambda h: mix(gather(h, self.n, self.ranks))[own], at=at)
-        return gather(x.float() if x.dtype != torch.float64 else x, self.n, self.ranks)
+            x = net(images, mix=lambda h: mix(self.ranks.gather(h, counts))[own], at=at)
+        return self.ranks.gather(x.float() if x.dtype != torch.float64 else x, counts)
 
 
 def broadcast_weights(tensors: Iterable[Tensor], ranks: Ranks) -> None:
@@ -99,8 +88,6 @@ def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
 
     The same parameters have one on all ranks; on a rank without an image they are zero.
     """
-    if ranks.world == 1:
-        return
     waiting = []
     for gradients in _buckets([p.grad for p in parameters if p.grad is not None]):
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
@@ -134,21 +121,20 @@ def with_synchronized_batch_norm(net: Embedder, ranks: Ranks, device: torch.devi
     return cast(Embedder, nn.SyncBatchNorm.convert_sync_batchnorm(net))
 
 
-def live_batch_norm(net: nn.Module) -> list[_BatchNorm]:
-    """The layers that would normalize by the statistics of this rank's images alone."""
+def _own_batch_norm(net: nn.Module) -> list[nn.Module]:
+    """The layers that normalize by the statistics of this rank's images alone."""
     return [
         module
         for module in net.modules()
-        if isinstance(module, _BatchNorm)
-        and not isinstance(module, nn.SyncBatchNorm)
-        and module.training
+        if isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm)
     ]
 
 
 @contextmanager
 def few_images(net: nn.Module, count: int, ranks: Ranks) -> Iterator[None]:
     """Use the running statistics of batch norm if this rank has fewer than two images."""
-    frozen = live_batch_norm(net) if ranks.world > 1 and count < MINIMUM else []
+    few = ranks.world > 1 and count < MINIMUM
+    frozen = [module for module in _own_batch_norm(net) if few and module.training]
     for module in frozen:
         module.eval()
     try:
@@ -164,11 +150,9 @@ def merge_statistics(net: nn.Module, ranks: Ranks) -> None:
     They are moving averages, which are linear: it does not matter when, or how often, this is done.
     Integer counts become the first rank's.
     """
-    if ranks.world == 1:
-        return
-    for buffer in net.buffers():
+    for buffer in net.buffers() if ranks.world > 1 else ():
         if buffer.is_floating_point():
-            ranks.mean_(buffer)
+            buffer.copy_(ranks.sum(buffer) / ranks.world)
         else:
             dist.broadcast(buffer, 0)
 
@@ -177,11 +161,7 @@ def note_on_processes(net: Embedder, ranks: Ranks) -> tuple[str, ...]:
     """A sentence for the result on what several processes change."""
     if ranks.world == 1:
         return ()
-    own = any(
-        isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm)
-        for module in net.modules()
-    )
-    if net.batch_norm_frozen or not own:
+    if net.batch_norm_frozen or not _own_batch_norm(net):
         return (f"Trained by {ranks.world} processes; one gives the same result up to rounding.",)
     return (
         f"Trained by {ranks.world} processes, in each of which batch norm used the statistics of "

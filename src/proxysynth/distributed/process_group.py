@@ -17,17 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.errors import TrainingFailed
-
-Indices = NDArray[np.int64]
 
 START = timedelta(minutes=5)  # until all processes have found each other
 TIMEOUT = timedelta(minutes=30)  # for any one exchange; the first rank may be testing meanwhile
@@ -39,16 +35,11 @@ _joined: list[Ranks] = []  # at most one: a process is one rank of one group
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which process of how many this one is.
-
-    Args:
-        rank: its number, counted from 0.
-        world: how many there are.
-        store: by which the ranks agree on the one that reports a failure.
-    """
+    """Which process of how many this one is."""
 
     rank: int = 0
     world: int = 1
+    # By which the ranks agree on the one that reports a failure.
     store: dist.Store | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -69,20 +60,9 @@ class Ranks:
         """This rank's range of n rows."""
         return self.parts(n)[self.rank]
 
-    def gather_rows(self, own: Tensor, n: int) -> Tensor:
-        """The n rows of all ranks, concatenated from each rank's `part`. No gradient."""
-        return self.gather_uneven(own, self.counts(n))
-
-    def gather_uneven(self, own: Tensor, counts: Sequence[int]) -> Tensor:
-        """The rows of all ranks concatenated; `counts` is how many each has. No gradient."""
-        if self.world == 1:
-            return own
-        # Collectives want equal shapes: smaller parts are padded.
-        padded = own.new_zeros(max(counts), *own.shape[1:])
-        padded[: len(own)] = own
-        parts = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(parts, padded)
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+    def gather(self, own: Tensor, counts: Sequence[int]) -> Tensor:
+        """The rows of all ranks, of which each has so many; gradients flow back to them."""
+        return own if self.world == 1 else cast(Tensor, _Gather.apply(own, counts, self))
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over the ranks."""
@@ -91,12 +71,6 @@ class Ranks:
         made = values.contiguous().clone()
         dist.all_reduce(made)
         return made
-
-    def mean_(self, values: Tensor) -> None:
-        """Replace values by their mean over the ranks, so that all have the same bits."""
-        if self.world > 1:
-            dist.all_reduce(values)
-            values /= self.world
 
     def max(self, number: int) -> int:
         """The largest of the ranks' numbers."""
@@ -108,28 +82,19 @@ class Ranks:
 
     def broadcast(self, value: Any) -> Any:
         """The first rank's value, which must be JSON, on every rank."""
-        if self.world == 1:
-            return value
-        text = json.dumps(value).encode() if self.first else b""
-        size = torch.tensor([len(text)])
-        dist.broadcast(size, 0)
-        data = _bytes(text) if self.first else torch.empty(int(size), dtype=torch.uint8)
-        dist.broadcast(data, 0)
-        return json.loads(data.numpy().tobytes())
+        return self.all_gather(value if self.first else None)[0]
 
     def all_gather(self, value: Any) -> list[Any]:
         """Every rank's value, which must be JSON, in the order of ranks."""
         if self.world == 1:
             return [value]
-        own = _bytes(json.dumps(value).encode())
-        sizes = self.gather_uneven(torch.tensor([len(own)]), [1] * self.world).tolist()
-        texts = self.gather_uneven(own, sizes).split(sizes)
+        own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        sizes = self.gather(torch.tensor([len(own)]), [1] * self.world).tolist()
+        texts = self.gather(own, sizes).split(sizes)
         return [json.loads(text.numpy().tobytes()) for text in texts]
 
     def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The first rank's tensors, on the CPU of every rank; the others' argument is unused."""
-        if self.world == 1:
-            return dict(tensors)
         shapes = [(name, list(t.shape), str(t.dtype)) for name, t in tensors.items()]
         made = {}
         for name, shape, kind in self.broadcast(shapes):
@@ -149,8 +114,43 @@ ALONE = Ranks()
 """One process."""
 
 
-def _bytes(text: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+class _Gather(torch.autograd.Function):
+    """Forward: the rows of all ranks. Backward: own rows of the gradient's sum over the ranks,
+    since every rank computes the same loss of the whole batch.
+
+    Why not torch.distributed.nn.functional.all_gather: it needs equal shapes, while the last batch
+    of an epoch may leave a rank with fewer rows or none, and with gloo its backward pass takes one
+    scatter for each rank instead of one all_reduce.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, counts: Sequence[int], ranks: Ranks) -> Tensor:
+        start = sum(counts[: ranks.rank])
+        ctx.rows, ctx.ranks = slice(start, start + len(own)), ranks
+        # Collectives want equal shapes: smaller parts are padded.
+        padded = own.new_zeros(max(counts), *own.shape[1:])
+        padded[: len(own)] = own
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.ranks.sum(grads[0])[ctx.rows], None, None
+
+
+def gather_with_gradient(own: Tensor) -> Tensor:
+    """The rows of all processes of torch's default group, for your own training loop.
+
+    Every process may have another number of rows. Give embeddings and labels to it and compute the
+    same loss of the whole batch on every process, with the same random state: the gradients that
+    arrive at the network are world times too large, which DistributedDataParallel's mean corrects.
+    Without a process group, or with one process, it returns its argument.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        return own
+    ranks = Ranks(dist.get_rank(), dist.get_world_size())
+    return ranks.gather(own, ranks.all_gather(len(own)))
 
 
 @contextmanager
@@ -269,16 +269,11 @@ def _reporting_lost_ranks() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not _is_lost(error):
+        text = str(error).lower()  # this is how gloo and nccl report a peer that is gone or late
+        signs = ("gloo", "nccl", "connection", "peer", "timed out", "broken pipe")
+        if not isinstance(error, dist.DistError) and not any(sign in text for sign in signs):
             raise
         raise TrainingFailed(
             "another process of this run ended or no longer answers; checkpoints are kept: run "
             "the same command to resume"
         ) from error
-
-
-def _is_lost(error: RuntimeError) -> bool:
-    """Whether this is how gloo or nccl report a peer that is gone or too late."""
-    text = str(error).lower()
-    signs = ("gloo", "nccl", "connection", "peer", "timed out", "broken pipe")
-    return isinstance(error, dist.DistError) or any(sign in text for sign in signs)

@@ -16,30 +16,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from proxysynth.distributed.process_group import Ranks
+from proxysynth.formatting import count
 from proxysynth.interfaces import Loss
 from proxysynth.losses.functional import ClassSums, check_batch, check_labels, class_sums_of
 from proxysynth.regularizers.class_sums import Plan, loss_from_sums
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
-Group = dist.ProcessGroup | None
-
-PIECE = 2**16
-"""Classes hashed at a time, so that memory does not grow with their number."""
+PIECE = 2**16  # classes hashed at a time, so that memory does not grow with their number
 
 
 @dataclass(frozen=True)
 class Shards:
-    """The classes in ranges of equal size, one for each process; the first ones may have one more.
+    """The classes in ranges of equal size, one per process; the first ones may have one more."""
 
-    Args:
-        classes: c, of all processes together.
-        world: how many processes there are.
-        rank: which of them this is, from 0 on.
-    """
-
-    classes: int
-    world: int = 1
-    rank: int = 0
+    classes: int  # c, of all processes together
+    world: int = 1  # how many processes there are
+    rank: int = 0  # which of them this is
 
     def __post_init__(self) -> None:
         if self.world < 1 or not 0 <= self.rank < self.world:
@@ -49,15 +42,13 @@ class Shards:
             )
         if self.classes < self.world:
             raise ValueError(
-                f"{self.classes} classes cannot be divided over {self.world} processes: "
-                f"start at most {self.classes}, or do not shard the proxies"
+                f"{count(self.classes, 'class', 'classes')} cannot be divided over {self.world} "
+                f"processes: start at most {self.classes}, or do not shard the proxies"
             )
 
     def range_of(self, rank: int) -> range:
         """The classes that a process holds."""
-        each, more = divmod(self.classes, self.world)
-        start = rank * each + min(rank, more)
-        return range(start, start + each + (rank < more))
+        return range(self.classes)[Ranks(rank, self.world).part(self.classes)]
 
     @property
     def mine(self) -> range:
@@ -81,7 +72,7 @@ def sharded_loss(
     y: Tensor,
     p_shard: Tensor,
     shards: Shards,
-    group: Group = None,
+    group: dist.ProcessGroup | None = None,
     generator: torch.Generator | None = None,
     negatives: float = 1.0,
     block: int | None = None,
@@ -110,7 +101,14 @@ def sharded_loss(
     """
     sums = check_shardable(loss)
     check_fraction(negatives)
-    y = _checked(x, y, p_shard, shards)
+    if p_shard.dim() == 2 and len(p_shard) != len(shards.mine):
+        raise ValueError(
+            f"process {shards.rank} of {shards.world} holds {len(shards.mine)} of {shards.classes} "
+            f"classes, but its part of the proxies has {len(p_shard)} rows: give p[shards.rows]"
+        )
+    check_labels(y, len(x), shards.classes)
+    check_batch(x, torch.zeros_like(y), p_shard)
+    y = y.long()
     draw, embeddings, proxies, plain = None, "both", "both", cast(Any, loss)
     if isinstance(loss, ProxySynthesis):
         draw, plain = loss.draw(y, generator), loss.loss
@@ -121,9 +119,9 @@ def sharded_loss(
         place = torch.where(place >= 0, torch.searchsorted(picked, y), -1)
         p_shard, classes = p_shard.index_select(0, picked - shards.mine.start), len(picked)
         if shards.world > 1:
-            count = torch.tensor(classes, device=x.device)
-            dist.all_reduce(count, group=group)
-            classes = int(count)
+            total = torch.tensor(classes, device=x.device)
+            dist.all_reduce(total, group=group)
+            classes = int(total)
     plan = Plan(
         draw, embeddings, proxies, labels=y, classes=classes, group=group,
         distributed=shards.world > 1, block=block, keep=keep,
@@ -141,8 +139,7 @@ def blocked_loss(
     block: int | None = None,
 ) -> Tensor:
     """`loss(x, y, p)` in memory that does not grow with the number of classes, in one process."""
-    shards = Shards(len(p))
-    return sharded_loss(loss, x, y, p, shards, None, generator, negatives, block)
+    return sharded_loss(loss, x, y, p, Shards(len(p)), None, generator, negatives, block)
 
 
 def check_shardable(loss: object) -> ClassSums:
@@ -155,17 +152,6 @@ def check_shardable(loss: object) -> ClassSums:
             "norm_softmax, sphereface, cosface, arcface or proxy_anchor, or shard_proxies=false"
         )
     return sums
-
-
-def _checked(x: Tensor, y: Tensor, p_shard: Tensor, shards: Shards) -> Tensor:
-    if p_shard.dim() == 2 and len(p_shard) != len(shards.mine):
-        raise ValueError(
-            f"process {shards.rank} of {shards.world} holds {len(shards.mine)} of {shards.classes} "
-            f"classes, but its part of the proxies has {len(p_shard)} rows: give p[shards.rows]"
-        )
-    check_labels(y, len(x), shards.classes)
-    check_batch(x, torch.zeros_like(y), p_shard)
-    return y.long()
 
 
 def sampled_classes(classes: range, present: Tensor, fraction: float, seed: int) -> Tensor:

@@ -16,7 +16,7 @@ from proxysynth.data import PIXELS, Batch, Listing, Loader
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.errors import WrongFolder
 from proxysynth.protocols.mlrc import Study
-from proxysynth.training.learner import make_learner
+from proxysynth.training.learner import Learner
 from proxysynth.training.prepare import (
     make_network,
     open_splits,
@@ -71,7 +71,7 @@ def time_steps(run: Run, device: str | None = None) -> float:
     large = place.type == "cpu" and net.image_size > 64
     size = min(run.batch_size, SAMPLE) if large else run.batch_size
     classes = 100 if train is None else len(train.classes)
-    learner = make_learner(run, net, classes, 1, place)
+    learner = Learner(run, net, classes, 1, place)
     learner.begin_epoch(run.warmup_epochs)
     pixels = PIXELS[net.preprocess]
     batches: Iterable[Batch]

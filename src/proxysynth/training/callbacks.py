@@ -104,11 +104,8 @@ class _TimeLeft(TimeRemainingColumn):
 
 
 def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping[str, Any]], None]:
-    """A function that writes each line of the metrics, or does nothing if not wanted.
-
-    Args:
-        step: where the run resumes; events of later steps are hidden.
-    """
+    """A function that writes each line of the metrics, or does nothing if not wanted. Events after
+    the `step` at which the run resumes are hidden."""
     if not wanted:
         return lambda line: None
     try:
@@ -121,21 +118,11 @@ def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping
     writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(line: Mapping[str, Any]) -> None:
-        for name, value in _scalars(line).items():
-            writer.add_scalar(name, value, line["step"])
+        for part, values in {"test": line, "validation": line.get("validation", {})}.items():
+            for name, value in values.items():
+                if name not in ("step", "validation", "queries", "queries_without_positive"):
+                    tag = "train/loss" if name == "loss" else f"{part}/{name}"
+                    writer.add_scalar(tag, value, line["step"])
         writer.flush()
 
     return write
-
-
-def _scalars(line: Mapping[str, Any], part: str = "test") -> dict[str, float]:
-    """{"recall@1": .9, "validation": {...}} as {"test/recall@1": .9, "validation/...": ...}."""
-    scalars: dict[str, float] = {}
-    for name, value in line.items():
-        if isinstance(value, Mapping):
-            scalars |= _scalars(value, name)
-        elif name == "loss":
-            scalars["train/loss"] = value
-        elif name not in ("step", "queries", "queries_without_positive"):
-            scalars[f"{part}/{name}"] = value
-    return scalars

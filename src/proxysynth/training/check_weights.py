@@ -31,23 +31,15 @@ INK, PAPER = (20, 20, 20), (250, 250, 245)
 
 @dataclass(frozen=True)
 class CheckedWeights:
-    """What was found.
-
-    Args:
-        path: the file.
-        backbone: the network that its keys and shapes fit.
-        tensors: how many tensors the network takes from it.
-        sha256: of the file.
-        published: whether the digest begins as the name of a published file says.
-        ranks: by drawing, how many classes the network thinks more likely; empty if the file has
-            no classifier of ImageNet's 1,000 classes.
-    """
+    """What was found in a file."""
 
     path: str
-    backbone: str
-    tensors: int
+    backbone: str  # the network that its keys and shapes fit
+    tensors: int  # how many of them the network takes
     sha256: str
-    published: bool
+    published: bool  # whether the digest begins as the name of a published file says
+    # By drawing, how many classes the network thinks more likely; empty if the file has no
+    # classifier of ImageNet's 1,000 classes.
     ranks: dict[str, int]
 
     @property
@@ -61,27 +53,24 @@ class CheckedWeights:
 
     def describe(self) -> str:
         known = "a published file" if self.published else "not that of a published file"
-        lines = [
-            f"{self.path}",
-            f"  keys and shapes  all {self.tensors} tensors of {self.backbone}, all finite",
-            f"  SHA-256          {self.sha256}, {known}",
-        ]
+        classes = "not checked: the file has no classifier of ImageNet"
         if self.ranks:
             found = ", ".join(f"{name} {rank + 1}" for name, rank in self.ranks.items())
-            lines.append(
-                f"  classes          {self.recognized} of {len(self.ranks)} drawings among the "
-                f"first {FIRST} of {CLASSES:,} classes (position: {found})"
+            classes = (
+                f"{self.recognized} of {len(self.ranks)} drawings among the first {FIRST} of "
+                f"{CLASSES:,} classes (position: {found})"
             )
-        else:
-            lines.append("  classes          not checked: the file has no classifier of ImageNet")
-        return "\n".join(lines)
+        return (
+            f"{self.path}\n"
+            f"  keys and shapes  all {self.tensors} tensors of {self.backbone}, all finite\n"
+            f"  SHA-256          {self.sha256}, {known}\n"
+            f"  classes          {classes}"
+        )
 
 
 def check_weights(path: str | Path) -> CheckedWeights:
-    """Read a file of weights and try it; an error if it fits no network or has non-finite numbers.
-
-    Reading it runs no code.
-    """
+    """Read a file of weights, which runs no code, and try it; an error if it fits no network or has
+    non-finite numbers."""
     path = Path(path).expanduser()
     state = read_weights(path)
     name = _network_of(state, path)
@@ -93,7 +82,8 @@ def check_weights(path: str | Path) -> CheckedWeights:
             raise ValueError(f"{path} has NaN or infinity in {key}: get the file again")
     net.backbone.load_state_dict(fitted, strict=False)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    last = {key.rpartition(".")[2]: v for key, v in state.items() if _classifies(key, name)}
+    used = [key for key in state if key.startswith(published.classifier)]
+    last = {key.rpartition(".")[2]: state[key] for key in used}
     ranks = {}
     if "weight" in last and last["weight"].shape == (CLASSES, net.channels):
         for what, image, classes in drawings():
@@ -109,23 +99,16 @@ def check_weights(path: str | Path) -> CheckedWeights:
 
 def _network_of(state: dict[str, Tensor], path: Path) -> str:
     """The network that a state dict fits; the error is BN-Inception's if it fits none."""
-    reason = None
+    reasons = []
     for name in ("bn_inception", *BACKBONES):
         known = BACKBONES[name]
         try:
             network = known.make(1.0, known.image_size)
             fit(network.state_dict(), state, known.published, str(path))
-        except ValueError as error:
-            reason = reason or error
-        else:
             return name
-    assert reason is not None
-    raise reason
-
-
-def _classifies(key: str, name: str) -> bool:
-    prefixes = BACKBONES[name].published.classifier
-    return bool(prefixes) and key.startswith(prefixes)
+        except ValueError as error:
+            reasons.append(error)
+    raise reasons[0]
 
 
 # Drawings, with the numbers of ImageNet's classes that are right for them.

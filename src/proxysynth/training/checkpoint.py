@@ -5,8 +5,9 @@
     checkpoint/step-000000480/state.json             the position in the run, and all checksums
 
 A checkpoint is written under another name, pushed to the disk and renamed; only then are older ones
-deleted. The last two are kept, so that one damaged on the disk costs an epoch and not the run.
-Nothing here is ever unpickled: reading a checkpoint cannot run code.
+deleted. The last two are kept, so that one damaged on the disk costs an epoch and not the run. Of
+sharded proxies each rank writes its own rows; any number of ranks reads them back, each from the
+files with rows of its own. Nothing here is ever unpickled: reading a checkpoint cannot run code.
 """
 
 from __future__ import annotations
@@ -17,24 +18,20 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from proxysynth.distributed.process_group import ALONE, Ranks
-from proxysynth.distributed.sharded_checkpoint import (
-    ShardFile,
-    has_row_per_class,
-    read_rows,
-    write_shard,
-)
 from proxysynth.errors import Damaged, TrainingFailed, WrongFolder, cannot_write, newer_version
 from proxysynth.files import UNFINISHED, seal, sync_folder, write_new
+from proxysynth.tensor_files import Entry, checksum, rows_per_piece, write_stream
 from proxysynth.values import build
 
 FORMAT = 2  # with shards; without, checkpoints are still written in format 1
@@ -44,34 +41,21 @@ NAME = re.compile(r"step-(\d{9,})")
 
 @dataclass(frozen=True)
 class State:
-    """The position in a run. With the tensors, all that is needed to resume.
+    """The position in a run. With the tensors, all that is needed to resume."""
 
-    Args:
-        run: the run's identity, as its `run.json` has it.
-        epoch: completed epochs.
-        batch: completed batches of the next epoch.
-        step: optimizer steps in all.
-        loss_sum, loss_count: over the images since the last evaluation.
-        history: evaluations so far, the lines of `metrics.jsonl`.
-        best_epoch, best_step: of the best evaluation so far; None before the first, or where the
-            last epoch is reported anyway.
-        untrained: metrics of the backbone before the first step.
-        scaler: state of the gradient scaler; empty unless training in float16.
-        seconds: spent on the run so far.
-    """
-
-    run: str
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    loss_sum: float = 0.0
+    run: str  # its identity, as its `run.json` has it
+    epoch: int = 0  # completed epochs
+    batch: int = 0  # completed batches of the next epoch
+    step: int = 0  # optimizer steps in all
+    loss_sum: float = 0.0  # over the images since the last evaluation
     loss_count: int = 0
-    history: tuple[dict[str, Any], ...] = ()
+    history: tuple[dict[str, Any], ...] = ()  # evaluations so far, the lines of `metrics.jsonl`
+    # Of the best evaluation so far; None before the first, or where the last epoch is reported.
     best_epoch: int | None = None
     best_step: int | None = None
-    untrained: dict[str, float] = field(default_factory=dict)
-    scaler: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
+    untrained: dict[str, float] = field(default_factory=dict)  # metrics before the first step
+    scaler: dict[str, Any] = field(default_factory=dict)  # empty unless training in float16
+    seconds: float = 0.0  # spent on the run so far
 
 
 class Loaded(NamedTuple):
@@ -86,11 +70,8 @@ class Loaded(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run, in its folder `checkpoint`.
 
-    Args:
-        folder: where they are.
-        rows: of sharded proxies, those of this rank: each rank writes and reads its own. None if
-            the first rank writes all of them; all are then read, too.
-        ranks: the processes that train the run.
+    Of sharded proxies, `rows` are those of this rank: each rank writes and reads its own. With None
+    the first rank writes all of them; all are then read, too.
     """
 
     folder: Path
@@ -104,7 +85,7 @@ class Checkpoints:
             return
         place = self.folder / step_name(state.step)
         unfinished = self.folder / f"{UNFINISHED}{place.name}"
-        own = {k: t for k, t in tensors.items() if rows is not None and has_row_per_class(k, t)}
+        own = {k: t for k, t in tensors.items() if rows is not None and _has_row_per_class(k, t)}
         try:
             if ranks.first:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -114,12 +95,15 @@ class Checkpoints:
             if rows is not None:
                 ranks.barrier()  # until the folder is there
                 mine = write_shard(unfinished, own, rows, ranks.rank, ranks.world)
-                shards = [ShardFile(**fields) for fields in ranks.all_gather(asdict(mine))]
+                shards = ranks.all_gather(asdict(mine))
             if ranks.first:
-                rest = {k: t.detach().contiguous() for k, t in tensors.items() if k not in own}
-                data = safetensors.torch.save(rest)
-                write_new(unfinished / "tensors.safetensors", data)
-                write_new(unfinished / "state.json", _state_bytes(state, zlib.crc32(data), shards))
+                rest = {k: t for k, t in tensors.items() if k not in own}
+                crc32 = write_stream(unfinished / "tensors.safetensors", rest, {})
+                fields: dict[str, Any] = {"tensors_crc32": crc32, **asdict(state)}
+                if shards:
+                    fields["shards"] = shards
+                file = {"format": FORMAT if shards else 1, "crc32": seal(fields), "state": fields}
+                write_new(unfinished / "state.json", json.dumps(file).encode())
                 sync_folder(unfinished)
                 if place.exists():  # damaged: one before it was resumed from
                     shutil.rmtree(place)
@@ -138,13 +122,11 @@ class Checkpoints:
         A damaged one is skipped for the one before; if all are damaged, or one is of another run,
         it is an error. Among ranks that read rows, what is damaged for one counts for all.
         """
-        ranks = self.ranks
-        if self.rows is not None:
-            return self._newest(run, ranks) if step is None else self.read(step, run)
-        loaded = None
-        if ranks.first:
-            loaded = self._newest(run, ALONE) if step is None else self.read(step, run)
-        if ranks.world == 1:
+        ranks, each, loaded = self.ranks, self.rows is not None, None
+        if each or ranks.first:
+            together = ranks if each else ALONE
+            loaded = self._newest(run, together) if step is None else self.read(step, run)
+        if each or ranks.world == 1:
             return loaded
         # The first rank's, since the folders of the others need not be the same.
         about = ranks.broadcast(loaded and (asdict(loaded.state), loaded.faults))
@@ -227,14 +209,6 @@ def step_name(step: int) -> str:
     return f"step-{step:09d}"
 
 
-def _state_bytes(state: State, tensors_crc32: int, shards: Sequence[ShardFile]) -> bytes:
-    fields = {"tensors_crc32": tensors_crc32, **asdict(state)}
-    if shards:
-        fields["shards"] = [asdict(shard) for shard in shards]
-    version = FORMAT if shards else 1
-    return json.dumps({"format": version, "crc32": seal(fields), "state": fields}).encode()
-
-
 def _state(place: Path) -> tuple[State, int, list[ShardFile]]:
     """A checkpoint's state, the checksum of its tensors, and its files of sharded proxies."""
     try:
@@ -252,6 +226,74 @@ def _state(place: Path) -> tuple[State, int, list[ShardFile]]:
         raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"{place.name} has no intact state.json") from error
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """The file of a checkpoint, beside `state.json`, with rows start to stop of the proxies."""
+
+    name: str
+    start: int
+    stop: int
+    crc32: int
+
+
+def _has_row_per_class(name: str, tensor: Tensor) -> bool:
+    """Whether a tensor is sharded: the proxies and their optimizer state, except its step count."""
+    return tensor.ndim > 0 and (name == "proxies" or name.startswith("optimizer.proxies."))
+
+
+def write_shard(
+    folder: Path, tensors: Mapping[str, Tensor], rows: range, rank: int, world: int
+) -> ShardFile:
+    """Write this rank's rows into a folder that nobody reads yet."""
+    name = f"proxies-{rank}-of-{world}.safetensors"
+    return ShardFile(name, rows.start, rows.stop, write_stream(folder / name, tensors, {}))
+
+
+def read_rows(folder: Path, files: Sequence[ShardFile], rows: range | None) -> dict[str, Tensor]:
+    """These rows (None: all) of every tensor in the files; `Damaged` if one is damaged."""
+    wanted = rows if rows is not None else range(max((file.stop for file in files), default=0))
+    made: dict[str, Tensor] = {}
+    for file in files:
+        low, high = max(file.start, wanted.start), min(file.stop, wanted.stop)
+        if low >= high:
+            continue
+        with _open_checked(folder, file) as held:
+            for name in held.keys():  # noqa: SIM118
+                part = held.get_slice(name)[low - file.start : high - file.start]
+                if name not in made:
+                    made[name] = part.new_empty((len(wanted), *part.shape[1:]))
+                made[name][low - wanted.start : high - wanted.start] = part
+    return made
+
+
+def all_proxies(folder: Path, files: Sequence[ShardFile]) -> Entry:
+    """The proxies of all shards as one tensor of a file, which is never in memory as a whole."""
+    with _open_checked(folder, files[0]) as held:
+        shape = list(held.get_slice("proxies").get_shape())
+    step = rows_per_piece(shape, torch.float32)
+
+    def pieces() -> Iterator[Tensor]:
+        for file in sorted(files, key=lambda file: file.start):
+            with _open_checked(folder, file) as held:
+                rows, view = file.stop - file.start, held.get_slice("proxies")
+                for start in range(0, rows, step):
+                    yield view[start : min(start + step, rows)]
+
+    return Entry("proxies", torch.float32, [max(f.stop for f in files), *shape[1:]], pieces())
+
+
+def _open_checked(folder: Path, file: ShardFile) -> Any:
+    path = folder / file.name
+    try:
+        if checksum(path) != file.crc32:
+            raise Damaged(f"{folder.name}/{file.name} does not match its checksum")
+        return safetensors.safe_open(path, framework="pt")
+    except FileNotFoundError as error:
+        raise Damaged(f"{folder.name} lacks its shard {file.name}") from error
+    except (OSError, safetensors.SafetensorError) as error:
+        raise Damaged(f"{folder.name}/{file.name} cannot be read ({error})") from error
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -66,7 +66,10 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
     if is_library(chosen.get("backbone")):
         chosen.setdefault("pooling", "own")
     if "pretrained" not in chosen:
-        chosen["pretrained"] = _has_published_weights(chosen.get("backbone", Run.backbone))
+        known_here = BACKBONES.get(chosen.get("backbone", Run.backbone))
+        published = None if known_here is None else known_here.published
+        # None for a network that is not ours: it knows itself.
+        chosen["pretrained"] = published and bool(published.package or published.files)
     if chosen["pretrained"] is not False or chosen.get("weights"):
         warm = 1 if chosen.get("epochs", Run.epochs) >= ENOUGH_FOR_WARMUP else 0
         chosen = {**FINE_TUNING, "warmup_epochs": warm, **chosen}
@@ -87,9 +90,7 @@ def run_from_options(
     """The run that the options of `proxysynth train` describe, on top of the data's defaults.
 
     Args:
-        data: "glyphs", a folder, a CSV, or "name:ROOT".
-        loss: a key of `LOSSES`.
-        regularizer: a key of `REGULARIZERS`.
+        loss, regularizer: keys of `LOSSES` and `REGULARIZERS`.
         settings: "field=value", "loss.field=value", "regularizer.field=value" and
             "split.field=value"; or the same as a mapping from fields to values.
         options: fields of `Run` that have an option of their own; None leaves the default.
@@ -126,12 +127,6 @@ def run_from_options(
     if parts["split"]:
         changes["split"] = Split(**parts["split"])
     return default_run(data, loss=method, **changes)
-
-
-def _has_published_weights(backbone: str) -> bool | None:
-    """None for a network that is not ours: it knows itself."""
-    known = BACKBONES.get(backbone)
-    return None if known is None else bool(known.published.package or known.published.files)
 
 
 def _absolute(data: str) -> str:

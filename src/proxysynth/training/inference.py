@@ -37,20 +37,12 @@ from proxysynth.models.libraries import is_plain_name
 from proxysynth.retrieval import Calibration, calibrate, evaluate
 from proxysynth.retrieval.calibration import UNKNOWN_TARGET, unknown_thresholds
 from proxysynth.tensor_files import read_tensors
+from proxysynth.training import run_folder
 from proxysynth.training.checkpoint import Checkpoints, Damaged, part
 from proxysynth.training.prepare import make_network
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import (
-    CHECKPOINT,
-    MODEL,
-    RESULT,
-    RUN,
-    Recorded,
-    Result,
-    read_result,
-    read_run,
-)
+from proxysynth.training.run_folder import CHECKPOINT, MODEL, RESULT, RUN, Recorded
 
 BATCH = 128  # images
 UNKNOWN = 4096  # images of unseen classes that the threshold of an unknown image is fitted on
@@ -104,7 +96,7 @@ def embed(
         net.train(mode)
     if tick is not None:
         tick(sum(counts) - done, "")  # what the other ranks did
-    return ranks.gather_uneven(made.clone(), counts)  # clone: not an inference tensor
+    return ranks.gather(made.clone(), counts)  # clone: not an inference tensor
 
 
 def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
@@ -112,9 +104,8 @@ def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
     plain, p = plain_loss(loss), proxies.detach().float().cpu()
 
     def predict(x: Tensor) -> Tensor:
-        at_once = max(1, 2**24 // len(p))
-        parts = [plain.logits(plain.similarity(part, p)).argmax(1) for part in x.split(at_once)]
-        return torch.cat(parts)
+        parts = x.split(max(1, 2**24 // len(p)))
+        return torch.cat([plain.logits(plain.similarity(part, p)).argmax(1) for part in parts])
 
     return predict
 
@@ -129,11 +120,7 @@ def nearest_proxy(loss: Any, proxies: Tensor, x: Tensor) -> tuple[Tensor, Tensor
 def calibrate_run(
     run: Run, splits: Splits, proxies: Tensor, tested: Tested, held_out: Tested | None
 ) -> Calibration | None:
-    """Thresholds from the test images; fitted on classes held out of the seen ones if there are.
-
-    Args:
-        held_out: the embeddings of `splits.validation`.
-    """
+    """Thresholds from the test images; fitted on `held_out` classes of the seen ones if given."""
     labels, gallery, fitted = label_tensor(splits.query), splits.gallery, None
     if held_out is not None and held_out is not tested and splits.validation is not None:
         fitted = held_out.query, label_tensor(splits.validation)
@@ -186,12 +173,10 @@ def measure(
         ranks: the processes that embed together; the first evaluates, and all get its metrics.
     """
     x = embed(net, query, features=features, tick=tick, ranks=ranks)
-    g = gy = None
+    y, g, gy = label_tensor(query.listing), None, None
     if gallery is not None:
-        g, gy = (
-            embed(net, gallery, features=features, tick=tick, ranks=ranks),
-            label_tensor(gallery.listing),
-        )
+        g = embed(net, gallery, features=features, tick=tick, ranks=ranks)
+        gy = label_tensor(gallery.listing)
     if not all(bool(torch.isfinite(made).all()) for made in (x, g) if made is not None):
         raise EmbeddingsNotFinite(
             "embeddings must be finite, got NaN or infinity: check the weights"
@@ -199,26 +184,18 @@ def measure(
     metrics: dict[str, float] = {}
     if ranks.first:
         there = evaluation_device(next(net.parameters(), x).device, x, g)
+        others = None if g is None else g.to(there)
         metrics = evaluate(
-            x.to(there),
-            label_tensor(query.listing),
-            gallery=None if g is None else g.to(there),
-            gallery_labels=gy,
-            ks=ks,
-            nmi=nmi,
-            rerank=rerank,
+            x.to(there), y, gallery=others, gallery_labels=gy, ks=ks, nmi=nmi, rerank=rerank
         )
         if predict is not None:
-            right = predict(x) == label_tensor(query.listing)
-            metrics = {"accuracy": right.double().mean().item(), **metrics}
+            metrics = {"accuracy": (predict(x) == y).double().mean().item(), **metrics}
     return Tested(x, g, ranks.broadcast(metrics))
 
 
 def evaluation_device(device: torch.device, *embeddings: Tensor | None) -> torch.device:
-    """Where to rank: on the network's GPU if copies of the embeddings fit, else on the CPU.
-
-    Apple's GPUs have no float64, which the ranks are summed in.
-    """
+    """Where to rank: on the network's GPU if copies of the embeddings fit, else on the CPU. Apple's
+    GPUs have no float64, which the ranks are summed in."""
     if device.type != "cuda":
         return torch.device("cpu")
     needed = COPIES * sum(x.numel() * x.element_size() for x in embeddings if x is not None)
@@ -235,15 +212,11 @@ Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
 
 
 class Prediction(NamedTuple):
-    """The class of an image.
+    """The class of an image."""
 
-    label: None for unknown: no class is similar enough.    nearest: the most similar class.
-    similarity: the cosine to that class's proxy, or to its nearest image in an index.
-    """
-
-    label: str | None
-    nearest: str
-    similarity: float
+    label: str | None  # None for unknown: no class is similar enough
+    nearest: str  # the most similar class
+    similarity: float  # the cosine to that class's proxy, or to its nearest image in an index
 
 
 class LabeledIndex(Protocol):
@@ -258,21 +231,13 @@ class LabeledIndex(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model.
-
-    Args:
-        folder: the run's folder.
-        recorded: the content of its `run.json`.
-        embedder: the network, in evaluation mode.
-        proxies: (c, d) or (c, k, d), in the order of `classes`.
-        epoch: the one that the weights are from.
-    """
+    """A trained model, from the folder of its run."""
 
     folder: Path
-    recorded: Recorded
-    embedder: Embedder
-    proxies: Tensor
-    epoch: int
+    recorded: Recorded  # the content of its `run.json`
+    embedder: Embedder  # the network, in evaluation mode
+    proxies: Tensor  # (c, d) or (c, k, d), in the order of `classes`
+    epoch: int  # that the weights are from
 
     @property
     def run(self) -> Run:
@@ -321,10 +286,8 @@ class Trained:
             return index.predict_vectors(self.embed(pictures, workers), k, threshold)
         if not len(self.proxies):
             raise ValueError(f"{self.folder} has no proxies: predict with an index")
-        least = self.known_from(threshold)
-        label, similarity = nearest_proxy(
-            self.run.loss, self.proxies, self.embed(pictures, workers)
-        )
+        least, x = self.known_from(threshold), self.embed(pictures, workers)
+        label, similarity = nearest_proxy(self.run.loss, self.proxies, x)
         names = [self.classes[number] for number in label.tolist()]
         return [
             Prediction(None if least is not None and s < least else name, name, s)
@@ -332,11 +295,8 @@ class Trained:
         ]
 
     def known_from(self, wanted: float | str | None = None) -> float | None:
-        """The similarity to the nearest proxy from which an image counts as a seen class.
-
-        Args:
-            wanted: see `predict`; a similarity is returned as it is.
-        """
+        """The similarity to the nearest proxy from which an image counts as a seen class, for the
+        threshold of `predict`."""
         if wanted is not None and not isinstance(wanted, str):
             return wanted
         made = self.calibration
@@ -348,10 +308,7 @@ class Trained:
 
     def embed(self, pictures: Picture | Iterable[Picture], workers: int | None = None) -> Tensor:
         """Embeddings (n, d), float32 on the CPU, of files or images; one alone gives (1, d).
-
-        Args:
-            workers: threads that decode files; default: the number of processors.
-        """
+        `workers` threads decode files; default: the number of processors."""
         alone = isinstance(pictures, (str, os.PathLike, Image.Image)) or _is_one(pictures)
         several = cast(Iterable[Picture], [pictures] if alone else pictures)
         device, pixels = self.proxies.device, pixels_named(self.embedder.preprocess)
@@ -368,33 +325,28 @@ class Trained:
 
     def _bytes(self, picture: Picture) -> NDArray[np.uint8]:
         """One image, resized and cropped, (h, w, channels)."""
-        pixels = pixels_named(self.embedder.preprocess)
-        image = self._opened(picture)
+        if not isinstance(picture, (str, os.PathLike, Image.Image)):
+            if not (_is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size):
+                got = type(picture).__name__
+                if isinstance(picture, np.ndarray):
+                    got = f"{picture.dtype} {picture.shape}"
+                raise ValueError(
+                    "embed takes paths, Pillow images or uint8 arrays (h, w) or (h, w, 3), got "
+                    f"{got}: convert it"
+                )
+            picture = Image.fromarray(picture)
+        # Reduced as the training's cache does it, so that an image has one embedding.
+        side, pixels = self.run.cache_side, pixels_named(self.embedder.preprocess)
+        image = open_shrunk(picture, self.recorded.short_side if side is None else side)
         if image.mode != pixels.mode:
             image = image.convert(pixels.mode)
         made = self.transform(image)
         return made.reshape(*made.shape[:2], pixels.channels)
 
-    def _opened(self, picture: Picture) -> Image.Image:
-        # Reduced as the training's cache does it, so that an image has one embedding.
-        side = self.run.cache_side
-        side = self.recorded.short_side if side is None else side
-        if isinstance(picture, (str, os.PathLike, Image.Image)):
-            return open_shrunk(picture, side)
-        if _is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size:
-            return open_shrunk(Image.fromarray(picture), side)
-        got = type(picture).__name__
-        if isinstance(picture, np.ndarray):
-            got = f"{picture.dtype} {picture.shape}"
-        raise ValueError(
-            f"embed takes paths, Pillow images or uint8 arrays (h, w) or (h, w, 3), got {got}: "
-            "convert it"
-        )
-
 
 def read_calibration(folder: str | os.PathLike[str]) -> Calibration | None:
     """The thresholds in the folder of a finished run; None if it has none."""
-    result = read_result(Path(folder))
+    result = run_folder.read_result(Path(folder))
     if result is None or not result.calibration:
         return None
     try:
@@ -420,7 +372,7 @@ def load(
         trust: import and call the code that `run.json` names.
     """
     place = Path(folder).expanduser()
-    recorded = read_run(place)
+    recorded = run_folder.read_run(place)
     run = recorded.run if backbone is None else replace(recorded.run, backbone=backbone)
     require_trust(run.backbone, place / RUN, trust or backbone is not None)
     tensors, epoch = _weights(place, recorded)
@@ -462,10 +414,8 @@ def has_embedding_layer(folder: Path) -> bool:
 
 
 def require_trust(backbone: str, source: object, trusted: bool) -> None:
-    """Raise ValueError if a file names a backbone that is code, unless the user has asked for it.
-
-    A file from somebody else is data: opening it must not run anything.
-    """
+    """Raise ValueError if a file names a backbone that is code, unless the user has asked for it:
+    a file from somebody else is data, and opening it must not run anything."""
     module, colon, function = backbone.partition(":")
     if colon and not is_plain_name(backbone) and not trusted:
         raise ValueError(
@@ -478,41 +428,32 @@ def require_trust(backbone: str, source: object, trusted: bool) -> None:
 def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     """The tensors of a run and their epoch; a damaged model is replaced by its checkpoint."""
     path, checkpoints = folder / MODEL, Checkpoints(folder / CHECKPOINT)
-    if path.exists():
-        result = read_result(folder)
-        try:
-            recorded_sum = None if result is None else result.checksums.get(MODEL)
-            tensors, about = read_tensors(path, recorded_sum)
-        except TrainingFailed:
-            # Checkpoints hold the trained weights, which may not be the ones delivered.
-            if result is None or result.interpolation or result.epochs != recorded.run.epochs:
-                raise
-            if (found := _from_checkpoint(checkpoints, result)) is None:
-                raise
-            tensors, about = found
-            warnings.warn(f"{path} is damaged: using the run's checkpoint instead", stacklevel=3)
-        if not isinstance(about.get("epoch"), int):
-            raise TrainingFailed(
-                f"{path} does not name its epoch, so it is not the file that was trained here: "
-                "restore the original"
-            )
-        return tensors, about["epoch"]
-    loaded = checkpoints.load(recorded.identity)
-    if loaded is None:
-        raise TrainingFailed(f"{folder} has no weights yet: train it for at least one epoch")
-    return loaded.tensors, loaded.state.epoch
-
-
-def _from_checkpoint(
-    checkpoints: Checkpoints, result: Result
-) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The weights of the reported epoch from an intact checkpoint, if there is one."""
-    for step in reversed(checkpoints.steps()):
-        with contextlib.suppress(Damaged, WrongFolder):
-            loaded = checkpoints.read(step, result.run)
-            if loaded.state.epoch == result.epoch and loaded.state.batch == 0:
-                return loaded.tensors, {"epoch": result.epoch}
-    return None
+    if not path.exists():
+        loaded = checkpoints.load(recorded.identity)
+        if loaded is None:
+            raise TrainingFailed(f"{folder} has no weights yet: train it for at least one epoch")
+        return loaded.tensors, loaded.state.epoch
+    result = run_folder.read_result(folder)
+    try:
+        tensors, about = read_tensors(path, None if result is None else result.checksums.get(MODEL))
+    except TrainingFailed:
+        # Checkpoints hold the trained weights, which may not be the ones delivered.
+        if result is None or result.interpolation or result.epochs != recorded.run.epochs:
+            raise
+        for step in reversed(checkpoints.steps()):
+            with contextlib.suppress(Damaged, WrongFolder):
+                loaded = checkpoints.read(step, result.run)
+                if (loaded.state.epoch, loaded.state.batch) == (result.epoch, 0):
+                    text = f"{path} is damaged: using the run's checkpoint instead"
+                    warnings.warn(text, stacklevel=3)
+                    return loaded.tensors, result.epoch
+        raise
+    if not isinstance(about.get("epoch"), int):
+        raise TrainingFailed(
+            f"{path} does not name its epoch, so it is not the file that was trained here: "
+            "restore the original"
+        )
+    return tensors, about["epoch"]
 
 
 def _is_one(item: Any) -> TypeGuard[NDArray[np.uint8]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -12,78 +12,75 @@ import torch
 from torch import Tensor, nn
 
 from proxysynth.data import Batch
-from proxysynth.distributed import Shards, sharded_loss
-from proxysynth.distributed.data_parallel import (
-    WholeBatch,
-    average_gradients,
-    broadcast_weights,
-    few_images,
-    merge_statistics,
-    with_synchronized_batch_norm,
-)
+from proxysynth.distributed import Shards, data_parallel, sharded_loss
 from proxysynth.distributed.process_group import ALONE, Ranks
-from proxysynth.interfaces import Loss, Objective, ProxyLoss
+from proxysynth.interfaces import Draws, Loss, Objective, ProxyLoss
 from proxysynth.models.embedder import Embedder
 from proxysynth.models.proxy_head import ProxyHead
-from proxysynth.regularizers.mixup import InputMixup, ManifoldMixup, Mixing
+from proxysynth.regularizers.mixup import InputMixup, ManifoldMixup
+from proxysynth.training import optim
 from proxysynth.training.checkpoint import part
-from proxysynth.training.optim import (
-    AnyOptimizer,
-    autocast,
-    gradient_scaler,
-    load_optimizer,
-    make_optimizer,
-    mixed_type,
-    optimizer_tensors,
-    rate_factor,
-    set_rates,
-)
 from proxysynth.training.run import Run
 
 ROWS_DRAWN = 1 << 14  # at a time
 
 
-@dataclass
 class Learner:
-    """The network, the proxies and the optimizer of a run.
+    """The network, the proxies and the optimizer of a run; at first, proxies are drawn.
 
     Everything drawn in a step depends only on the run's seed and the step's number, so there is no
     state of random numbers to save. Each rank has the whole network, and all of the proxies or,
-    with `shards`, its rows of them.
+    with `shards`, its rows of them. `network` is `net`, compiled where the run asks for it.
     """
 
-    run: Run
-    net: Embedder
-    proxies: nn.Parameter
-    optimizer: AnyOptimizer
-    scaler: torch.amp.GradScaler
-    objective: Objective
-    network: nn.Module  # `net`, compiled where the run asks for it
-    mixed: torch.dtype | None
-    steps_per_epoch: int
-    ranks: Ranks = ALONE
-    shards: Shards | None = None
-
-    @property
-    def device(self) -> torch.device:
-        return self.proxies.device
+    def __init__(
+        self,
+        run: Run,
+        net: Embedder,
+        classes: int,
+        steps_per_epoch: int,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.run, self.steps_per_epoch, self.ranks = run, steps_per_epoch, ranks
+        memory = torch.channels_last if run.channels_last else torch.contiguous_format
+        net = net.to(device, memory_format=memory)  # type: ignore[call-overload]
+        self.net = net = data_parallel.with_synchronized_batch_norm(net, ranks, device)
+        self.network = cast(nn.Module, torch.compile(net)) if run.compile else net
+        self.mixed = optim.mixed_type(run, device)
+        # Scaled gradients may overflow on one rank only, which would then skip the step alone.
+        if run.shard_proxies and self.mixed == torch.float16 and ranks.world > 1:
+            raise ValueError(
+                "sharded proxies cannot be trained in float16, this device's mixed precision: "
+                "set precision=float32"
+            )
+        shards = Shards(classes, ranks.world, ranks.rank) if run.shard_proxies else None
+        self.shards, loss = shards, cast(Loss, run.loss)
+        if shards is not None:
+            loss = partial(sharded_loss, run.loss, shards=shards, negatives=run.negatives)
+        self.objective = make_objective(loss)
+        generator = torch.Generator().manual_seed(step_seed(run.seed, -1))
+        proxies = initial_proxies(run, classes, net.dim, shards, generator)
+        self.proxies = nn.Parameter(proxies.detach().to(device))
+        self.device = self.proxies.device
+        shared = [] if shards is not None else [self.proxies]
+        data_parallel.broadcast_weights([*net.state_dict().values(), *shared], ranks)
+        self.optimizer = optim.make_optimizer(run, net, self.proxies)
+        self.scaler = optim.gradient_scaler(device, self.mixed)
 
     def step(self, batch: Batch, number: int) -> float:
-        """One step of the optimizer; returns the loss before it.
-
-        Args:
-            batch: its images are this rank's, its labels those of all ranks.
-        """
+        """One step of the optimizer; returns the loss before it. The images of the batch are this
+        rank's, its labels those of all ranks."""
         run = self.run
         # The network draws (dropout) differently on each rank; the loss draws the same on all.
         torch.manual_seed(step_seed(run.seed, number, self.ranks.rank))
         draws = torch.Generator().manual_seed(step_seed(run.seed, number))
-        set_rates(self.optimizer, rate_factor(run, number, self.steps_per_epoch))
+        optim.set_rates(self.optimizer, optim.rate_factor(run, number, self.steps_per_epoch))
         images = batch.inputs(self.device)
         if not run.channels_last:
             images = images.contiguous()
         labels = batch.labels.to(self.device, non_blocking=True)
-        with autocast(self.device, self.mixed):
+        with optim.autocast(self.device, self.mixed):
             value = self._value(images, labels, draws)
         loss = value.item()
         if not np.isfinite(loss):
@@ -93,7 +90,7 @@ class Learner:
         if self.ranks.world > 1:
             # The proxies' gradients agree across ranks up to rounding; averaged, in every bit.
             shared = [] if self.shards is not None else [self.proxies]
-            average_gradients([*self.net.parameters(), *shared], self.ranks)
+            data_parallel.average_gradients([*self.net.parameters(), *shared], self.ranks)
         if run.clip_norm is not None or run.clip_value is not None:
             self.scaler.unscale_(cast(torch.optim.Optimizer, self.optimizer))
             self._clip()
@@ -103,13 +100,15 @@ class Learner:
 
     def _value(self, images: Tensor, labels: Tensor, draws: torch.Generator) -> Tensor:
         """The loss of the whole batch, the same on every rank."""
-        if self.ranks.world == 1:
+        ranks = self.ranks
+        if ranks.world == 1:
             return self.objective(self.network, images, labels, self.proxies, generator=draws)
         n, own = len(labels), len(images)
         if isinstance(self.objective, Mixup):  # it mixes images of different ranks
-            images = self.ranks.gather_rows(images, n)
-        net = cast(nn.Module, WholeBatch(self.network, self.net.stages, n, self.ranks))
-        with few_images(self.net, own, self.ranks):
+            images = ranks.gather(images, ranks.counts(n))
+        whole = data_parallel.WholeBatch(self.network, self.net.stages, n, ranks)
+        net = cast(nn.Module, whole)
+        with data_parallel.few_images(self.net, own, ranks):
             return self.objective(net, images, labels, self.proxies, generator=draws)
 
     def _clip(self) -> None:
@@ -139,11 +138,9 @@ class Learner:
                 module.eval()
 
     def finite(self) -> bool:
-        """Whether all weights are finite: a step may break them after a finite loss.
-
-        The ranks' batch-norm statistics are merged first.
-        """
-        merge_statistics(self.net, self.ranks)
+        """Whether all weights are finite: a step may break them after a finite loss. The ranks'
+        batch-norm statistics are merged first."""
+        data_parallel.merge_statistics(self.net, self.ranks)
         tensors = [*self.net.state_dict().values(), self.proxies]
         fine = all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())
         return self.ranks.max(not fine) == 0
@@ -155,57 +152,17 @@ class Learner:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of a checkpoint; of sharded proxies, this rank's rows."""
-        return {
-            **{f"net.{key}": value for key, value in self.net.state_dict().items()},
-            "proxies": self.proxies.detach(),
-            **{
-                f"optimizer.{key}": value
-                for key, value in optimizer_tensors(self.optimizer).items()
-            },
-        }
+        weights = {f"net.{key}": value for key, value in self.net.state_dict().items()}
+        state = optim.optimizer_tensors(self.optimizer)
+        moments = {f"optimizer.{key}": value for key, value in state.items()}
+        return {**weights, "proxies": self.proxies.detach(), **moments}
 
     def load(self, tensors: Mapping[str, Tensor], scaler: Mapping[str, Any]) -> None:
         """Load what `tensors` returned."""
         load_weights(self.net, self.proxies, tensors)
-        load_optimizer(self.optimizer, part(tensors, "optimizer."))
+        optim.load_optimizer(self.optimizer, part(tensors, "optimizer."))
         if scaler:
             self.scaler.load_state_dict(dict(scaler))
-
-
-def make_learner(
-    run: Run,
-    net: Embedder,
-    classes: int,
-    steps_per_epoch: int,
-    device: torch.device,
-    ranks: Ranks = ALONE,
-) -> Learner:
-    """A learner at its start: proxies drawn, network on its device."""
-    generator = torch.Generator().manual_seed(step_seed(run.seed, -1))
-    memory = torch.channels_last if run.channels_last else torch.contiguous_format
-    net = net.to(device, memory_format=memory)  # type: ignore[call-overload]
-    net = with_synchronized_batch_norm(net, ranks, device)
-    mixed = mixed_type(run, device)
-    shards = make_shards(run, classes, ranks, mixed)
-    proxies = initial_proxies(run, classes, net.dim, shards, generator)
-    proxies = nn.Parameter(proxies.detach().to(device))
-    loss: Any = run.loss
-    if shards is not None:
-        loss = partial(_sharded, run.loss, shards, run.negatives)
-    broadcast_weights([*net.state_dict().values(), *([proxies] if shards is None else [])], ranks)
-    return Learner(
-        run=run,
-        net=net,
-        proxies=proxies,
-        optimizer=make_optimizer(run, net, proxies),
-        scaler=gradient_scaler(device, mixed),
-        objective=make_objective(loss),
-        network=cast(nn.Module, torch.compile(net)) if run.compile else net,
-        mixed=mixed,
-        steps_per_epoch=steps_per_epoch,
-        ranks=ranks,
-        shards=shards,
-    )
 
 
 def load_weights(net: Embedder, proxies: Tensor, tensors: Mapping[str, Tensor]) -> None:
@@ -228,15 +185,10 @@ class Plain:
     loss: Loss
 
     def __call__(
-        self,
-        net: nn.Module,
-        images: Tensor,
-        y: Tensor,
-        p: Tensor,
-        generator: torch.Generator | None = None,
+        self, net: nn.Module, images: Tensor, y: Tensor, p: Tensor, generator: Draws = None
     ) -> Tensor:
         x = net(images)
-        return _if_finite(x, lambda: self.loss(x, y, p, generator=generator))
+        return self.loss(x, y, p, generator=generator) if _finite(x) else x.sum()
 
 
 @dataclass(frozen=True)
@@ -247,16 +199,16 @@ class Mixup:
     loss: InputMixup | ManifoldMixup
 
     def __call__(
-        self,
-        net: nn.Module,
-        images: Tensor,
-        y: Tensor,
-        p: Tensor,
-        generator: torch.Generator | None = None,
+        self, net: nn.Module, images: Tensor, y: Tensor, p: Tensor, generator: Draws = None
     ) -> Tensor:
-        drawn = self.loss.draw(len(y), _depth(net), generator)
-        x = _embedded(net, images, drawn)
-        return _if_finite(x, lambda: drawn.score(self.loss.loss, x, y, p))
+        # Wrappers such as DataParallel hold the network in `module`.
+        inside = net if hasattr(net, "stages") else getattr(net, "module", net)
+        drawn = self.loss.draw(len(y), len(getattr(inside, "stages", ())), generator)
+        if drawn.at == 0:  # works with any network, and a compiled one stays compiled
+            x = net(drawn(images))
+        else:  # a compiled network would be compiled again for every mixing coefficient
+            x = getattr(net, "_orig_mod", net)(images, mix=drawn, at=drawn.at)
+        return drawn.score(self.loss.loss, x, y, p) if _finite(x) else x.sum()
 
 
 def make_objective(loss: Any) -> Objective:
@@ -264,50 +216,9 @@ def make_objective(loss: Any) -> Objective:
     return Mixup(loss) if isinstance(loss, (InputMixup, ManifoldMixup)) else Plain(loss)
 
 
-def _embedded(net: nn.Module, images: Tensor, drawn: Mixing) -> Tensor:
-    if drawn.at == 0:
-        x: Tensor = net(drawn(images))  # works with any network, and a compiled one stays compiled
-        return x
-    # A compiled network would be compiled again for every mixing coefficient.
-    x = getattr(net, "_orig_mod", net)(images, mix=drawn, at=drawn.at)
-    return x
-
-
-def _depth(net: nn.Module) -> int:
-    """How many stages the network has; wrappers such as DataParallel hold it in `module`."""
-    inside = net if hasattr(net, "stages") else getattr(net, "module", net)
-    return len(getattr(inside, "stages", ()))
-
-
-def _if_finite(x: Tensor, value: Callable[[], Tensor]) -> Tensor:
-    """The loss; non-finite for non-finite embeddings, so that the loop names the images."""
-    return value() if torch.isfinite(x.detach()).all() else x.sum()
-
-
-def _sharded(
-    loss: Loss,
-    shards: Shards,
-    negatives: float,
-    x: Tensor,
-    y: Tensor,
-    p: Tensor,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """The loss of all proxies, called on every rank with the rows that it holds."""
-    return sharded_loss(loss, x, y, p, shards, None, generator, negatives=negatives)
-
-
-def make_shards(run: Run, classes: int, ranks: Ranks, mixed: torch.dtype | None) -> Shards | None:
-    """Which proxies each rank holds; None if every rank holds all."""
-    if not run.shard_proxies:
-        return None
-    if mixed == torch.float16 and ranks.world > 1:
-        # Scaled gradients may overflow on one rank only, which would then skip the step alone.
-        raise ValueError(
-            "sharded proxies cannot be trained in float16, this device's mixed precision: "
-            "set precision=float32"
-        )
-    return Shards(classes, ranks.world, ranks.rank)
+def _finite(x: Tensor) -> bool:
+    """Whether embeddings are: if not, the loss is not either, and the loop names the images."""
+    return bool(torch.isfinite(x.detach()).all())
 
 
 def initial_proxies(

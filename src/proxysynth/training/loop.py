@@ -6,26 +6,27 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
 from proxysynth.data import Loader
+from proxysynth.data.listing import NOTHING_TESTED
 from proxysynth.distributed.data_parallel import note_on_processes, shared_batches
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
-from proxysynth.distributed.sharded_checkpoint import all_proxies
 from proxysynth.errors import Damaged, NotFinite, TrainingFailed, cannot_write
 from proxysynth.files import CannotWrite, locked
 from proxysynth.formatting import metric_name, percent
 from proxysynth.models.embedder import Embedder
 from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
-from proxysynth.training.callbacks import Progress, Silent, open_tensorboard
-from proxysynth.training.checkpoint import Checkpoints, State
+from proxysynth.training import run_folder
+from proxysynth.training.callbacks import Progress, Silent, Tick, open_tensorboard
+from proxysynth.training.checkpoint import Checkpoints, State, all_proxies
 from proxysynth.training.inference import (
     EmbeddingsNotFinite,
     Tested,
@@ -36,7 +37,7 @@ from proxysynth.training.inference import (
     usual_ks,
 )
 from proxysynth.training.interrupts import Interrupted, uninterrupted
-from proxysynth.training.learner import Learner, load_weights, make_learner
+from proxysynth.training.learner import Learner, load_weights
 from proxysynth.training.prepare import (
     Prepared,
     make_network,
@@ -48,28 +49,7 @@ from proxysynth.training.prepare import (
 )
 from proxysynth.training.resources import Resources, device_name, own_resources
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import (
-    CHECKPOINT,
-    EMBEDDINGS,
-    EVALUATED,
-    METRICS,
-    MODEL,
-    RESULT,
-    Result,
-    append_metrics,
-    claim,
-    claim_for_all_classes,
-    damaged_files,
-    describe,
-    find_run,
-    make_folder,
-    read_result,
-    read_run,
-    record_run,
-    rewrite_metrics,
-    tidy,
-    write_result,
-)
+from proxysynth.training.run_folder import CHECKPOINT, EVALUATED, MODEL, RESULT, Result
 from proxysynth.training.start import Delivered, Start, interpolate, make_start, start_proxies
 from proxysynth.values import build, describe_differences, encode
 
@@ -109,23 +89,19 @@ def train(
                 "be extended: train into another folder"
             )
         if ranks.first:
-            claim_for_all_classes(place)
+            run_folder.claim_for_all_classes(place)
         if run.init is not None and os.path.basename(run.init) == EVALUATED:
             run = replace(run, init=os.path.dirname(run.init))  # the evaluated run is resumed
         evaluated = None
         if open_splits(run).testable:
             reporter.say("First of two trainings: some classes are left out to evaluate on.")
-            evaluated = _train(_evaluated_run(run), place / EVALUATED, machine, reporter, ranks)
+            first, earlier = run, run.init and os.path.join(run.init, EVALUATED)
+            if earlier and run_folder.find_run(Path(earlier)) is not None:
+                # The earlier run was trained on all classes; its evaluated one has not seen them.
+                first = replace(run, init=earlier)
+            evaluated = _train(first, place / EVALUATED, machine, reporter, ranks)
             reporter.say("Second training: on all classes.")
         return _train(_on_all_classes(run, evaluated), place, machine, reporter, ranks, evaluated)
-
-
-def _evaluated_run(run: Run) -> Run:
-    """The first of the two trainings. If it starts from an earlier run that was trained on all
-    classes, it starts from that one's evaluated run instead, which had not seen them all."""
-    if run.init is None or find_run(Path(run.init) / EVALUATED) is None:
-        return run
-    return replace(run, init=os.path.join(run.init, EVALUATED))
 
 
 def _on_all_classes(run: Run, evaluated: Result | None) -> Run:
@@ -151,11 +127,8 @@ def _train(
     ranks: Ranks,
     evaluated: Result | None = None,
 ) -> Result:
-    """`train` on one of the ranks; only the first writes files.
-
-    Args:
-        evaluated: of a run on all classes, the result of the run that did not see the test classes.
-    """
+    """`train` on one of the ranks; only the first writes files. For a run on all classes,
+    `evaluated` is the result of the run that did not see the test classes."""
     if (result := _finished(folder, run, progress, ranks)) is not None:
         return result
     device = own_device(resources.torch_device(), ranks)
@@ -166,11 +139,11 @@ def _train(
         )
     with _first_rank_first(ranks):
         opened = open_splits(run)
-    architecture = None if run.init is None else read_run(run.init).architecture
+    architecture = None if run.init is None else run_folder.read_run(run.init).architecture
     net = make_network(run, side_in_memory(opened), run.init is not None, architecture)
     start = make_start(run, net)
     if ranks.first:
-        make_folder(folder)  # only now: everything that was asked for is possible
+        run_folder.make_folder(folder)  # only now: everything that was asked for is possible
     lock = locked(folder) if ranks.first else nullcontext()
     with lock, _explained(folder), _torch_settings(device, resources.threads):
         # Again: another process may have finished it before this one held the lock.
@@ -178,52 +151,51 @@ def _train(
             return result
         began = time.perf_counter()
         if ranks.first:
-            tidy(folder)
+            run_folder.tidy(folder)
         several = f", {ranks.world} processes" if ranks.world > 1 else ""
         progress.say(f"Training on {device_name(device)}{several}.")
         with _first_rank_first(ranks):
             ready = prepare(run, opened, net, resources, progress)
         ready = replace(ready, splits=start.with_remark(ready.splits))
         require_same(run, ready.splits.fingerprint(), ranks)
-        progress.say(ready.splits.describe())
+        about, where = ready.splits.describe(), f'the evaluated run in "{folder / EVALUATED}"'
+        if evaluated is not None:
+            how = f"This training uses all classes: the metrics come from {where}."
+            about = about.replace(NOTHING_TESTED, how)
+        progress.say(about)
         images = ready.train.listing
         plan = make_sampler(run)(images.labels, 0, run.batch_size)
-        learner = make_learner(run, ready.net, len(images.classes), len(plan), device, ranks)
-        recorded = None
-        if ranks.first:
-            recorded = record_run(folder, claim(folder, run), run, ready, start.seen)
-        identity = ranks.broadcast(recorded)
+        learner = Learner(run, ready.net, len(images.classes), len(plan), device, ranks)
         training = _Training(run, folder, ready, start, learner, resources, progress, began)
-        training.begin(identity)
+        training.begin()
         training.run_epochs(plan)
         return training.finish(evaluated)
 
 
+@dataclass
 class _Training:
     """A run on its way: its parts, and the state that its steps change."""
 
-    def __init__(
-        self,
-        run: Run,
-        folder: Path,
-        ready: Prepared,
-        start: Start,
-        learner: Learner,
-        resources: Resources,
-        progress: Progress,
-        began: float,
-    ) -> None:
-        self.run, self.folder, self.ready, self.start = run, folder, ready, start
-        self.learner, self.resources, self.progress = learner, resources, progress
-        self.ranks, self.began = learner.ranks, began
-        self.checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, learner.ranks)
-        self.tested: Tested | None = None  # the last evaluation, if the weights are still those
+    run: Run
+    folder: Path
+    ready: Prepared
+    start: Start
+    learner: Learner
+    resources: Resources
+    progress: Progress
+    began: float
+    tested: Tested | None = None  # the last evaluation, if the weights are still those
 
-    def begin(self, identity: str) -> None:
-        """Load the newest intact checkpoint, or start from scratch."""
-        learner, ready, ranks = self.learner, self.ready, self.ranks
+    def begin(self) -> None:
+        """Record the run, and load its newest intact checkpoint or start from scratch."""
+        learner, ready = self.learner, self.ready
+        ranks = self.ranks = learner.ranks
+        self.checkpoints = Checkpoints(self.folder / CHECKPOINT, learner.rows, ranks)
+        identity = None
         if ranks.first:
+            identity = run_folder.record_run(self.folder, self.run, ready, self.start.seen)
             self.checkpoints.drop()
+        identity = ranks.broadcast(identity)
         loaded = self.checkpoints.load(identity)
         if loaded is not None:
             for fault in loaded.faults:
@@ -239,22 +211,15 @@ class _Training:
             state = State(identity, untrained={} if before is None else before.metrics)
         # `resumable` is what the weights are; in an evaluation, its epoch is not over yet.
         self.state = self.resumable = state
-        self.saved, self.earlier = state.step, state.seconds
+        self.saved = state.step
+        self.began -= state.seconds  # of earlier sessions
         if ranks.first:
-            rewrite_metrics(self.folder, state.history)
+            run_folder.rewrite_metrics(self.folder, state.history)
         wanted = self.resources.tensorboard and ranks.first
         self.tensorboard = open_tensorboard(self.folder, wanted, state.step)
 
-    @property
-    def seconds(self) -> float:
-        return self.earlier + time.perf_counter() - self.began
-
     def run_epochs(self, first: list[Any]) -> None:
-        """All epochs that are left.
-
-        Args:
-            first: the batches of the first epoch, as many as in every other one.
-        """
+        """All epochs that are left; `first` are the batches of one, as many as in every other."""
         run, state = self.run, self.state
         sampler, labels = make_sampler(run), self.ready.train.listing.labels
         per_epoch = sum(map(len, first))
@@ -262,21 +227,23 @@ class _Training:
         task = self.progress.task("training", run.epochs * per_epoch, done)
         with self._saved_if_interrupted(), task as tick:
             for epoch in range(state.epoch, run.epochs):
-                if self._patience_is_over():
+                best = self.state.best_epoch or run.epochs
+                since = sum(line["epoch"] > best for line in self.state.history)
+                if run.patience and since >= run.patience:
                     say = f"No improvement in {run.patience} evaluations: stopping early."
                     self.progress.say(say)
                     break
                 self.epoch = epoch
                 self.learner.begin_epoch(epoch)
-                evaluates = self._run_steps(sampler(labels, epoch, run.batch_size), epoch, tick)
-                if evaluates:
+                if self._run_steps(sampler(labels, epoch, run.batch_size), tick):
                     tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
                     self._evaluate()
                 self.resumable = self.state
 
-    def _run_steps(self, plan: list[Any], epoch: int, tick: Callable[[int, str], None]) -> bool:
+    def _run_steps(self, plan: list[Any], tick: Tick) -> bool:
         """The steps of an epoch that are left; returns whether an evaluation follows."""
-        run, ranks, every = self.run, self.ranks, self.resources.checkpoint_steps
+        run, ranks, epoch = self.run, self.ranks, self.epoch
+        every = self.resources.checkpoint_steps
         ends = (*run.extended, run.epochs)
         evaluates = (epoch + 1) % run.evaluate_every == 0 or epoch + 1 in ends
         left = plan[self.state.batch :]
@@ -318,14 +285,11 @@ class _Training:
             validated = self._validate(self.tested)
         except EmbeddingsNotFinite as error:
             raise self._not_finite(self.state.step) from error
-        run, state, tested = self.run, self.state, self.tested
-        line: dict[str, Any] = {
-            "epoch": state.epoch,
-            "step": state.step,
-            "loss": state.loss_sum / state.loss_count,
-            **({} if tested is None else tested.metrics),
-            **({"validation": validated.metrics} if validated is not None else {}),
-        }
+        run, state = self.run, self.state
+        loss = state.loss_sum / state.loss_count
+        line: dict[str, Any] = {"epoch": state.epoch, "step": state.step, "loss": loss}
+        line |= {} if self.tested is None else self.tested.metrics
+        line |= {} if validated is None else {"validation": validated.metrics}
         state = replace(state, history=(*state.history, line), loss_sum=0.0, loss_count=0)
         if run.report_epoch != "last":
             by = run.measured_best_by
@@ -334,31 +298,20 @@ class _Training:
                 state = replace(state, best_epoch=state.epoch, best_step=state.step)
         self.state = state
         if self.ranks.first:
-            append_metrics(self.folder, line)
+            run_folder.append_metrics(self.folder, line)
         self.tensorboard(line)
         first = "recall@1" if "recall@1" in line else "precision@1"
         keys = [key for key in ("accuracy", first, "map@r") if key in line]
         measured = "  ".join(f"{metric_name(key)} {percent(line[key])}" for key in keys)
-        epoch = f"epoch {state.epoch}/{run.epochs}"
-        self.progress.say(f"{epoch}  loss {line['loss']:.3f}  {measured}")
+        self.progress.say(f"epoch {state.epoch}/{run.epochs}  loss {loss:.3f}  {measured}")
         self._save()
-
-    def _patience_is_over(self) -> bool:
-        best = self.state.best_epoch
-        if not self.run.patience or best is None:
-            return False
-        return sum(line["epoch"] > best for line in self.state.history) >= self.run.patience
 
     def _measure(
         self, query: Loader | None, net: Embedder | None = None, untrained: bool = False
     ) -> Tested | None:
-        """Retrieval and, in classification, accuracy on some images, of this network or another
-        one; None without images.
-
-        Args:
-            untrained: measure the backbone's features, since a new embedding layer is random; of
-                an earlier run, the whole network.
-        """
+        """Retrieval and, in classification, accuracy on some images, of this network or another;
+        None without images. `untrained` measures the backbone's features, since a new embedding
+        layer is random; of an earlier run, the whole network."""
         learner, run, ready = self.learner, self.run, self.ready
         if query is None:
             return None
@@ -388,14 +341,13 @@ class _Training:
         return self._measure(ready.validation, net)
 
     def _check(self) -> None:
-        if not self.learner.finite():  # a step may break the weights after a finite loss
+        if not self.learner.finite():
             raise self._not_finite(self.state.step)
 
     def _save(self, state: State | None = None) -> None:
-        state = state or self.state
-        scaler = self.learner.scaler.state_dict()
+        state, scaler = state or self.state, self.learner.scaler.state_dict()
         with uninterrupted(self.ranks):
-            state = replace(state, seconds=self.seconds, scaler=scaler)
+            state = replace(state, seconds=time.perf_counter() - self.began, scaler=scaler)
             self.checkpoints.save(state, self.learner.tensors())
             self.saved = state.step
 
@@ -413,7 +365,9 @@ class _Training:
 
     def _not_finite(self, step: int) -> NotFinite:
         """A non-finite loss as an error; all files of the batch are written to `NOT_FINITE`."""
-        files = [self.ready.file(i) for i in self.batch.indices.tolist()]
+        images = self.ready.splits.train
+        names = [images.names[i] for i in self.batch.indices.tolist()]
+        files = names if images.root is None else [str(images.root / name) for name in names]
         record, more = self.folder / NOT_FINITE, ""
         with contextlib.suppress(OSError):
             record.write_text("".join(f"{file}\n" for file in files), encoding="utf-8")
@@ -428,15 +382,11 @@ class _Training:
         )
 
     def finish(self, evaluated: Result | None) -> Result:
-        """Write model, embeddings and result of the reported epoch. All ranks test, the first
-        writes.
-
-        Args:
-            evaluated: see `_train`.
-        """
+        """Write model, embeddings and result of the reported epoch: all ranks test, the first
+        writes. See `_train` for `evaluated`."""
         run, ready, learner, ranks = self.run, self.ready, self.learner, self.ranks
         state, epoch, tested = self.state, self.state.epoch, self.tested
-        seconds = self.seconds
+        seconds = time.perf_counter() - self.began
         if state.best_step is not None and state.best_step != state.step:
             self._load_best(state.best_step)
             epoch, tested = state.best_epoch or epoch, None
@@ -448,20 +398,18 @@ class _Training:
         a = run.interpolation(len(ready.splits.train.classes))
         if a is not None:
             made = interpolate(run, a, self.start, made, validation, ready, self._measure, ranks)
-        held_out = None
-        if run.task != "classification":
-            held_out = self._validate(made.tested, made.net)
-        result = None
+        classifies, result = run.task == "classification", None
+        held_out = None if classifies else self._validate(made.tested, made.net)
         if ranks.first:
             (self.folder / RESULT).unlink(missing_ok=True)  # of a run that was extended
             about = {"run": state.run, "epoch": epoch}
             checksums = {
                 MODEL: self._write_model(made, about),
-                METRICS: checksum(self.folder / METRICS),
+                run_folder.METRICS: checksum(self.folder / run_folder.METRICS),
             }
             calibration = None
             if made.tested is not None:
-                checksums[EMBEDDINGS] = self._write_embeddings(made.tested, about)
+                checksums[run_folder.EMBEDDINGS] = self._write_embeddings(made.tested, about)
                 proxies = learner.proxies.detach()
                 if made.proxies is not None or learner.shards is not None:
                     proxies = read_tensors(self.folder / MODEL)[0]["proxies"]
@@ -473,11 +421,11 @@ class _Training:
                 epoch=epoch,
                 epochs=run.epochs,
                 chosen=run.report_epoch,
-                why=why_this_epoch(run) + _why_this_a(made.interpolation),
+                why=why_this_epoch(run, made.interpolation),
                 validation=validation,
                 seconds=round(seconds, 3),
                 device=device_name(learner.device),
-                data=describe(ready.splits, self.start.seen),
+                data=run_folder.describe(ready.splits, self.start.seen),
                 provenance=provenance(),
                 notes=(*ready.splits.remarks(), *note_on_processes(learner.net, ranks)),
                 checksums=checksums,
@@ -487,11 +435,9 @@ class _Training:
             )
             if evaluated is not None:
                 result = _with_metrics_of(result, evaluated)
-            write_result(self.folder, result)
+            run_folder.write_result(self.folder, result)
             self.checkpoints.drop(newest=1)  # the one before was in case the last had been lost
-        shared = _shared_result(result, ranks)
-        assert shared is not None
-        return shared
+        return cast(Result, _shared_result(result, ranks))
 
     def _load_best(self, step: int) -> None:
         try:
@@ -527,15 +473,11 @@ class _Training:
         if splits.gallery is not None and tested.gallery is not None:
             tensors |= {"gallery": tested.gallery, "gallery_labels": label_tensor(splits.gallery)}
             about["gallery"] = splits.gallery.names
-        return write_tensors(self.folder / EMBEDDINGS, tensors, about)
+        return write_tensors(self.folder / run_folder.EMBEDDINGS, tensors, about)
 
 
 def require_same(run: Run, images: str, ranks: Ranks) -> None:
-    """An error on every rank unless all have the same settings and images.
-
-    Args:
-        images: their fingerprint.
-    """
+    """An error on every rank unless all have the same settings and fingerprint of the images."""
     given = ranks.all_gather({**encode(run), "images": images})
     for number, other in enumerate(given):
         if other != given[0]:
@@ -553,18 +495,17 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
     """
     result = None
     if ranks.first:
-        claim(folder, run)
-        result = read_result(folder)
+        run_folder.claim(folder, run)
+        result = run_folder.read_result(folder)
         if result is not None and result.epochs != run.epochs:
             result = None  # it is extended
-        damaged = [] if result is None else damaged_files(folder, result)
-        if damaged and not Checkpoints(folder / CHECKPOINT).steps():
-            raise TrainingFailed(
-                f"{damaged[0]} is damaged, and there is no checkpoint to repair it from: restore "
-                f"it, or delete {folder / RESULT} to train again"
-            )
-        if damaged:
-            progress.say(f"{damaged[0]} is damaged: writing it again from the checkpoint.")
+        for path in [] if result is None else run_folder.damaged_files(folder, result)[:1]:
+            if not Checkpoints(folder / CHECKPOINT).steps():
+                raise TrainingFailed(
+                    f"{path} is damaged, and there is no checkpoint to repair it from: restore it, "
+                    f"or delete {folder / RESULT} to train again"
+                )
+            progress.say(f"{path} is damaged: writing it again from the checkpoint.")
             result = None
     return _shared_result(result, ranks)
 
@@ -574,18 +515,16 @@ def _with_metrics_of(result: Result, evaluated: Result) -> Result:
     note = (
         f"The model was trained on all classes ({result.data['train']['classes']}, "
         f"{result.data['train']['pictures']} images). The metrics are those of the run in its "
-        f"folder {EVALUATED}, which has the same settings and did not see the classes it was "
+        f'folder "{EVALUATED}", which has the same settings and did not see the classes it was '
         "tested on."
     )
-    tested = ("test_fingerprint", "shared_classes", "query", "gallery")
+    parts = ("test_fingerprint", "shared_classes", "query", "gallery")
+    data = result.data | {key: evaluated.data[key] for key in parts if key in evaluated.data}
+    measured = ("metrics", "untrained", "validation", "interpolation", "calibration")
     return replace(
         result,
-        metrics=evaluated.metrics,
-        untrained=evaluated.untrained,
-        validation=evaluated.validation,
-        interpolation=evaluated.interpolation,
-        calibration=evaluated.calibration,
-        data=result.data | {key: evaluated.data[key] for key in tested if key in evaluated.data},
+        **{name: getattr(evaluated, name) for name in measured},
+        data=data,
         notes=(note, *evaluated.notes),
         evaluated=evaluated.run,
     )
@@ -599,27 +538,23 @@ def _shared_result(result: Result | None, ranks: Ranks) -> Result | None:
     return None if fields is None else build(Result, fields, {})
 
 
-def _why_this_a(interpolation: Mapping[str, Any]) -> str:
-    """The end of the sentence about the reported epoch."""
-    if not interpolation or (interpolation["a"] == 1 and interpolation["by"] is None):
-        return ""
-    how = "" if interpolation["by"] is None else ", chosen on classes held out of the seen ones"
-    return f", interpolated with the network before training at a = {interpolation['a']:g}{how}"
-
-
-def why_this_epoch(run: Run) -> str:
-    """How the reported epoch was chosen, for people."""
-    if run.report_epoch == "last":
-        return "the last epoch"
-    by = run.best_by
-    best = f"the best epoch by {by if by == 'accuracy' else metric_name(by)}"
+def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> str:
+    """How the reported epoch, and the interpolation, was chosen, for people."""
+    by = run.best_by if run.best_by == "accuracy" else metric_name(run.best_by)
+    on = "classes held out of the seen ones"
     if run.report_epoch == "best_on_test":
-        return f"{best} on the test classes themselves, which is optimistic"
-    if run.split.fold is not None:
-        return f"{best} on the fold held out, which is also what is tested"
-    if run.task == "classification":
-        return f"{best} on images held out of training"
-    return f"{best} on classes held out of the seen ones"
+        on = "the test classes themselves, which is optimistic"
+    elif run.split.fold is not None:
+        on = "the fold held out, which is also what is tested"
+    elif run.task == "classification":
+        on = "images held out of training"
+    last = run.report_epoch == "last"
+    why = "the last epoch" if last else f"the best epoch by {by} on {on}"
+    if not interpolation or (interpolation["a"] == 1 and interpolation["by"] is None):
+        return why
+    how = "" if interpolation["by"] is None else ", chosen on classes held out of the seen ones"
+    a = f"{interpolation['a']:g}"
+    return f"{why}, interpolated with the network before training at a = {a}{how}"
 
 
 @contextmanager

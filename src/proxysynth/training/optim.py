@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -80,8 +80,6 @@ class RowwiseAdam(torch.optim.Optimizer):
     share one rate.
 
     Args:
-        params: parameters or groups of them, as for torch's optimizers.
-        lr: learning rate.
         beta: b above, the decay of the second moments.
         eps: added to their square roots.
         weight_decay: times the parameter, added to its gradient, as in Adam.
@@ -105,10 +103,8 @@ class RowwiseAdam(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of every parameter that has a gradient."""
-        value = None
-        if closure is not None:
-            with torch.enable_grad():
-                value = closure()
+        with torch.enable_grad():
+            value = None if closure is None else closure()
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
@@ -138,10 +134,7 @@ class RowwiseAdam(torch.optim.Optimizer):
 
 
 class TwoOptimizers:
-    """Two optimizers of different parameters, used as one.
-
-    `param_groups` are the groups of both, and `state` is one mapping for both.
-    """
+    """Two optimizers of different parameters, used as one, with one `state` for both."""
 
     def __init__(self, first: torch.optim.Optimizer, second: torch.optim.Optimizer) -> None:
         self.optimizers = first, second
@@ -153,9 +146,9 @@ class TwoOptimizers:
         for optimizer in self.optimizers:
             optimizer.step()
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
+    def zero_grad(self) -> None:
         for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none)
+            optimizer.zero_grad()
 
 
 AnyOptimizer = torch.optim.Optimizer | TwoOptimizers
@@ -178,14 +171,24 @@ def make_optimizer(run: Run, net: Embedder, proxies: nn.Parameter) -> AnyOptimiz
         "embedding": (list(net.embedding.parameters()), run.embedding_lr or run.lr),
         "proxies": ([proxies], run.proxy_lr),
     }
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": params, "lr": lr, "base_lr": lr, "name": name}
         for name, (params, lr) in parts.items()
     ]
-    if run.proxy_optimizer == "rowwise":
-        own = RowwiseAdam([groups.pop()], eps=run.eps, weight_decay=run.weight_decay)
-        return TwoOptimizers(_optimizer(run, groups, proxies.device), own)
-    return _optimizer(run, groups, proxies.device)
+    own = groups.pop() if run.proxy_optimizer == "rowwise" else None
+    # One kernel for all tensors of a group: small networks spend most of a step here otherwise.
+    fused = {"fused": proxies.device.type in ("cpu", "cuda")}
+    kind, options = {
+        "adam": (torch.optim.Adam, {"eps": run.eps, **fused}),
+        "adamw": (torch.optim.AdamW, {"eps": run.eps, **fused}),
+        "rmsprop": (torch.optim.RMSprop, {"eps": run.eps, "momentum": run.momentum}),
+        "sgd": (torch.optim.SGD, {"momentum": run.momentum, **fused}),
+    }[run.optimizer]
+    optimizer = cast(Any, kind)(groups, weight_decay=run.weight_decay, **options)
+    if own is None:
+        return cast(torch.optim.Optimizer, optimizer)
+    rowwise = RowwiseAdam([own], eps=run.eps, weight_decay=run.weight_decay)
+    return TwoOptimizers(optimizer, rowwise)
 
 
 def backbone_layers(backbone: nn.Module) -> list[list[nn.Parameter]]:
@@ -206,29 +209,12 @@ def backbone_layers(backbone: nn.Module) -> list[list[nn.Parameter]]:
         ]
         count, name = max(lists, key=lambda found: found[0], default=(0, ""))
         starts = [f"{name}.{i}." if name else f"{i}." for i in range(count)]
-    before: list[nn.Parameter] = []
-    after: list[nn.Parameter] = []
-    inside: list[list[nn.Parameter]] = [[] for _ in starts]
+    layers: list[list[nn.Parameter]] = [[] for _ in range(len(starts) + 2)]
     for name, parameter in backbone.named_parameters():
-        held = [part for start, part in zip(starts, inside, strict=True) if name.startswith(start)]
-        part = held[0] if held else after if any(inside) else before
-        part.append(parameter)
-    return [part for part in (before, *inside, after) if part]
-
-
-def _optimizer(
-    run: Run, groups: list[dict[str, Any]], device: torch.device
-) -> torch.optim.Optimizer:
-    decay = run.weight_decay
-    # One kernel for all tensors of a group: small networks spend most of a step here otherwise.
-    fused = device.type in ("cpu", "cuda")
-    if run.optimizer == "adam":
-        return torch.optim.Adam(groups, eps=run.eps, weight_decay=decay, fused=fused)
-    if run.optimizer == "adamw":
-        return torch.optim.AdamW(groups, eps=run.eps, weight_decay=decay, fused=fused)
-    if run.optimizer == "rmsprop":
-        return torch.optim.RMSprop(groups, eps=run.eps, weight_decay=decay, momentum=run.momentum)
-    return torch.optim.SGD(groups, weight_decay=decay, momentum=run.momentum, fused=fused)
+        after = len(starts) + 1 if any(layers[1:-1]) else 0
+        held = (i for i, start in enumerate(starts, 1) if name.startswith(start))
+        layers[next(held, after)].append(parameter)
+    return [layer for layer in layers if layer]
 
 
 def set_rates(optimizer: AnyOptimizer, factor: float) -> None:

@@ -8,26 +8,8 @@ from typing import Any
 
 import torch
 
-from proxysynth.data import (
-    AsIs,
-    CenterCrop,
-    ImageCache,
-    Listing,
-    Loader,
-    MPerClass,
-    PadCrop,
-    RandomResizedCrop,
-    Sampler,
-    Shuffled,
-    Splits,
-    Transform,
-    check_splits,
-    open_data,
-    pixels_named,
-    stratified_subset,
-    with_fold,
-    with_validation,
-)
+from proxysynth import data
+from proxysynth.data import ImageCache, Listing, Loader, Splits, Transform
 from proxysynth.data.listing import require_usable
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder
@@ -55,11 +37,6 @@ class Prepared:
     tester: Callable[[Listing], Loader]
     """A loader of pictures as they are tested."""
 
-    def file(self, index: int) -> str:
-        """The file of a training picture, or its name where it is held in memory."""
-        listing = self.splits.train
-        return listing.names[index] if listing.root is None else str(listing.path(index))
-
 
 def prepare(
     run: Run, opened: Splits, net: Embedder, resources: Resources, progress: Progress
@@ -69,8 +46,9 @@ def prepare(
     splits = usable(opened, run, cache, resources, progress)
     pin = resources.torch_device().type == "cuda"
 
+    pixels = data.pixels_named(net.preprocess)
+
     def loader(listing: Listing, transform: Transform) -> Loader:
-        pixels = pixels_named(net.preprocess)
         held = None if listing.root is None else cache
         return Loader(listing, transform, pixels, resources.loader_workers, held, pin)
 
@@ -92,17 +70,13 @@ def prepare(
 
 
 def usable(
-    splits: Splits,
-    run: Run,
-    cache: ImageCache | None,
-    resources: Resources,
-    progress: Progress,
+    splits: Splits, run: Run, cache: ImageCache | None, resources: Resources, progress: Progress
 ) -> Splits:
     """The splits as the run uses them: every file read once, validation classes held out."""
     if splits.train.root is not None:
         parts = (splits.train, splits.validation, splits.query, splits.gallery)
         with progress.task("reading", sum(len(part) for part in parts if part)) as tick:
-            splits = check_splits(
+            splits = data.check_splits(
                 splits,
                 run.skip_bad,
                 cache,
@@ -112,44 +86,35 @@ def usable(
             )
     if not run.holds_out:
         return splits
-    return with_validation(
-        splits,
-        run.split.validation_fraction,
-        run.split.validation_seed,
-        pictures=run.task == "classification",
-    )
+    fraction, seed = run.split.validation_fraction, run.split.validation_seed
+    return data.with_validation(splits, fraction, seed, pictures=run.task == "classification")
 
 
 def open_splits(run: Run) -> Splits:
     """The run's images; the files are not opened."""
     split = run.split
-    splits = open_data(run.data, **split.options())
+    splits = data.open_data(run.data, **split.options())
     if split.unseen_fraction == 0:
         splits = splits.with_all_seen()
     if split.fold is not None:
-        splits = with_fold(splits, split.fold, split.folds)
-    if split.train_pictures is not None:
-        splits = replace(splits, train=_fewer(splits.train, split.train_pictures))
-    if split.test_pictures is not None:
-        splits = replace(splits, query=_fewer(splits.query, split.test_pictures))
-    if split.train_pictures is not None or split.test_pictures is not None:
-        require_usable(splits)
+        splits = data.with_fold(splits, split.fold, split.folds)
+    for part, most in (("train", split.train_pictures), ("query", split.test_pictures)):
+        listing = getattr(splits, part)
+        if most is not None and most < len(listing):
+            splits = replace(splits, **{part: listing.take(data.stratified_subset(listing, most))})
+            require_usable(splits)
     if run.report_epoch == "best_on_test" and not splits.testable:
         raise ValueError(
             "report_epoch='best_on_test' needs at least 2 unseen classes, but there are none to "
             "test: choose 'last'"
         )
     other = splits.testable and splits.train.classes != splits.query.classes
-    if run.task == "classification" and other:
+    if other and run.task == "classification":
         raise ValueError(
             f"classification tests the classes that it trains on, {splits.name} has others to "
             "test: leave out task=classification, or give data whose parts share their classes"
         )
     return splits
-
-
-def _fewer(listing: Listing, count: int) -> Listing:
-    return listing if count >= len(listing) else listing.take(stratified_subset(listing, count))
 
 
 def make_network(
@@ -179,7 +144,14 @@ def make_network(
         frozen_batch_norm=run.freeze_batch_norm,
         architecture=architecture,
     )
-    check_frozen(run, net)
+    names = [name for name, _ in net.backbone.named_parameters()]
+    for prefix in run.freeze:
+        if not any(name.startswith(prefix) for name in names):
+            parts = sorted({".".join(name.split(".")[:2]) for name in names})
+            raise ValueError(
+                f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}, such as "
+                f"{', '.join(parts[:12])}{', ...' if len(parts) > 12 else ''}"
+            )
     if not trained and net.image_size <= SMALL:
         _require_large_enough(net, run.backbone)
     return net
@@ -195,11 +167,10 @@ def starts_as_published(run: Run) -> bool:
 
 def _require_large_enough(net: Embedder, backbone: str) -> None:
     """Run the network on an empty image: its layers may shrink a small one to nothing."""
-    pixels = pixels_named(net.preprocess)
-    side, mode = net.image_size, net.training
+    channels, side, mode = data.pixels_named(net.preprocess).channels, net.image_size, net.training
     try:
         with torch.inference_mode():
-            net.eval().features(torch.zeros(1, pixels.channels, side, side))
+            net.eval().features(torch.zeros(1, channels, side, side))
     except RuntimeError as error:
         raise ValueError(
             f"the backbone {backbone} cannot take images of {side} x {side} pixels "
@@ -207,18 +178,6 @@ def _require_large_enough(net: Embedder, backbone: str) -> None:
         ) from error
     finally:
         net.train(mode)
-
-
-def check_frozen(run: Run, net: Embedder) -> None:
-    """Each prefix of `run.freeze` must begin the name of a parameter of the backbone."""
-    names = [name for name, _ in net.backbone.named_parameters()]
-    for prefix in run.freeze:
-        if not any(name.startswith(prefix) for name in names):
-            parts = sorted({".".join(name.split(".")[:2]) for name in names})
-            raise ValueError(
-                f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}, such as "
-                f"{', '.join(parts[:12])}{', ...' if len(parts) > 12 else ''}"
-            )
 
 
 def make_cache(run: Run, net: Embedder, resources: Resources) -> ImageCache | None:
@@ -231,21 +190,22 @@ def training_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
         return evaluation_transform(run, net, listing)
     size = net.image_size
     if run.transforms == "pad_crop":
-        return PadCrop(size, pad=size // 16, flip=run.flip)
+        return data.PadCrop(size, pad=size // 16, flip=run.flip)
     first = resized_side(run, net) if run.transforms == "mlrc" else None
-    return RandomResizedCrop(size, run.crop_scale, flip=run.flip, resize=first)
+    return data.RandomResizedCrop(size, run.crop_scale, flip=run.flip, resize=first)
 
 
 def evaluation_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
     """The middle of a photograph; all of a picture in memory, which was made for it."""
     size, held = net.image_size, listing.pixels
     if held is not None and held.shape[1:3] == (size, size):
-        return AsIs()
-    return CenterCrop(resized_side(run, net, held is not None), size)
+        return data.AsIs()
+    return data.CenterCrop(resized_side(run, net, held is not None), size)
 
 
-def make_sampler(run: Run) -> Sampler:
-    return MPerClass(run.m, run.seed) if run.sampler == "m_per_class" else Shuffled(run.seed)
+def make_sampler(run: Run) -> data.Sampler:
+    own = run.sampler == "m_per_class"
+    return data.MPerClass(run.m, run.seed) if own else data.Shuffled(run.seed)
 
 
 def resized_side(run: Run, net: Embedder, in_memory: bool = False) -> int:

@@ -9,6 +9,7 @@ import torch
 
 from proxysynth.data import default_workers
 from proxysynth.distributed.process_group import Ranks
+from proxysynth.formatting import count
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,7 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     if device.type == "cpu":
-        threads = torch.get_num_threads()
-        return f"cpu ({threads} thread{'s' if threads > 1 else ''})"
+        return f"cpu ({count(torch.get_num_threads(), 'thread')})"
     return str(device)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 from proxysynth import losses
@@ -16,23 +17,15 @@ from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
 from proxysynth.values import LARGEST, digest
 
 # What is done to the splits after they were opened, whatever the data.
-OF_THE_RUN = (
-    "validation_fraction",
-    "validation_seed",
-    "train_pictures",
-    "test_pictures",
-    "fold",
-    "folds",
-)
+OF_THE_RUN = {"validation_fraction", "validation_seed", "train_pictures", "test_pictures"}
+OF_THE_RUN |= {"fold", "folds"}
 
 
-def _require(value: object, *rules: tuple[str, bool, str]) -> None:
-    """Raise for the first rule (a field, whether it is right, what it must be) that is broken."""
-    for name, holds, expected in rules:
-        if not holds:
-            raise ValueError(
-                f"{type(value).__name__}: {name} must be {expected}, got {getattr(value, name)!r}"
-            )
+def _require(value: object, name: str, holds: bool, expected: str) -> None:
+    """Raise unless a field holds what it must."""
+    if not holds:
+        got = getattr(value, name)
+        raise ValueError(f"{type(value).__name__}: {name} must be {expected}, got {got!r}")
 
 
 @dataclass(frozen=True)
@@ -92,25 +85,20 @@ class Split:
     validation_seed: int = 0
 
     def __post_init__(self) -> None:
-        unseen, fold = self.unseen_fraction, self.fold
-        _require(
-            self,
-            ("unseen_fraction", unseen is None or 0 <= unseen < 1, "in [0, 1)"),
-            ("validation_fraction", 0 < self.validation_fraction < 1, "in (0, 1)"),
-            ("folds", self.folds >= 2, "at least 2"),
-            ("fold", fold is None or 0 <= fold < self.folds, f"0 to {self.folds - 1}"),
-            ("fold", fold is None or unseen != 0, "None if unseen_fraction=0 tests nothing"),
-            *(
-                (name, (count := getattr(self, name)) is None or count >= 1, "at least 1")
-                for name in ("train_pictures", "test_pictures")
-            ),
-        )
+        must, unseen, fold = partial(_require, self), self.unseen_fraction, self.fold
+        must("unseen_fraction", unseen is None or 0 <= unseen < 1, "in [0, 1)")
+        must("validation_fraction", 0 < self.validation_fraction < 1, "in (0, 1)")
+        must("folds", self.folds >= 2, "at least 2")
+        must("fold", fold is None or 0 <= fold < self.folds, f"0 to {self.folds - 1}")
+        must("fold", fold is None or unseen != 0, "None if unseen_fraction=0 tests nothing")
+        for name in ("train_pictures", "test_pictures"):
+            must(name, getattr(self, name) is None or getattr(self, name) >= 1, "at least 1")
 
     def options(self) -> dict[str, Any]:
         """The fields that are set, as keyword arguments of `data.open_data`."""
-        options = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in (*OF_THE_RUN, *(["unseen_fraction"] if self.unseen_fraction == 0 else [])):
-            del options[name]
+        other = OF_THE_RUN | ({"unseen_fraction"} if self.unseen_fraction == 0 else set())
+        names = [field.name for field in fields(self) if field.name not in other]
+        options = {name: getattr(self, name) for name in names}
         return {name: value for name, value in options.items() if value not in (None, ())}
 
 
@@ -267,8 +255,8 @@ class Run:
     ks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not callable(self.loss):
-            raise ValueError(f"Run: loss must be a loss such as NormSoftmax(), got {self.loss!r}")
+        must = partial(_require, self)
+        must("loss", callable(self.loss), "a loss such as NormSoftmax()")
         if not isinstance(self.backbone, str):
             raise ValueError(
                 "Run: backbone must be a name, so that the run can be saved, got a "
@@ -279,7 +267,7 @@ class Run:
             allowed = BEST_BY if name == "best_by" else typing.get_args(hint)
             if name == "best_by" or typing.get_origin(hint) is Literal:
                 choices = f"one of {', '.join(map(repr, allowed))}"
-                _require(self, (name, getattr(self, name) in allowed, choices))
+                must(name, getattr(self, name) in allowed, choices)
         positive = ("width", "lr", "proxy_lr", "eps", "embedding_lr", "clip_norm", "clip_value")
         given = {name: getattr(self, name) for name in positive}
         check_positive(self, **{name: value for name, value in given.items() if value is not None})
@@ -290,61 +278,36 @@ class Run:
         for name, least in _INTEGERS.items():
             value = getattr(self, name)
             if value is not None or name not in ("dim", "image_size", "cache_side"):
-                fits = type(value) is int and least <= value
-                _require(self, (name, fits, f"an integer >= {least}"))
-                _require(self, (name, value < LARGEST, "an integer < 2**63"))
+                must(name, type(value) is int and least <= value, f"an integer >= {least}")
+                must(name, value < LARGEST, "an integer < 2**63")
         for name in ("decay_epochs", "ks", "extended"):
             fits = all(type(value) is int and value >= 1 for value in getattr(self, name))
-            _require(self, (name, fits, "integers >= 1"))
-        classifies, crop, a = self.task == "classification", self.crop_scale, self.interpolate
+            must(name, fits, "integers >= 1")
+        must("layer_decay", 0 < self.layer_decay <= 1, "in (0, 1]")
+        must("flip", self.flip <= 1, "in [0, 1]")
+        must("momentum", 0 <= self.momentum < 1, "in [0, 1)")
+        crop = self.crop_scale
+        fits = len(crop) == 2 and 0 < crop[0] <= crop[1] <= 1
+        must("crop_scale", fits, "two increasing fractions of the area, such as (0.08, 1.0)")
+        fits = self.schedule != "step" or bool(self.decay_epochs)
+        must("decay_epochs", fits, "given for the schedule 'step', such as decay_epochs=20")
+        classifies, a = self.task == "classification", self.interpolate
+        fits = self.best_by != "accuracy" or classifies
+        must("best_by", fits, "a metric of retrieval, or task='classification'")
+        fits = not self.patience or self.report_epoch != "last"
+        must("report_epoch", fits, "'best' for patience (early stopping)")
         between = type(a) in (int, float) and 0 <= a <= 1  # type: ignore[operator]
+        fits = between or a in (None, "auto", "by_classes")
+        must("interpolate", fits, "'auto', 'by_classes' or a number in [0, 1]")
+        must("interpolate", a is None or not classifies, "None for task='classification'")
+        must("weights", self.init is None or self.weights is None, "None if init is given")
         ends = [*self.extended, self.epochs]
-        per_class = self.sampler == "m_per_class"
-        _require(
-            self,
-            ("layer_decay", 0 < self.layer_decay <= 1, "in (0, 1]"),
-            ("flip", self.flip <= 1, "in [0, 1]"),
-            ("momentum", 0 <= self.momentum < 1, "in [0, 1)"),
-            (
-                "crop_scale",
-                len(crop) == 2 and 0 < crop[0] <= crop[1] <= 1,
-                "two increasing fractions of the area, such as (0.08, 1.0)",
-            ),
-            (
-                "decay_epochs",
-                self.schedule != "step" or bool(self.decay_epochs),
-                "given for the schedule 'step', such as decay_epochs=20",
-            ),
-            (
-                "best_by",
-                self.best_by != "accuracy" or classifies,
-                "a metric of retrieval, or task='classification'",
-            ),
-            (
-                "report_epoch",
-                not self.patience or self.report_epoch != "last",
-                "'best' for patience (early stopping)",
-            ),
-            (
-                "interpolate",
-                a in (None, "auto", "by_classes") or between,
-                "'auto', 'by_classes' or a number in [0, 1]",
-            ),
-            ("interpolate", a is None or not classifies, "None for task='classification'"),
-            ("weights", self.init is None or self.weights is None, "None if init is given"),
-            ("extended", ends == sorted(set(ends)), f"increasing and below {self.epochs} epochs"),
-            (
-                "batch_size",
-                not per_class or self.batch_size % self.m == 0,
-                f"a multiple of m={self.m} for the sampler 'm_per_class'",
-            ),
-            ("shard_proxies", self.negatives == 1 or self.shard_proxies, "true for negatives < 1"),
-            (
-                "shard_proxies",
-                not (self.shard_proxies and classifies),
-                "false for task='classification', which tests with all proxies in one place",
-            ),
-        )
+        must("extended", ends == sorted(set(ends)), f"increasing and below {self.epochs} epochs")
+        fits = self.sampler != "m_per_class" or self.batch_size % self.m == 0
+        must("batch_size", fits, f"a multiple of m={self.m} for the sampler 'm_per_class'")
+        must("shard_proxies", self.negatives == 1 or self.shard_proxies, "true for negatives < 1")
+        together = "false for task='classification', which tests with all proxies in one place"
+        must("shard_proxies", not (self.shard_proxies and classifies), together)
 
     @property
     def identity(self) -> str:
@@ -383,23 +346,13 @@ class Run:
         return replace(self, epochs=epochs, extended=(*self.extended, self.epochs))
 
 
+_LOSSES = [getattr(losses, name) for name in losses.__all__ if name != "LOSSES"]
 KINDS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (*(getattr(losses, name) for name in losses.__all__ if name != "LOSSES"),)
-    + (*(kind for kind in REGULARIZERS.values() if kind is not None), Split, Run)
+    kind.__name__: kind for kind in (*_LOSSES, *filter(None, REGULARIZERS.values()), Split, Run)
 }
 """The classes that a `run.json` may contain: `values.decode` constructs no others."""
 
 # Integer fields with their minimum; None is accepted where the field allows it.
-_INTEGERS = {
-    "epochs": 1,
-    "batch_size": 2,
-    "m": 1,
-    "evaluate_every": 1,
-    "warmup_epochs": 0,
-    "patience": 0,
-    "seed": 0,
-    "dim": 1,
-    "image_size": 1,
-    "cache_side": 0,
-}
+_INTEGERS = dict.fromkeys(("epochs", "m", "evaluate_every", "dim", "image_size"), 1)
+_INTEGERS |= dict.fromkeys(("warmup_epochs", "patience", "seed", "cache_side"), 0)
+_INTEGERS["batch_size"] = 2

@@ -20,19 +20,12 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from proxysynth.data import Splits
 from proxysynth.data.listing import NOTHING_TESTED
 from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write, newer_version
-from proxysynth.files import (
-    LOCK,
-    UNFINISHED,
-    append_line,
-    check_seal,
-    write_bytes,
-    write_sealed,
-)
+from proxysynth.files import LOCK, UNFINISHED, append_line, check_seal, write_bytes, write_sealed
 from proxysynth.formatting import and_join, metric_name, percent
 from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum
@@ -124,11 +117,9 @@ def write_run(folder: Path, recorded: Recorded) -> None:
     write_sealed(folder / RUN, {"format": FORMAT, **fields, "provenance": provenance()})
 
 
-def record_run(
-    folder: Path, recorded: Recorded | None, run: Run, ready: Prepared, earlier: tuple[str, ...]
-) -> str:
+def record_run(folder: Path, run: Run, ready: Prepared, earlier: tuple[str, ...]) -> str:
     """Write `run.json`, or check that the data still matches it; returns the identity."""
-    data = describe(ready.splits, earlier)
+    recorded, data = claim(folder, run), describe(ready.splits, earlier)
     if recorded is None:
         size, train = ready.net.image_size, ready.splits.train
         side = resized_side(run, ready.net, in_memory=train.root is None)
@@ -149,31 +140,19 @@ def record_run(
 
 
 def describe(splits: Splits, earlier: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Name, hashes, how many test classes are also trained on, and images and classes of each part.
-
-    Runs with the same `test_fingerprint` can be compared, whatever they trained on.
-
-    Args:
-        earlier: classes that the first weights were trained on.
-    """
+    """Name, hashes, how many test classes are also trained on (`earlier`: before this run), and
+    images and classes of each part. Runs with the same `test_fingerprint` can be compared."""
     seen = {*splits.train.classes, *earlier}
-    parts = {
-        "train": splits.train,
-        "validation": splits.validation,
-        "query": splits.query,
-        "gallery": splits.gallery,
-    }
-    return {
+    about: dict[str, Any] = {
         "name": splits.name,
         "fingerprint": splits.fingerprint(),
         "test_fingerprint": replace(splits, train=splits.query, validation=None).fingerprint(),
         "shared_classes": len(seen & set(splits.query.classes)),
-        **{
-            name: {"pictures": len(part), "classes": len(part.classes)}
-            for name, part in parts.items()
-            if part is not None
-        },
     }
+    for name in ("train", "validation", "query", "gallery"):
+        if (part := getattr(splits, name)) is not None:
+            about[name] = {"pictures": len(part), "classes": len(part.classes)}
+    return about
 
 
 def claim(folder: Path, run: Run) -> Recorded | None:
@@ -307,11 +286,8 @@ class Result:
             raise ValueError(f"unknown files {sorted(self.checksums)}")
         if held := self.interpolation:
             for point in (*held["points"], {**held["trained"], "a": held["a"] or 0.0}):
-                for value in (
-                    point["a"],
-                    *point["metrics"].values(),
-                    *point["validation"].values(),
-                ):
+                numbers = {**point["metrics"], "a": point["a"]}
+                for value in (*numbers.values(), *point["validation"].values()):
                     float(value)
 
     @property
@@ -346,14 +322,13 @@ def write_result(folder: Path, result: Result) -> None:
 def read_result(folder: Path) -> Result | None:
     """The result of a run; None if it is not finished."""
     advice = "delete it and rerun, which writes it again"
-    result: Result | None = _read(folder / RESULT, Result, TrainingFailed, advice)
-    return result
+    return cast(Result | None, _read(folder / RESULT, Result, TrainingFailed, advice))
 
 
 def damaged_files(folder: Path, result: Result) -> list[Path]:
     """The files of a finished run that exist but do not match their checksum."""
-    paths = [(folder / name, crc32) for name, crc32 in result.checksums.items()]
-    return [path for path, crc32 in paths if path.is_file() and checksum(path) != crc32]
+    recorded = {folder / name: crc32 for name, crc32 in result.checksums.items()}
+    return [path for path in recorded if path.is_file() and checksum(path) != recorded[path]]
 
 
 def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
@@ -367,11 +342,8 @@ def rewrite_metrics(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]:
-    """The evaluations of a run, even while it is training; an incomplete last line is skipped.
-
-    Args:
-        crc32: of the file when the run was finished, where that is known.
-    """
+    """The evaluations of a run, even while it is training; an incomplete last line is skipped. A
+    finished run knows the file's `crc32`."""
     path = folder / METRICS
     try:
         data = path.read_bytes()
@@ -384,11 +356,8 @@ def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]
         raise TrainingFailed(f"{path} is damaged ({error}): restore it") from error
 
 
-COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")
-"""The metrics that the verdict compares."""
-LEAST_CHANGE = 5e-6
-"""A smaller change of a metric is rounding, and shows in none of the digits printed."""
-
+COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")  # in the verdict
+LEAST_CHANGE = 5e-6  # a smaller one is rounding, and shows in none of the digits printed
 HELPS = (
     " with `--set interpolate=auto`, with `--set dim=none` (no embedding layer), for fewer epochs "
     "or with more classes"
@@ -399,55 +368,41 @@ Metrics = Mapping[str, float]
 
 def made_worse(trained: Metrics, untrained: Metrics) -> tuple[str, ...]:
     """The compared metrics that training lowered."""
-    return tuple(
-        key for key in _both(trained, untrained) if untrained[key] - trained[key] > LEAST_CHANGE
-    )
+    keys = [key for key in COMPARED if key in trained and key in untrained]
+    # Where 1 is not among the ks, P@1 is the same as Recall@1.
+    if "recall@1" not in keys and "precision@1" in trained and "precision@1" in untrained:
+        keys.insert(0, "precision@1")
+    return tuple(key for key in keys if untrained[key] - trained[key] > LEAST_CHANGE)
 
 
 def training_changed(
     trained: Metrics, untrained: Metrics, tested: str = "unseen classes", backbone: str = ""
 ) -> str:
-    """Trained against untrained.
+    """Trained against untrained, on the classes that were `tested`; `backbone` is given if it can
+    be used without training."""
 
-    Args:
-        tested: which classes the metrics are about, such as "unseen classes".
-        backbone: its name, if it can be used without training.
-    """
-    worse = made_worse(trained, untrained)
-    better = [
-        key for key in _both(trained, untrained) if trained[key] - untrained[key] > LEAST_CHANGE
-    ]
-
-    def changes(keys: list[str] | tuple[str, ...]) -> str:
+    def changes(keys: Iterable[str]) -> str:
         return and_join(
             f"{metric_name(key)} {_from_to(untrained[key], trained[key])}" for key in keys
         )
 
-    use = (
-        f" Use it without training (`proxysynth index {backbone} FOLDER -o FILE`)"
-        if backbone
-        else ""
-    )
-    if not worse and not better:
+    lowered = changes(made_worse(trained, untrained))
+    raised = changes(made_worse(untrained, trained))
+    use = f" Use it without training (`proxysynth index {backbone} FOLDER -o FILE`)"
+    use = use if backbone else ""
+    if not lowered and not raised:
         return f"Training made no difference on {tested}.{use and use + '.'}"
-    if not worse:
-        return f"On {tested}, training raised {changes(better)}."
-    if not better:
+    if not lowered:
+        return f"On {tested}, training raised {raised}."
+    if not raised:
         return (
-            f"Training made the results on {tested} worse: it lowered {changes(worse)}, so the "
+            f"Training made the results on {tested} worse: it lowered {lowered}, so the "
             f"network before training is better.{use or ' Use that'}, or train again{HELPS}."
         )
     return (
-        f"Training had mixed results on {tested}: it lowered {changes(worse)}, and raised "
-        f"{changes(better)}. It may help to train again{HELPS}."
+        f"Training had mixed results on {tested}: it lowered {lowered}, and raised {raised}. "
+        f"It may help to train again{HELPS}."
     )
-
-
-def _both(trained: Metrics, untrained: Metrics) -> list[str]:
-    keys = [key for key in COMPARED if key in trained and key in untrained]
-    # Where 1 is not among the ks, P@1 is the same as Recall@1.
-    lacking = "recall@1" not in keys and "precision@1" in trained and "precision@1" in untrained
-    return ["precision@1", *keys] if lacking else keys
 
 
 def _from_to(before: float, after: float) -> str:

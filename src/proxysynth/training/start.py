@@ -39,16 +39,11 @@ APART = 0.1  # how far the proxies of a new class are from their mean, where it 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """The network before the first step.
+    """The network before the first step."""
 
-    Args:
-        state: its weights, if the run interpolates; of the backbone alone where the embedding
-            layer is new.
-        earlier: the model it was taken from, if any.
-    """
-
+    # Its weights, if the run interpolates; of the backbone alone where the embedding layer is new.
     state: dict[str, Tensor]
-    earlier: Trained | None = None
+    earlier: Trained | None = None  # the model it was taken from
 
     @property
     def seen(self) -> tuple[str, ...]:
@@ -74,25 +69,21 @@ def make_start(run: Run, net: Embedder) -> Start:
         # The run names its backbone itself; what the earlier one's file names is not called.
         earlier = load(run.init, "cpu", backbone=run.backbone)
         theirs, ours = earlier.embedder.state_dict(), net.state_dict()
-        unlike = [k for k in {**ours, **theirs} if _shape(ours.get(k)) != _shape(theirs.get(k))]
-        if unlike:
-            raise ValueError(
-                f"init={run.init} has another network: {unlike[0]} has the shape "
-                f"{_shape(theirs.get(unlike[0]))} there and {_shape(ours.get(unlike[0]))} here: "
-                "use the same backbone, width, dim and pooling"
-            )
+        shapes = [{key: tuple(t.shape) for key, t in state.items()} for state in (theirs, ours)]
+        for key in {**ours, **theirs}:
+            there, here = (held.get(key) for held in shapes)
+            if there != here:
+                raise ValueError(
+                    f"init={run.init} has another network: {key} has the shape {there} there and "
+                    f"{here} here: use the same backbone, width, dim and pooling"
+                )
         net.load_state_dict(theirs)
-    whole = earlier is not None
     state = {
         key: value.detach().clone()
         for key, value in net.state_dict().items()
-        if run.interpolate is not None and (whole or key.startswith("backbone."))
+        if run.interpolate is not None and (earlier or key.startswith("backbone."))
     }
     return Start(state, earlier)
-
-
-def _shape(tensor: Tensor | None) -> tuple[int, ...] | None:
-    return None if tensor is None else tuple(tensor.shape)
 
 
 def class_means(net: Embedder, loader: Loader, ranks: Ranks) -> Tensor:
@@ -116,20 +107,20 @@ def start_proxies(
     theirs = earlier.proxies
     # Another loss may have another number of proxies per class.
     fits = theirs.shape[1:] == drawn.shape[1:]
-    known = {name: i for i, name in enumerate(earlier.classes)} if fits else {}
+    known = dict(zip(earlier.classes, theirs, strict=True)) if fits else {}
     new = [name for name in classes if name not in known]
-    means = torch.empty(0)
+    means: dict[str, Tensor] = {}
     if new:
-        means = class_means(ready.net, ready.tester(ready.splits.train.of_classes(new)), ranks)
+        pictures = ready.tester(ready.splits.train.of_classes(new))
+        means = dict(zip(new, class_means(ready.net, pictures, ranks), strict=True))
     length = theirs.norm(dim=-1).mean()
     made = drawn.detach().clone()
-    place = {name: i for i, name in enumerate(new)}
     for i, number in enumerate(range(len(classes)) if rows is None else rows):
         name = classes[number]
         if name in known:
-            made[i] = theirs[known[name]]
+            made[i] = known[name]
         else:
-            mean = means[place[name]].to(made)
+            mean = means[name].to(made)
             if made.ndim == 3:  # equal proxies would get equal gradients for ever
                 mean = F.normalize(mean + APART * F.normalize(made[i], dim=-1), dim=-1)
             made[i] = length * mean
@@ -138,21 +129,14 @@ def start_proxies(
 
 @dataclass(frozen=True, eq=False)
 class Delivered:
-    """What a run delivers.
-
-    Args:
-        net: the network.
-        proxies: of the seen classes; None for those that were trained.
-        tested: its embeddings of the test pictures and their metrics, if there are any.
-        interpolation: empty, or "a" of the network, the metric "by" which that was chosen, and the
-            metrics and the held-out classes' "validation" at all "points" and of the "trained"
-            network, with its embedding layer.
-    """
+    """What a run delivers."""
 
     net: Embedder
-    proxies: Tensor | None
-    tested: Tested | None
+    proxies: Tensor | None  # of the seen classes; None for those that were trained
+    tested: Tested | None  # on the test pictures, if there are any
     interpolation: dict[str, Any] = field(default_factory=dict)
+    """Empty, or "a" of the network, the metric "by" which that was chosen, and the metrics and the
+    held-out classes' "validation" at all "points" and of the "trained" network, with its layer."""
 
 
 def interpolate(
@@ -174,38 +158,30 @@ def interpolate(
         validation: its metrics on the held-out classes.
         measure: the metrics of the images of a loader with a network; None without a loader.
     """
-    fixed = None if a == "auto" else float(a)
-    auto, by = fixed is None, run.measured_best_by
+    auto, by, pictures = a == "auto", run.measured_best_by, ready.tester(ready.splits.train)
     best, delivered, points = (-1.0, -1.0), trained, []
-    curve = {1.0} if fixed == 1 else {*POINTS, *([] if fixed is None else [fixed])}
-    for point in sorted(curve):
-        net = interpolated(start, trained.net, point, ready.tester(ready.splits.train), run.seed)
+    for point in [1.0] if a == 1 else sorted({*POINTS, *([] if auto else [float(a)])}):
+        net = interpolated(start, trained.net, point, pictures, run.seed)
         tested, held = measure(ready.query, net), measure(ready.validation if auto else None, net)
-        points.append(
-            {
-                "a": point,
-                "metrics": {} if tested is None else tested.metrics,
-                "validation": {} if held is None else held.metrics,
-            }
-        )
-        score = float(point == fixed) if held is None else held.metrics[by]
+        points.append({"a": point, **_measured(tested, {} if held is None else held.metrics)})
+        score = float(point == a) if held is None else held.metrics[by]
         if (score, point) > best:
             best, delivered = (score, point), Delivered(net, None, tested)
     about: dict[str, Any] = {"a": best[1], "by": by if auto else None, "points": points}
-    metrics = {} if trained.tested is None else trained.tested.metrics
-    about["trained"] = {"metrics": metrics, "validation": dict(validation) if auto else {}}
-    means = class_means(delivered.net, ready.tester(ready.splits.train), ranks)
+    about["trained"] = _measured(trained.tested, dict(validation) if auto else {})
+    means = class_means(delivered.net, pictures, ranks)
     return replace(delivered, proxies=means, interpolation=about)
+
+
+def _measured(tested: Tested | None, validation: dict[str, float]) -> dict[str, Any]:
+    return {"metrics": {} if tested is None else tested.metrics, "validation": validation}
 
 
 def interpolated(
     start: Start, trained: Embedder, a: float, pictures: Loader, seed: int
 ) -> Embedder:
-    """A new network between its start (a = 0) and the trained one (a = 1).
-
-    Batch norm of interpolated weights has statistics of its own, which are estimated on pictures;
-    frozen ones, which are the same at both ends, stay as they are.
-    """
+    """A new network between its start (a = 0) and the trained one (a = 1). Its batch norm has
+    statistics of its own, estimated on pictures; frozen ones, the same at both ends, stay."""
     net = copy.deepcopy(trained)
     theirs = net.state_dict()
     own = {key: value.to(theirs[key]) for key, value in start.state.items()}
