@@ -171,7 +171,7 @@ def interrupted_indexing(shop: Path, file: Path) -> Path:
         patch.setattr(build, "write_index", stop)
         update_index(open_model(shop / "run", "cpu"), shop / "photos", file)
     with sqlite3.connect(journal_path(file)) as database:
-        database.execute("DELETE FROM rows WHERE id > 9")
+        database.execute("DELETE FROM images WHERE rowid > 9")
     database.close()
     return file
 

@@ -126,7 +126,7 @@ def test_the_page_in_a_browser(proxy, browser, shop) -> None:
     page.locator("#results .card").nth(1).click()
     page.wait_for_url("**/shop/#/item/**")
     page.locator("#tab-map").click()
-    page.get_by_text("48 pictures; ").wait_for()
+    page.get_by_text("48 images; ").wait_for()
     page.locator("#tab-report").click()
     page.frame_locator("#report-frame").locator("h1").first.wait_for()
     context.close()

@@ -31,6 +31,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     warnings.showwarning = _print_warning
     try:
         args = parser().parse_args(argv)
+    except UsageError as error:
+        # Under torchrun every rank got the same arguments: one message is enough.
+        if os.environ.get("RANK", "0") != "0":
+            sys.exit(USAGE)
+        _exit(error, USAGE, show_traceback)
+    try:
         if args.function is None:
             args.print_help(sys.stderr)
             sys.exit(0)
@@ -39,9 +45,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         module, _, function = args.function.partition(":")
         result = getattr(importlib.import_module(module), function)(args)
     except UsageError as error:
-        # Under torchrun every rank got the same arguments: one message is enough.
-        if os.environ.get("RANK", "0") != "0":
-            sys.exit(USAGE)
         _exit(error, USAGE, show_traceback)
     except BrokenPipeError:  # the reader of standard output is gone, such as `| head`
         _discard_output()
