@@ -212,11 +212,15 @@ Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
 
 
 class Prediction(NamedTuple):
-    """The class of an image."""
+    """The class of an image.
 
-    label: str | None  # None for unknown: no class is similar enough
-    nearest: str  # the most similar class
-    similarity: float  # the cosine to that class's proxy, or to its nearest image in an index
+    label: None for unknown: no class is similar enough.    nearest: the most similar class.
+    similarity: the cosine to that class's proxy, or to its nearest image in an index.
+    """
+
+    label: str | None
+    nearest: str
+    similarity: float
 
 
 class LabeledIndex(Protocol):
@@ -231,13 +235,21 @@ class LabeledIndex(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model, from the folder of its run."""
+    """A trained model.
+
+    Args:
+        folder: the run's folder.
+        recorded: the content of its `run.json`.
+        embedder: the network, in evaluation mode.
+        proxies: (c, d) or (c, k, d), in the order of `classes`.
+        epoch: the one that the weights are from.
+    """
 
     folder: Path
-    recorded: Recorded  # the content of its `run.json`
-    embedder: Embedder  # the network, in evaluation mode
-    proxies: Tensor  # (c, d) or (c, k, d), in the order of `classes`
-    epoch: int  # that the weights are from
+    recorded: Recorded
+    embedder: Embedder
+    proxies: Tensor
+    epoch: int
 
     @property
     def run(self) -> Run:
