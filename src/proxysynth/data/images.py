@@ -99,16 +99,12 @@ def _open(source: Source | Image.Image, at_least: int | None, side: int) -> Imag
     try:
         if isinstance(source, Image.Image):
             return _decoded(source, side, owned=False)
-        if isinstance(source, (str, os.PathLike)) and not stat.S_ISREG(os.stat(source).st_mode):
-            # Reading a pipe could block forever.
+        if not isinstance(source, (str, os.PathLike)):
+            return _decoded_file(source, source, at_least, side)
+        if not stat.S_ISREG(os.stat(source).st_mode):  # reading a pipe could block forever
             raise UnreadableImage(source, "it is a folder or a device, not a file")
-        with Image.open(source, formats=_formats()) as image:
-            if image.width * image.height > MAX_PIXELS:
-                size = f"it has {image.width} x {image.height}"
-                raise UnreadableImage(source, TOO_LARGE.format(MAX_PIXELS, size))
-            if at_least is not None:
-                image.draft(None, (at_least, at_least))
-            return _decoded(image, side, owned=True)
+        with open(source, "rb") as file:  # not by Pillow, which may not close an image twice
+            return _decoded_file(file, source, at_least, side)
     except UnreadableImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -122,6 +118,16 @@ def _open(source: Source | Image.Image, at_least: int | None, side: int) -> Imag
     except Exception as error:  # a decoder may fail on damaged bytes in any way
         reason = str(error) or type(error).__name__
         raise UnreadableImage(source, f"it cannot be decoded ({reason})") from error
+
+
+def _decoded_file(file: BinaryIO, source: Source, at_least: int | None, side: int) -> Image.Image:
+    image = Image.open(file, formats=_formats())
+    if image.width * image.height > MAX_PIXELS:
+        size = f"it has {image.width} x {image.height}"
+        raise UnreadableImage(source, TOO_LARGE.format(MAX_PIXELS, size))
+    if at_least is not None:
+        image.draft(None, (at_least, at_least))
+    return _decoded(image, side, owned=True)
 
 
 def _decoded(image: Image.Image, side: int, owned: bool) -> Image.Image:
