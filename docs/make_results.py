@@ -301,7 +301,7 @@ def _of(found: list[Row], loss: str, kind: str) -> list[Row]:
 
 
 def _pair(base: list[Row], here: list[Row]) -> list[str]:
-    """Two measures, each with its difference to the base."""
+    """Two measures, each with its difference from the base."""
     cells = []
     for measure in ("recall@1", "map@r"):
         mine = values(here, measure)

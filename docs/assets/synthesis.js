@@ -18,8 +18,8 @@
   const normalize = (u) => u.map((value) => value / Math.hypot(...u));
   const at = (u, r = 1) => [CENTER[0] + r * RADIUS * u[0], CENTER[1] - r * RADIUS * u[1]];
 
-  const A = { proxy: unit(146), parent: unit(134), others: [unit(139), unit(151), unit(158), unit(164)] };
-  const B = { proxy: unit(34), parent: unit(44), others: [unit(39), unit(29), unit(22), unit(16)] };
+  const A = { proxy: unit(34), parent: unit(44), others: [unit(39), unit(29), unit(22), unit(16)] };
+  const B = { proxy: unit(146), parent: unit(134), others: [unit(139), unit(151), unit(158), unit(164)] };
 
   function probabilities(x, proxies) {
     const weights = proxies.map((p) => Math.exp(SCALE * dot(x, p)));
@@ -51,6 +51,8 @@
     return `<text x="${x}" y="${y + 5}" text-anchor="middle">${text}</text>`;
   };
 
+  const NAMES = { a: "class A", b: "class B", s: "synthetic" };
+
   function drawing(lam) {
     const inner = mix(lam, A.parent, B.parent);
     const innerProxy = mix(lam, A.proxy, B.proxy);
@@ -72,11 +74,11 @@
       diamond(p, "s", 13), circle(x, "s", 8),
       label(A.parent, 1.09, "x"), label(B.parent, 1.09, "x′"),
       label(A.proxy, 1.1, "p"), label(B.proxy, 1.1, "p′"),
+      label(unit(16), 0.8, NAMES.a), label(unit(164), 0.8, NAMES.b),
       ends ? "" : label(x, 1.11, "x̃, p̃"),
     ].join("");
   }
 
-  const NAMES = { a: "class A", b: "class B", s: "synthetic" };
   const bars = (title, kinds) =>
     `<div><p>${title}</p>${kinds
       .map(

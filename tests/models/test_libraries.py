@@ -135,7 +135,9 @@ def test_images_of_another_size(hf: Any, tmp_path: Path):
 
 def test_what_cannot_be_made_is_said(hf: Any, tmp_path: Path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="transformers could not make"):
+    with pytest.raises(ValueError, match="no such folder"):
+        make_embedder(f"hf:{tmp_path / 'missing'}")
+    with pytest.raises(ValueError, match="transformers could not load"):
         make_embedder(f"hf:{tmp_path / 'empty'}")
     siglip = saved(hf, tmp_path / "siglip", "siglip")
     with pytest.raises(ValueError, match="no class token"):
@@ -212,7 +214,7 @@ def test_timm_transformers_and_convolutions(timm: Any, tmp_path: Path):
     net = make_embedder("timm:resnet10t", 6, pretrained=False, image_size=32, pooling="both")
     assert net(images).shape == (2, 6)
     assert net.preprocess == "imagenet"
-    with pytest.raises(ValueError, match="timm could not make 'no_such_network'"):
+    with pytest.raises(ValueError, match="timm could not load 'no_such_network'"):
         make_embedder("timm:no_such_network")
 
 

@@ -82,5 +82,8 @@ def test_nearest_images_of_an_index(photo_run, photos, tmp_path):
         for hit in hits:
             votes[hit.label] += hit.similarity
         assert votes[each.label] == max(votes.values())
+    # Only what is similar enough votes: here the image itself, and never less similar ones.
+    sure = model.predict(some, index=index, k=5, threshold=0.99)
+    assert all(each.label is not None and each.similarity >= 0.99 for each in sure)
     with pytest.raises(ValueError, match="made by"):
         replace(model, epoch=7).predict(some, index=index)

@@ -70,7 +70,7 @@ def test_upload_click_through_and_back(open_page, shop) -> None:
     first = cards(page).first
     assert first.get_attribute("aria-label").startswith("boat, boat/1.jpg, similarity 1.000")
     assert page.locator("#query-note").text_content() == "1.jpg"
-    assert page.locator("#found-note").text_content() == "24 found"
+    assert page.locator("#found-note").text_content() == "the 24 nearest"
     same = [card for card in cards(page).all() if "same class" in card.get_attribute("aria-label")]
     assert page.locator("#results .badge.same").count() == len(same) >= 1
     first.locator("img").wait_for()
@@ -89,7 +89,7 @@ def test_filter_by_label_and_threshold(open_page, shop) -> None:
     page = open_page()
     upload(page, shop / "pictures" / "cup" / "2.png")
     page.get_by_label("Show", exact=True).select_option("48")
-    page.get_by_text("48 found").wait_for()
+    page.get_by_text("the 48 nearest").wait_for()
     slider = page.get_by_label("Minimum similarity")
     slider.focus()
     page.keyboard.press("End")
@@ -104,7 +104,7 @@ def test_filter_by_label_and_threshold(open_page, shop) -> None:
     assert {name.text_content() for name in page.locator(".name").all()} == {"hat"}
     assert cards(page).count() == EACH
     page.get_by_role("button", name="Any label").click()
-    page.get_by_text("48 found").wait_for()
+    page.get_by_text("the 48 nearest").wait_for()
 
 
 def test_a_text_file_gets_a_sentence_and_the_page_goes_on(open_page, shop, tmp_path) -> None:

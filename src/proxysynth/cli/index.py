@@ -89,7 +89,7 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
             tick(len(batch), "")
     made = [(path, one) for path, one in pairs if isinstance(one, Prediction)]
     unreadable = [(path, one.reason) for path, one in pairs if isinstance(one, UnreadableImage)]
-    if not args.json:
+    if made and not args.json:
         rows = [
             (
                 "unknown" if one.label is None else one.label,
@@ -106,7 +106,7 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     for path, reason in unreadable:
         Bars().say(f"skipped {path}: {reason}")
     if not made:
-        raise UsageError("none of the images can be read: give others")
+        raise UsageError("none of the images can be read")
     return {
         "run": str(args.run),
         "by": "proxies" if index is None else str(args.index),

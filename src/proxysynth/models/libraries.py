@@ -118,7 +118,7 @@ def _timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> 
             # Position embeddings are made for one size, and resampled for another.
             network = timm.create_model(name, **options, img_size=image_size)
     except Exception as error:  # an unknown name, no connection, a missing file: timm's own classes
-        raise ValueError(f"timm could not make {name!r}: {first_line(error)}") from error
+        raise ValueError(f"timm could not load {name!r}: {first_line(error)}") from error
     cfg = {**getattr(network, "default_cfg", {}), **getattr(network, "pretrained_cfg", {})}
     made: Any = network
     if pooling != "own":
@@ -150,6 +150,8 @@ def _transformers(
         return _wrapped(name, model.float(), dict(architecture), pooling)
     place = os.path.expanduser(name)
     source = place if os.path.isdir(place) else name
+    if name.startswith((".", "/", "~")) and not os.path.isdir(place):
+        raise ValueError(f"hf:{name}: there is no such folder")
     try:
         config = library.AutoConfig.from_pretrained(source, trust_remote_code=False)
         config = getattr(config, "vision_config", config)  # of CLIP and SigLIP: the image tower
@@ -167,7 +169,7 @@ def _transformers(
     except Exception as error:  # no such name, no connection, a damaged file: many classes
         reason = first_line(error).rstrip(".")
         raise ValueError(
-            f"transformers could not make {name!r}: {reason}; give the name of a "
+            f"transformers could not load {name!r}: {reason}; give the name of a "
             "vision model on the hub, or a folder that save_pretrained wrote"
         ) from error
     missing = [key for key in loaded.get("missing_keys", ()) if "pooler" not in key]

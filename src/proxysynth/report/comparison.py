@@ -26,7 +26,7 @@ from proxysynth.values import digest
 from .examples import Disagreement, disagreement
 from .figures import SERIES, Curve, curves, inline_svg
 from .pages import render, write_page
-from .run_report import FinishedRun, read_finished
+from .run_report import FinishedRun, has_new_layer, read_finished
 from .settings import differing
 from .statistics import Interval, paired_interval, unpaired_interval
 
@@ -315,6 +315,7 @@ def comparison_page(comparison: Comparison) -> str:
         summary=summary,
         verdicts=verdicts(comparison),
         figures=[figure for figure in figures if figure is not None],
+        with_layer=any(run.result.interpolation and has_new_layer(run) for run in comparison.runs),
         pictures=first.pictures() if comparison.disagreements else None,
         classes=first.classes,
         captions=distinct_captions(first.classes),

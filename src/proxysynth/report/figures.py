@@ -80,7 +80,7 @@ def curves(
         axes.plot(line.x, line.y, color=line.color, linewidth=width, alpha=alpha, marker=marker)
         if line.level is not None:
             axes.update_datalim([(line.x[0], line.level)])
-            axes.axhline(line.level, color=line.color, linewidth=1, linestyle=(0, (2, 3)))
+            axes.axhline(line.level, color=line.color, linewidth=1, linestyle=(0, (5, 3)))
     if mark is not None:
         axes.axvline(mark, color=INK, linewidth=0.8, linestyle=(0, (1, 3)))
     axes.set_xlabel(x_label)

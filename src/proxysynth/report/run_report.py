@@ -265,7 +265,7 @@ def report_page(run: FinishedRun, seed: int = 0) -> str:
 def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
     """The curve over a, and what it shows; None if the trained network is saved as it is."""
     held = run.result.interpolation
-    layer = _has_new_layer(run)
+    layer = has_new_layer(run)
     if not held or held["a"] is None or (held["a"] == 1 and held["by"] is None and not layer):
         return None
     points, by, trained = held["points"], held["by"], held["trained"]
@@ -288,7 +288,7 @@ def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
     }
 
 
-def _has_new_layer(run: FinishedRun) -> bool:
+def has_new_layer(run: FinishedRun) -> bool:
     """Whether it was trained with an embedding layer that the network did not have before."""
     return run.run.dim is not None and run.run.init is None
 
@@ -312,7 +312,7 @@ def _training_figures(run: FinishedRun) -> tuple[list[Any], str]:
     legend = f"The dotted vertical line marks epoch {epoch}, the one reported"
     if any(line.level is not None for line in lines):
         legend += "; the dashed lines are the metrics before training"
-    if run.result.interpolation and _has_new_layer(run):
+    if run.result.interpolation and has_new_layer(run):
         legend += "; the curves are of the network with its embedding layer"
     figures = [inline_svg(curves([loss], "loss", epoch), "loss", "Loss over epochs")]
     if lines:

@@ -119,7 +119,7 @@ def _runs(comparison: Comparison, width: int) -> Table:
             below = "" if change is None else f"\n{_colored(change)}"
             cells.append(percent(run.metrics.get(key), 2) + below)
         rows.append((comparison.letter_of(run), escape(run.name), str(run.run.seed), *cells))
-    title = "Runs, in %, with the difference to the first"
+    title = "Runs, in %, with the difference from the first"
     return _table(title, ("", "run", "seed", *head), rows)
 
 

@@ -337,7 +337,10 @@ class Index:
     def predict_vectors(
         self, vectors: Array, k: int = 1, threshold: float | str | None = None
     ) -> list[Prediction]:
-        """`Trained.predict` of vectors: the label by a vote of the k nearest labeled items."""
+        """`Trained.predict` of vectors: a vote of the k nearest labeled items.
+
+        Only those that reach the threshold vote; if none does, the image is unknown.
+        """
         numbers = np.flatnonzero(np.asarray(self.labels.codes) >= 0)
         if not len(numbers):
             raise ValueError(f"no item of {self.file} has a label: nothing can be predicted")
@@ -346,13 +349,14 @@ class Index:
         found = self._nearest(x, min(k, len(numbers)), numbers, [()] * len(x))
         made = []
         for indices, s in zip(found.indices.tolist(), found.similarities.tolist(), strict=True):
-            labels = [self.labels[number] for number in indices]
+            similar = sum(least is None or similarity >= least for similarity in s)
+            known = similar > 0
+            labels = [self.labels[number] for number in indices[: similar or 1]]
             votes: Counter[str] = Counter()
-            for label, similarity in zip(labels, s, strict=True):
+            for label, similarity in zip(labels, s, strict=False):
                 votes[label] += max(0.0, similarity)
             winner = votes.most_common(1)[0][0]  # of equals, the nearest
             similarity = s[labels.index(winner)]
-            known = least is None or similarity >= least
             made.append(Prediction(winner if known else None, winner, similarity))
         return made
 

@@ -200,8 +200,8 @@ export class Search {
     image.onerror = () => image.classList.add("broken");
     image.src = thumbnail(hit.id, this.generation);
     shot.append(image);
-    if (hit.same) shot.append(element("span", "badge same", "same class"));
-    if (hit.seen === false) shot.append(element("span", "badge", "unseen"));
+    if (hit.same) shot.append(badge("same", "same class", "above the model's threshold for the same class"));
+    if (hit.seen === false) shot.append(badge("", "unseen", "of a class that was not used in training"));
     const text = element("span", "card-text");
     const name = hit.label ?? hit.path.split("/").pop();
     const shown = element("span", "name");
@@ -247,7 +247,11 @@ export class Search {
     const all = this.hits.length;
     byId("found-note").textContent = !this.asked
       ? all ? "Choose one to find similar images" : ""
-      : shown === all ? `${all} found` : `${shown} of ${all} are as similar as that`;
+      : shown === all ? `the ${all} nearest` : `${shown} of ${all} are as similar as that`;
+    if (all && this.asked) {
+      byId("nothing").hidden = shown > 0;
+      byId("nothing").textContent = "No result is as similar as that: lower the minimum similarity.";
+    }
   }
 
   // Arrows go from card to card, up and down by the rows that are seen.
@@ -275,5 +279,11 @@ function element(name, className, text) {
   const made = document.createElement(name);
   made.className = className;
   if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function badge(kind, text, title) {
+  const made = element("span", `badge ${kind}`.trim(), text);
+  made.title = title;
   return made;
 }
