@@ -272,7 +272,8 @@ COMMANDS: dict[str, Any] = {  # name: ("module:function", a line of help, *argum
         _arg("--same", "only images that the run's threshold takes to be of the same class"),
         _arg(
             "--target TARGET",
-            "what the threshold of --same is fitted to: far=0.1, far=0.01, far=0.001, f1 or eer",
+            "what the threshold of --same is fitted to: a false accept rate (far=0.1, far=0.01, "
+            "far=0.001), f1 or eer",
             default="far=0.01",
         ),
         _arg("--label NAME", "only images with this label (default: all)"),

@@ -285,10 +285,13 @@ def _import_library(package: str, backbone: str) -> Any:
         return importlib.import_module(package)
     except Exception as error:  # both import torchvision, which can fail in many ways
         extra = "hf" if package == "transformers" else package
+        reason = first_line(error)
+        mend = f"pip install 'proxysynth[{extra}]'"
+        if "torchvision" in reason:
+            mend = "install the torchvision release that was built for the installed torch"
         raise ValueError(
-            f"{backbone} needs the package {package}, which cannot be imported here "
-            f"({first_line(error)}): pip install 'proxysynth[{extra}]', with a torchvision of the "
-            "same build as torch if there is one, or use another backbone"
+            f"{backbone} needs the package {package}, which cannot be imported here ({reason}): "
+            f"{mend}, or use another backbone"
         ) from error
 
 
