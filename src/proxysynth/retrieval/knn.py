@@ -368,12 +368,13 @@ class Block:
 
     def _bound_of(self, S: Tensor, side: int) -> Tensor:
         s = S[:, None] * self.unit
-        t = s + side * (2 * self.grain * s.abs() + self.error)  # 1 / (1 - grain) < 1 + 2 grain
+        slack = 2 * self.grain * s.abs() + self.error  # 1 / (1 - grain) < 1 + 2 grain
+        t = torch.add(s, slack, alpha=side)
         return self._bound(t, side).squeeze(1).where(S.gt(self.least), self.least)
 
     def _bound(self, t: Tensor, side: int) -> Tensor:
         """(b, 1) values of S beyond which a similarity is certainly > t, or below which < t."""
-        t = t + side * self.error
+        t = torch.add(t, self.error, alpha=side)
         t = ((t + side * self.grain * t.abs()) / self.unit).float()
         if self.S.dtype != torch.int32:
             return t
