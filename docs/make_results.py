@@ -195,7 +195,7 @@ def classes() -> str:
                 a, b = values(plain, measure), values(mixed, measure)
                 line += [spread(a), difference(a, b) or "–"]
             body.append(line)
-    head = ["seen classes", "pictures per class", "seeds", "Recall@1", "change", "MAP@R", "change"]
+    head = ["seen classes", "images per class", "seeds", "Recall@1", "change", "MAP@R", "change"]
     return table(head, body)
 
 
