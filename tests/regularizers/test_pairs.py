@@ -7,14 +7,18 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from proxysynth.regularizers import pairs
-from proxysynth.regularizers.pairs import draw_pairs, merge_duplicates, numpy_generator
+from proxysynth.regularizers.pairs import (
+    draw_pairs,
+    grouped_pairs,
+    merge_duplicates,
+    numpy_generator,
+)
 
 labels_of_a_batch = st.lists(st.integers(0, 12), min_size=1, max_size=40)
 ratios = st.sampled_from([0.0, 0.1, 0.2, 0.5, 0.75, 1.0, 1.5, 2.0, 3.3])
 
 
-@pytest.mark.parametrize("draw", [draw_pairs, pairs._grouped])
+@pytest.mark.parametrize("draw", [draw_pairs, grouped_pairs])
 @settings(max_examples=300, deadline=None)
 @given(labels=labels_of_a_batch, mu=ratios, seed=st.integers(0, 2**32))
 def test_parents_differ_and_everyone_is_used_equally(draw, labels, mu, seed) -> None:
@@ -51,7 +55,7 @@ def test_one_class_that_fills_most_of_the_batch() -> None:
     assert np.bincount(np.concatenate((i, j)))[30:].tolist() == [16, 16]
 
 
-@pytest.mark.parametrize("draw", [draw_pairs, pairs._grouped])
+@pytest.mark.parametrize("draw", [draw_pairs, grouped_pairs])
 def test_equal_class_pairs_are_no_commoner_than_chance(draw) -> None:
     """98 classes, 128 pictures: pairs of the same ordered classes, against plain rejection."""
     rng = np.random.default_rng(0)
@@ -66,7 +70,7 @@ def test_equal_class_pairs_are_no_commoner_than_chance(draw) -> None:
     assert np.mean(ours) == pytest.approx(np.mean(chance), abs=0.25)
 
 
-@pytest.mark.parametrize("draw", [draw_pairs, pairs._grouped])
+@pytest.mark.parametrize("draw", [draw_pairs, grouped_pairs])
 def test_every_partner_can_be_met(draw) -> None:
     y = np.array([0, 0, 1, 2, 3, 3])
     rng, met = np.random.default_rng(0), set()

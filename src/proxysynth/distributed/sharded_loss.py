@@ -20,7 +20,7 @@ from proxysynth.distributed.process_group import Ranks
 from proxysynth.formatting import count
 from proxysynth.interfaces import Loss
 from proxysynth.losses.functional import ClassSums, check_batch, check_labels, class_sums_of
-from proxysynth.regularizers.class_sums import Plan, loss_from_sums
+from proxysynth.regularizers.class_sums import LossFromSums
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
 PIECE = 2**16  # classes hashed at a time, so that memory does not grow with their number
@@ -101,6 +101,7 @@ def sharded_loss(
     """
     sums = check_shardable(loss)
     check_fraction(negatives)
+    group = (group or dist.group.WORLD) if shards.world > 1 else None
     if p_shard.dim() == 2 and len(p_shard) != len(shards.mine):
         raise ValueError(
             f"process {shards.rank} of {shards.world} holds {len(shards.mine)} of {shards.classes} "
@@ -118,15 +119,13 @@ def sharded_loss(
         picked = sampled_classes(shards.mine, y, negatives, draw_seed(generator))
         place = torch.where(place >= 0, torch.searchsorted(picked, y), -1)
         p_shard, classes = p_shard.index_select(0, picked - shards.mine.start), len(picked)
-        if shards.world > 1:
+        if group is not None:
             total = torch.tensor(classes, device=x.device)
             dist.all_reduce(total, group=group)
             classes = int(total)
-    plan = Plan(
-        draw, embeddings, proxies, labels=y, classes=classes, group=group,
-        distributed=shards.world > 1, block=block, keep=keep,
-    )  # fmt: skip
-    return loss_from_sums(sums, plain.normalized, x, place, p_shard, plan)
+    return LossFromSums(
+        sums, plain.normalized, place, draw, embeddings, proxies, y, classes, group, block, keep
+    )(x, p_shard)
 
 
 def blocked_loss(

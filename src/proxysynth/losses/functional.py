@@ -1,4 +1,4 @@
-"""What all losses share: similarities, the plain call, checks of fields and of batches."""
+"""What all losses share: similarities, the parts they are made of, checks of fields and batches."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from proxysynth.interfaces import ProxyLoss
 
 EPS = 1e-12
 """Vectors shorter than this are divided by it instead of by their length, as in F.normalize."""
@@ -47,14 +45,29 @@ def cosine(x: Tensor, p: Tensor) -> Tensor:
     return dot(unit(x), unit(p))
 
 
-# Losses
+# Parts: a loss that has nothing special to do takes these as its methods
 
 
-def plain(loss: ProxyLoss, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+def plain(
+    loss: Any, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+) -> Tensor:
     """`from_similarity(similarity(x, p), y)`, plus the penalty on the proxies if there is one."""
     y = check_batch(x, y, p, subproxies=has_subproxies(loss))
-    value = loss.from_similarity(loss.similarity(x, p), y)
+    value: Tensor = loss.from_similarity(loss.similarity(x, p), y)
     return value + penalty(loss, p)
+
+
+def scaled(loss: Any, S: Tensor) -> Tensor:
+    """Logits: similarities times the scale."""
+    return loss.scale * at_least_float32(S)
+
+
+def cross_entropy(loss: Any, S: Tensor, y: Tensor) -> Tensor:
+    """The cross-entropy of the loss's logits."""
+    return F.cross_entropy(loss.logits(S), y)
+
+
+# What a loss is
 
 
 def plain_loss(loss: Any) -> Any:
@@ -93,7 +106,7 @@ class ClassSums:
         along: which of the two the loss is a function of.
         scale: of the similarities.
         value: `value(own, sums, labels, classes)`: the loss and its derivatives by `own` and by
-            `sums`, which must not be negative; `with_slopes` derives them.
+            `sums`, which must not be negative.
             own: (rows,) similarity of each embedding to its own proxy.  labels: (rows,) its class.
             classes: how many there are.
         offset: along columns, added to each logit.
@@ -105,28 +118,16 @@ class ClassSums:
     offset: float = 0.0
 
 
+def softmax_sums(scale: float) -> ClassSums:
+    """The declaration of a softmax over scaled similarities."""
+    return ClassSums("rows", scale, lambda own, sums, *_: softmax_from_sums(scale, own, sums))
+
+
 def softmax_from_sums(scale: float, own: Tensor, others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The mean of -log(e^z / (e^z + e^others)), z = scale own, as `ClassSums.value` returns it."""
     z = torch.sub(others, own, alpha=scale)
     slope = z.sigmoid().div_(len(z))  # not 1 - share: that would cancel where the loss is small
     return F.softplus(z, threshold=40.0).mean(), slope * -scale, slope
-
-
-def with_slopes(
-    value: Callable[[Tensor, Tensor, Tensor, int], Tensor],
-) -> Callable[[Tensor, Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor]]:
-    """A function of (own, sums, labels, classes) with its derivatives, by autograd."""
-
-    def made(
-        own: Tensor, sums: Tensor, labels: Tensor, classes: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.enable_grad():
-            leaves = own.detach().requires_grad_(), sums.detach().requires_grad_()
-            found = value(*leaves, labels, classes)
-            own_slope, slope = torch.autograd.grad(found, leaves)
-        return found.detach(), own_slope, slope
-
-    return made
 
 
 def class_sums_of(loss: object) -> ClassSums | None:
@@ -150,31 +151,35 @@ def check_loss(owner: object, loss: object) -> None:
         raise ValueError(f"{type(owner).__name__}: give a loss such as NormSoftmax(), got {given}")
 
 
+def check_plain_loss(owner: object, loss: object) -> None:
+    """The loss must not be a regularizer that wraps another."""
+    check_loss(owner, loss)
+    if plain_loss(loss) is not loss:
+        raise ValueError(
+            f"{type(owner).__name__} takes a plain loss, got {type(loss).__name__}: "
+            "one regularizer at a time"
+        )
+
+
 def check_positive(owner: object, **fields: float) -> None:
     """Each named field of the owner must be a number above zero that float32 can hold."""
-    expected = f"be a finite number above 0 (at least {TINY}, at most {HUGE:g})"
-    _check_numbers(owner, fields, expected, lambda value: TINY <= value <= HUGE)
+    check_range(owner, TINY, HUGE, **fields)
 
 
 def check_not_negative(owner: object, **fields: float) -> None:
     """Each named field of the owner must be a number of at least zero that float32 can hold."""
-    expected = f"be a finite number >= 0 (at most {HUGE:g})"
-    _check_numbers(owner, fields, expected, lambda value: 0 <= value <= HUGE)
+    check_range(owner, 0, HUGE, **fields)
 
 
-def check_share(owner: object, **fields: float | None) -> None:
-    """Each named field of the owner must be a number from zero to one, or None."""
-    given = {name: value for name, value in fields.items() if value is not None}
-    _check_numbers(owner, given, "lie in 0..1 (or be None)", lambda value: 0 <= value <= 1)
-
-
-def _check_numbers(
-    owner: object, fields: dict[str, float], expected: str, holds: Callable[[float], bool]
-) -> None:
+def check_range(owner: object, low: float, high: float, **fields: float) -> None:
+    """Each named field of the owner must be a number from low to high."""
     for name, value in fields.items():
         number = as_number(value)
-        if number is None or not holds(number):
-            raise ValueError(f"{type(owner).__name__}: {name} must {expected}, got {value!r}")
+        if number is None or not low <= number <= high:
+            raise ValueError(
+                f"{type(owner).__name__}: {name} must be a number from {low:g} to {high:g}, "
+                f"got {value!r}"
+            )
         if number is not value:  # numpy's numbers become Python's; the owner is frozen
             object.__setattr__(owner, name, number)
 
@@ -196,11 +201,12 @@ def check_batch(x: Tensor, y: Tensor, p: Tensor, subproxies: bool = False) -> Te
     Values (finite, in range) are checked too, except inside torch.compile and torch.func
     transforms, where reading one is not possible.
     """
-    expected = "(classes, sub-proxies, dimensions)" if subproxies else "(classes, dimensions)"
     check_embeddings(x)
-    wrong = not isinstance(p, Tensor) or p.dim() != (3 if subproxies else 2)
-    if wrong or not p.is_floating_point():
-        raise ValueError(f"proxies must be floating point of shape {expected}, got {_show(p)}")
+    shape = ("classes", "sub-proxies", "dimensions") if subproxies else ("classes", "dimensions")
+    if not isinstance(p, Tensor) or p.dim() != len(shape) or not p.is_floating_point():
+        raise ValueError(
+            f"proxies must be floating point of shape ({', '.join(shape)}), got {_show(p)}"
+        )
     check_labels(y, x.shape[0], p.shape[0])
     if x.shape[-1] != p.shape[-1]:
         raise ValueError(
@@ -220,9 +226,14 @@ def check_batch(x: Tensor, y: Tensor, p: Tensor, subproxies: bool = False) -> Te
     return y.long()
 
 
+def inside_transform() -> bool:
+    """Whether torch.func is at work: its tensors have no storage, and need torch's own autograd."""
+    return torch._C._are_functorch_transforms_active()
+
+
 def values_can_be_read() -> bool:
     """Not while torch.compile traces, nor inside torch.func transforms."""
-    return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+    return not (torch.compiler.is_compiling() or inside_transform())
 
 
 def check_embeddings(x: Tensor) -> None:
@@ -233,10 +244,9 @@ def check_embeddings(x: Tensor) -> None:
 
 def check_labels(y: Tensor, n: int, c: int) -> None:
     """One integer in [0, c) for each of the n embeddings."""
-    if not isinstance(y, Tensor):
+    integers = isinstance(y, Tensor) and y.dtype != torch.bool
+    if not integers or y.is_floating_point() or y.is_complex():
         raise ValueError(f"labels must be integers (torch.long), got {_show(y)}")
-    if y.dtype == torch.bool or y.is_floating_point() or y.is_complex():
-        raise ValueError(f"labels must be integers (torch.long), got {_name(y)}")
     if y.shape != (n,):
         raise ValueError(f"labels must be one per embedding, of shape ({n},), got {_show(y)}")
     if n == 0:
@@ -253,20 +263,18 @@ def check_labels(y: Tensor, n: int, c: int) -> None:
 def _check_finite(x: Tensor) -> None:
     if math.isfinite(torch.linalg.vector_norm(x)):
         return
-    # The norm of all rows together may overflow where that of each does not.
-    lengths = torch.linalg.vector_norm(x, dim=1)
-    bad = (~torch.isfinite(x)).any(dim=1)
-    if bad.any():
-        rows = bad.nonzero().flatten().tolist()
+    bad = (~torch.isfinite(x)).any(dim=1).nonzero().flatten().tolist()
+    if bad:
         raise ValueError(
-            f"embeddings must be finite, got NaN or infinity in {len(rows)} of {x.shape[0]} rows "
-            f"(first: row {rows[0]}): lower the learning rate, or inspect those inputs"
+            f"embeddings must be finite, got NaN or infinity in {len(bad)} of {len(x)} rows "
+            f"(first: row {bad[0]}): lower the learning rate, or inspect those inputs"
         )
-    if not bool(torch.isfinite(lengths).all()):
-        row, largest = int(torch.isfinite(lengths).logical_not().nonzero()[0]), float(x.abs().max())
+    # The norm of all rows together may overflow where that of each does not.
+    long = torch.linalg.vector_norm(x, dim=1).isinf().nonzero().flatten().tolist()
+    if long:
         raise ValueError(
-            f"embeddings are too large for {_name(x)}: the length of row {row} overflows (largest "
-            f"value {largest:.3g}): normalize the embeddings, or lower the learning rate"
+            f"embeddings are too large for {_name(x)}: the length of row {long[0]} overflows: "
+            "normalize the embeddings, or lower the learning rate"
         )
 
 

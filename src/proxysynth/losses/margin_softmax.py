@@ -10,15 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from proxysynth.losses.functional import (
-    ClassSums,
-    at_least_float32,
-    check_not_negative,
-    check_positive,
-    cosine,
-    plain,
-    softmax_from_sums,
-)
+from proxysynth.losses import functional
 
 
 @dataclass(frozen=True)
@@ -47,19 +39,17 @@ class MarginSoftmax:
     m3: float = 0.0
 
     def __post_init__(self) -> None:
-        check_positive(self, scale=self.scale, m1=self.m1)
-        check_not_negative(self, m2=self.m2, m3=self.m3)
+        functional.check_positive(self, scale=self.scale, m1=self.m1)
+        functional.check_not_negative(self, m2=self.m2, m3=self.m3)
         if self.m2 >= math.pi:
             raise ValueError(
                 f"{type(self).__name__}: m2 must be an angle in radians below pi, got {self.m2!r}; "
                 f"if it is in degrees, give {math.radians(self.m2):.4g}"
             )
 
-    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
-        return cosine(x, p)
-
-    def logits(self, S: Tensor) -> Tensor:
-        return self.scale * at_least_float32(S)
+    similarity = staticmethod(functional.cosine)
+    logits = functional.scaled
+    __call__ = functional.plain
 
     def harder(self, s: Tensor) -> Tensor:
         """g(s), the positive similarity with its margin."""
@@ -76,21 +66,18 @@ class MarginSoftmax:
         return slope * (t == s)
 
     def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
-        S = at_least_float32(S)
+        S = functional.at_least_float32(S)
         own = y[:, None]
         return F.cross_entropy(self.scale * S.scatter(1, own, self.harder(S.gather(1, own))), y)
 
-    def class_sums(self) -> ClassSums:
+    def class_sums(self) -> functional.ClassSums:
         def value(own: Tensor, others: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
-            found, own_slope, slope = softmax_from_sums(self.scale, self.harder(own), others)
+            found, own_slope, slope = functional.softmax_from_sums(
+                self.scale, self.harder(own), others
+            )
             return found, own_slope * self.harder_slope(own), slope
 
-        return ClassSums("rows", self.scale, value)
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        return plain(self, x, y, p)
+        return functional.ClassSums("rows", self.scale, value)
 
 
 def inside(s: Tensor) -> Tensor:

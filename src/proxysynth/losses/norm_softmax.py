@@ -5,18 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from proxysynth.losses.functional import (
-    ClassSums,
-    at_least_float32,
-    check_positive,
-    cosine,
-    plain,
-    softmax_from_sums,
-)
+from proxysynth.losses import functional
 
 
 @dataclass(frozen=True)
@@ -37,23 +26,12 @@ class NormSoftmax:
     scale: float = 23.0
 
     def __post_init__(self) -> None:
-        check_positive(self, scale=self.scale)
+        functional.check_positive(self, scale=self.scale)
 
-    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
-        return cosine(x, p)
+    similarity = staticmethod(functional.cosine)
+    logits = functional.scaled
+    from_similarity = functional.cross_entropy
+    __call__ = functional.plain
 
-    def logits(self, S: Tensor) -> Tensor:
-        return self.scale * at_least_float32(S)
-
-    def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(self.logits(S), y)
-
-    def class_sums(self) -> ClassSums:
-        return ClassSums(
-            "rows", self.scale, lambda *given: softmax_from_sums(self.scale, *given[:2])
-        )
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        return plain(self, x, y, p)
+    def class_sums(self) -> functional.ClassSums:
+        return functional.softmax_sums(self.scale)

@@ -8,15 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from proxysynth.losses.functional import (
-    ClassSums,
-    at_least_float32,
-    check_not_negative,
-    check_positive,
-    cosine,
-    plain,
-    with_slopes,
-)
+from proxysynth.losses import functional
 
 
 @dataclass(frozen=True)
@@ -42,40 +34,39 @@ class ProxyAnchor:
     margin: float = 0.1
 
     def __post_init__(self) -> None:
-        check_positive(self, scale=self.scale)
-        check_not_negative(self, margin=self.margin)
+        functional.check_positive(self, scale=self.scale)
+        functional.check_not_negative(self, margin=self.margin)
 
-    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
-        return cosine(x, p)
-
-    def logits(self, S: Tensor) -> Tensor:
-        return self.scale * at_least_float32(S)
+    similarity = staticmethod(functional.cosine)
+    logits = functional.scaled
+    __call__ = functional.plain
 
     def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
-        S, own = at_least_float32(S), y[:, None]
+        S, own = functional.at_least_float32(S), y[:, None]
         pull = positive_term(self.scale * (self.margin - S.gather(1, own)[:, 0]), y, S.shape[1])
         push = (self.scale * (S + self.margin)).scatter(1, own, -torch.inf)
         zero = torch.zeros_like(push[:1])
         return pull + torch.cat((zero, push)).logsumexp(dim=0).mean()
 
-    def class_sums(self) -> ClassSums:
-        def value(own: Tensor, push: Tensor, labels: Tensor, classes: int) -> Tensor:
+    def class_sums(self) -> functional.ClassSums:
+        def value(
+            own: Tensor, push: Tensor, labels: Tensor, classes: int
+        ) -> tuple[Tensor, Tensor, Tensor]:
             present, labels = labels.unique(return_inverse=True)
-            pull = positive_term(self.scale * (self.margin - own), labels, len(present))
-            return pull + push / classes
+            a = self.scale * (self.margin - own)
+            pull = positive_sums(a, labels, len(present))
+            own_slope = torch.exp(a - pull[labels]).mul_(-self.scale / len(present))
+            return pull.mean() + push / classes, own_slope, torch.full_like(push, 1 / classes)
 
-        return ClassSums("columns", self.scale, with_slopes(value), offset=self.scale * self.margin)
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        return plain(self, x, y, p)
+        return functional.ClassSums("columns", self.scale, value, offset=self.scale * self.margin)
 
 
 def positive_term(a: Tensor, y: Tensor, c: int) -> Tensor:
-    """The mean over classes present of log(1 + sum of exp(a) over the class's embeddings)."""
-    zero = a.new_zeros(c)
-    shift = zero.scatter_reduce(0, y, a.detach(), "amax")
-    total = torch.exp(-shift).scatter_add(0, y, torch.exp(a - shift[y]))
-    present = zero.scatter(0, y, 1.0).sum()
-    return (total.log() + shift).sum() / present
+    """The mean over the classes present of `positive_sums`."""
+    return positive_sums(a, y, c).sum() / a.new_zeros(c).scatter(0, y, 1.0).sum()
+
+
+def positive_sums(a: Tensor, y: Tensor, c: int) -> Tensor:
+    """(c,) log(1 + sum of exp(a) over the embeddings of each class), 0 for an absent class."""
+    shift = a.new_zeros(c).scatter_reduce(0, y, a.detach(), "amax")
+    return torch.exp(-shift).scatter_add(0, y, torch.exp(a - shift[y])).log() + shift

@@ -6,17 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from proxysynth.losses.functional import (
-    ClassSums,
-    at_least_float32,
-    check_positive,
-    cosine,
-    plain,
-    softmax_from_sums,
-)
+from proxysynth.losses import functional
 
 
 @dataclass(frozen=True)
@@ -39,13 +31,13 @@ class ProxyNCA:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(self, scale=self.scale)
+        functional.check_positive(self, scale=self.scale)
 
-    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
-        return cosine(x, p)
+    similarity = staticmethod(functional.cosine)
+    __call__ = functional.plain
 
     def logits(self, S: Tensor) -> Tensor:
-        S = at_least_float32(S)
+        S = functional.at_least_float32(S)
         # The slope of the square root is infinite at zero: stay a rounding error above it.
         return -self.scale * (2 - 2 * S).clamp_min(4 * torch.finfo(S.dtype).eps).sqrt()
 
@@ -58,11 +50,6 @@ class ProxyNCA:
         own, logits = y[:, None], self.logits(S)
         others = logits.scatter(1, own, -torch.inf).logsumexp(dim=1)
         return (others - logits.gather(1, own)[:, 0]).mean()
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        return plain(self, x, y, p)
 
 
 @dataclass(frozen=True)
@@ -84,22 +71,14 @@ class SquaredProxyNCA:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(self, scale=self.scale)
+        functional.check_positive(self, scale=self.scale)
 
-    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
-        return cosine(x, p)
+    similarity = staticmethod(functional.cosine)
+    from_similarity = functional.cross_entropy
+    __call__ = functional.plain
 
     def logits(self, S: Tensor) -> Tensor:
-        return 2 * self.scale * (at_least_float32(S) - 1)
+        return 2 * self.scale * (functional.at_least_float32(S) - 1)
 
-    def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(self.logits(S), y)
-
-    def class_sums(self) -> ClassSums:
-        scale = 2 * self.scale
-        return ClassSums("rows", scale, lambda *given: softmax_from_sums(scale, *given[:2]))
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        return plain(self, x, y, p)
+    def class_sums(self) -> functional.ClassSums:
+        return functional.softmax_sums(2 * self.scale)

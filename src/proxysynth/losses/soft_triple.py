@@ -9,14 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from proxysynth.losses.functional import (
-    at_least_float32,
-    check_not_negative,
-    check_positive,
-    cosine,
-    plain,
-    unit,
-)
+from proxysynth.losses import functional
+from proxysynth.values import check_integers
 
 
 @dataclass(frozen=True)
@@ -49,23 +43,16 @@ class SoftTriple:
     regularizer: float = 0.0
 
     def __post_init__(self) -> None:
-        check_positive(self, scale=self.scale, temperature=self.temperature, k=self.k)
-        check_not_negative(
-            self,
-            margin=self.margin,
-            scaled_margin=self.scaled_margin,
-            regularizer=self.regularizer,
-        )
-        if not isinstance(self.k, int):
-            raise ValueError(
-                f"SoftTriple: k must be an integer, the number of sub-proxies, got {self.k!r}"
-            )
+        functional.check_positive(self, scale=self.scale, temperature=self.temperature, k=self.k)
+        functional.check_not_negative(self, margin=self.margin, scaled_margin=self.scaled_margin)
+        functional.check_not_negative(self, regularizer=self.regularizer)
+        check_integers(self, k=1)
 
-    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
-        return cosine(x, p)
+    similarity = staticmethod(functional.cosine)
+    __call__ = functional.plain
 
     def logits(self, S: Tensor) -> Tensor:
-        S = at_least_float32(S)
+        S = functional.at_least_float32(S)
         relaxed = ((S / self.temperature).softmax(dim=2) * S).sum(dim=2)
         return self.scale * relaxed
 
@@ -83,16 +70,11 @@ class SoftTriple:
         """
         c, k = p.shape[:2]
         if self.regularizer == 0 or k < 2:
-            return p.new_zeros((), dtype=at_least_float32(p[:0]).dtype)
-        centers = unit(at_least_float32(p))
+            return p.new_zeros((), dtype=functional.at_least_float32(p[:0]).dtype)
+        centers = functional.unit(functional.at_least_float32(p))
         # The loss may run under autocast; a distance of nearly equal vectors needs all its bits.
         with torch.autocast(p.device.type, enabled=False):
             s = centers @ centers.transpose(1, 2)
         a, b = torch.triu_indices(k, k, offset=1, device=p.device)
         distances = (2 + 1e-5 - 2 * s[:, a, b]).clamp_min(torch.finfo(s.dtype).eps).sqrt()
         return self.regularizer * distances.sum() / (c * k * (k - 1))
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        return plain(self, x, y, p)

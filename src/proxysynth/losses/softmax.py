@@ -5,17 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from proxysynth.losses.functional import (
-    ClassSums,
-    at_least_float32,
-    dot,
-    plain,
-    softmax_from_sums,
-)
+from proxysynth.losses import functional
 
 
 @dataclass(frozen=True)
@@ -29,19 +19,10 @@ class Softmax:
 
     normalized: ClassVar[bool] = False
 
-    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
-        return dot(x, p)
+    similarity = staticmethod(functional.dot)
+    logits = staticmethod(functional.at_least_float32)
+    from_similarity = functional.cross_entropy
+    __call__ = functional.plain
 
-    def logits(self, S: Tensor) -> Tensor:
-        return at_least_float32(S)
-
-    def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(self.logits(S), y)
-
-    def class_sums(self) -> ClassSums:
-        return ClassSums("rows", 1.0, lambda *given: softmax_from_sums(1.0, *given[:2]))
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        return plain(self, x, y, p)
+    def class_sums(self) -> functional.ClassSums:
+        return functional.softmax_sums(1.0)

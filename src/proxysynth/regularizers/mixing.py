@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,11 +47,6 @@ class Synthetics:
     j: Tensor
 
 
-def floor(dtype: torch.dtype) -> float:
-    """The smallest length a mix is divided by: opposite parents cancel up to rounding errors."""
-    return float(torch.finfo(dtype).eps ** 0.5)
-
-
 def mix(a: Tensor, b: Tensor, share_a: Tensor, share_b: Tensor) -> Tensor:
     """share_a a + share_b b, with one share per leading index, in float32 at least."""
     shape = (-1,) + (1,) * (a.dim() - 1)
@@ -61,12 +55,10 @@ def mix(a: Tensor, b: Tensor, share_a: Tensor, share_b: Tensor) -> Tensor:
 
 
 def one_over_length(v: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 / |v| along the last dimension, or 0 where it is below the floor of v's first dtype.
-
-    A mix that has cancelled has no direction, and nothing is learned from it.
-    """
-    long, least = torch.linalg.vector_norm(v, dim=-1), floor(dtype)
-    return (1 / long.clamp_min(least)).masked_fill(long <= least, 0.0)
+    """1 / |v| along the last dimension; 0 where v has cancelled up to the dtype's rounding errors:
+    a mix of opposite parents has no direction, and nothing is learned from it."""
+    long, least = torch.linalg.vector_norm(v, dim=-1), torch.finfo(dtype).eps ** 0.5
+    return F.threshold(long, least, math.inf).reciprocal()
 
 
 def normalized_mix(v: Tensor, dtype: torch.dtype) -> Tensor:
@@ -83,7 +75,7 @@ def synthesize(x: Tensor, y: Tensor, p: Tensor, draw: Draw, normalized: bool) ->
     For a cosine loss vectors are normalized before mixing as well as after: unequal lengths would
     weight the parents by more than lam. A dot-product loss mixes them raw.
     """
-    before = unit if normalized else _same
+    before = unit if normalized else lambda v: v
     made_x = mix(before(x[draw.i]), before(x[draw.j]), *draw.shares)
     a, b = draw.class_parents(y)
     made_p = mix(before(p[a]), before(p[b]), *draw.class_shares)
@@ -92,10 +84,6 @@ def synthesize(x: Tensor, y: Tensor, p: Tensor, draw: Draw, normalized: bool) ->
     return Synthetics(
         made_x.to(x.dtype), made_p.to(p.dtype), p.shape[0] + draw.target, draw.lam, draw.i, draw.j
     )
-
-
-def _same(v: Tensor) -> Tensor:
-    return v
 
 
 def mixed_similarity(
@@ -129,79 +117,72 @@ def _mixed(
 
 
 class PairMatrix:
-    """A sparse matrix with two entries a row, lam in column a and 1 - lam in column b.
+    """A sparse matrix (m, n) with two entries a row, lam in column a and 1 - lam in column b.
 
     numpy starts such small operations in a fraction of torch's time.
+
+    Attributes:
+        shares: (m, 2) the entries.     index: their columns, and the starts of the rows.
+        below: the same with an identity matrix above.
+        transposed: the entries in order of their columns: which they are, their rows, the starts.
     """
 
     def __init__(self, a: Tensor, b: Tensor, lam: Tensor, like: Tensor) -> None:
-        m, self.n, self.device = len(a), len(like), like.device
-        columns, shares, share = np.empty((m, 2), np.int64), np.empty((m, 2)), lam.cpu().numpy()
-        columns[:, 0], columns[:, 1] = a.cpu().numpy(), b.cpu().numpy()
-        shares[:, 0], shares[:, 1] = share, 1 - share
-        self.columns, self.starts = columns.reshape(-1), np.arange(0, 2 * m, 2)
-        self.shares = self.tensor(shares).to(like.dtype)
-        self.index = self.tensor(self.columns), self.tensor(self.starts)
+        m, n = len(a), len(like)
+        self.n = n
+        shares, columns = np.empty((m, 2)), np.empty(n + 2 * m, np.int64)
+        shares[:, 0] = lam.cpu().numpy()
+        shares[:, 1] = 1 - shares[:, 0]
+        columns[:n] = np.arange(n)
+        columns[n::2], columns[n + 1 :: 2] = a.cpu().numpy(), b.cpu().numpy()
+        pairs, starts = columns[n:], np.arange(0, 2 * m, 2)
+        order, counts = pairs.argsort(kind="stable"), np.bincount(pairs, minlength=n)
 
-    @cached_property
-    def index_below_identity(self) -> tuple[Tensor, Tensor]:
-        """Columns and starts of the rows, with an identity matrix above them."""
-        ones = np.arange(self.n)
-        columns = np.concatenate((ones, self.columns))
-        return self.tensor(columns), self.tensor(np.concatenate((ones, self.n + self.starts)))
+        def tensor(array: NDArray[Any]) -> Tensor:
+            made = torch.from_numpy(array)
+            return made if like.is_cpu else made.to(like.device, non_blocking=True)
 
-    @cached_property
-    def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The entries in order of their columns: which they are, their rows, the starts."""
-        order = self.columns.argsort(kind="stable")
-        counts = np.bincount(self.columns, minlength=self.n)
-        starts = np.cumsum(counts) - counts
-        return self.tensor(order), self.tensor(order // 2), self.tensor(starts)
-
-    def tensor(self, array: NDArray[Any]) -> Tensor:
-        made = torch.from_numpy(array)
-        return made if self.device.type == "cpu" else made.to(self.device, non_blocking=True)
+        self.shares = tensor(shares).to(like.dtype)
+        self.index = tensor(pairs), tensor(starts)
+        self.below = tensor(columns), tensor(np.concatenate((columns[:n], n + starts)))
+        self.transposed = tensor(order), tensor(order // 2), tensor(np.cumsum(counts) - counts)
 
 
 class Mix:
     """Mixes pairs of rows of an (n, .) matrix M, by explicit forward and backward functions.
 
     If V is given, the mixes are divided by the lengths of the mixes of its rows, unit vectors.
+    With `below` the mixed rows come below those of M, (n + m, .); without they are alone, (m, .).
     """
 
-    def __init__(self, pairs: PairMatrix, V: Tensor | None, dtype: torch.dtype) -> None:
-        self.pairs, self.weights = pairs, pairs.shares
+    def __init__(
+        self, pairs: PairMatrix, V: Tensor | None, dtype: torch.dtype, below: bool = False
+    ) -> None:
+        self.weights, self.transposed = pairs.shares, pairs.transposed
         if V is not None:
-            self.vectors = self(V)
-            lengths = torch.linalg.vector_norm(self.vectors, dim=1)
-            self.inverse = F.threshold(lengths, floor(dtype), math.inf).reciprocal_()
+            self.vectors = _weighted_sums(V, *pairs.index, self.weights.view(-1))
+            self.inverse = one_over_length(self.vectors, dtype)
             self.weights = pairs.shares * self.inverse[:, None]
+        self.first, self.index, self.entries = 0, pairs.index, self.weights.view(-1)
+        if below:
+            self.first, self.index = pairs.n, pairs.below
+            self.entries = torch.cat((self.weights.new_ones(pairs.n), self.entries))
 
     def __call__(self, M: Tensor) -> Tensor:
-        """The mixed rows, (m, .)."""
-        return _weighted_sums(M, *self.pairs.index, self.weights.view(-1))
-
-    def below(self, M: Tensor) -> Tensor:
-        """M with the mixed rows below it, (n + m, .)."""
-        return _weighted_sums(M, *self.pairs.index_below_identity, self._weights_below_identity)
-
-    @cached_property
-    def _weights_below_identity(self) -> Tensor:
-        return torch.cat((self.weights.new_ones(self.pairs.n), self.weights.view(-1)))
+        return _weighted_sums(M, *self.index, self.entries)
 
     def back(self, d_mixed: Tensor) -> Tensor:
-        """The gradient of M, from that of the mixed rows."""
-        return _weighted_sums(d_mixed, *self.pairs.transposed[1:], self._transposed_weights)
-
-    @cached_property
-    def _transposed_weights(self) -> Tensor:
-        return self.weights.view(-1).index_select(0, self.pairs.transposed[0])
+        """The gradient of M, from that of the result."""
+        d_M = self._back(d_mixed[self.first :], self.weights)
+        return d_M.add_(d_mixed[: self.first]) if self.first else d_M
 
     def length_gradient(self, slope: Tensor) -> Tensor:
         """The gradient of V, from that of the logarithms of the lengths."""
-        order, rows, starts = self.pairs.transposed
-        weights = (slope * self.inverse)[:, None] * self.weights
-        return _weighted_sums(self.vectors, rows, starts, weights.view(-1).index_select(0, order))
+        return self._back(self.vectors, (slope * self.inverse)[:, None] * self.weights)
+
+    def _back(self, d_mixed: Tensor, weights: Tensor) -> Tensor:
+        order, rows, starts = self.transposed
+        return _weighted_sums(d_mixed, rows, starts, weights.view(-1).index_select(0, order))
 
 
 def _weighted_sums(M: Tensor, index: Tensor, starts: Tensor, weights: Tensor) -> Tensor:

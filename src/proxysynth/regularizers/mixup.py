@@ -9,22 +9,13 @@ what is drawn and how it is scored; the mixing itself happens inside the network
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from proxysynth.losses.functional import (
-    check_batch,
-    check_loss,
-    check_positive,
-    has_similarity,
-    has_subproxies,
-    penalty,
-    plain_loss,
-)
+from proxysynth.losses import functional
 from proxysynth.losses.proxy_anchor import ProxyAnchor
 from proxysynth.regularizers.pairs import numpy_generator
 
@@ -50,12 +41,12 @@ class Mixing:
     def score(self, loss: Any, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """lam L(x, y) + (1 - lam) L(x, y'), from one matrix of similarities where there is one."""
         partner = self.partner.to(y.device)
-        if not has_similarity(loss):
+        if not functional.has_similarity(loss):
             return self.lam * loss(x, y, p) + (1 - self.lam) * loss(x, y[partner], p)
-        y = check_batch(x, y, p, subproxies=has_subproxies(loss))
+        y = functional.check_batch(x, y, p, subproxies=functional.has_subproxies(loss))
         S = loss.similarity(x, p)
         own, other = loss.from_similarity(S, y), loss.from_similarity(S, y[partner])
-        made: Tensor = self.lam * own + (1 - self.lam) * other + penalty(loss, p)
+        made: Tensor = self.lam * own + (1 - self.lam) * other + functional.penalty(loss, p)
         return made
 
 
@@ -77,50 +68,12 @@ class InputMixup:
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
-        _check(self, self.loss, self.alpha)
-
-    @property
-    def normalized(self) -> bool:
-        """Whether the wrapped loss sees unit vectors."""
-        return bool(getattr(self.loss, "normalized", True))
-
-    def draw(self, n: int, depth: int = 0, generator: torch.Generator | None = None) -> Mixing:
-        """Share and partners for a batch of n; all of it from one draw of torch's generator."""
-        return _draw(self.alpha, n, (0,), generator)
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> NoReturn:
-        _needs_images(self)
-
-
-@dataclass(frozen=True)
-class ManifoldMixup:
-    """Mix the input of a random stage of the network.                    [Section 4.5, Table E]
-
-        h~ = lam h + (1 - lam) h',   h the input of stage s,   s uniform over `stages`
-        L = lam L(X~, y) + (1 - lam) L(X~, y')          lam ~ Beta(alpha, alpha), one per batch
-
-    Args:
-        loss: a plain loss that is a mean over embeddings; Proxy-anchor is not.
-        alpha: larger mixes more evenly; 0.5 is best in most columns of the paper's Table E.
-        stages: to choose from: 0 is the images, the number of stages the last feature maps.
-            Default: 0, 1 and 2, as in the published code, where the network has them.
-
-    Source: Verma et al., Manifold Mixup, 2019.
-    """
-
-    loss: Any
-    alpha: float = 0.5
-    stages: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check(self, self.loss, self.alpha)
-        wrong = any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in self.stages)
-        if wrong or len(set(self.stages)) < len(self.stages):
+        functional.check_positive(self, alpha=self.alpha)
+        functional.check_plain_loss(self, self.loss)
+        if isinstance(self.loss, ProxyAnchor):
             raise ValueError(
-                "ManifoldMixup: stages must be different integers >= 0 (0: the images), "
-                f"got {self.stages!r}"
+                f"{type(self).__name__} gives each embedding two labels and needs a loss that is a "
+                "mean over embeddings, which ProxyAnchor, a mean over proxies, is not"
             )
 
     @property
@@ -129,7 +82,53 @@ class ManifoldMixup:
         return bool(getattr(self.loss, "normalized", True))
 
     def stages_of(self, depth: int) -> tuple[int, ...]:
-        """The stages to draw from in a network of `depth` stages."""
+        """The stages to draw from in a network of `depth` stages: the images alone."""
+        return (0,)
+
+    def draw(self, n: int, depth: int = 0, generator: torch.Generator | None = None) -> Mixing:
+        """Share, partners and stage for a batch of n; all from one draw of torch's generator."""
+        rng, stages = numpy_generator(generator), self.stages_of(depth)
+        lam = float(rng.beta(self.alpha, self.alpha))
+        partner = torch.from_numpy(rng.permutation(n))
+        return Mixing(lam, partner, stages[int(rng.integers(len(stages)))])
+
+    def __call__(
+        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
+    ) -> NoReturn:
+        raise ValueError(
+            f"{type(self).__name__} mixes images before they are embedded, so it cannot be called "
+            "on embeddings: train it with a Run, or call "
+            "training.learner.Mixup(loss)(net, images, labels, proxies)"
+        )
+
+
+@dataclass(frozen=True)
+class ManifoldMixup(InputMixup):
+    """Mix the input of a random stage of the network.                    [Section 4.5, Table E]
+
+        h~ = lam h + (1 - lam) h',   h the input of stage s,   s uniform over `stages`
+        L = lam L(X~, y) + (1 - lam) L(X~, y')          lam ~ Beta(alpha, alpha), one per batch
+
+    Args:
+        loss, alpha: as in `InputMixup`.
+        stages: to choose from: 0 is the images, the number of stages the last feature maps.
+            Default: 0, 1 and 2, as in the published code, where the network has them.
+
+    Source: Verma et al., Manifold Mixup, 2019.
+    """
+
+    stages: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        wrong = any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in self.stages)
+        if wrong or len(set(self.stages)) < len(self.stages):
+            raise ValueError(
+                "ManifoldMixup: stages must be different integers >= 0 (0: the images), "
+                f"got {self.stages!r}"
+            )
+
+    def stages_of(self, depth: int) -> tuple[int, ...]:
         if not self.stages:
             return tuple(s for s in PUBLISHED_STAGES if s <= depth)
         if max(self.stages) > depth:
@@ -138,40 +137,3 @@ class ManifoldMixup:
                 f"0..{depth}, got {self.stages!r}"
             )
         return self.stages
-
-    def draw(self, n: int, depth: int = 0, generator: torch.Generator | None = None) -> Mixing:
-        """Share, partners and stage for a batch of n in a network of `depth` stages."""
-        return _draw(self.alpha, n, self.stages_of(depth), generator)
-
-    def __call__(
-        self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
-    ) -> NoReturn:
-        _needs_images(self)
-
-
-def _draw(alpha: float, n: int, stages: Sequence[int], generator: torch.Generator | None) -> Mixing:
-    rng = numpy_generator(generator)
-    lam = float(rng.beta(alpha, alpha))
-    partner = torch.from_numpy(rng.permutation(n))
-    return Mixing(lam, partner, stages[int(rng.integers(len(stages)))])
-
-
-def _check(owner: object, loss: Any, alpha: float) -> None:
-    check_positive(owner, alpha=alpha)
-    check_loss(owner, loss)
-    name, held = type(owner).__name__, type(loss).__name__
-    if plain_loss(loss) is not loss:
-        raise ValueError(f"{name} takes a plain loss, got {held}: one regularizer at a time")
-    if isinstance(loss, ProxyAnchor):
-        raise ValueError(
-            f"{name} gives each embedding two labels and needs a loss that is a mean over "
-            "embeddings, which ProxyAnchor, a mean over proxies, is not: choose another loss"
-        )
-
-
-def _needs_images(owner: object) -> NoReturn:
-    name = type(owner).__name__
-    raise ValueError(
-        f"{name} mixes images before they are embedded, so it cannot be called on embeddings: "
-        "train it with a Run, or call training.learner.Mixup(loss)(net, images, labels, proxies)"
-    )

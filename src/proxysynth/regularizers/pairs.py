@@ -52,7 +52,6 @@ class Draw:
 SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
 """2**128 over the golden ratio: maps nearby seeds to distant states."""
 
-
 _kept = threading.local()
 
 
@@ -74,26 +73,23 @@ def numpy_generator(generator: torch.Generator | None) -> np.random.Generator:
     return rng
 
 
-def draw_pairs(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """m pairs (i, j) of batch positions with labels[i] != labels[j]; none if there is one class.
+def draw_pairs(labels: Ints, m: int, rng: np.random.Generator) -> Ints:
+    """(2, m) pairs i, j of batch positions with labels[i] != labels[j]; none if there is one class.
 
     As far as the labels allow, every position is used equally often: the numbers of uses differ by
     at most one, unless one class fills more than half of the batch. Then each pair has one parent
     of that class, and its members, like all the others among themselves, are used equally often.
     """
     n = len(labels)
-    none = np.empty(0, np.int64)
-    if m == 0:
-        return none, none
+    if m == 0 or (labels == labels[0]).all():
+        return np.empty((2, 0), np.int64)
     rounds = []
     for done in range(0, m, n):
         drawn = _shuffled(labels, min(n, m - done), rng)
         if drawn is None:
-            return (none, none) if (labels == labels[0]).all() else _grouped(labels, m, rng)
+            return grouped_pairs(labels, m, rng)
         rounds.append(drawn)
-    if len(rounds) == 1:
-        return rounds[0]
-    return np.concatenate([r[0] for r in rounds]), np.concatenate([r[1] for r in rounds])
+    return np.concatenate(rounds, axis=1)
 
 
 def _shuffled(labels: Ints, take: int, rng: np.random.Generator) -> tuple[Ints, Ints] | None:
@@ -113,26 +109,29 @@ def _shuffled(labels: Ints, take: int, rng: np.random.Generator) -> tuple[Ints, 
         equal = np.flatnonzero(labels[i] == labels[j])
         if len(equal) == 0:
             return i, j
-        if len(equal) == take:  # one class, most likely
+        if len(equal) == take:  # nothing to swap with
             return None
         for here in equal.tolist():
-            there = (
-                here + take // 2 + attempt
-            ) % take  # far away: neighbors may be of the same class
+            there = (here + take // 2 + attempt) % take  # neighbors may be of the same class
             if labels[i[here]] != labels[j[there]] and labels[i[there]] != labels[j[here]]:
                 j[here], j[there] = j[there], j[here]
     return None
 
 
-def _grouped(labels: Ints, m: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+def grouped_pairs(labels: Ints, m: int, rng: np.random.Generator) -> Ints:
     """Pairs for batches with few or uneven classes, by construction instead of by chance."""
     n = len(labels)
     _, group, counts = np.unique(labels, return_inverse=True, return_counts=True)
     largest = int(counts.max())
-    if 2 * largest > n:
-        return _majority_pairs(group == int(counts.argmax()), m, rng)
-    rounds = [_circle(group, largest, min(n, m - done), rng) for done in range(0, m, n)]
-    return np.concatenate([r[0] for r in rounds]), np.concatenate([r[1] for r in rounds])
+    if 2 * largest <= n:
+        rounds = [_circle(group, largest, min(n, m - done), rng) for done in range(0, m, n)]
+        return np.concatenate(rounds, axis=1)
+    # Each pair: one of the class that fills most of the batch, one of the others, in any order.
+    sides, majority = [], group == counts.argmax()
+    for members in (np.flatnonzero(majority), np.flatnonzero(~majority)):
+        turns = [rng.permutation(members) for _ in range(-(-m // len(members)))]
+        sides.append(np.concatenate(turns)[:m])
+    return np.where(rng.random(m) < 0.5, sides, sides[::-1])
 
 
 def _circle(group: Ints, largest: int, take: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
@@ -156,20 +155,6 @@ def _circle(group: Ints, largest: int, take: int, rng: np.random.Generator) -> t
         a, b = a[fits], b[fits]
         j[a], j[b] = j[b], j[a]
     return i, j
-
-
-def _majority_pairs(
-    majority: NDArray[np.bool_], m: int, rng: np.random.Generator
-) -> tuple[Ints, Ints]:
-    """Each pair: one of the class that fills most of the batch, one of the others, in any order."""
-    a, b = (_in_turn(side.nonzero()[0], m, rng) for side in (majority, ~majority))
-    first = rng.random(m) < 0.5
-    return np.where(first, a, b), np.where(first, b, a)
-
-
-def _in_turn(members: Ints, m: int, rng: np.random.Generator) -> Ints:
-    turns = [rng.permutation(members) for _ in range(-(-m // len(members)))]
-    return np.concatenate(turns)[:m]
 
 
 def merge_duplicates(labels: Ints, i: Ints, j: Ints) -> tuple[Ints, Ints]:

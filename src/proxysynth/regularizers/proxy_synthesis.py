@@ -9,19 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from proxysynth.losses.functional import (
-    check_batch,
-    check_loss,
-    check_not_negative,
-    check_positive,
-    check_share,
-    class_sums_of,
-    has_similarity,
-    has_subproxies,
-    penalty,
-    unit,
-)
-from proxysynth.regularizers.class_sums import Plan, loss_from_sums, outside_graphs
+from proxysynth.losses import functional
+from proxysynth.regularizers.class_sums import LossFromSums, outside_graphs
 from proxysynth.regularizers.mixing import Synthetics, mixed_similarity, synthesize
 from proxysynth.regularizers.pairs import Draw, draw_pairs, merge_duplicates, numpy_generator
 
@@ -35,11 +24,6 @@ ABLATIONS = {
     ("both", "both"): "Proxy Synthesis",
 }
 """What (embeddings, proxies) may be: each embedding must find its own proxy.          [Table 1]"""
-
-
-def inside_transform() -> bool:
-    """Whether torch.func is at work: its tensors have no storage, and need torch's own autograd."""
-    return torch._C._are_functorch_transforms_active()
 
 
 @dataclass(frozen=True)
@@ -73,10 +57,11 @@ class ProxySynthesis:
     duplicates: Literal["keep", "merge"] = "keep"
 
     def __post_init__(self) -> None:
-        check_positive(self, alpha=self.alpha)
-        check_not_negative(self, mu=self.mu)
-        check_share(self, lam=self.lam)
-        check_loss(self, self.loss)
+        functional.check_positive(self, alpha=self.alpha)
+        functional.check_not_negative(self, mu=self.mu)
+        if self.lam is not None:
+            functional.check_range(self, 0, 1, lam=self.lam)
+        functional.check_loss(self, self.loss)
         if isinstance(self.loss, ProxySynthesis):
             raise ValueError(f"ProxySynthesis takes a plain loss, got {self.loss!r}")
         if isinstance(self.loss, nn.Module) and any(p.dim() >= 2 for p in self.loss.parameters()):
@@ -98,7 +83,7 @@ class ProxySynthesis:
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        y = check_batch(x, y, p, subproxies=has_subproxies(self.loss))
+        y = functional.check_batch(x, y, p, subproxies=functional.has_subproxies(self.loss))
         draw = self.draw(y, generator)
         if draw is None:
             # A plain loss draws nothing, so it need not accept a generator.
@@ -107,9 +92,9 @@ class ProxySynthesis:
 
     def on(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """The loss for these pairs and coefficients, by the fastest path that serves it."""
-        if class_sums_of(self.loss) is not None and not inside_transform():
+        if functional.class_sums_of(self.loss) is not None and not functional.inside_transform():
             return self.by_class_sums(draw, x, y, p)
-        if has_similarity(self.loss):
+        if functional.has_similarity(self.loss):
             return self.by_similarity(draw, x, y, p)
         return self.by_reference(draw, x, y, p)
 
@@ -127,35 +112,35 @@ class ProxySynthesis:
         block: classes per block; None chooses.    keep: whether the logits are kept for the
         backward pass; None keeps up to half a gigabyte. Without them, memory does not grow with c.
         """
-        sums = class_sums_of(self.loss)
+        sums = functional.class_sums_of(self.loss)
         if sums is None:
             raise ValueError(
                 f"{type(self.loss).__name__} declares no class_sums: use a softmax (with or "
                 "without a margin) or Proxy-anchor, or another path"
             )
-        plan = Plan(
-            draw, self.embeddings, self.proxies, block=block, keep=keep,
+        return LossFromSums(
+            sums, self.normalized, y, draw, self.embeddings, self.proxies, block=block, keep=keep,
             differentiable=lambda x, p: self.by_similarity(draw, x, y, p),
-        )  # fmt: skip
-        return loss_from_sums(sums, self.normalized, x, y, p, plan)
+        )(x, p)  # fmt: skip
 
     def by_reference(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """The reference: concatenate originals and synthetics and call the loss. For any loss."""
         made = synthesize(x, y, p, draw, self.normalized)
-        before = unit if self.normalized else torch.clone
+        before = functional.unit if self.normalized else torch.clone
         rows, columns, labels = self._kept(y, made.y, p.shape[0])
         all_x = torch.cat((before(x), made.x))[rows]
         all_p = torch.cat((before(p), made.p))[columns]
-        if has_similarity(self.loss):
+        if functional.has_similarity(self.loss):
             value = self.loss.from_similarity(self.loss.similarity(all_x, all_p), labels)
-            return value + penalty(self.loss, p)
+            return value + functional.penalty(self.loss, p)
         return self.loss(all_x, labels, all_p)
 
     def by_similarity(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """Mix similarities instead of vectors: one product with the proxies."""
         S = mixed_similarity(self.loss, x, y, p, draw, self.normalized)
         rows, columns, labels = self._kept(y, p.shape[0] + draw.target, p.shape[0])
-        return self.loss.from_similarity(S[rows][:, columns], labels) + penalty(self.loss, p)
+        value = self.loss.from_similarity(S[rows][:, columns], labels)
+        return value + functional.penalty(self.loss, p)
 
     def synthesize(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
@@ -164,7 +149,7 @@ class ProxySynthesis:
 
         A batch of one class, or mu = 0, has none: every field is empty.
         """
-        y = check_batch(x, y, p, subproxies=has_subproxies(self.loss))
+        y = functional.check_batch(x, y, p, subproxies=functional.has_subproxies(self.loss))
         draw = self.draw(y, generator)
         if draw is None:
             none = y[:0]
@@ -182,18 +167,18 @@ class ProxySynthesis:
 
     def _draw(self, y: Tensor, generator: torch.Generator | None) -> Draw | None:
         m = round(self.mu * len(y))
-        if m == 0 or (self.embeddings, self.proxies) == ("original", "original"):
+        if m == 0 or self.proxies == "original":
             return None
-        listed = [int(label) for label in y] if inside_transform() else y.tolist()
+        listed = [int(label) for label in y] if functional.inside_transform() else y.tolist()
         rng, labels = numpy_generator(generator), np.array(listed, np.int64)
         i, j = draw_pairs(labels, m, rng)
         if len(i) == 0:
             return None
-        size = m if self.per_pair else None
+        size = (m,) if self.per_pair else ()
         if self.lam is None:
             lam = np.asarray(rng.beta(self.alpha, self.alpha, size))
         else:
-            lam = np.full(() if size is None else size, self.lam)
+            lam = np.full(size, self.lam)
         target = first = np.arange(m)
         if self.duplicates == "merge":
             target, first = merge_duplicates(labels, i, j)
@@ -203,11 +188,8 @@ class ProxySynthesis:
 
     def _kept(self, y: Tensor, made_y: Tensor, c: int) -> tuple[slice, slice, Tensor]:
         """Which rows and columns take part, and the labels of those rows among those columns."""
-        ranges = {
-            "both": lambda n: slice(None),
-            "original": lambda n: slice(0, n),
-            "synthetic": lambda n: slice(n, None),
-        }
-        rows, columns = ranges[self.embeddings](len(y)), ranges[self.proxies](c)
-        labels = torch.cat((y, made_y))[rows]
-        return rows, columns, labels - c if self.proxies == "synthetic" else labels
+        rows, columns = (
+            slice(n if part == "synthetic" else 0, n if part == "original" else None)
+            for part, n in ((self.embeddings, len(y)), (self.proxies, c))
+        )
+        return rows, columns, torch.cat((y, made_y))[rows] - columns.start

@@ -58,12 +58,9 @@ def synthesize_over(
         NormSoftmax(), alpha=alpha, mu=mu, lam=lam, per_pair=per_pair, duplicates=duplicates
     )
     if class_dim not in (None, 0, 1):
-        raise ValueError(
-            f"class_dim must be 0 (classes are rows) or 1 (columns), got {class_dim!r}"
-        )
-    return SynthesizedOver(
-        module, settings, _weight_name(module, weight), class_dim, class_count, normalize
-    )
+        raise ValueError(f"class_dim must be 0 (rows) or 1 (columns), got {class_dim!r}")
+    name = _weight_name(module, weight)
+    return SynthesizedOver(module, settings, name, class_dim, class_count, normalize)
 
 
 class SynthesizedOver(nn.Module):
@@ -101,7 +98,10 @@ class SynthesizedOver(nn.Module):
         made = synthesize(embeddings, labels, proxies, draw, self.normalize)
         enlarged = torch.cat((rows, made.p.flatten(0, -2)))
         shallow_copy = _shallow_copy(self.module)
-        _set_weight(shallow_copy, self.weight, enlarged.t() if class_dim == 1 else enlarged)
+        owner, _, name = self.weight.rpartition(".")
+        holder = shallow_copy.get_submodule(owner)
+        del holder._parameters[name]
+        object.__setattr__(holder, name, enlarged.t() if class_dim == 1 else enlarged)
         _extend_counts(shallow_copy, self.class_count or COUNT, c, c + made.p.shape[0])
         return shallow_copy(
             torch.cat((embeddings, made.x)), torch.cat((labels, made.y)), *args, **kwargs
@@ -140,9 +140,10 @@ class SynthesizedOver(nn.Module):
                     f"{name} holds one number per class, which a synthetic class would lack: "
                     "use a module without a bias"
                 )
+        tables = ((c, c), (len(rows), len(rows)))  # for each pair of classes, or of sub-proxies
         for part in self.module.modules():
             for key, value in (*part.__dict__.items(), *part._buffers.items()):
-                if isinstance(value, Tensor) and _is_class_table(value, c, rows.shape[0]):
+                if isinstance(value, Tensor) and tuple(value.shape) in tables:
                     raise ValueError(
                         f"{type(part).__name__}.{key} of shape {tuple(value.shape)} is for {c} "
                         f"classes, without the synthetic ones: use {type(self.module).__name__} "
@@ -208,28 +209,19 @@ def _check_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str,
             )
 
 
-def _is_class_table(value: Tensor, c: int, rows: int) -> bool:
-    """A number or a mask for each pair of classes, or of their sub-proxies."""
-    return value.dim() == 2 and tuple(value.shape) in ((rows, rows), (c, c))
-
-
 def _weight_name(module: nn.Module, weight: str | None) -> str:
     shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
+    listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "no parameters"
     matrices = [name for name, shape in shapes.items() if len(shape) == 2]
-    listed = (
-        ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "no parameters at all"
-    )
-    if weight is not None:
-        if weight not in matrices:
-            raise ValueError(f"weight={weight!r} is not a matrix of the module, which has {listed}")
-        return weight
-    if len(matrices) != 1:
+    if weight is not None and weight not in matrices:
+        raise ValueError(f"weight={weight!r} is not a matrix of the module, which has {listed}")
+    if weight is None and len(matrices) != 1:
         found = "no matrix" if not matrices else "more than one matrix"
         raise ValueError(
             f"expected one proxy weight in {type(module).__name__}, found {found} among {listed}: "
             "name it with weight= (and class_dim=, if its shape is ambiguous)"
         )
-    return matrices[0]
+    return weight or matrices[0]
 
 
 def _shallow_copy(module: nn.Module) -> nn.Module:
@@ -242,13 +234,6 @@ def _shallow_copy(module: nn.Module) -> nn.Module:
         for name, child in module._modules.items()
     }
     return made
-
-
-def _set_weight(shallow_copy: nn.Module, path: str, tensor: Tensor) -> None:
-    owner_path, _, name = path.rpartition(".")
-    owner = shallow_copy.get_submodule(owner_path)
-    del owner._parameters[name]
-    object.__setattr__(owner, name, tensor)
 
 
 def _counts(module: nn.Module, name: str) -> bool:
@@ -269,11 +254,7 @@ def _extend_counts(shallow_copy: nn.Module, name: str, old: int, new: int) -> No
 
 
 def _is_label_list(name: str, value: Tensor, c: int) -> bool:
-    named = any(word in name.lower() for word in LISTS)
-    whole = not value.is_floating_point() and value.dtype != torch.bool
-    return (
-        named
-        and whole
-        and value.shape == (c,)
-        and bool((value == torch.arange(c, device=value.device)).all())
-    )
+    if value.shape != (c,) or not any(word in name.lower() for word in LISTS):
+        return False
+    integers = not value.is_floating_point() and value.dtype != torch.bool
+    return integers and torch.equal(value, torch.arange(c).to(value))

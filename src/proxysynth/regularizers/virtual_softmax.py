@@ -8,16 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from proxysynth.losses.functional import (
-    at_least_float32,
-    check_batch,
-    check_loss,
-    check_positive,
-    has_similarity,
-    has_subproxies,
-    penalty,
-    plain_loss,
-)
+from proxysynth.losses import functional
 
 
 @dataclass(frozen=True)
@@ -44,25 +35,13 @@ class VirtualSoftmax:
     clip: float | None = 10.0
 
     def __post_init__(self) -> None:
-        check_loss(self, self.loss)
+        functional.check_plain_loss(self, self.loss)
         if self.clip is not None:
-            check_positive(self, clip=self.clip)
-        name = type(self.loss).__name__
-        if plain_loss(self.loss) is not self.loss:
-            raise ValueError(
-                f"VirtualSoftmax takes a plain loss such as Softmax(), got {name}: "
-                "one regularizer at a time"
-            )
-        if not has_similarity(self.loss):
+            functional.check_positive(self, clip=self.clip)
+        if not functional.has_similarity(self.loss) or getattr(self.loss, "normalized", True):
             raise ValueError(
                 "VirtualSoftmax needs a loss of raw dot products such as Softmax(), got "
-                f"{name}, which has no similarities"
-            )
-        if getattr(self.loss, "normalized", True):
-            raise ValueError(
-                "VirtualSoftmax needs a loss of raw dot products such as Softmax(), got "
-                f"{name}: it normalizes embeddings and proxies, so the virtual logit |p+| |x| "
-                "would be the constant 1"
+                f"{type(self.loss).__name__}: with cosines the virtual logit |p+| |x| is constant 1"
             )
 
     @property
@@ -82,15 +61,15 @@ class VirtualSoftmax:
 
     def virtual(self, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """The virtual logit of each embedding, (n,), in float32 or better: float16 overflows."""
-        lengths = torch.linalg.vector_norm(at_least_float32(p)[y], dim=1)
-        logit = lengths * torch.linalg.vector_norm(at_least_float32(x), dim=1)
+        lengths = torch.linalg.vector_norm(functional.at_least_float32(p)[y], dim=1)
+        logit = lengths * torch.linalg.vector_norm(functional.at_least_float32(x), dim=1)
         return logit if self.clip is None else logit.clamp(max=self.clip)
 
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        y = check_batch(x, y, p, subproxies=has_subproxies(self.loss))
-        S = at_least_float32(self.loss.similarity(x, p))
+        y = functional.check_batch(x, y, p, subproxies=functional.has_subproxies(self.loss))
+        S = functional.at_least_float32(self.loss.similarity(x, p))
         with_virtual = torch.cat((S, self.virtual(x, y, p)[:, None].to(S.dtype)), dim=1)
         value: Tensor = self.loss.from_similarity(with_virtual, y)
-        return value + penalty(self.loss, p)
+        return value + functional.penalty(self.loss, p)
