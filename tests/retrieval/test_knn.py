@@ -221,9 +221,9 @@ def test_thresholds_of_a_block_are_safe(kind, dtype) -> None:
     assert block.reaching(t)[true >= t].all()
     assert (true > t)[block.above(t)].all()
     for j in range(48):
-        lower = block.S.lt(block.equaling(block.S[:, j])[:, None])
+        lower = block.S.lt(block.certain(block.S[:, j], -1)[:, None])
         assert (true < true[:, j : j + 1])[lower].all()
-        higher = block.S.gt(block.surpassing(block.S[:, j])[:, None])
+        higher = block.S.gt(block.certain(block.S[:, j], 1)[:, None])
         assert (true > true[:, j : j + 1])[higher].all()
 
 

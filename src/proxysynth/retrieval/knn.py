@@ -14,7 +14,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -248,7 +248,7 @@ class Rounded:
     error: Tensor
     grain: float
 
-    def __getitem__(self, rows: slice) -> Rounded:
+    def __getitem__(self, rows: slice | Tensor) -> Rounded:
         return Rounded(self.x[rows], self.unit, self.error[rows], self.grain)
 
 
@@ -323,26 +323,35 @@ class Block:
 
     Attributes:
         S: (b, w) in `unit`s, float32 or int32; `least` for pairs that do not count.
-        error: (b, 1) bound on the error of the row's similarities,
-        grain: and on their further error, as a fraction of the value.
+        x, y: the queries and the rows.
     """
 
     S: Tensor
-    unit: float
-    error: Tensor
-    grain: float
+    x: Rounded
+    y: Rounded
 
     @classmethod
     def of(cls, x: Rounded, y: Rounded, S: Tensor, spare: Tensor) -> Block:
-        S = multiply(x, y, S, spare)
-        return cls(S, x.unit * y.unit, error_bound(x.error, y.error), x.grain)
+        return cls(multiply(x, y, S, spare), x, y)
 
     def rows(self, rows: Tensor) -> Block:
-        return Block(self.S[rows], self.unit, self.error[rows], self.grain)
+        return Block(self.S[rows], self.x[rows], self.y)
+
+    def transposed(self) -> Block:
+        return Block(self.S.T, self.y, self.x)
 
     @property
     def least(self) -> float:
         return LEAST if self.S.dtype == torch.int32 else -torch.inf
+
+    @property
+    def unit(self) -> float:
+        return self.x.unit * self.y.unit
+
+    @cached_property
+    def error(self) -> Tensor:
+        """(b, 1) bound on the error of the row's similarities, apart from the grain."""
+        return error_bound(self.x.error, self.y.error)
 
     def reaching(self, t: Tensor) -> Tensor:
         """Where a similarity may be >= t; elsewhere it is certainly less. t is (b, 1)."""
@@ -352,13 +361,13 @@ class Block:
         """Where a similarity is certainly > t. t is (b, 1)."""
         return self._compared(operator.gt, self._bound(t, 1))
 
-    def surpassing(self, S: Tensor) -> Tensor:
-        """(b,) values of S above which a similarity certainly exceeds that of these."""
-        return self._bound_of(S, 1)
-
-    def equaling(self, S: Tensor) -> Tensor:
-        """(b,) values of S below which a similarity is certainly less than that of these."""
-        return self._bound_of(S, -1)
+    def certain(self, S: Tensor, side: int) -> Tensor:
+        """(b,) values of S above which (side 1) a similarity certainly exceeds that of these, or
+        below which (side -1) it is certainly less."""
+        s = S[:, None] * self.unit
+        slack = 2 * self.x.grain * s.abs() + self.error  # 1 / (1 - grain) < 1 + 2 grain
+        bound = self._bound(torch.add(s, slack, alpha=side), side).squeeze(1)
+        return bound.where(S.gt(self.least), self.least)
 
     def _compared(self, compare: Callable[[Any, Any], Any], bound: Tensor) -> Tensor:
         if bound.device.type != "cpu":
@@ -366,16 +375,10 @@ class Block:
         # Several times as fast as torch.
         return torch.from_numpy(compare(self.S.numpy(), bound.numpy()))
 
-    def _bound_of(self, S: Tensor, side: int) -> Tensor:
-        s = S[:, None] * self.unit
-        slack = 2 * self.grain * s.abs() + self.error  # 1 / (1 - grain) < 1 + 2 grain
-        t = torch.add(s, slack, alpha=side)
-        return self._bound(t, side).squeeze(1).where(S.gt(self.least), self.least)
-
     def _bound(self, t: Tensor, side: int) -> Tensor:
         """(b, 1) values of S beyond which a similarity is certainly > t, or below which < t."""
         t = torch.add(t, self.error, alpha=side)
-        t = ((t + side * self.grain * t.abs()) / self.unit).float()
+        t = ((t + side * self.x.grain * t.abs()) / self.unit).float()
         if self.S.dtype != torch.int32:
             return t
         whole = t.floor() if side > 0 else t.ceil()

@@ -158,17 +158,14 @@ def rank(
     side = round_up(check_size(block, BLOCK, "block"))
     arrangement = Arrangement(sets)
     R = arrangement.positives()
-    positives = torch.zeros_like(sets.y)
-    first = torch.full_like(positives, -1)
-    precision = torch.zeros(len(positives), dtype=torch.float64, device=positives.device)
-    average = torch.zeros_like(precision)
-    for rows, found in ranks(arrangement, side, progress or (lambda done, total: None)):
-        some = R[rows] > 0
-        at = arrangement.queries.index[rows][some]
-        positives[at] = R[rows][some]
-        first[at] = found.first[some]
-        precision[at] = found.right[some] / positives[at].double()
-        average[at] = found.gain[some] / positives[at].double()
+    positives, average = torch.zeros_like(sets.y), torch.zeros_like(sets.y, dtype=torch.float64)
+    first, precision = torch.full_like(positives, -1), torch.zeros_like(average)
+    some = R > 0
+    if some.any():
+        found = ranks(arrangement, side, progress or (lambda done, total: None))
+        at, R = arrangement.queries.index[some], R[some]
+        positives[at], first[at] = R, found.first[some]
+        precision[at], average[at] = found.right[some] / R.double(), found.gain[some] / R.double()
     return Ranking(positives.cpu(), first.cpu(), precision.cpu(), average.cpu())
 
 

@@ -39,7 +39,6 @@ from proxysynth.retrieval.knn import (
     Rounded,
     Sets,
     dots,
-    error_bound,
     fast_types,
     nonzero,
     places,
@@ -74,17 +73,17 @@ class Ranks(NamedTuple):
     gain: Tensor
 
 
-def ranks(arrangement: Arrangement, side: int, progress: Progress) -> Iterator[tuple[slice, Ranks]]:
-    """Blocks of the sorted queries, each with the ranks of their positives.
+def ranks(arrangement: Arrangement, side: int, progress: Progress) -> Ranks:
+    """The ranks of the positives of all sorted queries; meaningless for those without positives.
 
     Args:
         side: of a block of the similarity matrix, a multiple of STEP.
     """
     x, positives = arrangement.queries.x, int(arrangement.positives().sum())
     # Similarities in float64 are too long for the keys by which candidates are sorted.
-    if x.dtype == torch.float32 and positives >= MANY * max(1, arrangement.queries.n):
-        return _by_sorting(arrangement, side, progress)
-    return _Counting(arrangement).ranks(side, progress) if positives else iter(())
+    many = x.dtype == torch.float32 and positives >= MANY * arrangement.queries.n
+    parts = (_Sorting if many else _Counting)(arrangement).ranks(side, progress)
+    return Ranks(*map(torch.cat, zip(*parts, strict=True)))
 
 
 # ---- Rows in class order
@@ -123,8 +122,9 @@ class SortedRows:
         end = len(self.x)
         return [slice(at, min(at + side, end)) for at in range(0, end, side)]
 
-    def real(self, rows: slice) -> int:
-        return min(rows.stop, self.n) - rows.start
+    def __getitem__(self, rows: slice) -> SortedRows:
+        real = min(rows.stop, self.n) - rows.start
+        return SortedRows(self.x[rows], self.label[rows], self.index[rows], real)
 
 
 def round_up(n: int) -> int:
@@ -246,23 +246,6 @@ EXACT_COST = 2**-14
 """A finer block costs about this times its dimensions and entries, in exact similarities."""
 
 
-@dataclass(frozen=True)
-class _View:
-    """A block as its rows or, transposed, its columns see it.
-
-    Attributes:
-        block: the similarities; the least value for pairs of one class and for padding.
-        index: (w,) the gallery indices of its columns.
-        exact: the similarities at rows and columns, in the order in which the block lies in memory.
-        enough: the part of the block that is better measured exactly than computed again, finer.
-    """
-
-    block: Block
-    index: Tensor
-    exact: Callable[[Tensor, Tensor], Tensor]
-    enough: float
-
-
 class _Counting:
     """Shows blocks of the similarity matrix, as finely as needed, to the counters of queries."""
 
@@ -272,7 +255,7 @@ class _Counting:
         self.pause: collections.Counter[torch.dtype] = collections.Counter()
         self.wait: collections.Counter[torch.dtype] = collections.Counter()
 
-    def ranks(self, side: int, progress: Progress) -> Iterator[tuple[slice, Ranks]]:
+    def ranks(self, side: int, progress: Progress) -> Iterator[Ranks]:
         positives = self.arrangement.positives()
         if self.arrangement.own and int(positives.sum()) <= POSITIVES:
             return self._half(side, progress)
@@ -281,7 +264,7 @@ class _Counting:
         # Few queries at a time leave room for more of the gallery.
         return self._all(height, side * side // height // STEP * STEP, progress)
 
-    def _half(self, side: int, progress: Progress) -> Iterator[tuple[slice, Ranks]]:
+    def _half(self, side: int, progress: Progress) -> Iterator[Ranks]:
         """Each pair of blocks once, for the queries of both."""
         rows = self.gallery.blocks(side)
         # Round by round every block meets another, itself first: so all counters progress evenly,
@@ -301,9 +284,9 @@ class _Counting:
             counters = list(map_threads(partial(_Counter, self.arrangement), rows))
             for done, _ in enumerate(map_threads(show, pairs), 1):
                 progress(done, len(pairs))
-        yield from ((a, counter.ranks()) for a, counter in zip(rows, counters, strict=True))
+        yield from (counter.ranks() for counter in counters)
 
-    def _all(self, height: int, width: int, progress: Progress) -> Iterator[tuple[slice, Ranks]]:
+    def _all(self, height: int, width: int, progress: Progress) -> Iterator[Ranks]:
         """All of the gallery for one block of queries after another."""
         rows, columns = self.queries.blocks(height), self.gallery.blocks(width)
         with threads(self.gallery.x.device) as map_threads:
@@ -312,20 +295,22 @@ class _Counting:
                 show = partial(self._show, a, [counter])
                 for done, _ in enumerate(map_threads(show, columns), i * len(columns) + 1):
                     progress(done, len(rows) * len(columns))
-                yield a, counter.ranks()
+                yield counter.ranks()
 
     def _show(self, a: slice, counters: list[_Counter], b: slice) -> None:
         """Show the block of queries a and gallery b to a counter, and transposed to a second one.
 
         A counter that cannot decide by it is shown a finer block.
         """
-        waiting = dict(enumerate(counters))
+        rows, columns, waiting = self.queries[a], self.gallery[b], list(enumerate(counters))
         for dtype in self.arrangement.types:
-            if dtype != torch.float32 and self.wait[dtype] > 0:
+            if self.wait[dtype] > 0:
                 self.wait[dtype] -= 1
                 continue
-            views = self._views(a, b, dtype)
-            waiting = {way: one for way, one in waiting.items() if not one.see(views[way])}
+            block = self.arrangement.block(a, b, dtype)
+            _hide_positives(block, rows, columns)
+            seen = (block, columns), (block.transposed(), rows)
+            waiting = [(way, one) for way, one in waiting if not one.see(*seen[way])]
             if not waiting:
                 self.pause[dtype] = 0
                 return
@@ -333,30 +318,16 @@ class _Counting:
             self.pause[dtype] = min(2 * self.pause[dtype] + 1, LONGEST_PAUSE)
             self.wait[dtype] = self.pause[dtype]
 
-    def _views(self, a: slice, b: slice, dtype: torch.dtype) -> tuple[_View, _View]:
-        block = self.arrangement.block(a, b, dtype)
-        self._hide(block, a, b)
-        x, y = self.queries.x[a], self.gallery.x[b]
-        enough = 1.0 if dtype == torch.float32 else x.shape[1] * EXACT_COST
-        queries, gallery = self.arrangement.rounded(dtype)
-        error = error_bound(gallery.error[b], queries.error[a])
-        turned = Block(block.S.T, block.unit, error, block.grain)
-        return (
-            _View(block, self.gallery.index[b], lambda i, j: dots(x, y, i, j), enough),
-            _View(turned, self.queries.index[a], lambda i, j: dots(x, y, j, i), enough),
-        )
 
-    def _hide(self, block: Block, a: slice, b: slice) -> None:
-        """The least value for pairs of one class, the query itself among them, and for padding."""
-        S, least = block.S, block.least
-        rows, columns = self.queries.real(a), self.gallery.real(b)
-        mine, theirs = self.queries.label[a][:rows], self.gallery.label[b][:columns]
-        if mine[0] <= theirs[-1] and theirs[0] <= mine[-1]:  # both ascend
-            start = torch.searchsorted(theirs, mine)
-            row, column = ranges(start, torch.searchsorted(theirs, mine, right=True) - start)
-            S.view(-1).index_fill_(0, row * S.shape[1] + column, least)
-        S[rows:] = least
-        S[:, columns:] = least
+def _hide_positives(block: Block, rows: SortedRows, columns: SortedRows) -> None:
+    """The least value for pairs of one class, the query itself among them, and for padding."""
+    S, mine, theirs = block.S, rows.label[: rows.n], columns.label[: columns.n]
+    if mine[0] <= theirs[-1] and theirs[0] <= mine[-1]:  # both ascend
+        start = torch.searchsorted(theirs, mine)
+        row, column = ranges(start, torch.searchsorted(theirs, mine, right=True) - start)
+        S.view(-1).index_fill_(0, row * S.shape[1] + column, block.least)
+    S[rows.n :] = block.least
+    S[:, columns.n :] = block.least
 
 
 class _Counter:
@@ -372,11 +343,12 @@ class _Counter:
     """
 
     def __init__(self, arrangement: Arrangement, rows: slice) -> None:
-        queries, gallery = arrangement.queries, arrangement.gallery
-        at = torch.arange(rows.start, rows.stop, device=queries.x.device)
-        row, place = arrangement.positive_pairs(at)
-        self.count = torch.bincount(row, minlength=len(at))
-        t = dots(queries.x[rows], gallery.x, row, place)
+        gallery, self.x = arrangement.gallery, arrangement.queries.x[rows]
+        row, place = arrangement.positive_pairs(
+            torch.arange(rows.start, rows.stop).to(gallery.index)
+        )
+        self.count = torch.bincount(row, minlength=len(self.x))
+        t = dots(self.x, gallery.x, row, place)
         t = _side_by_side(t, row, self.count, -torch.inf)
         index = _side_by_side(gallery.index[place], row, self.count, -1)
         self.t, order = t.sort(dim=1, descending=True, stable=True)
@@ -393,9 +365,8 @@ class _Counter:
         share = ((m + 1) / (rank + 1).double()).masked_fill_(m >= self.live[:, None], 0)
         return Ranks(rank[:, 0], self.live, share.cumsum(1)[:, -1])
 
-    def see(self, view: _View) -> bool:
-        """Count a block of the similarity matrix; False if it is too coarse, and nothing is."""
-        block = view.block
+    def see(self, block: Block, others: SortedRows) -> bool:
+        """Count a block of similarities to others; False if it is too coarse, and nothing is."""
         with self.lock:  # blocks come from several threads
             if self.fresh:
                 self._drop_hopeless(block)
@@ -409,12 +380,18 @@ class _Counter:
                 lost = (self.live == 0) & (self.count > 0)
                 above = block.above(torch.where(lost[:, None], floor, NONE))
                 near ^= above
-                if _total(near) > view.enough * near.numel():
+                # A finer block may cost less than so many exact similarities.
+                finest = block.x.x.dtype == torch.float32
+                if not finest and _total(near) > EXACT_COST * self.x.shape[1] * near.numel():
                     return False
                 self.hits[:, 0] += _row_sums(above)
-            row, column = nonzero(near)
+            row, column = nonzero(near)  # in the order in which the block lies in memory
             if len(row):
-                self._add(row, view.exact(row, column), view.index[column], followed)
+                if near.is_contiguous():
+                    s = dots(self.x, others.x, row, column)
+                else:
+                    s = dots(others.x, self.x, column, row)
+                self._add(row, s, others.index[column], followed)
             return True
 
     def _drop_hopeless(self, block: Block) -> None:
@@ -430,14 +407,8 @@ class _Counter:
         self.live = low
 
     def _add(self, row: Tensor, s: Tensor, index: Tensor, followed: Tensor) -> None:
-        """Place negatives between the positives that are followed, and raise the floor.
-
-        Args:
-            row: (p,) the query,
-            s: (p,) the similarity to it,
-            index: (p,) the gallery index.
-            followed: (b,) how many positives of each query are.
-        """
+        """Place negatives (query, similarity, gallery index) between the positives followed, of
+        which each query has so many, and raise the floor."""
         length = followed[row]
         m = self._place(row, s, index, length)
         kept = m < length
@@ -493,19 +464,6 @@ TOO_COARSE = 1 / 32
 """Candidates in vain, as a fraction of a row, above which a finer product is faster."""
 
 
-def _by_sorting(
-    arrangement: Arrangement, side: int, progress: Progress
-) -> Iterator[tuple[slice, Ranks]]:
-    gallery = arrangement.gallery
-    height = min(side, max(STEP, CELLS // len(gallery.x) // STEP * STEP))
-    blocks = arrangement.queries.blocks(height)
-    with threads(gallery.x.device) as map_blocks:
-        found = zip(blocks, map_blocks(_Sorting(arrangement).ranks, blocks), strict=True)
-        for done, (rows, made) in enumerate(found, 1):
-            yield rows, made
-            progress(done, len(blocks))
-
-
 class _Sorting:
     """Ranks blocks of queries, possibly in several threads."""
 
@@ -516,7 +474,15 @@ class _Sorting:
         # The lower half of a sort key: ties go to the lower index, positives are odd.
         self.low_key = (len(self.gallery.x) - self.gallery.index) << 1
 
-    def ranks(self, rows: slice) -> Ranks:
+    def ranks(self, side: int, progress: Progress) -> Iterator[Ranks]:
+        height = min(side, max(STEP, CELLS // len(self.gallery.x) // STEP * STEP))
+        blocks = self.queries.blocks(height)
+        with threads(self.gallery.x.device) as map_threads:
+            for done, made in enumerate(map_threads(self._ranks, blocks), 1):
+                yield made
+                progress(done, len(blocks))
+
+    def _ranks(self, rows: slice) -> Ranks:
         R = self.arrangement.positives(rows)
         types = self.types
         for finer, dtype in enumerate(types, 1):
@@ -627,8 +593,8 @@ def _sift(
     last = ordered.gather(1, (R - 1).clamp(0, ordered.shape[1] - 1)[:, None]).squeeze(1)
     highest = torch.full_like(last, block.least)
     highest.scatter_reduce_(0, row, s.masked_fill(positive, block.least), "amax")
-    near = s >= block.equaling(last).index_select(0, row)
-    certain = positive & (s > block.surpassing(highest).index_select(0, row))
+    near = s >= block.certain(last, -1).index_select(0, row)
+    certain = positive & (s > block.certain(highest, 1).index_select(0, row))
     return places(certain), places(near & ~certain)
 
 

@@ -79,19 +79,12 @@ class QueryExpansion:
 
 
 @dataclass(frozen=True)
-class DatabaseAugmentation:
+class DatabaseAugmentation(QueryExpansion):
     """Replace every item of the gallery by the weighted mean of itself and its nearest neighbors.
 
     Args:
         k, alpha: as in `QueryExpansion`.
     """
-
-    k: int = 5
-    alpha: float = 3.0
-
-    def __post_init__(self) -> None:
-        check_integers(self, k=1)
-        _check_number(self, "alpha")
 
     def prepare(self, rows: Tensor, search: Search) -> tuple[Tensor, Search]:
         made = torch.empty_like(rows, dtype=torch.float32)
@@ -186,120 +179,100 @@ class _Neighborhoods:
     """The neighborhoods of a gallery, and a search by their overlap with a query's."""
 
     def __init__(self, method: KReciprocal, rows: Tensor, search: Search) -> None:
-        from scipy.sparse import csr_array
-
         n = len(rows)
         self.method, self.plain = method, search
         self.rows = unit(rows.to(torch.float64, copy=True))
         # At least one neighbor, and no more than there are others.
-        self.k1 = max(1, min(method.k1, n - 1))
-        self.k2 = min(method.k2, n)
+        self.k1, self.k2 = max(1, min(method.k1, n - 1)), min(method.k2, n)
         most = max(self.k1, self.k2 - 1)
         starts = range(0, n, BLOCK)
         parts = [search(rows[i : i + BLOCK], most, _themselves(i, n), None) for i in starts]
-        near = torch.cat(parts)[:, :most]
-        found = near >= 0
-        near = torch.where(found, near, torch.arange(n)[:, None])
-        s = self._similarities(torch.arange(n).repeat_interleave(most), near.reshape(-1))
-        s = s.view(n, most).masked_fill_(~found, -torch.inf)
-        self.reach = s[:, self.k1 - 1].numpy()  # the similarity of the last neighbor
-
-        def lists(k: int) -> csr_array:
-            """N(p, k) as rows of ones."""
-            columns = torch.cat([torch.arange(n)[:, None], near[:, :k]], 1).numpy()
-            start = np.arange(n + 1) * (k + 1)
-            made = csr_array((np.ones(columns.size), columns.reshape(-1), start), shape=(n, n))
-            made.sum_duplicates()
-            made.data[:] = 1
-            return made
+        near = torch.cat(parts)[:, :most].numpy()
+        self.reach = self._similarities(self.rows, near)[:, self.k1 - 1]  # of the last neighbor
 
         def reciprocal(k: int) -> csr_array:
-            made = lists(k)
-            return csr_array(made * made.T)
+            """R(p, k) but for p itself, as rows of ones."""
+            lists = self._ones(near[:, :k])
+            return (lists * lists.T).tocsr()
 
-        whole, self.halves = reciprocal(self.k1), reciprocal(max(1, round(self.k1 / 2)))
-        self.sizes = self.halves.sum(axis=1)
-        shared = csr_array((whole @ self.halves.T) * whole).tocoo()
-        kept = shared.data >= OVERLAP * self.sizes[shared.col]
-        row, column = shared.row[kept], shared.col[kept]
-        added = csr_array((np.ones(len(row)), (row, column)), shape=(n, n)) @ self.halves
-        star = csr_array(whole + added)
-        star.sort_indices()
-        row = np.repeat(np.arange(n), np.diff(star.indptr))
-        s = self._similarities(
-            torch.from_numpy(row), torch.from_numpy(star.indices.astype(np.int64))
-        )
-        star.data = np.exp(s.numpy() - 1)
-        star.data /= np.add.reduceat(star.data, star.indptr[:-1])[row]
-        self.single = star
-        mean = csr_array(lists(self.k2 - 1) @ star) if self.k2 > 1 else star.copy()
-        mean.data /= np.repeat(mean.sum(axis=1), np.diff(mean.indptr))
-        self.columns = mean.tocsc()
-
-    def _similarities(self, row: Tensor, column: Tensor) -> Tensor:
-        return dots(self.rows, self.rows, row, column)
+        itself = np.arange(n)
+        self.halves = reciprocal(max(1, round(self.k1 / 2))) + self._ones(itself[:, None])
+        self.single = self._encoded(self.rows, reciprocal(self.k1), itself)
+        self.columns = self._averaged(self.single, near).tocsc()
 
     def search(self, x: Tensor, k: int, exclude: Excluded, among: Among) -> Tensor:
-        wide = max(k, self.k1, self.k2)
-        near = self.plain(x, wide, exclude, None)
-        filtered = near if among is None else self.plain(x, k, exclude, among)
+        near = self.plain(x, max(k, self.k1, self.k2), exclude, None).numpy()
+        filtered = near if among is None else self.plain(x, k, exclude, among).numpy()
         exact = unit(x.to(torch.float64, copy=True))
-        made = torch.full((len(x), k), -1, dtype=torch.int64)
+        own = np.array([each[0] if len(each) == 1 else -1 for each in exclude])
+        mine = near[:, : self.k1]
+        # A query that is an item may be the last neighbor itself, up to rounding.
+        reciprocal = self._similarities(exact, mine) >= self.reach[mine] - 1e-12
+        V = self._encoded(exact, self._ones(np.where(reciprocal, mine, -1)), own)
+        V = self._averaged(V, near)
+        made, weight = torch.full((len(x), k), -1, dtype=torch.int64), self.method.weight
         for query in range(len(x)):
-            own = exclude[query][0] if len(exclude[query]) == 1 else None
-            overlap = self._overlap(exact[query], _numbers(near[query]), own)
+            entries = slice(V.indptr[query], V.indptr[query + 1])
+            part = self.columns[:, V.indices[entries]]
+            least = np.minimum(part.data, np.repeat(V.data[entries], np.diff(part.indptr)))
+            overlap = np.bincount(part.indices, least, minlength=len(self.rows))
             overlap[list(exclude[query])] = 0
             reached = np.flatnonzero(overlap)
             if among is not None:
                 reached = np.intersect1d(reached, among)
             # What overlaps nothing is ordered by similarity alone, so k of it are enough.
-            chosen = np.union1d(reached, _numbers(filtered[query])[:k])
+            others = filtered[query, :k]
+            chosen = np.union1d(reached, others[others >= 0])
             m = overlap[chosen]
             s = (self.rows[torch.from_numpy(chosen)] @ exact[query]).numpy()
-            weight = self.method.weight
             distance = (1 - weight) * (1 - m / (2 - m)) + weight * (1 - s)
             best = chosen[np.argsort(distance, kind="stable")[:k]]
             made[query, : len(best)] = torch.from_numpy(best)
         return made
 
-    def _overlap(self, x: Tensor, near: NDArray[np.int64], own: int | None) -> NDArray[np.float64]:
-        """(N,) sum_j min(V_x[j], V_g[j]) for every g; `own` is the item that x is, if any."""
-        n = len(self.rows)
-        s = (self.rows[torch.from_numpy(near)] @ x).numpy()
-        mine = near[: self.k1]
-        # A query that is an item may be the last neighbor itself, up to rounding.
-        mine = mine[s[: self.k1] >= self.reach[mine] - 1e-12]
-        inside = np.zeros(n)
-        inside[mine] = 1
-        if own is not None:
-            inside[own] = 1
-        star = inside.copy()
-        for g in mine.tolist():
-            half = self.halves.indices[self.halves.indptr[g] : self.halves.indptr[g + 1]]
-            if inside[half].sum() >= OVERLAP * len(half):
-                star[half] = 1
-        members = np.flatnonzero(star)
-        value = np.zeros(n)
-        value[members] = np.exp((self.rows[torch.from_numpy(members)] @ x).numpy() - 1)
-        if own is not None:
-            value[own] = 1.0
-        value /= value.sum() + (own is None)  # x itself is no item
-        others = near[: self.k2 - 1] if self.k2 > 1 else near[:0]
-        if len(others):
-            value += self.single[others].sum(axis=0)
-        value /= 1 + len(others)
-        used = np.flatnonzero(value)
-        part = self.columns[:, used]
-        least = np.minimum(part.data, np.repeat(value[used], np.diff(part.indptr)))
-        return np.bincount(part.indices, least, minlength=n).astype(np.float64)
+    def _ones(self, near: NDArray[np.int64]) -> csr_array:
+        """Lists of items as sparse rows of ones; negative numbers are none."""
+        from scipy.sparse import csr_array
+
+        at, place = np.nonzero(near >= 0)
+        items = near[at, place]
+        return csr_array((np.ones(len(at)), (at, items)), shape=(len(near), len(self.rows)))
+
+    def _similarities(self, x: Tensor, near: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n, k) of the queries x (n, d) to their neighbors; -inf where there is none."""
+        row = torch.arange(len(x)).repeat_interleave(near.shape[1])
+        s = dots(x, self.rows, row, torch.from_numpy(near.clip(min=0).reshape(-1)))
+        return np.where(near >= 0, s.view(near.shape).numpy(), -np.inf)
+
+    def _encoded(self, x: Tensor, others: csr_array, own: NDArray[np.int64]) -> csr_array:
+        """V before the mean, of queries x with these reciprocal neighbors and themselves.
+
+        own: (n,) the item that each query is; -1 for none, and its own part of V is then dropped.
+        """
+        R = others + self._ones(own[:, None])
+        shared = ((R @ self.halves.T) * others).tocoo()
+        kept = shared.data >= OVERLAP * self.halves.sum(axis=1)[shared.col]
+        shared.data = kept.astype(np.float64)
+        star = (R + shared.tocsr() @ self.halves).tocsr()
+        star.eliminate_zeros()
+        star.sort_indices()
+        row = np.repeat(np.arange(len(own)), np.diff(star.indptr))
+        columns = star.indices.astype(np.int64)
+        s = dots(x, self.rows, torch.from_numpy(row), torch.from_numpy(columns)).numpy()
+        star.data = np.where(columns == own[row], 1.0, np.exp(s - 1))
+        star.data /= (star.sum(axis=1) + (own < 0))[row]
+        return star
+
+    def _averaged(self, V: csr_array, near: NDArray[np.int64]) -> csr_array:
+        """V, the mean over the query and its k2 - 1 nearest."""
+        nearest = self._ones(near[:, : self.k2 - 1])
+        made = (V + nearest @ self.single).tocsr()
+        made.data /= np.repeat(1 + nearest.sum(axis=1), np.diff(made.indptr))
+        return made
 
 
 def _themselves(at: int, n: int) -> list[list[int]]:
     return [[i] for i in range(at, min(at + BLOCK, n))]
-
-
-def _numbers(indices: Tensor) -> NDArray[np.int64]:
-    return np.asarray(indices[indices >= 0].numpy())
 
 
 def _check_number(method: object, name: str, most: float = math.inf) -> None:
