@@ -16,7 +16,7 @@ from PIL import Image
 
 from attacks.test_mutations import MUTATIONS, time_limit
 from proxysynth.data import UnreadableImage
-from proxysynth.data.images import FORMATS, open_image, open_shrunk
+from proxysynth.data.images import FORMATS, open_image
 from proxysynth.search import Index
 from proxysynth.search.build import update_index
 from proxysynth.search.model import open_model
@@ -79,7 +79,7 @@ def test_broken_images_by_path_and_by_bytes(tmp_path) -> None:
         path.write_bytes(data)
         if not decode(data, name):
             with pytest.raises(UnreadableImage) as caught:
-                open_shrunk(path, 32)
+                open_image(path, side=32)
             assert path.name in str(caught.value)
 
 

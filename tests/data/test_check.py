@@ -101,7 +101,7 @@ def test_progress_counts_over_all_listings(root):
 def test_a_cache_is_filled_on_the_way(root, tmp_path, monkeypatch):
     cache = ImageCache(16, folder=tmp_path / "cache")
     splits = check_splits(open_folder(root, RULE), cache=cache, workers=2)
-    monkeypatch.setattr(cache_module, "open_shrunk", None)  # whoever decodes again fails
+    monkeypatch.setattr(cache_module, "open_image", None)  # whoever decodes again fails
     for listing in (splits.train, splits.query):
         for i in range(len(listing)):
             assert min(cache.image(listing.path(i)).shape[:2]) == 16

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from proxysynth.data import ClassSplit, UnreadableImages, check_splits, open_folder, open_table
-from proxysynth.data.sources import open_parts, open_test_data
+from proxysynth.data.sources import open_test_data
 
 FOUR = {"ants": 3, "bees": 3, "cats": 3, "dogs": 3}
 
@@ -131,12 +131,12 @@ def test_parts_that_do_not_fit_together_are_no_classes(make_folder, parts):
 
 def test_parts_by_name(make_folder):
     root = make_folder({"old/ants": 2, "old/bees": 2, "new/cats": 2, "new/dogs": 2})
-    splits = open_parts(root, {"train": "old", "test": "new"})
+    splits = open_folder(root, parts={"train": "old", "test": "new"})
     assert splits.train.names[0] == "old/ants/0.png"
     with pytest.raises(ValueError, match="train and test"):
-        open_parts(root, {"train": "old"})
+        open_folder(root, parts={"train": "old"})
     with pytest.raises(ValueError, match="must lie under"):
-        open_parts(root / "old", {"train": ".", "test": "../new"})
+        open_folder(root / "old", parts={"train": ".", "test": "../new"})
 
 
 def test_nothing_is_written(make_folder):

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from proxysynth.data import ImageCache, UnreadableImage, images as module, open_image
-from proxysynth.data.images import FORMATS, cache_folder, open_shrunk, write_cache
+from proxysynth.data.images import FORMATS, cache_folder, write_cache
 
 RNG = np.random.default_rng(0)
 COLOUR = RNG.integers(0, 256, (6, 9, 3), np.uint8)
@@ -309,11 +309,12 @@ def peak_memory(path, threads=1):
     """Megabytes that decoding adds to a process, by several threads at once."""
     program = f"""
 import resource, sys, threading
-from proxysynth.data.images import open_shrunk
+from proxysynth.data.images import open_image
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()
-work = [threading.Thread(target=open_shrunk, args=(sys.argv[1], 256)) for _ in range({threads})]
+args = (sys.argv[1], None, 256)
+work = [threading.Thread(target=open_image, args=args) for _ in range({threads})]
 [thread.start() for thread in work]
 [thread.join() for thread in work]
 print(peak() - before)
@@ -357,16 +358,16 @@ def jpeg_with_orientation(path, value):
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_a_file_and_its_image_give_the_same_pixels(tmp_path, orientation):
     path = jpeg_with_orientation(tmp_path / "photo.jpg", orientation)
-    from_file = open_shrunk(path, 64)
+    from_file = open_image(path, side=64)
     with Image.open(path) as image:
-        lazy = open_shrunk(image, 64)
+        lazy = open_image(image, side=64)
     with Image.open(path) as image:
         image.load()
-        loaded = open_shrunk(image, 64)
+        loaded = open_image(image, side=64)
     assert from_file.size == ((85, 64) if orientation == 1 else (64, 85))
     assert np.array_equal(from_file, lazy)
     assert np.array_equal(from_file, loaded)
-    assert np.array_equal(from_file, open_shrunk(from_file, 64)), "orientation is applied once"
+    assert np.array_equal(from_file, open_image(from_file, side=64)), "orientation is applied once"
 
 
 @pytest.mark.parametrize("mode", ["P", "RGBA", "LA", "L", "1", "CMYK", "I;16", "I", "F"])
@@ -407,37 +408,37 @@ def decoded(monkeypatch):
     """Which files were really decoded."""
     seen = []
 
-    def counting(path, side, draft):
+    def counting(path, *sizes):
         seen.append(str(path))
-        return open_shrunk(path, side, draft)
+        return open_image(path, *sizes)
 
-    monkeypatch.setattr(module, "open_shrunk", counting)
+    monkeypatch.setattr(module, "open_image", counting)
     return seen
 
 
 def test_the_short_side_is_shrunk_and_never_enlarged(photo, tmp_path):
-    assert open_shrunk(photo, 64).size == (96, 64)
+    assert open_image(photo, side=64).size == (96, 64)
     Image.new("RGB", (30, 50)).save(tmp_path / "small.png")
-    assert open_shrunk(tmp_path / "small.png", 64).size == (30, 50)
+    assert open_image(tmp_path / "small.png", side=64).size == (30, 50)
 
 
 def test_decoding_smaller_cannot_be_seen(photo):
     with Image.open(photo) as image:
         exact = np.asarray(image.resize((96, 64), Image.Resampling.BILINEAR), dtype=np.float64)
-    drafted = np.asarray(open_shrunk(photo, 64, draft=True))
+    drafted = np.asarray(open_image(photo, 128, 64))
     assert 0 < np.abs(drafted - exact).mean() < 1.5
 
 
 def test_shrinking_is_what_evaluation_does_where_nothing_is_decoded_smaller(photo):
     with Image.open(photo) as image:
         exact = np.asarray(image.resize((600, 400), Image.Resampling.BILINEAR))
-    assert np.array_equal(open_shrunk(photo, 400), exact)
+    assert np.array_equal(open_image(photo, side=400), exact)
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 20])
 @pytest.mark.parametrize("disk", [0, 1 << 20])
 def test_all_states_of_the_cache_give_the_same_picture(photo, tmp_path, memory, disk, decoded):
-    expected = open_shrunk(photo, 64, draft=True)
+    expected = open_image(photo, 128, 64)
     for _ in range(2):  # two runs over one folder
         cache = ImageCache(64, memory, disk, tmp_path / "cache")
         for _ in range(3):
@@ -490,7 +491,7 @@ def test_budgets_are_kept(make_folder, tmp_path, decoded):
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS, errno.EACCES])
 def test_a_disk_that_takes_nothing_does_no_harm(photo, tmp_path, monkeypatch, fault):
-    expected = open_shrunk(photo, 64, draft=True)
+    expected = open_image(photo, 128, 64)
 
     def fail(*_, **__):
         raise OSError(fault, os.strerror(fault))
@@ -505,7 +506,7 @@ def test_a_disk_that_takes_nothing_does_no_harm(photo, tmp_path, monkeypatch, fa
 def test_a_folder_that_cannot_be_made_does_no_harm(photo, tmp_path):
     (tmp_path / "file").write_text("in the way")
     cache = ImageCache(64, memory=0, folder=tmp_path / "file" / "cache")
-    assert np.array_equal(cache.image(photo), open_shrunk(photo, 64, draft=True))
+    assert np.array_equal(cache.image(photo), open_image(photo, 128, 64))
 
 
 def test_pictures_are_read_only(photo, tmp_path):
@@ -516,7 +517,7 @@ def test_pictures_are_read_only(photo, tmp_path):
 
 def test_threads_share_one_cache(make_folder, tmp_path):
     paths = sorted(make_folder({"x": 20}).rglob("*.png"))
-    expected = {path: open_shrunk(path, 16) for path in paths}
+    expected = {path: open_image(path, side=16) for path in paths}
     cache = ImageCache(16, memory=9000, folder=tmp_path / "cache")
     wrong = []
 
@@ -567,15 +568,15 @@ def test_an_account_without_a_home_still_has_a_folder(monkeypatch):
     assert cache_folder().name == "proxysynth"
 
 
-def test_keep_writes_all_parts_and_leaves_nothing_else(tmp_path):
-    assert write_cache(tmp_path / "new" / "file", [b"ab", memoryview(b"cd")])
+def test_a_cached_file_is_written_and_nothing_else(tmp_path):
+    assert write_cache(tmp_path / "new" / "file", memoryview(b"abcd"))
     assert (tmp_path / "new" / "file").read_bytes() == b"abcd"
     assert os.listdir(tmp_path / "new") == ["file"]
 
 
-def test_keep_says_no_where_no_folder_can_be(tmp_path):
+def test_no_file_is_cached_where_no_folder_can_be(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    assert not write_cache(tmp_path / "file" / "inside", [b"x"])
+    assert not write_cache(tmp_path / "file" / "inside", b"x")
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS])
@@ -586,6 +587,6 @@ def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch
         raise OSError(fault, os.strerror(fault))
 
     monkeypatch.setattr(os, "replace", fail)
-    assert not write_cache(tmp_path / "file", [b"new"])
+    assert not write_cache(tmp_path / "file", b"new")
     assert os.listdir(tmp_path) == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"

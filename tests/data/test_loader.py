@@ -212,9 +212,7 @@ def test_one_picture(listing, tmp_path):
     assert read_image(listing, 0, ImageCache(20, folder=tmp_path)).size == (25, 20)
 
 
-def test_faults_are_named(listing):
-    with pytest.raises(ValueError, match="a transform"):
-        Loader(listing, AsIs(), PIXELS["imagenet"])
+def test_default_workers():
     assert 1 <= default_workers() <= 8
 
 

@@ -74,9 +74,6 @@ def test_every_backbone_embeds_and_its_stages_compose_to_it(name: str) -> None:
             again = net(images, mix=lambda y, seen=seen: seen.append(y.shape) or y, at=at)
             assert torch.equal(x, again)
             assert len(seen) == 1
-        for bad in (-1, len(net.stages) + 1):
-            with pytest.raises(ValueError, match=rf"at must be in .*got {bad}"):
-                net(images, mix=lambda y: y, at=bad)
 
 
 @pytest.mark.parametrize("name", list(BACKBONES))
@@ -147,12 +144,5 @@ def test_frozen_batch_norm_gives_the_same_embedding_in_training_and_testing() ->
 def test_bad_values_are_one_sentence() -> None:
     with pytest.raises(ValueError, match="'avarage'.*'average'"):
         Embedder(Maps(), 3, pooling="avarage")
-    with pytest.raises(ValueError, match="dim must be >= 1"):
-        Embedder(Maps(), 3, dim=0)
-    net = make_embedder("conv4", dim=4, width=0.25)
-    with pytest.raises(ValueError, match=r"must be \(n, channels, h, w\), got \(1, 32, 32\)"):
-        net(torch.zeros(1, 32, 32))
     with pytest.raises(ValueError, match="images of 1 channels, got 3"):
-        net(torch.zeros(2, 3, 32, 32))
-    with pytest.raises(ValueError, match=r"floating point, got torch\.uint8"):
-        net(torch.zeros(2, 1, 32, 32, dtype=torch.uint8))
+        make_embedder("conv4", dim=4, width=0.25)(torch.zeros(2, 3, 32, 32))

@@ -72,9 +72,8 @@ def check_data(args: argparse.Namespace) -> dict[str, Any]:
         partly, workers = _options(args)
         with _bar("reading") as progress:
             checked = check_benchmark(args.name, args.root, partly, workers, progress)
-        result = {**encode(checked), "complete": checked.complete}
-        if not checked.accepted:
-            refusal = checked.refusal(partly)
+        about = {"complete": checked.complete, "accepted": checked.accepted}
+        result, refusal = {**encode(checked), **about}, checked.refusal or None
     if not args.json:
         Console().print(checked.describe(), markup=False, soft_wrap=True)
     if refusal is not None:

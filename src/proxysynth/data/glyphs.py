@@ -16,7 +16,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +32,6 @@ if TYPE_CHECKING:  # slow to import, and not needed once the glyphs are cached
 RECIPE = 1  # raised whenever the images change
 DISTORTION = Distortion()
 EXPECTED = "1d1b9a4302d3"  # fingerprint of glyphs() as this version draws it
-
-
-class Drawn(NamedTuple):
-    """The images of a set, the training images first."""
-
-    codes: NDArray[np.int64]  # (n,) code points
-    faces: NDArray[np.int64]  # (n,) indices into FACES
-    pixels: NDArray[np.uint8]  # (n, 32, 32), paper is 255
 
 
 def glyphs(
@@ -83,21 +75,19 @@ def glyphs(
     path = cache_folder() / f"glyphs-{digest((RECIPE, version('matplotlib'), asked))}.npz"
     made = _read(path, total)
     if made is None:
-        pairs = _choose(train_classes, test_classes, seed, faces_per_class, pictures_per_class)
-        codes, faces = zip(*((code, FACES.index(face)) for code, face in pairs), strict=True)
-        pixels = _distorted(pairs, distortion, seed) if distortion else 255 - draw_characters(pairs)
-        made = Drawn(np.array(codes), np.array(faces), pixels)
+        chosen = _choose(train_classes, test_classes, seed, faces_per_class, pictures_per_class)
+        pixels = _distorted(chosen, distortion, seed) if distortion else 255 - draw(chosen)
+        made = np.array([(code, FACES.index(face)) for code, face in chosen]), pixels
         file = io.BytesIO()
-        np.savez(file, **made._asdict())
-        write_cache(path, [file.getbuffer()])
-    train, test = (
-        _listing(made.codes[cut], made.faces[cut], made.pixels[cut]) for cut in np.s_[:seen, seen:]
-    )
+        np.savez(file, pairs=made[0], pixels=pixels)
+        write_cache(path, file.getbuffer())
+    pairs, pixels = made
+    train, test = (_listing(pairs[cut], pixels[cut]) for cut in np.s_[:seen, seen:])
     if test_faces:
-        tested, trained = _by_face(train, made.faces[:seen], test_faces, seed)
+        tested, trained = _by_face(train, pairs[:seen, 1], test_faces, seed)
         return Splits(trained, tested, name="glyphs")
     if query_faces:
-        query, gallery = _by_face(test, made.faces[seen:], query_faces, seed)
+        query, gallery = _by_face(test, pairs[seen:, 1], query_faces, seed)
         return Splits(train, query, gallery, name="glyphs")
     splits = Splits(train, test, name="glyphs")
     found = splits.fingerprint()
@@ -146,9 +136,9 @@ def _distorted(pairs: list[tuple[int, str]], strength: float, seed: int) -> NDAr
             draws.append(np.random.default_rng([seed, code, counts[code]]))
             counts[code] += 1
             if (code, face) not in flat:
-                flat[code, face] = _placed(outline(font(face), code), SIDE, EM, FIT)
+                flat[code, face] = centered(outline(font(face), code))
             placed.append(DISTORTION.place(flat[code, face], SIDE, strength, draws[-1]))
-        for ink, rng in zip(_fill(placed, SIDE), draws, strict=True):
+        for ink, rng in zip(fill(placed), draws, strict=True):
             made.append(DISTORTION.expose(ink, strength, rng))
     return np.stack(made)
 
@@ -179,18 +169,15 @@ def _check(faces: int, query_faces: int, test_faces: int, distortion: float, eac
         raise ValueError(f"test_faces needs all {len(FACES)} faces, got faces_per_class={faces}")
     if each < 0 or (each and not distortion):
         raise ValueError(
-            "pictures_per_class must be an integer >= 1 and needs distortion above 0, got "
-            f"pictures_per_class={each} and distortion={distortion}: without distortion, a "
-            "character has one image per face"
+            "pictures_per_class must be an integer >= 0, and above 0 it needs distortion above 0, "
+            f"got pictures_per_class={each} and distortion={distortion}"
         )
 
 
-def _listing(
-    codes: NDArray[np.int64], faces: NDArray[np.int64], pixels: NDArray[np.uint8]
-) -> Listing:
-    distinct, labels = np.unique(codes, return_inverse=True)
+def _listing(pairs: NDArray[np.int64], pixels: NDArray[np.uint8]) -> Listing:
+    distinct, labels = np.unique(pairs[:, 0], return_inverse=True)
     names, counts = [], Counter[str]()
-    for code, face in zip(codes, faces, strict=True):
+    for code, face in pairs.tolist():
         name = f"U+{code:04X}/{FACES[face]}"
         counts[name] += 1
         names.append(name if counts[name] == 1 else f"{name}-{counts[name]}")
@@ -198,15 +185,15 @@ def _listing(
     return Listing(tuple(names), labels, tuple(classes), pixels=pixels)
 
 
-def _read(path: Path, n: int) -> Drawn | None:
-    """A set from the cache, or None if there is no intact one."""
+def _read(path: Path, n: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
+    """A set from the cache, or None if there is no intact one: code point and index into FACES of
+    each image, and the pixels, the training images first."""
     try:
         with np.load(path, allow_pickle=False) as kept:
-            made = Drawn(**{name: kept[name] for name in Drawn._fields})
+            pairs, pixels = kept["pairs"], kept["pixels"]
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
         return None
-    shapes = [part.shape for part in made]
-    return made if shapes == [(n,), (n,), (n, SIDE, SIDE)] else None
+    return (pairs, pixels) if (len(pairs), pixels.shape) == (n, (n, SIDE, SIDE)) else None
 
 
 # Which characters: those that many faces draw, look-alikes kept once
@@ -241,18 +228,10 @@ def font(face: str) -> FT2Font:
 
     path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{face}.ttf"
     if not path.is_file():
-        raise ValueError(
-            f"matplotlib's font {face}.ttf is missing: reinstall matplotlib, or train on a folder "
-            "of images"
-        )
+        raise ValueError(f"matplotlib's font {face}.ttf is missing: reinstall matplotlib")
     # Before 3.11, matplotlib by default squeezes outlines to an eighth of their width.
     options: Any = {"hinting_factor": 1} if matplotlib.__version_info__ < (3, 11) else {}
     return FT2Font(str(path), **options)
-
-
-def draw_characters(pairs: list[tuple[int, str]]) -> NDArray[np.uint8]:
-    """Images (n, 32, 32) of (code point, face) pairs; ink is 255."""
-    return draw([outline(font(face), code) for code, face in pairs], SIDE, EM, FIT)
 
 
 @lru_cache(maxsize=4)
@@ -276,7 +255,7 @@ def alphabet(min_faces: int) -> tuple[tuple[int, tuple[str, ...]], ...]:
 
 def _distinct(pool: list[int]) -> list[int]:
     """Indices into `pool` of the characters that look like none before them."""
-    ink = draw_characters([(code, FACES[0]) for code in pool]).reshape(len(pool), -1)
+    ink = draw([(code, FACES[0]) for code in pool]).reshape(len(pool), -1)
     # Sums of integers below 2^53: exact in float64, in any order.
     ink = ink.astype(np.float64)
     size = (ink * ink).sum(axis=1)
@@ -328,17 +307,12 @@ def outline(font: FT2Font, code_point: int) -> Segments:
     return np.concatenate(pieces)
 
 
-def draw(outlines: Sequence[Segments], side: int, em: float, fit: float) -> NDArray[np.uint8]:
-    """Images (n, side, side) of centered glyphs: ink is 255, paper 0.
-
-    Args:
-        em: pixels per em.
-        fit: the largest width or height in pixels; a larger glyph is shrunk to it.
-    """
-    made = np.zeros((len(outlines), side, side), dtype=np.uint8)
-    for start in range(0, len(outlines), CHUNK):
-        part = [_placed(o, side, em, fit) for o in outlines[start : start + CHUNK]]
-        made[start : start + len(part)] = _fill(part, side)
+def draw(pairs: list[tuple[int, str]]) -> NDArray[np.uint8]:
+    """Images (n, 32, 32) of (code point, face) pairs: ink is 255, paper 0."""
+    made = np.zeros((len(pairs), SIDE, SIDE), dtype=np.uint8)
+    for start in range(0, len(pairs), CHUNK):
+        part = [centered(outline(font(face), code)) for code, face in pairs[start : start + CHUNK]]
+        made[start : start + len(part)] = fill(part)
     return made
 
 
@@ -362,7 +336,7 @@ def _pieces(control: list[NDArray[np.float64]]) -> Segments:
     return np.concatenate([along[:-1], along[1:]], axis=2).reshape(-1, 4)
 
 
-def _placed(segments: Segments, side: int, em: float, fit: float) -> Segments:
+def centered(segments: Segments, em: float = EM, fit: float = FIT) -> Segments:
     """The outline in pixels, y downwards, its bounding box centered in the image."""
     if not len(segments):
         return segments
@@ -370,10 +344,10 @@ def _placed(segments: Segments, side: int, em: float, fit: float) -> Segments:
     width, height = x.max() - x.min(), y.max() - y.min()
     scale = min(em, fit / max(width, height, 1e-9))
     middle = np.array([(x.max() + x.min()) / 2, (y.max() + y.min()) / 2] * 2)
-    return (segments - middle) * (np.array([1.0, -1.0, 1.0, -1.0]) * scale) + side / 2
+    return (segments - middle) * (np.array([1.0, -1.0, 1.0, -1.0]) * scale) + SIDE / 2
 
 
-def _fill(glyphs: Sequence[Segments], side: int) -> NDArray[np.uint8]:
+def fill(glyphs: Sequence[Segments], side: int = SIDE) -> NDArray[np.uint8]:
     """Coverage of each pixel by the inside of the outlines (non-zero winding), 0 to 255."""
     owner = np.repeat(np.arange(len(glyphs)), [len(g) for g in glyphs])
     x0, y0, x1, y1 = np.concatenate(glyphs).T if len(owner) else np.zeros((4, 0))

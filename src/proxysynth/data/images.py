@@ -11,9 +11,10 @@ import stat
 import struct
 import tempfile
 import threading
+import uuid
 import warnings
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
@@ -70,41 +71,39 @@ class UnreadableImage(ValueError):
         return f"cannot read the image {printable(self.path)}: {self.reason}"
 
 
-def open_image(source: Source, at_least: int | None = None) -> Image.Image:
+def open_image(
+    source: Source | Image.Image, at_least: int | None = None, side: int = 0
+) -> Image.Image:
     """The image as upright RGB: transparency on white, 16 bits scaled to 8, its first frame.
-
-    Args:
-        source: a path or an open file in one of FORMATS, whatever its name.
-        at_least: decode a JPEG smaller if both sides keep this many pixels.
-
-    Raises:
-        UnreadableImage: for anything but a whole image of a reasonable size.
-    """
-    return _open(source, at_least, 0)
-
-
-def open_shrunk(source: Source | Image.Image, side: int, draft: bool = False) -> Image.Image:
-    """As `open_image`, with a short side of at most `side` pixels; never enlarged. 0: any size.
 
     A file and a Pillow image of it give the same pixels.
 
     Args:
-        draft: decode a large JPEG at a half, a quarter or an eighth of its size, but never below
-            twice `side`: several times faster, and nearly the same pixels.
+        source: a path or an open file in one of FORMATS, whatever its name; or a Pillow image.
+        at_least: decode a JPEG at a half, a quarter or an eighth of its size if both sides keep
+            this many pixels. With twice `side`: several times faster, and nearly the same pixels.
+        side: the largest short side in pixels; smaller images are not enlarged. 0: any size.
+
+    Raises:
+        UnreadableImage: for anything but a whole image of a reasonable size.
     """
-    return _open(source, 2 * side or None if draft else None, side)
-
-
-def _open(source: Source | Image.Image, at_least: int | None, side: int) -> Image.Image:
     try:
-        if isinstance(source, Image.Image):
-            return _decoded(source, side, owned=False)
-        if not isinstance(source, (str, os.PathLike)):
-            return _decoded_file(source, source, at_least, side)
-        if not stat.S_ISREG(os.stat(source).st_mode):  # reading a pipe could block forever
-            raise UnreadableImage(source, "it is a folder or a device, not a file")
-        with open(source, "rb") as file:  # not by Pillow, which may not close an image twice
-            return _decoded_file(file, source, at_least, side)
+        with contextlib.ExitStack() as opened:
+            if isinstance(source, Image.Image):
+                return _decoded(source, side, owned=False)
+            file = source
+            if isinstance(source, (str, os.PathLike)):
+                if not stat.S_ISREG(os.stat(source).st_mode):  # reading a pipe could block forever
+                    raise UnreadableImage(source, "it is a folder or a device, not a file")
+                # Not by Pillow, which may not close an image twice.
+                file = opened.enter_context(open(source, "rb"))
+            image = Image.open(file, formats=_formats())
+            if image.width * image.height > MAX_PIXELS:
+                size = f"it has {image.width} x {image.height}"
+                raise UnreadableImage(source, TOO_LARGE.format(MAX_PIXELS, size))
+            if at_least is not None:
+                image.draft(None, (at_least, at_least))
+            return _decoded(image, side, owned=True)
     except UnreadableImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -120,34 +119,24 @@ def _open(source: Source | Image.Image, at_least: int | None, side: int) -> Imag
         raise UnreadableImage(source, f"it cannot be decoded ({reason})") from error
 
 
-def _decoded_file(file: BinaryIO, source: Source, at_least: int | None, side: int) -> Image.Image:
-    image = Image.open(file, formats=_formats())
-    if image.width * image.height > MAX_PIXELS:
-        size = f"it has {image.width} x {image.height}"
-        raise UnreadableImage(source, TOO_LARGE.format(MAX_PIXELS, size))
-    if at_least is not None:
-        image.draft(None, (at_least, at_least))
-    return _decoded(image, side, owned=True)
-
-
 def _decoded(image: Image.Image, side: int, owned: bool) -> Image.Image:
     """`owned`: whether the image may be closed as soon as it is no longer needed."""
+
+    def shrunk(rgb: Image.Image) -> Image.Image:
+        return resized(rgb, side) if side and min(rgb.size) > side else rgb
+
     # Threads that each decode a large image would need that many times its memory.
     large = image.width * image.height > LARGE
     with _large if large else contextlib.nullcontext():
         image.load()
         turn, made = _UPRIGHT.get(_orientation(image)), image
-        for step in (to_rgb, lambda rgb: _turned(rgb, turn), lambda rgb: _shrunk(rgb, side)):
+        for step in (to_rgb, lambda rgb: _turned(rgb, turn), shrunk):
             before, made = made, step(made)
             if large and made is not before and (owned or before is not image):
                 before.close()
         if large:
             return_freed_memory()
         return made
-
-
-def _shrunk(image: Image.Image, side: int) -> Image.Image:
-    return resized(image, side) if side and min(image.size) > side else image
 
 
 def _turned(image: Image.Image, turn: Image.Transpose | None) -> Image.Image:
@@ -268,32 +257,25 @@ def cache_folder() -> Path:
         return Path(tempfile.gettempdir()) / "proxysynth"
 
 
-def write_atomically(
-    path: Path, parts: Iterable[bytes | memoryview], mode: int | None = None
-) -> None:
+def write_atomically(path: Path, data: bytes | memoryview) -> None:
     """Write to a temporary file in the same folder and rename it: readers see all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")
+    unfinished = path.with_name(f".unfinished-{uuid.uuid4().hex}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            for part in parts:
-                file.write(part)
-        if mode is not None:
-            os.chmod(unfinished, mode)
+        unfinished.write_bytes(data)
         os.replace(unfinished, path)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(unfinished)
+            unfinished.unlink()
         raise
 
 
-def write_cache(path: Path, parts: Iterable[bytes | memoryview]) -> bool:
+def write_cache(path: Path, data: bytes | memoryview) -> bool:
     """`write_atomically`; False where that is impossible, since a cache is never needed."""
-    try:
-        write_atomically(path, parts)
-    except OSError:  # read-only, full, not ours
-        return False
-    return True
+    with contextlib.suppress(OSError):  # read-only, full, not ours
+        write_atomically(path, data)
+        return True
+    return False
 
 
 class ImageCache:
@@ -339,7 +321,7 @@ class ImageCache:
         file = self._file(name)
         made = self._read(file)
         if made is None:
-            made = np.asarray(open_shrunk(name, self.side, draft=True))
+            made = np.asarray(open_image(name, 2 * self.side or None, self.side))
             self._write(file, made)
         made.setflags(write=False)
         with self._lock:
@@ -380,7 +362,7 @@ class ImageCache:
             self._disk_left -= made.nbytes
         body = np.ascontiguousarray(made).data.cast("B")
         header = HEADER.pack(MAGIC, made.shape[0], made.shape[1], zlib.crc32(body))
-        if not write_cache(path, [header, body]):
+        if not write_cache(path, header + body):
             with self._lock:
                 self._disk_left = 0  # full or read-only: do not try again for every image
 

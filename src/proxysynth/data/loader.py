@@ -62,17 +62,11 @@ class Loader:
     """The images of a listing, transformed; `Batch.inputs` normalizes them."""
 
     listing: Listing  # the images
-    transform: Transform  # crops or augments; gives all of them one size
+    transform: Transform  # crops or augments; gives all of them one size, which files have not
     pixels: Pixels  # the network's convention
     workers: int = 0  # threads; 0 uses the caller's
     cache: ImageCache | None = None  # of downscaled images; None decodes the file every time
     pin: bool = False  # put batches into pinned memory, from which a CUDA device copies faster
-
-    def __post_init__(self) -> None:
-        if self.transform.size is None and self.listing.pixels is None:
-            raise ValueError(
-                "image files may have any size: give the loader a transform with a fixed size"
-            )
 
     def batches(self, plan: Sequence[Indices], seed: int = 0, epoch: int = 0) -> Iterator[Batch]:
         """The batches of a plan: an epoch of a sampler, or a part of it.
@@ -152,10 +146,8 @@ def read_image(listing: Listing, index: int, cache: ImageCache | None = None) ->
 
 def default_workers() -> int:
     """The number of CPUs available to this process, at most 8."""
-    try:
-        return min(8, len(os.sched_getaffinity(0)))
-    except AttributeError:  # not available on every system
-        return min(8, os.cpu_count() or 1)
+    known = hasattr(os, "sched_getaffinity")  # not on every system
+    return min(8, len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1)
 
 
 class Sampler(Protocol):

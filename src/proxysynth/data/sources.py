@@ -18,6 +18,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +72,7 @@ def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
     if os.path.isdir(os.path.expanduser(text)):
         _known(options, (*RULE_OPTIONS, *PARTS), "a folder")
         parts = {key: options[key] for key in PARTS if options.get(key) is not None}
-        if parts and given:
-            raise ValueError(
-                f"give either folders ({', '.join(parts)}) or a rule for classes "
-                f"({', '.join(RULE_OPTIONS)}), got both"
-            )
-        return open_parts(text, parts) if parts else open_folder(text, rule)
+        return open_folder(text, rule, parts)
     if _is_table(text):
         _known(options, (*RULE_OPTIONS, "root"), "a CSV")
         return open_table(text, rule, options.get("root"))
@@ -135,28 +131,24 @@ def _unknown(text: str) -> str:
     )
 
 
-def open_folder(root: PathLike, rule: ClassSplit | None = None) -> Splits:
+def open_folder(
+    root: PathLike, rule: ClassSplit | None = None, parts: Mapping[str, PathLike] | None = None
+) -> Splits:
     """The splits of a folder: as its own sub-folders say, else by the rule.
 
     Images may lie deeper inside a class's folder. Hidden files and files that are not images by
-    their name are ignored. Links are followed; nothing is ever written. With a rule, train/ and
-    test/ are taken for classes too.
+    their name are ignored. Links are followed; nothing is ever written.
+
+    Args:
+        rule: splits the classes; train/ and test/ are then taken for classes too.
+        parts: the folder of each part, anywhere under the root, with one sub-folder per class.
     """
     base = _folder(root)
-    if rule is None:
-        parts = _own_parts(base, LAYOUTS, "use --set split.train=DIR --set split.test=DIR")
-        if "" not in parts:
-            return open_parts(base, parts)
-    listings, notes = _listings(base, {"": base})
-    return (rule or ClassSplit())(listings[""], str(root), notes)
-
-
-def open_parts(root: PathLike, parts: Mapping[str, PathLike]) -> Splits:
-    """The splits from a folder for each part, wherever under the root: train and test, or train,
-    query and gallery, and optionally validation; each has one sub-folder per class."""
-    base = _folder(root)
+    if not parts:
+        how = "use --set split.train=DIR --set split.test=DIR"
+        parts = {"": base} if rule else _own_parts(base, LAYOUTS, how)
     listings, notes = _listings(base, parts)
-    return _splits(listings, f"the parts of {printable(base)}", str(root), notes)
+    return _splits(listings, rule, f"the parts of {printable(base)}", str(root), notes)
 
 
 def _listings(
@@ -176,8 +168,18 @@ def _listings(
 
 
 def _splits(
-    parts: Mapping[str, Listing], what: str, name: str, notes: tuple[str, ...] = ()
+    parts: Mapping[str, Listing],
+    rule: ClassSplit | None,
+    what: str,
+    name: str,
+    notes: tuple[str, ...] = (),
 ) -> Splits:
+    if set(parts) == {""}:
+        return (rule or ClassSplit())(parts[""], name, notes)
+    if rule is not None:
+        raise ValueError(
+            f"give either {what} or a rule for classes ({', '.join(RULE_OPTIONS)}), got both"
+        )
     if set(parts) - {"validation"} not in LAYOUTS:
         raise ValueError(f"{what} must be {EXPECTED}, got {', '.join(sorted(parts)) or 'none'}")
     query, gallery = _query_and_gallery(parts)
@@ -191,7 +193,7 @@ def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing |
         return parts["test" if "test" in parts else ""], None
     query, gallery = parts["query"], parts["gallery"]
     classes = tuple(sorted({*query.classes, *gallery.classes}))
-    return query.relabeled(classes), gallery.relabeled(classes)
+    return query.of_classes(classes), gallery.of_classes(classes)
 
 
 def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dict[str, PathLike]:
@@ -238,14 +240,13 @@ def _entries(place: PathLike) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[
             kept = [e for e in found if not e.name.startswith(".") and e.name not in CLUTTER]
     except OSError as error:
         raise ValueError(f"cannot read the folder {printable(place)}: {error.strerror}") from error
-    folders: list[os.DirEntry[str]] = []
-    others: list[os.DirEntry[str]] = []
-    for entry in sorted(kept, key=lambda entry: entry.name):
-        try:
-            (folders if entry.is_dir() else others).append(entry)
-        except OSError:  # a circular link
-            others.append(entry)
-    return folders, others
+    kept.sort(key=lambda entry: entry.name)
+    return list(filter(_is_folder, kept)), list(filterfalse(_is_folder, kept))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    # Of a circular link, `entry.is_dir` raises.
+    return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
 
 
 def _scan(base: Path) -> tuple[list[tuple[str, str]], list[str]]:
@@ -316,11 +317,7 @@ def open_table(
             f"there is no folder {base}: split.root is where the paths of {file} start"
         )
     parts = _table(file, base, "name the folder that holds all images with --set split.root=DIR")
-    if set(parts) == {""}:
-        return (rule or ClassSplit())(parts[""], str(path))
-    if rule is not None:
-        raise ValueError(f"{file.name} has a column split, so a rule for classes cannot be used")
-    return _splits(parts, f"the column split of {file.name}", str(path))
+    return _splits(parts, rule, f"the column split of {file.name}", str(path))
 
 
 def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:

@@ -186,13 +186,6 @@ class Pixels:
 
     def normalize(self, images: Tensor) -> Tensor:
         """uint8 (..., h, w, channels), RGB or gray, to float32 of the same shape, on its device."""
-        import torch
-
-        if images.dtype != torch.uint8 or images.ndim < 3 or images.shape[-1] != self.channels:
-            raise ValueError(
-                f"expected uint8 (..., h, w, {self.channels}), got {images.dtype} "
-                f"{tuple(images.shape)}"
-            )
         if self.order == "BGR":
             images = images.flip(-1)
         # By rows of pixels: broadcasting over three channels would be several times slower.

@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from proxysynth.models import bn_inception, efficientnet_lite, resnet
 from proxysynth.models.conv4 import Conv4
 from proxysynth.models.embedder import RESIZE, Embedder, freeze_batch_norm
-from proxysynth.models.libraries import first_line, is_library, make_library_backbone
+from proxysynth.models.libraries import explained, is_library, make_library_backbone
 from proxysynth.models.weights import Published, load_initial_weights, load_weights
 from proxysynth.values import look_up, nearest
 
@@ -33,44 +33,30 @@ class Backbone:
 
     # from a width factor and the images' side to the network
     make: Callable[[float, int], nn.Module]
-    preprocess: str  # its pixel convention (see `Embedder`)
-    image_size: int  # default side of the images
+    preprocess: str = "imagenet"  # its pixel convention (see `Embedder`)
+    image_size: int = 224  # default side of the images
+    published: Published = Published()  # the weights it can start from
     scalable: bool = False  # whether its width can be changed
-    published: Published = field(default_factory=Published)  # the weights it can start from
-    resize: float = RESIZE  # see `Embedder`
 
 
-def _lite(name: str) -> Backbone:
-    variant = efficientnet_lite.VARIANTS[name]
-    return Backbone(
-        lambda width, size: efficientnet_lite.EfficientNetLite(variant),
-        preprocess="efficientnet_lite",
-        image_size=variant.image_size,
-        published=efficientnet_lite.published(name),
-    )
+def _lite(name: str, variant: efficientnet_lite.Variant) -> Backbone:
+    published = efficientnet_lite.published(name)
+    make = efficientnet_lite.EfficientNetLite
+    return Backbone(lambda *_: make(variant), "efficientnet_lite", variant.image_size, published)
 
 
 BACKBONES: dict[str, Backbone] = {
-    "conv4": Backbone(lambda width, size: Conv4(width), "grey", image_size=32, scalable=True),
-    **{name: _lite(name) for name in efficientnet_lite.VARIANTS},
+    "conv4": Backbone(lambda width, size: Conv4(width), "grey", 32, scalable=True),
+    **{name: _lite(name, variant) for name, variant in efficientnet_lite.VARIANTS.items()},
     "bn_inception": Backbone(
-        lambda width, size: bn_inception.BNInception(),
-        preprocess="caffe_bgr",
-        image_size=224,
-        published=bn_inception.PUBLISHED,
+        lambda *_: bn_inception.BNInception(), "caffe_bgr", published=bn_inception.PUBLISHED
     ),
-    "resnet50": Backbone(
-        lambda width, size: resnet.ResNet50(),
-        preprocess="imagenet",
-        image_size=224,
-        published=resnet.PUBLISHED,
-    ),
+    "resnet50": Backbone(lambda *_: resnet.ResNet50(), published=resnet.PUBLISHED),
     "preact_resnet18": Backbone(
         lambda width, size: resnet.PreActResNet18(width, stride=2 if size >= 64 else 1),
-        preprocess="imagenet",
         image_size=32,
-        scalable=True,
         published=resnet.PREACT_PUBLISHED,
+        scalable=True,
     ),
 }
 
@@ -111,14 +97,11 @@ def make_embedder(
         frozen_batch_norm: see `freeze_batch_norm`.
         architecture: builds an `hf:` network without its folder, see `models.libraries`.
     """
-    if not isinstance(backbone, (str, nn.Module)):
-        raise ValueError(
-            f"backbone must be a name, package.module:function or an nn.Module, got {backbone!r}"
-        )
-    if image_size is not None and image_size < 1:
-        raise ValueError(f"image_size must be >= 1, got {image_size}")
-    ours = isinstance(backbone, str) and ":" not in backbone
-    known = look_up(str(backbone), BACKBONES, "backbone") if ours else None
+    for name, value in (("dim", dim), ("width", width), ("image_size", image_size)):
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be above 0, got {value}")
+    named = not isinstance(backbone, nn.Module) and ":" not in str(backbone)
+    known = look_up(str(backbone), BACKBONES, "backbone") if named else None
     if width != 1.0 and not (known and known.scalable):
         scalable = ", ".join(name for name, item in BACKBONES.items() if item.scalable)
         raise ValueError(
@@ -140,28 +123,18 @@ def make_embedder(
                 )
             else:
                 network = call_by_name(backbone, published)
-            known = _describe(network)
             if weights is not None:
-                load_weights(network, weights, known.published)
-        pixels, side = preprocess or known.preprocess, image_size or known.image_size
-        channels = network.channels if ours else measure_channels(network, pixels, side)
-        net = Embedder(network, channels, dim, pooling, normalize, pixels, side, known.resize)
+                load_weights(network, weights, Published())
+
+        def declared(name: str, default: Any) -> Any:
+            value = getattr(known or network, name, default)
+            return value if isinstance(value, type(default)) else default
+
+        pixels = preprocess or declared("preprocess", "imagenet")
+        side, resize = image_size or declared("image_size", 224), declared("resize", RESIZE)
+        channels = network.channels if known else measure_channels(network, pixels, side)
+        net = Embedder(network, channels, dim, pooling, normalize, pixels, side, resize)
     return freeze_batch_norm(net) if frozen_batch_norm else net
-
-
-def _describe(network: nn.Module) -> Backbone:
-    """What a foreign network declares; ImageNet's conventions by default."""
-
-    def declared(name: str, default: Any) -> Any:
-        value = getattr(network, name, default)
-        return value if isinstance(value, type(default)) else default
-
-    return Backbone(
-        lambda width, size: network,
-        preprocess=declared("preprocess", "imagenet"),
-        image_size=declared("image_size", 224),
-        resize=declared("resize", RESIZE),
-    )
 
 
 def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
@@ -174,12 +147,8 @@ def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
     path = list(sys.path)
     sys.path.append(os.getcwd())  # where a user's own file usually is
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's own module raises
-        raise ValueError(
-            f"backbone {spec!r} needs the module {module_name!r}, which cannot be imported: "
-            f"{first_line(error)}"
-        ) from error
+        with explained(f"{spec} needs the module {module_name!r}, which cannot be imported"):
+            module = importlib.import_module(module_name)
     finally:
         sys.path[:] = path
     function = getattr(module, function_name, None)
@@ -190,19 +159,11 @@ def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
         )
     takes = "pretrained" in inspect.signature(function).parameters
     if pretrained and not takes:
-        raise ValueError(
-            f"{spec} takes no argument `pretrained`: add it to the function, or do not ask for "
-            "pretrained weights"
-        )
+        raise ValueError(f"{spec} takes no argument `pretrained`: add it, or leave pretrained out")
     options = {"pretrained": pretrained} if takes and pretrained is not None else {}
-    try:
+    called = "with pretrained alone" if options else "without arguments"
+    with explained(f"{spec} must return an nn.Module when called {called}, but it failed"):
         network = function(**options)
-    except Exception as error:  # whatever the user's own function raises
-        raise ValueError(
-            f"{spec} must return an nn.Module when called "
-            f"{'with pretrained alone' if options else 'without arguments'}, but it raised "
-            f"{type(error).__name__}: {first_line(error)}"
-        ) from error
     if not isinstance(network, nn.Module):
         raise ValueError(f"{spec} must return an nn.Module, got {type(network).__name__}")
     return network
@@ -214,14 +175,11 @@ def measure_channels(backbone: nn.Module, preprocess: str, image_size: int) -> i
     kind, modes = type(backbone).__name__, {m: m.training for m in backbone.modules()}
     parameter = next(backbone.parameters(), torch.zeros(()))
     image = torch.zeros(1, in_channels, image_size, image_size, device=parameter.device)
+    shape = f"(n, {in_channels}, {image_size}, {image_size})"
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        failing = explained(f"the backbone must take images {shape}, but {kind} failed")
+        with failing, torch.no_grad(), torch.random.fork_rng(devices=[]):
             out = backbone.eval()(image)
-    except Exception as error:  # whatever the user's own network raises
-        raise ValueError(
-            f"the backbone must take images (n, {in_channels}, {image_size}, {image_size}), "
-            f"but {kind} raised {type(error).__name__}: {first_line(error)}"
-        ) from error
     finally:
         for module, mode in modes.items():
             module.training = mode

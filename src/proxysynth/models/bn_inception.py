@@ -7,6 +7,7 @@ classifier is not used.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partialmethod
 
 import torch
 import torch.nn.functional as F
@@ -92,14 +93,15 @@ class BNInception(nn.Module):
         x = self._apply_layer("conv2_3x3", self._apply_layer("conv2_3x3_reduce", x))
         return F.max_pool2d(x, 3, 2, ceil_mode=True)
 
-    def inception_3(self, x: Tensor) -> Tensor:
-        return self._run("3", x)
+    def _run(self, group: str, x: Tensor) -> Tensor:
+        for name, module in MODULES.items():
+            if name.startswith(group):
+                x = self._inception(f"inception_{name}_", module, x)
+        return x
 
-    def inception_4(self, x: Tensor) -> Tensor:
-        return self._run("4", x)
-
-    def inception_5(self, x: Tensor) -> Tensor:
-        return self._run("5", x)
+    inception_3 = partialmethod(_run, "3")
+    inception_4 = partialmethod(_run, "4")
+    inception_5 = partialmethod(_run, "5")
 
     def _add(
         self, name: str, channels_in: int, channels_out: int, kernel: int, stride: int = 1
@@ -124,12 +126,6 @@ class BNInception(nn.Module):
     def _apply_layer(self, name: str, x: Tensor) -> Tensor:
         norm = getattr(self, f"{name}_bn")
         return F.relu(norm(getattr(self, name)(x)), inplace=True)
-
-    def _run(self, group: str, x: Tensor) -> Tensor:
-        for name, module in MODULES.items():
-            if name.startswith(group):
-                x = self._inception(f"inception_{name}_", module, x)
-        return x
 
     def _inception(self, prefix: str, module: Inception, x: Tensor) -> Tensor:
         three = double = x

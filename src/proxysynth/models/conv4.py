@@ -19,12 +19,10 @@ class Conv4(nn.Module):
 
     stages = ("block1", "block2", "block3", "block4")
 
-    def __init__(self, width: float = 1.0, in_channels: int = 1) -> None:
+    def __init__(self, width: float = 1.0) -> None:
         super().__init__()
-        if not width > 0:
-            raise ValueError(f"width must be above 0, got {width}")
-        widths = [in_channels, *(max(1, round(width * channels)) for channels in CHANNELS)]
-        self.in_channels, self.channels = in_channels, widths[-1]
+        widths = [1, *(max(1, round(width * channels)) for channels in CHANNELS)]
+        self.in_channels, self.channels = 1, widths[-1]
         self.block1, self.block2, self.block3, self.block4 = map(_block, widths[:-1], widths[1:])
         init_weights(self)
 

@@ -59,8 +59,7 @@ class EfficientNetLite(nn.Module):
 
     def __init__(self, variant: Variant) -> None:
         super().__init__()
-        self.in_channels = 3
-        self.channels = HEAD_CHANNELS
+        self.in_channels, self.channels = 3, HEAD_CHANNELS
         stages: dict[str, OrderedDict[str, nn.Module]] = {s: OrderedDict() for s in self.stages}
         stages["stage1"]["stem"] = _unit(3, STEM_CHANNELS, kernel=3, stride=2)
         channels, number = STEM_CHANNELS, 0

@@ -60,8 +60,6 @@ class Embedder(nn.Module):
         resize: float = RESIZE,
     ) -> None:
         super().__init__()
-        if dim is not None and dim < 1:
-            raise ValueError(f"dim must be >= 1, or None for the backbone's features, got {dim}")
         self.backbone = backbone
         self.channels = channels
         self.dim = channels if dim is None else dim
@@ -85,16 +83,10 @@ class Embedder(nn.Module):
 
     def features(self, images: Tensor, mix: Mix | None = None, at: int = 0) -> Tensor:
         """The backbone's pooled features (n, channels), the input of the embedding layer."""
-        if images.ndim != 4:
-            raise ValueError(f"images must be (n, channels, h, w), got {tuple(images.shape)}")
-        in_channels = getattr(self.backbone, "in_channels", None)
-        if in_channels is not None and images.shape[1] != in_channels:
-            raise ValueError(
-                f"the backbone takes images of {in_channels} channels, got {images.shape[1]}: "
-                "convert them as its `preprocess` describes"
-            )
-        if not images.is_floating_point():
-            raise ValueError(f"images must be floating point, got {images.dtype}")
+        given = images.shape[1]
+        takes = getattr(self.backbone, "in_channels", given)
+        if given != takes:
+            raise ValueError(f"the backbone takes images of {takes} channels, got {given}")
         maps = self.backbone(images) if mix is None else self._mixed(images, mix, at)
         return self._pool(maps) if maps.ndim == 4 else maps
 
@@ -115,15 +107,10 @@ class Embedder(nn.Module):
         return self
 
     def _mixed(self, x: Tensor, mix: Mix, at: int) -> Tensor:
-        stages, last = self.stages, len(self.stages)
-        if not 0 <= at <= last:
-            raise ValueError(
-                f"at must be in 0..{last}, from the images to the last feature maps, got {at}"
-            )
-        for i, name in enumerate(stages):
-            stage = self.backbone if stages == ("backbone",) else getattr(self.backbone, name)
+        for i, name in enumerate(self.stages):
+            stage = self.backbone if name == "backbone" else getattr(self.backbone, name)
             x = stage(mix(x) if i == at else x)
-        return mix(x) if at == last else x
+        return mix(x) if at == len(self.stages) else x
 
 
 def freeze_batch_norm(net: Embedder, frozen: bool = True) -> Embedder:

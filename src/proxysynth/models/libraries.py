@@ -112,13 +112,11 @@ def _timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> 
     options: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
     if pooling != "own":
         options["global_pool"] = ""  # feature maps or tokens, which are pooled here
-    try:
+    with explained(f"timm could not load {name!r}"):  # an unknown name, no connection, no file
         network: nn.Module = timm.create_model(name, **options)
         if image_size is not None and "img_size" in inspect.signature(type(network)).parameters:
             # Position embeddings are made for one size, and resampled for another.
             network = timm.create_model(name, **options, img_size=image_size)
-    except Exception as error:  # an unknown name, no connection, a missing file: timm's own classes
-        raise ValueError(f"timm could not load {name!r}: {first_line(error)}") from error
     cfg = {**getattr(network, "default_cfg", {}), **getattr(network, "pretrained_cfg", {})}
     made: Any = network
     if pooling != "own":
@@ -139,20 +137,16 @@ def _transformers(
     library = _import_library("transformers", f"hf:{name}")
     if architecture is not None:
         # With random weights, from what `run.json` holds; nothing else is read.
-        try:
+        with explained(f"the recorded architecture of {name} cannot be built"):
             fields = _plain(architecture["config"])
             config = library.AutoConfig.for_model(fields.pop("model_type"), **fields)
             model = library.AutoModel.from_config(config)
-        except Exception as error:
-            raise ValueError(
-                f"the recorded architecture of {name} cannot be built: {first_line(error)}"
-            ) from error
         return _wrapped(name, model.float(), dict(architecture), pooling)
     place = os.path.expanduser(name)
     source = place if os.path.isdir(place) else name
     if name.startswith((".", "/", "~")) and not os.path.isdir(place):
         raise ValueError(f"hf:{name}: there is no such folder")
-    try:
+    with explained(f"transformers could not load {name!r}, a vision model or a folder of one"):
         config = library.AutoConfig.from_pretrained(source, trust_remote_code=False)
         config = getattr(config, "vision_config", config)  # of CLIP and SigLIP: the image tower
         if pooling != "own" and hasattr(config, "vision_use_head"):
@@ -166,12 +160,6 @@ def _transformers(
         else:
             model, loaded = library.AutoModel.from_config(config), {}
         processor = _processor(library, source)
-    except Exception as error:  # no such name, no connection, a damaged file: many classes
-        reason = first_line(error).rstrip(".")
-        raise ValueError(
-            f"transformers could not load {name!r}: {reason}; give the name of a "
-            "vision model on the hub, or a folder that save_pretrained wrote"
-        ) from error
     missing = [key for key in loaded.get("missing_keys", ()) if "pooler" not in key]
     if missing:
         raise ValueError(
@@ -293,6 +281,15 @@ def _import_library(package: str, backbone: str) -> Any:
             f"{backbone} needs the package {package}, which cannot be imported here ({reason}): "
             f"{mend}, or use another backbone"
         ) from error
+
+
+@contextlib.contextmanager
+def explained(sentence: str) -> Iterator[None]:
+    """Raise an error of foreign code, of whatever class, as a ValueError: the sentence and why."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{sentence} ({type(error).__name__}: {first_line(error)})") from error
 
 
 def first_line(error: BaseException) -> str:

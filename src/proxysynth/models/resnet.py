@@ -91,8 +91,6 @@ class PreActResNet18(nn.Module):
 
     def __init__(self, width: float = 1.0, stride: int = 1) -> None:
         super().__init__()
-        if not width > 0:
-            raise ValueError(f"width must be above 0, got {width}: 1 is the network's own")
         first = max(1, round(64 * width))
         self.in_channels = 3
         self.conv1 = nn.Conv2d(3, first, kernel_size=3, stride=stride, padding=1, bias=False)

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from proxysynth.data.images import open_shrunk
+from proxysynth.data import open_image
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder, Pooling
 from proxysynth.models.libraries import is_library, is_plain_name
@@ -115,7 +115,9 @@ class ImageEmbedder:
                 "an image is a path, an open file, a Pillow image or a uint8 array, got "
                 f"{type(image).__name__}"
             )
-        return image if isinstance(image, np.ndarray) else open_shrunk(image, self.identity.shrink)
+        if isinstance(image, np.ndarray):
+            return image
+        return open_image(image, side=self.identity.shrink)
 
 
 def open_model(

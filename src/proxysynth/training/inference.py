@@ -26,9 +26,9 @@ from proxysynth.data import (
     Splits,
     default_workers,
     in_order,
+    open_image,
     pixels_named,
 )
-from proxysynth.data.images import open_shrunk
 from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.errors import TrainingFailed, WrongFolder
 from proxysynth.losses.functional import plain_loss
@@ -349,7 +349,7 @@ class Trained:
             picture = Image.fromarray(picture)
         # Reduced as the training's cache does it, so that an image has one embedding.
         side, pixels = self.run.cache_side, pixels_named(self.embedder.preprocess)
-        image = open_shrunk(picture, self.recorded.short_side if side is None else side)
+        image = open_image(picture, side=self.recorded.short_side if side is None else side)
         if image.mode != pixels.mode:
             image = image.convert(pixels.mode)
         made = self.transform(image)

@@ -151,7 +151,7 @@ def test_a_missing_file(tmp_path, monkeypatch):
     (root / "test_32x32.mat").unlink()
     with pytest.raises(ValueError, match=r"0 of 11 test images.*test_32x32.mat"):
         open_data(f"svhn:{root}")
-    with pytest.raises(ValueError, match="testing needs images"):
+    with pytest.raises(ValueError, match="has no test images"):
         open_data(f"svhn:{root}", incomplete=True)
 
 

@@ -89,8 +89,8 @@ def splits_of(contents: Contents, incomplete: bool) -> Splits:
             f"{how_to_get(entry, base)}, or accept the copy as it is: --set split.incomplete=true "
             "for training (in Python incomplete=True), --allow-incomplete for `proxysynth data`"
         )
-    if not any(len(part) for part in found.values()):
-        raise ValueError(f"{base} has no image of {entry.title}: {how_to_get(entry, base)}")
+    if empty := " and no ".join(part for part, listing in found.items() if not len(listing)):
+        raise ValueError(f"{base} has no {empty} images: {how_to_get(entry, base)}")
     notes = () if counts.complete else (f"The copy of {entry.title} is incomplete: {counts}.",)
     if entry.task == "retrieval":  # otherwise train and test share one table of classes
         for part in found.keys() & {"train", "test"}:
@@ -113,35 +113,19 @@ class CopyCheck:
     missing: tuple[str, ...]  # files that should be there
     extra: tuple[str, ...]  # files among the images that no label file names
     unreadable: tuple[tuple[str, str], ...]  # files that cannot be decoded, and why
-    # Whether it can be trained on: it is complete, or an incomplete one was allowed, and everything
-    # in it can be read.
-    accepted: bool
+    refusal: str  # why it cannot be trained on, and what helps; empty if it can
     note: str  # the benchmark's remark for users
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it can be trained on: everything in it can be read, and it is complete or an
+        incomplete copy was allowed."""
+        return not self.refusal
 
     @property
     def complete(self) -> bool:
         """Whether every image exists and can be read."""
         return Counts(self.pictures, self.classes).complete and not self.unreadable
-
-    def refusal(self, allow_incomplete: bool = False) -> str:
-        """Why the copy is not accepted, and what helps.
-
-        Unreadable and extra images come first: no option accepts those.
-        """
-        what = f"{self.title} in {printable(self.root)}"
-        if self.unreadable:
-            file, why = self.unreadable[0]
-            return (
-                f"{what} has unreadable files ({len(self.unreadable):,}), the first is "
-                f"{printable(file)} ({why}): download them again"
-            )
-        if Counts(self.pictures, self.classes).too_many:
-            return f"{what} has more than was published: remove what was added"
-        if not allow_incomplete:
-            how = "get the missing files, or accept it with --allow-incomplete"
-            return f"{what} is incomplete: {how}"
-        empty = " and no ".join(part for part, (found, _) in self.pictures.items() if not found)
-        return f"{what} has no {empty} images, which training needs: get the missing files"
 
     def describe(self) -> str:
         """A line per part and per kind of problem."""
@@ -170,18 +154,24 @@ def check_benchmark(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> CopyCheck:
-    """Read a copy from its label files to the last image and report what is wrong with it.
-
-    Args:
-        allow_incomplete: accept a copy that lacks images, as long as it can be trained on.
-        workers: threads that read images.
-        progress: called with the number of images done and the total.
-    """
+    """Read a copy from its label files to the last image and report what is wrong with it;
+    `allow_incomplete` accepts one that lacks images, as long as it can be trained on."""
     contents = read_contents(name, root)
     found, counts, unreadable = contents.present, contents.counts(), list(contents.damaged)
     for part, errors in unreadable_images(found, workers=workers, progress=progress).items():
         unreadable += [(found[part].names[i], error.reason) for i, error in errors.items()]
-    usable = not unreadable and not counts.too_many and all(n for n, _ in counts.pictures.values())
+    refusal = ""
+    if unreadable:  # no option accepts these
+        file, why = unreadable[0]
+        refusal = (
+            f"{contents.base} has unreadable files ({len(unreadable):,}), the first is "
+            f"{printable(file)} ({why}): download them again"
+        )
+    else:
+        try:
+            splits_of(contents, allow_incomplete)
+        except ValueError as error:
+            refusal = str(error)
     return CopyCheck(
         name=name,
         title=contents.entry.title,
@@ -191,7 +181,7 @@ def check_benchmark(
         missing=(*contents.missing, *(image for image, _ in contents.missing_images())),
         extra=tuple(contents.extra_files()),
         unreadable=tuple(unreadable),
-        accepted=usable and (counts.complete or allow_incomplete),
+        refusal=refusal,
         note=contents.entry.note,
     )
 
@@ -222,11 +212,9 @@ def prepare_benchmark(
     atomically, so an interrupted call can be repeated and resumes.
 
     Args:
-        root: the folder of the copy at hand, which is only read.
-        out: the folder of the new copy.
+        root, out: the folders of the copy at hand, which is only read, and of the new one.
         side: the largest short side of an image, in pixels.
         incomplete: accept an incomplete copy, and leave out unreadable images.
-        workers, progress: as in `check_benchmark`.
 
     Raises:
         UnreadableImages: where images cannot be read; all others have been written then.
@@ -235,14 +223,10 @@ def prepare_benchmark(
         raise ValueError(f"side must be >= 1 pixel, got {side}")
     contents = read_contents(name, root)
     entry, base = contents.entry, contents.base
-    if entry.side is not None and side >= entry.side:
-        raise ValueError(
-            f"the images of {entry.title} are {entry.side} x {entry.side} already, no larger "
-            f"than {side}: use it as it is"
-        )
+    held = any(part.root is None for part in contents.parts.values())
+    if held or (entry.side is not None and side >= entry.side):
+        raise ValueError(f"{entry.title} has no image files larger than {side}: use it as it is")
     splits_of(contents, incomplete)  # raises where the copy is not whole
-    if any(part.root is None for part in contents.parts.values()):
-        raise ValueError(f"{entry.title} does not come as image files, so it cannot be downscaled")
     target = Path(os.path.abspath(os.path.expanduser(out)))
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(base)):
         raise ValueError(f"the downscaled copy must be outside {base}, got {target}")
@@ -304,7 +288,7 @@ def _begin(target: Path, record: dict[str, Any]) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     try:
-        write_atomically(path, [data], mode=0o644)
+        write_atomically(path, data)
     except OSError as error:
         reason = (error.strerror or "unknown").lower()
         raise ValueError(f"cannot write {path}: {reason}") from error
