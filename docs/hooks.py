@@ -54,6 +54,19 @@ API = {
     "distributed": "Several processes",
     "report": "Reports",
 }
+# What to describe of a module without __all__, and further names of other modules on a page.
+MEMBERS = {"search.export": ("export", "Exported", "NotTheSame")}
+FURTHER = {
+    "search": ["search.build.build_index"],
+    "data": [
+        "data.sources.open_data",
+        "data.glyphs.glyphs",
+        "data.listing.Splits",
+        "data.listing.Listing",
+        "data.listing.ClassSplit",
+    ],
+}
+COMMON = {"--help", "--json", "--traceback"}  # options of every command, described once
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 
@@ -113,6 +126,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return LINK.sub(lead, markdown)
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Keep `--out` on one line: browsers break a line after each hyphen."""
+
+    def keep(found: re.Match[str]) -> str:
+        return re.sub(r"\S*-\S*", r'<span class="kept">\g<0></span>', found[0])
+
+    return re.sub(r"(?<=<code>)[^<\n]*-[^<\n]*(?=</code>)", keep, html)
+
+
 _made: dict[str, str] = {}
 
 
@@ -145,22 +167,37 @@ def commands() -> str:
     os.environ["COLUMNS"] = "78"
     from proxysynth.cli.parser import parser
 
-    text = ["# Command line", "", "As `proxysynth COMMAND --help` prints it.", ""]
-    for name, command in _commands(parser()):
-        text += [f"## {name}", "", f"{(command.description or '').capitalize()}.", ""]
+    text = [
+        "# Command line",
+        "",
+        "All commands and their options; `proxysynth COMMAND --help` prints the same in the "
+        "terminal. Every command also takes `--json`, which prints the result as one JSON object "
+        "on the last line of standard output (messages go to standard error), and `--traceback`, "
+        "which shows the traceback of an error. The exit status is 0 for success, 1 for a failure "
+        "and 2 for a usage error.",
+        "",
+        "| command | what it does |",
+        "|---|---|",
+    ]
+    found = list(_commands(parser()))
+    for name, command in found:
+        text.append(f"| [`{name}`{{.flag}}](#{name.replace(' ', '-')}) | {command.description} |")
+    for name, command in found:
+        about = command.description or ""
+        text += ["", f"## {name}", "", f"{about[:1].upper()}{about[1:]}.", ""]
         text += ["```text", command.format_usage().removeprefix("usage: ").rstrip(), "```", ""]
+        actions = [a for a in command._actions if a.help and not {*a.option_strings} & COMMON]
+        if not actions:
+            continue
         text += ["| argument | meaning |", "|---|---|"]
         formatter = argparse.HelpFormatter(command.prog)
-        for action in command._actions:
-            if action.help is None or action.help == argparse.SUPPRESS:
-                continue
+        for action in sorted(actions, key=lambda action: bool(action.option_strings)):
             value = "" if action.nargs == 0 else f" {action.metavar or action.dest}"
             flags = ", ".join(f"{flag}{value}" for flag in action.option_strings) or value.strip()
             shown = formatter._expand_help(action)
             # A | between backticks does not end the cell.
             text.append(f"| `{flags}`{{.flag}} | {shown.replace('|', chr(92) + '|')} |")
-        text.append("")
-    return "\n".join(text)
+    return "\n".join(text) + "\n"
 
 
 def _commands(top: argparse.ArgumentParser) -> list[tuple[str, argparse.ArgumentParser]]:
@@ -204,6 +241,7 @@ def public_names() -> str:
         doc = (value.__doc__ or "").strip().splitlines() if callable(value) else []
         what = re.split(r"\s{2,}", doc[0])[0] if doc else "a dict from keys to classes"
         home = next((home for home in API if callable(value) and _shows(home, name)), None)
+        home = home or (value.__module__.removeprefix("proxysynth.") if callable(value) else None)
         shown = f"[`ps.{name}`][proxysynth.{home}.{name}]" if home else f"`ps.{name}`"
         lines.append(f"| {shown} | {what.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
@@ -217,8 +255,18 @@ def _shows(home: str, name: str) -> bool:
 
 
 def api_page(name: str) -> str:
-    """The public names of a subpackage, described by their docstrings."""
-    return f"# {API[name]}\n\n::: proxysynth.{name}\n    options:\n      show_root_heading: false\n"
+    """The names of a subpackage, described by their docstrings: first those of `proxysynth`."""
+    import proxysynth as ps
+
+    def order(member: str) -> tuple[bool, bool, str]:
+        return member.isupper(), member not in ps.__all__, member
+
+    text = f"# {API[name]}\n\n::: proxysynth.{name}\n    options:\n      show_root_heading: false\n"
+    text += "      show_root_toc_entry: false\n"
+    members = getattr(import_module(f"proxysynth.{name}"), "__all__", MEMBERS.get(name, ()))
+    if members:
+        text += f"      members: [{', '.join(sorted(members, key=order))}]\n"
+    return text + "".join(f"\n::: proxysynth.{each}\n" for each in FURTHER.get(name, ()))
 
 
 def notebook(path: Path) -> str:

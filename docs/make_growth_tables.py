@@ -15,7 +15,7 @@ PAGE = Path(__file__).parent / "grow.md"
 def exact() -> str:
     """Exact search over the number of items."""
     found = rows("bench_growth_exact")
-    head = ["pictures", "embeddings, GB", "one query, ms", "eight together, ms",
+    head = ["images", "embeddings, GB", "one query, ms", "eight together, ms",
             "queries per second"]  # fmt: skip
     body = [
         [f"{int(row['items']):,}", cell(row["gigabytes"]), cell(row["query_ms"], 1),
@@ -28,7 +28,7 @@ def exact() -> str:
 def larger() -> str:
     """LanceDB against exact search."""
     found = rows("bench_growth_larger")
-    head = ["search", "pictures", "one query, ms", "recall@10, %", "on disk or in memory, GB",
+    head = ["search", "images", "one query, ms", "recall@10, %", "on disk or in memory, GB",
             "export, CPU s", "fill and index, CPU s"]  # fmt: skip
     body = [
         [row["search"], f"{int(row['items']):,}", cell(row["query_ms"], 1),

@@ -1,4 +1,4 @@
-"""Draws docs/idea.svg and docs/idea.png, the picture at the top of the README.
+"""Draws the three panels of the picture on the home page of the site: docs/idea_a.png, b and c.
 
 python docs/make_picture.py [FOLDER]
 """
@@ -9,11 +9,19 @@ import sys
 from pathlib import Path
 
 from proxysynth.paper.figures.idea import draw_idea
-from proxysynth.paper.render import save_plot
 
 
 def main(folder: Path) -> None:
-    save_plot(folder, "idea", draw_idea(), ("svg", "png"))
+    figure = draw_idea()
+    figure.draw_without_rendering()  # places the panels
+    figure.set_layout_engine("none")  # ... where they stay without the legend
+    for legend in figure.legends:
+        legend.remove()
+    for letter, axes in zip("abc", figure.axes, strict=True):
+        inside = axes.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+        path = folder / f"idea_{letter}.png"
+        # Without the version of matplotlib: the same picture always gives the same file.
+        figure.savefig(path, dpi=300, bbox_inches=inside, metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Generates the tables of README.md and docs/decisions.md: `python docs/make_tables.py`.
+"""Generates the tables of README.md, docs/speed.md and docs/decisions.md.
+
+    python docs/make_tables.py [--check]
 
 They come from results/*.csv. A table stands between <!-- NAME --> and <!-- /NAME -->. Nothing there
 is typed; what was not measured is a dash. With --check nothing is written, and a table that is not
@@ -55,34 +57,68 @@ def source(found: list[dict[str, str]]) -> str:
     return f"{first['machine']}, torch {first['torch']}, {first['date']}, commit {first['commit']}."
 
 
-def speed() -> str:
-    """A step of the loss, relative to the plain one, on one thread."""
-    found = [row for row in rows("bench_step") if row["threads"] == "1"]
-    classes = sorted({int(row["classes"]) for row in found})
-    times = {(row["method"], int(row["classes"])): row["of_plain"] for row in found}
-    memory = rows("bench_memory")
+def summary() -> str:
+    """Steps of the loss and evaluations in one table, relative to plain PyTorch."""
+    steps, memory, evaluations = step_times(), rows("bench_memory"), evaluation_times()
     most = max((int(row["classes"]) for row in memory), default=0)
     extra = {row["method"]: row["of_plain"] for row in memory if int(row["classes"]) == most}
-    head = ["", *(f"{c:,} classes" for c in classes), f"memory, {most:,} classes"]
+    columns = ("fused", "plain, compiled", "mixed similarity, compiled", "pytorch-metric-learning")
     body = [
-        [label, *(cell(times.get((method, c))) for c in classes), cell(extra.get(method))]
+        [f"step, {classes:,} classes", *(cell(methods.get(method)) for method in columns), "–"]
+        for classes, methods in steps.items()
+    ]
+    body.append([f"memory of a step, {most:,} classes", cell(extra.get("fused")), *["–"] * 4])
+    for (dim, per_class), methods in evaluations.items():
+        plain = float(methods["blocked topk"])
+        times = [f"{float(methods[m]) / plain:.2f}" for m in ("AccuracyCalculator", "faiss flat")]
+        label = f"evaluation, {dim} dim., {int(per_class):,} per class"
+        body.append([label, f"{1 / plain:.2f}", "–", "–", *times])
+    head = ["", "**ours**", "compiled", "compiled, with synthesis", "PML", "FAISS"]
+    return (
+        "Relative to plain PyTorch on one thread; below 1 is faster or smaller. A *step* is the "
+        "forward and backward pass of Norm-softmax, batch 128, 512 dimensions; ours includes Proxy "
+        "Synthesis, plain PyTorch does not. *Compiled*: `torch.compile` of the plain loss, and of "
+        "Proxy Synthesis. *Evaluation* computes Recall@k and MAP@R of 10,000 embeddings with 5, 60 "
+        "or 1,000 images per class, in plain PyTorch with a blocked `topk`. *PML*: "
+        f"pytorch-metric-learning. –: does not apply, or not measured.\n\n{table(head, body)}"
+    )
+
+
+def step_times() -> dict[int, dict[str, str]]:
+    """The time of each method relative to the plain loss, on one thread, by number of classes."""
+    times: dict[int, dict[str, str]] = {}
+    for row in rows("bench_step"):
+        if row["threads"] == "1":
+            times.setdefault(int(row["classes"]), {})[row["method"]] = row["of_plain"]
+    return dict(sorted(times.items()))
+
+
+def evaluation_times() -> dict[tuple[str, str], dict[str, str]]:
+    """The time of each peer relative to `ps.evaluate`, by dimensions and images per class."""
+    times: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows("bench_neighbours"):
+        if row.get("times_ours"):
+            setting = row["dimensions"], row["per_class"]
+            times.setdefault(setting, {})[row["method"]] = row["times_ours"]
+    return times
+
+
+def speed() -> str:
+    """A step of the loss, relative to the plain one, on one thread."""
+    times, memory = step_times(), rows("bench_memory")
+    most = max((int(row["classes"]) for row in memory), default=0)
+    extra = {row["method"]: row["of_plain"] for row in memory if int(row["classes"]) == most}
+    head = ["", *(f"{classes:,} classes" for classes in times), f"memory, {most:,} classes"]
+    body = [
+        [label, *(cell(methods.get(method)) for methods in times.values()), cell(extra.get(method))]
         for method, label in METHODS.items()
     ]
-    caption = (
-        "Forward and backward of one step, batch 128, 512 dimensions, one thread; time and peak "
-        "extra memory relative to Norm-softmax written with `normalize` and `cross_entropy` "
-    )
-    made = f"{caption}(`proxysynth bench step memory`):\n\n{table(head, body)}\n\n{source(found)}"
-    made += f" Memory: commit {memory[0]['commit']}." if memory else ""
-    return made
+    made = f"{table(head, body)}\n\n{source(rows('bench_step'))}"
+    return made + (f" Memory: commit {memory[0]['commit']}." if memory else "")
 
 
 def neighbours() -> str:
     """Evaluation against its peers."""
-    found = [row for row in rows("bench_neighbours") if row.get("times_ours")]
-    settings: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
-    for row in found:
-        settings.setdefault((row["dimensions"], row["per_class"]), {})[row["method"]] = row
     peers = {
         "blocked topk": "blocked `topk`",
         "faiss flat": "FAISS, flat",
@@ -90,15 +126,11 @@ def neighbours() -> str:
         "bare product": "the matrix product alone",
     }
     body = [
-        [f"{d} dimensions, {int(per_class):,} images per class",
-         *(cell(methods.get(peer, {}).get("times_ours")) for peer in peers)]
-        for (d, per_class), methods in settings.items()
+        [f"{dim} dimensions, {int(per_class):,} images per class",
+         *(cell(methods.get(peer)) for peer in peers)]
+        for (dim, per_class), methods in evaluation_times().items()
     ]  # fmt: skip
-    title = (
-        "Evaluation of 10,000 embeddings on one thread: the time of others relative to "
-        "`ps.evaluate` (`proxysynth bench neighbours`); above 1 they are slower:"
-    )
-    return f"{title}\n\n{table(['', *peers.values()], body)}\n\n{source(found)}"
+    return f"{table(['', *peers.values()], body)}\n\n{source(rows('bench_neighbours'))}"
 
 
 def reranking() -> str:
@@ -114,12 +146,11 @@ def reranking() -> str:
         body.append([PHOTOGRAPHS[row["data"]], method, *percents, *costs])
     head = ["", "re-ranking", "Recall@1", "R-precision", "MAP@R", "prepare, s", "query, ms"]
     sizes = {
-        row["data"]: f"{int(row['pictures']):,} pictures of {row['classes']} classes"
-        for row in found
+        row["data"]: f"{int(row['pictures']):,} images of {row['classes']} classes" for row in found
     }
     data = "; ".join(f"{PHOTOGRAPHS[name]}: {size}" for name, size in sizes.items())
     caption = (
-        f"{data}. Each picture searches the others, with the ImageNet features of "
+        f"{data}. Each image searches the others, with the ImageNet features of "
         f"{found[0]['model']}, not trained; percent. Preparing the index and one query are timed "
         "on one thread (`python -m benchmarks.reranking`):"
     )
@@ -241,9 +272,6 @@ def difference(plain: Values, mixed: Values) -> str:
     return f"{f'**{change}**' if sure else change} [{signed(low)}, {signed(high)}]"
 
 
-TABLES = {"speed": speed, "neighbours": neighbours, "results": results}
-
-
 def fill(page: Path, tables: dict[str, Callable[[], str]]) -> None:
     """Write the tables into the page, each between its marks; with --check, only compare."""
     text = made = page.read_text()
@@ -259,7 +287,7 @@ def fill(page: Path, tables: dict[str, Callable[[], str]]) -> None:
 
 
 if __name__ == "__main__":
-    fill(ROOT / "README.md", TABLES)
-    fill(
-        ROOT / "docs" / "decisions.md", {"near_duplicates": near_duplicates, "reranking": reranking}
-    )
+    docs = ROOT / "docs"
+    fill(ROOT / "README.md", {"results": results, "speed": summary})
+    fill(docs / "speed.md", {"speed": speed, "neighbours": neighbours})
+    fill(docs / "decisions.md", {"near_duplicates": near_duplicates, "reranking": reranking})

@@ -38,7 +38,7 @@ def by_seed(rows: list[Row], kind: str) -> dict[int, float]:
 
 
 def gain_by_classes(axes: Axes, rows: list[Row], letter: str) -> None:
-    """The change of MAP@R over the number of seen classes, one line per number of pictures."""
+    """The change of MAP@R over the number of seen classes, one line per number of images."""
     _titled(axes, letter, "Gain by the number of seen classes")
     axes.axhline(0, color=FAINT, zorder=0)
     kinds = sorted({int(r["per_class"]) for r in rows})
@@ -58,7 +58,7 @@ def gain_by_classes(axes: Axes, rows: list[Row], letter: str) -> None:
             high.append(top - gain)
         axes.errorbar(
             xs, middle, yerr=(low, high), color=color, marker=mark, markersize=4.5, capsize=2.5,
-            elinewidth=0.9, label=f"{faces} pictures per class",
+            elinewidth=0.9, label=f"{faces} images per class",
         )  # fmt: skip
     _numbered(axes, sorted({int(r["classes"]) for r in rows}))
     axes.set_xlabel("seen classes")

@@ -48,7 +48,7 @@
     `<line class="line ${kind}" x1="${from[0]}" y1="${from[1]}" x2="${to[0]}" y2="${to[1]}"/>`;
   const label = (u, r, text) => {
     const [x, y] = at(u, r);
-    return `<text x="${x}" y="${y + 5}" text-anchor="middle">${text}</text>`;
+    return `<text x="${x}" y="${y}" text-anchor="middle" dominant-baseline="central">${text}</text>`;
   };
 
   const NAMES = { a: "class A", b: "class B", s: "synthetic" };
@@ -74,7 +74,7 @@
       diamond(p, "s", 13), circle(x, "s", 8),
       label(A.parent, 1.09, "x"), label(B.parent, 1.09, "x′"),
       label(A.proxy, 1.1, "p"), label(B.proxy, 1.1, "p′"),
-      label(unit(16), 0.8, NAMES.a), label(unit(164), 0.8, NAMES.b),
+      label(unit(16), 0.72, NAMES.a), label(unit(164), 0.72, NAMES.b),
       ends ? "" : label(x, 1.11, "x̃, p̃"),
     ].join("");
   }
@@ -97,11 +97,11 @@
      </div>
      <p>● embeddings, ◆ proxies. Class probabilities of the mixture x̃:</p>
      <div class="bars">${bars("without the synthetic class", ["a", "b"])}${bars("with it", ["a", "b", "s"])}</div>
-     <p class="told" role="status"></p>`;
+     <p class="status" role="status"></p>`;
   const svg = host.querySelector("svg");
   const slider = host.querySelector("input");
   const shown = host.querySelector("output");
-  const told = host.querySelector(".told");
+  const status = host.querySelector(".status");
   const rows = [...host.querySelectorAll(".row")];
 
   function update() {
@@ -119,7 +119,7 @@
     });
     const words = (values, kinds) =>
       values.map((value, i) => `${NAMES[kinds[i]]} ${(100 * value).toFixed(0)} percent`).join(", ");
-    told.textContent = `Without: ${words(plain, "ab")}. With: ${words(more, "abs")}.`;
+    status.textContent = `Without: ${words(plain, "ab")}. With: ${words(more, "abs")}.`;
   }
 
   slider.addEventListener("input", update);

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -18,7 +17,6 @@ import pytest
 
 from documents.pages import DOCUMENTS, ROOT, blocks
 from documents.smaller import PROGRAMS
-from proxysynth.cli.parser import parser
 from proxysynth.training import Run, train
 from training.tiny_pictures import pictures
 
@@ -107,20 +105,3 @@ def test_its_commands_run(document: Path, reader: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)  # and the server that it left
     assert shell.returncode == 0, output
-
-
-def _synopses() -> list[str]:
-    (listed,) = (b for b in blocks(ROOT / "README.md", "text") if b.startswith("proxysynth "))
-    return listed.splitlines()
-
-
-@pytest.mark.parametrize("line", _synopses())
-def test_a_command_of_the_readme_exists(line: str) -> None:
-    usage = re.split(r"\s{2,}", line)[0].partition(" | ")[0]
-    words = usage.replace("[", "").replace("]", "").split()
-    assert parser().parse_args(words[1:]).function
-
-
-def test_the_readme_lists_every_command() -> None:
-    listed = {line.split()[1] for line in _synopses()}
-    assert listed == set(re.findall(r"^    (\w+)\b", parser().format_help(), re.M))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -53,7 +54,7 @@ def test_the_sdist_holds_the_sources_only(packages: Path) -> None:
     with tarfile.open(sdist) as archive:
         tops = {name.split("/")[1] for name in archive.getnames()}
     assert tops == {
-        "src", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff",
+        "src", "pyproject.toml", "README.md", "PYPI.md", "LICENSE", "CHANGELOG.md", "CITATION.cff",
         "PKG-INFO", ".gitignore",
     }  # fmt: skip
 
@@ -63,6 +64,9 @@ def test_the_metadata_name_every_extra_that_installs_parts_of_the_package(wheel:
     (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
     about = email.message_from_bytes(archive.read(name))
     assert about["Requires-Python"] == ">=3.10"
+    # PyPI shows the description without the other files of the repository.
+    links = re.findall(r"\]\(([^)]*)\)|(?:src|href)=\"([^\"]*)", about.get_payload())
+    assert [link for link in links if not "".join(link).startswith("https://")] == []
     documented = (ROOT / "docs" / "install.md").read_text()
     assert [
         extra for extra in about.get_all("Provides-Extra", []) if f"`{extra}`" not in documented
