@@ -96,7 +96,7 @@ def test_every_range_holds_its_start(near):
 
 @pytest.mark.parametrize(("loss", "regularizer"), sorted(IMPOSSIBLE))
 def test_pairs_that_cannot_be_are_refused_before_anything_is_trained(loss, regularizer):
-    with pytest.raises(ValueError, match=": "):
+    with pytest.raises(ValueError, match="[Ss]oftmax|[Mm]ixup"):
         build_loss(loss, regularizer, {})
 
 
