@@ -254,8 +254,12 @@ def spread(values: Values) -> str:
     return f"{mean} ± {statistics.stdev(values.values()):.1f}" if len(values) > 1 else mean
 
 
-def signed(value: float) -> str:
-    return f"{round(value, 1) + 0.0:+.1f}"  # no minus before a zero
+def signed(value: float, not_zero: bool = False) -> str:
+    """With one digit, or as many as it takes to tell the value from zero."""
+    digits = 1
+    while not_zero and round(value, digits) == 0:
+        digits += 1
+    return f"{round(value, digits) + 0.0:+.{digits}f}"  # no minus before a zero
 
 
 def difference(plain: Values, mixed: Values) -> str:
@@ -269,7 +273,8 @@ def difference(plain: Values, mixed: Values) -> str:
         return change
     low, high = paired_interval(a, b)
     sure = low > 0 or high < 0
-    return f"{f'**{change}**' if sure else change} [{signed(low)}, {signed(high)}]"
+    interval = f"[{signed(low, not_zero=sure)}, {signed(high, not_zero=sure)}]"
+    return f"{f'**{change}**' if sure else change} {interval}"
 
 
 def fill(page: Path, tables: dict[str, Callable[[], str]]) -> None:
