@@ -7,6 +7,7 @@ As in make_tables.py a table stands between <!-- NAME --> and <!-- /NAME -->.
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 from make_tables import LOSS_NAMES, Values, difference, fill, rows, spread, table, tuned
@@ -256,6 +257,24 @@ def anchor() -> str:
     return table(head, _against(rows("study_glyph_anchor"), "none"))
 
 
+def gradients() -> str:
+    """Glyphs: which proxies pull an embedding to its own proxy, and which push it away."""
+    found = rows("study_glyph_gradients")
+    body = []
+    for loss in dict.fromkeys(row["loss"] for row in found):
+        for kind, suffix in (("none", ""), ("proxy_synthesis", " + Proxy Synthesis")):
+            here, cells = _of(found, loss, kind), []
+            for name in ("own_similarity", "other_classes", "synthetic_classes"):
+                numbers = [float(row[name]) for row in here]
+                mean, deviation = statistics.fmean(numbers), statistics.stdev(numbers)
+                cells.append(
+                    f"{round(mean, 2) + 0.0:.2f} ± {deviation:.2f}" if any(numbers) else ""
+                )
+            body.append([f"{LOSS_NAMES[loss]}{suffix}", str(len(here)), *cells])
+    head = ["", "seeds", "s(x, p+)", "push of other classes", "push of synthetic classes"]
+    return table(head, body)
+
+
 def _against(found: list[Row], base: str) -> list[list[str]]:
     baseline = [row for row in found if row["regularizer"] == base]
     body = []
@@ -325,6 +344,7 @@ TABLES = {
     "preset": preset,
     "variants": variants,
     "anchor": anchor,
+    "gradients": gradients,
     "more": more,
 }
 

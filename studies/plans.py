@@ -16,6 +16,7 @@ from variants import HarderPartners, KParents, MuRamp, ParentsApart, SoftPairs
 import proxysynth as ps
 from proxysynth.data import open_data
 from proxysynth.losses import LOSSES, NormSoftmax, ProxyAnchor, Softmax
+from proxysynth.losses.functional import unit
 from proxysynth.paper.scale import SCALES, trained_loss
 from proxysynth.regularizers import (
     InputMixup,
@@ -23,6 +24,7 @@ from proxysynth.regularizers import (
     ProxySynthesis,
     VirtualSoftmax,
 )
+from proxysynth.regularizers.mixing import mixed_similarity, synthesize
 from proxysynth.training.callbacks import Silent
 from proxysynth.training.defaults import default_run
 from proxysynth.training.inference import embed
@@ -176,6 +178,58 @@ def glyph_anchor(**_: Any) -> Plan:
         for kind, changed in kinds.items():
             run = replace(GLYPHS, loss=changed, seed=seed, split=split)
             yield Planned(run, {"regularizer": kind, "seed": seed})
+
+
+def glyph_gradients(**_: Any) -> Plan:
+    """Which proxies move a trained network's embeddings: Proxy-anchor and Norm-softmax."""
+    for seed in range(3):
+        for name in ("proxy_anchor", "norm_softmax"):
+            for kind, loss in _with_and_without(trained_loss(name)):
+                run = replace(GLYPHS, loss=loss, seed=seed)
+                columns = {"loss": name, "regularizer": kind, "seed": seed}
+                yield Planned(run, columns, partial(_toward_own_proxy, run))
+
+
+def _toward_own_proxy(run: Run, model: Any) -> dict[str, float]:
+    """The gradient of the seen classes' embeddings, along the direction to their own proxies.
+
+    The gradient is a sum over proxies. Those of other classes and those of synthetic classes are
+    measured relative to the pull of the own proxy; below -1, they push harder than it pulls.
+    """
+    ready = prepare(run, open_splits(run), model.embedder, Resources(threads=1), Silent())
+    loader = ready.tester(ready.splits.train)
+    x, labels = embed(model.embedder, loader), torch.tensor(loader.listing.labels)
+    p, c = model.proxies, len(model.proxies)
+    synthesis = run.loss if isinstance(run.loss, ProxySynthesis) else None
+    plain = run.loss if synthesis is None else synthesis.loss
+    generator = torch.Generator().manual_seed(0)
+    own = others = synthetic = 0.0
+    for part in torch.randperm(len(x), generator=generator).repeat(5).split(160):
+        x_b, y_b = x[part], labels[part]
+        S, y, proxies = plain.similarity(x_b, p), y_b, unit(p)
+        if synthesis is not None:
+            draw = synthesis.draw(y_b, generator)
+            S = mixed_similarity(plain, x_b, y_b, p, draw, normalized=True)
+            y = torch.cat((y_b, c + draw.target))
+            proxies = torch.cat((proxies, synthesize(x_b, y_b, p, draw, normalized=True).p))
+        S = S.requires_grad_()
+        (slopes,) = torch.autograd.grad(plain.from_similarity(S, y), S)
+        at, target = unit(x_b), proxies[y_b]
+        toward = unit(target - (at * target).sum(dim=1, keepdim=True) * at)  # along the sphere
+        force = -slopes[: len(x_b)] * (toward @ proxies.t())
+        pull = float(force.gather(1, y_b[:, None]).sum())
+        push = float(force[:, c:].sum())
+        own, synthetic, others = (
+            own + pull,
+            synthetic + push,
+            others + float(force.sum()) - pull - push,
+        )
+    similarity = (unit(x) * unit(p)[labels]).sum(dim=1).mean()
+    return {
+        "own_similarity": float(similarity),
+        "other_classes": others / own,
+        "synthetic_classes": synthetic / own,
+    }
 
 
 def glyph_more(**_: Any) -> Plan:
@@ -374,6 +428,7 @@ STUDIES: dict[str, Callable[..., Plan]] = {
         glyph_scales,
         glyph_variants,
         glyph_anchor,
+        glyph_gradients,
         glyph_more,
         glyph_preset,
     )
