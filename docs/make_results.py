@@ -40,6 +40,10 @@ KINDS = {
     "soft_margin": "soft pairs, margin",
     "soft_apart": "soft pairs, apart",
 }
+COSTS = {
+    "proxy_synthesis": "Proxy Synthesis, mixed similarities",
+    "fused": "Proxy Synthesis, fused",
+}
 Row = dict[str, str]
 
 
@@ -257,6 +261,17 @@ def anchor() -> str:
     return table(head, _against(rows("study_glyph_anchor"), "none"))
 
 
+def variant_cost() -> str:
+    """The time of a step of every variant, relative to the plain loss."""
+    body = [
+        [LOSS_NAMES[row["loss"]], COSTS.get(row["regularizer"]) or KINDS[row["regularizer"]],
+         f"{float(row['of_plain']):.1f}"]
+        for row in rows("study_variant_cost")
+        if row["regularizer"] != "none"
+    ]  # fmt: skip
+    return table(["", "", "step, of the plain loss"], body)
+
+
 def gradients() -> str:
     """Glyphs: which proxies pull an embedding to its own proxy, and which push it away."""
     found = rows("study_glyph_gradients")
@@ -345,6 +360,7 @@ TABLES = {
     "variants": variants,
     "anchor": anchor,
     "gradients": gradients,
+    "variant_cost": variant_cost,
     "more": more,
 }
 
