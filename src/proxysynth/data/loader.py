@@ -103,8 +103,11 @@ class Loader:
         images = torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin)
         array = images.numpy()
         if held is not None and self._is_array():
-            taken = held[indices]
-            array[...] = taken[..., None] if taken.ndim == 3 else taken
+            if held.ndim == 4:
+                array[...] = held[indices]
+            else:  # by channel: broadcasting over three of them is several times slower
+                for channel in range(self.pixels.channels):
+                    array[..., channel] = held[indices]
         elif pool is None:
             self._fill(array, indices, seed, epoch)
         else:
