@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -55,13 +55,15 @@ def in_threads(
     items: Sequence[Item],
     workers: int,
     progress: Progress | None,
-) -> Iterator[Result]:
+) -> list[Result]:
     """The function's result for each item, in order."""
+    results = []
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        for done, result in enumerate(pool.map(function, items), start=1):
-            yield result
+        for result in pool.map(function, items):
+            results.append(result)
             if progress is not None:
-                progress(done, len(items))
+                progress(len(results), len(items))
+    return results
 
 
 def unreadable_images(
@@ -82,11 +84,10 @@ def unreadable_images(
             return error
         return None
 
-    images = [(name, i) for name, part in parts.items() for i in range(len(part.paths()))]
-    paths = [path for part in parts.values() for path in part.paths()]
+    images = [(name, *file) for name, part in parts.items() for file in enumerate(part.paths())]
+    found = in_threads(problem, [path for _, _, path in images], workers, progress)
     bad: dict[str, dict[int, UnreadableImage]] = {name: {} for name in parts}
-    found = in_threads(problem, paths, workers, progress)
-    for (name, index), error in zip(images, found, strict=True):
+    for (name, index, _), error in zip(images, found, strict=True):
         if error is not None:
             bad[name][index] = error
     return bad

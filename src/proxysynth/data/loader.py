@@ -103,11 +103,12 @@ class Loader:
         images = torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin)
         array = images.numpy()
         if held is not None and self._is_array():
-            if held.ndim == 4:
-                array[...] = held[indices]
+            taken = held[indices]
+            if taken.ndim == 4:
+                array[...] = taken
             else:  # by channel: broadcasting over three of them is several times slower
                 for channel in range(self.pixels.channels):
-                    array[..., channel] = held[indices]
+                    array[..., channel] = taken
         elif pool is None:
             self._fill(array, indices, seed, epoch)
         else:

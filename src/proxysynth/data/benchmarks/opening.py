@@ -252,7 +252,7 @@ def prepare_benchmark(
         return True
 
     images = [file for part in contents.present.values() for file in part.names]
-    made = list(in_threads(shrink, images, workers, progress))
+    made = in_threads(shrink, images, workers, progress)
     bad = {i: e for i, e in zip(images, made, strict=True) if isinstance(e, UnreadableImage)}
     if bad and not incomplete:
         raise UnreadableImages(tuple(bad.values()), len(images))

@@ -182,8 +182,7 @@ def read_sop(entry: Benchmark, root: Root) -> Contents:
         named = [(row.path(3), str(row.integer(1))) for row in lines]
         folders |= {name.partition("/")[0] for name, _ in named if "/" in name}
         parts[part] = listing_of_files(base, named, sorted({label for _, label in named}, key=int))
-    kept, inside = tuple(labels.values()), tuple(sorted(folders))
-    return Contents(entry, base, parts, labels, kept, inside)
+    return Contents(entry, base, parts, labels, tuple(labels.values()), tuple(sorted(folders)))
 
 
 def read_inshop(entry: Benchmark, root: Root) -> Contents:
