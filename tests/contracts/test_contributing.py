@@ -62,8 +62,9 @@ def test_the_named_tests_run_over_all_backbones() -> None:
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_every_file_of_the_recipe_has_every_dataset(name: str) -> None:
-    lists = ("data/benchmarks/catalog.py", "data/benchmarks/opening.py")
-    assert all(f'"{name}"' in (PACKAGE / file).read_text() for file in lists)
+    benchmarks = PACKAGE / "data" / "benchmarks"
+    assert f"[{name}]" in (benchmarks / "catalog.toml").read_text()
+    assert f'"{name}"' in (benchmarks / "opening.py").read_text()
     assert name in (ROOT / "tests/benchmark_imitations.py").read_text()
 
 

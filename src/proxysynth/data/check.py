@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from proxysynth.formatting import printable
 
 SHOWN = 10  # unreadable images named in one message
 Progress = Callable[[int, int], None]  # images done, images in total
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class UnreadableImages(ValueError):
@@ -48,6 +50,22 @@ class UnreadableImages(ValueError):
             say("\n".join(f"{printable(e.path)}: {e.reason}" for e in self.images))
 
 
+def in_threads(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    workers: int,
+    progress: Progress | None,
+) -> list[Result]:
+    """The function's result for each item, in order."""
+    results = []
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        for result in pool.map(function, items):
+            results.append(result)
+            if progress is not None:
+                progress(len(results), len(items))
+    return results
+
+
 def unreadable_images(
     parts: Mapping[str, Listing],
     cache: ImageCache | None = None,
@@ -66,17 +84,12 @@ def unreadable_images(
             return error
         return None
 
-    files = {name: _paths(part) for name, part in parts.items()}
+    images = [(name, *file) for name, part in parts.items() for file in enumerate(part.paths())]
+    found = in_threads(problem, [path for _, _, path in images], workers, progress)
     bad: dict[str, dict[int, UnreadableImage]] = {name: {} for name in parts}
-    total, done = sum(map(len, files.values())), 0
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        for name, paths in files.items():
-            for index, error in enumerate(pool.map(problem, paths)):
-                if error is not None:
-                    bad[name][index] = error
-                done += 1
-                if progress is not None:
-                    progress(done, total)
+    for (name, index, _), error in zip(images, found, strict=True):
+        if error is not None:
+            bad[name][index] = error
     return bad
 
 
@@ -107,24 +120,19 @@ def check_splits(
         problem.report(say)
     if not skip_bad:
         raise problem
-    kept: dict[str, Any] = {name: without(part, bad[name]) for name, part in parts.items()}
-    for name in kept:
-        # Query and gallery share one table of classes.
-        if splits.gallery is None or name in ("train", "validation"):
-            kept[name] = kept[name].without_empty_classes()
+    kept: dict[str, Any] = {}
+    for name, part in parts.items():
+        shared = splits.gallery is not None and name in ("query", "gallery")  # table of classes
+        kept[name] = without(part, bad[name])
+        kept[name] = kept[name] if shared else kept[name].without_empty_classes()
     notes = (*splits.notes, f"{problem.summary()}. They are skipped.")
     return require_usable(replace(splits, **kept, notes=notes))
-
-
-def _paths(listing: Listing) -> list[Path]:
-    """Its files; none of images in memory."""
-    return [] if listing.root is None else [listing.path(i) for i in range(len(listing))]
 
 
 def _memo(parts: Iterable[Listing]) -> Path | None:
     """The file that marks these images as readable; None if one of them is not there."""
     seen = hashlib.sha256()
-    for path in (path for part in parts for path in _paths(part)):
+    for path in (path for part in parts for path in part.paths()):
         try:
             state = os.stat(path)
         except (OSError, ValueError):

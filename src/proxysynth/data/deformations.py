@@ -17,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from proxysynth.data.transforms import Bytes, Transform
+from proxysynth.data.transforms import Bytes, Transform, middle
 
 BILINEAR = Image.Resampling.BILINEAR
 FIELD = 4  # points per side of the random field that lights the background of a glyph
 REACH = 4  # sigmas after which a Gaussian kernel is cut off: less than 0.01% is lost
-
-Matrix = tuple[tuple[float, float], tuple[float, float]]
 
 
 class Deform(Protocol):
@@ -109,16 +107,15 @@ class Zoom:
         return 1 / self.scale if self.opposite else self.scale
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
-        source, (w, h) = Image.fromarray(image), image.shape[1::-1]
+        source = Image.fromarray(image)
+        w, h = source.size
         if self.window <= 1:
             # Not resize(box=...), which blends pixels from outside the box into its border.
-            part = max(1, round(w * self.window)), max(1, round(h * self.window))
-            left, top = (w - part[0]) // 2, (h - part[1]) // 2
-            seen = source.crop((left, top, left + part[0], top + part[1]))
-            return np.asarray(seen.resize((w, h), BILINEAR))
-        small = max(1, round(w / self.window)), max(1, round(h / self.window))
+            part = middle(w, h, max(1, round(w * self.window)), max(1, round(h * self.window)))
+            return np.asarray(source.crop(part).resize((w, h), BILINEAR))
+        place = middle(w, h, max(1, round(w / self.window)), max(1, round(h / self.window)))
         made = Image.new(source.mode, (w, h))
-        made.paste(source.resize(small, BILINEAR), ((w - small[0]) // 2, (h - small[1]) // 2))
+        made.paste(source.resize((place[2] - place[0], place[3] - place[1]), BILINEAR), place)
         return np.asarray(made)
 
 
@@ -147,14 +144,13 @@ class Shearing:
         return warped(image, ((1.0, math.tan(angle)), (0.0, 1.0)))
 
 
-def warped(image: Bytes, matrix: Matrix) -> Bytes:
+def warped(image: Bytes, matrix: Sequence[Sequence[float]]) -> Bytes:
     """The pixel at (x, y) from the center shows what was at matrix @ (x, y)."""
     (a, b), (c, d) = matrix
-    w, h = image.shape[1], image.shape[0]
-    x, y = w / 2, h / 2
-    numbers = (a, b, x - a * x - b * y, c, d, y - c * x - d * y)
     source = Image.fromarray(image)
-    return np.asarray(source.transform((w, h), Image.Transform.AFFINE, numbers, BILINEAR))
+    x, y = source.width / 2, source.height / 2
+    numbers = (a, b, x - a * x - b * y, c, d, y - c * x - d * y)
+    return np.asarray(source.transform(source.size, Image.Transform.AFFINE, numbers, BILINEAR))
 
 
 @dataclass(frozen=True)

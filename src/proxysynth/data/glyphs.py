@@ -11,10 +11,10 @@ import unicodedata
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from importlib.metadata import version
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,19 +128,14 @@ def _choose(
 
 def _distorted(pairs: list[tuple[int, str]], strength: float, seed: int) -> NDArray[np.uint8]:
     """Images of (code point, face) pairs, each with draws of its own."""
-    made, counts = [], Counter[int]()
-    flat: dict[tuple[int, str], Segments] = {}  # each is drawn several times
-    for start in range(0, len(pairs), CHUNK):
-        placed, draws = [], []
-        for code, face in pairs[start : start + CHUNK]:
-            draws.append(np.random.default_rng([seed, code, counts[code]]))
-            counts[code] += 1
-            if (code, face) not in flat:
-                flat[code, face] = centered(outline(font(face), code))
-            placed.append(DISTORTION.place(flat[code, face], SIDE, strength, draws[-1]))
-        for ink, rng in zip(fill(placed), draws, strict=True):
-            made.append(DISTORTION.expose(ink, strength, rng))
-    return np.stack(made)
+    draws, counts = [], Counter[int]()
+    for code, _ in pairs:
+        draws.append(np.random.default_rng([seed, code, counts[code]]))
+        counts[code] += 1
+    shapes = (_shape(*pair) for pair in pairs)
+    placed = (DISTORTION.place(x, SIDE, strength, r) for x, r in zip(shapes, draws, strict=True))
+    ink = fill(placed)
+    return np.stack([DISTORTION.expose(x, strength, r) for x, r in zip(ink, draws, strict=True)])
 
 
 def _by_face(
@@ -197,7 +192,6 @@ def _read(path: Path, n: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | N
 
 
 # Which characters: those that many faces draw, look-alikes kept once
-
 
 # Four families in regular, bold, italic and bold italic, as matplotlib names their files.
 FACES = tuple(
@@ -273,7 +267,6 @@ def _distinct(pool: list[int]) -> list[int]:
 # arithmetic that rounds the same way everywhere: sixteen scan lines per row of pixels, exact
 # coverage along each line.
 
-
 LINES = 16  # scan lines per row of pixels
 CURVE_STEPS = 8  # line segments per curve: at 32 pixels more give the same image
 CHUNK = 64  # glyphs drawn at a time, to bound memory
@@ -309,11 +302,12 @@ def outline(font: FT2Font, code_point: int) -> Segments:
 
 def draw(pairs: list[tuple[int, str]]) -> NDArray[np.uint8]:
     """Images (n, 32, 32) of (code point, face) pairs: ink is 255, paper 0."""
-    made = np.zeros((len(pairs), SIDE, SIDE), dtype=np.uint8)
-    for start in range(0, len(pairs), CHUNK):
-        part = [centered(outline(font(face), code)) for code, face in pairs[start : start + CHUNK]]
-        made[start : start + len(part)] = fill(part)
-    return made
+    return fill(_shape(*pair) for pair in pairs)
+
+
+@lru_cache(maxsize=4096)  # distorted, each is drawn several times
+def _shape(code_point: int, face: str) -> Segments:
+    return centered(outline(font(face), code_point))
 
 
 def _unscaled() -> Any:
@@ -347,8 +341,15 @@ def centered(segments: Segments, em: float = EM, fit: float = FIT) -> Segments:
     return (segments - middle) * (np.array([1.0, -1.0, 1.0, -1.0]) * scale) + SIDE / 2
 
 
-def fill(glyphs: Sequence[Segments], side: int = SIDE) -> NDArray[np.uint8]:
+def fill(outlines: Iterable[Segments], side: int = SIDE) -> NDArray[np.uint8]:
     """Coverage of each pixel by the inside of the outlines (non-zero winding), 0 to 255."""
+    waiting, made = iter(outlines), [np.empty((0, side, side), dtype=np.uint8)]
+    while glyphs := list(islice(waiting, CHUNK)):
+        made.append(_fill(glyphs, side))
+    return np.concatenate(made)
+
+
+def _fill(glyphs: list[Segments], side: int) -> NDArray[np.uint8]:
     owner = np.repeat(np.arange(len(glyphs)), [len(g) for g in glyphs])
     x0, y0, x1, y1 = np.concatenate(glyphs).T if len(owner) else np.zeros((4, 0))
     rows = side * LINES

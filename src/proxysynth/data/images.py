@@ -22,7 +22,7 @@ from typing import BinaryIO
 import numpy as np
 import PIL
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from proxysynth.data.transforms import resized
 from proxysynth.formatting import printable
@@ -39,8 +39,7 @@ LARGE = 1 << 25  # pixels of an image that is decoded while no other large one i
 BAND = 1 << 22  # pixels converted at a time
 TOO_LARGE = "at most {:,} pixels are decoded, {}: shrink it first"
 
-_EXIF_ORIENTATION = 0x0112
-_UPRIGHT = {
+_UPRIGHT = {  # what turns an image upright, by its EXIF orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -121,34 +120,26 @@ def open_image(
 
 def _decoded(image: Image.Image, side: int, owned: bool) -> Image.Image:
     """`owned`: whether the image may be closed as soon as it is no longer needed."""
-
-    def shrunk(rgb: Image.Image) -> Image.Image:
-        return resized(rgb, side) if side and min(rgb.size) > side else rgb
-
     # Threads that each decode a large image would need that many times its memory.
     large = image.width * image.height > LARGE
     with _large if large else contextlib.nullcontext():
         image.load()
-        turn, made = _UPRIGHT.get(_orientation(image)), image
-        for step in (to_rgb, lambda rgb: _turned(rgb, turn), shrunk):
-            before, made = made, step(made)
-            if large and made is not before and (owned or before is not image):
-                before.close()
+        turn = _UPRIGHT.get(_orientation(image))
+        made = to_rgb(image)
+        if large and owned and made is not image:
+            image.close()  # the caller still refers to it
+        if turn is not None:
+            made = made.transpose(turn)
+            made.info = {}  # the orientation is applied: it must not be applied again
+        if side and min(made.size) > side:
+            made = resized(made, side)
         if large:
             return_freed_memory()
         return made
 
 
-def _turned(image: Image.Image, turn: Image.Transpose | None) -> Image.Image:
-    if turn is None:
-        return image
-    made = image.transpose(turn)
-    made.info = {}  # the orientation is applied: it must not be applied again
-    return made
-
-
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Any mode as RGB, band by band: a whole copy per step could fill the memory."""
+    """Any mode as RGB, by bands: a copy of the whole image per step could fill the memory."""
     if image.mode == "RGB" and not image.has_transparency_data:
         return image
     convert = _eight_bits(image) if image.mode.startswith(("I", "F")) else _band_to_rgb
@@ -203,7 +194,7 @@ def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
 
 def _orientation(image: Image.Image) -> int:
     try:
-        return int(image.getexif().get(_EXIF_ORIENTATION, 1))
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # a damaged EXIF block must not cost the image
         return 1
 
@@ -220,10 +211,9 @@ def _what_it_is(source: Source | Image.Image) -> str:
     assert not isinstance(source, Image.Image)
     if isinstance(source, (str, os.PathLike)):
         with open(source, "rb") as file:
-            head = file.read(512)
-    else:
-        source.seek(0)
-        head = source.read(512)
+            return _what_it_is(file)
+    source.seek(0)
+    head = source.read(512)
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if not head:
         return "the file is empty"
@@ -272,10 +262,11 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
 
 def write_cache(path: Path, data: bytes | memoryview) -> bool:
     """`write_atomically`; False where that is impossible, since a cache is never needed."""
-    with contextlib.suppress(OSError):  # read-only, full, not ours
+    try:
         write_atomically(path, data)
-        return True
-    return False
+    except OSError:  # read-only, full, not ours
+        return False
+    return True
 
 
 class ImageCache:
@@ -290,7 +281,7 @@ class ImageCache:
             more keeps finer detail in small random crops.
         memory: bytes of images kept in memory, first come first served; default: a quarter of the
             machine's, at most 8 GB.
-        disk: bytes that the folder may hold; default: 20 GB, at most half of what is free. 0 keeps
+        disk: bytes that the folder may hold, at most half of what is free; default: 20 GB. 0 keeps
             nothing.
         folder: default: `pictures` in `cache_folder()`.
     """
@@ -298,16 +289,17 @@ class ImageCache:
     def __init__(
         self,
         side: int = 256,
-        memory: int | None = None,
+        memory: float | None = None,
         disk: int | None = None,
         folder: PathLike | None = None,
     ) -> None:
         self.side = side
         self.folder = Path(folder) if folder is not None else cache_folder() / "pictures"
-        total = total_memory()
-        usual = min(total / 4, 8 * GIGA) if total < math.inf else GIGA
-        self._memory_left = usual if memory is None else memory
-        self._disk_asked = disk
+        if memory is None:
+            total = total_memory()
+            memory = min(total / 4, 8 * GIGA) if total < math.inf else GIGA
+        self._memory_left = memory
+        self._disk_limit = 20 * GIGA if disk is None else disk
         self._disk_left: int | None = 0 if disk == 0 else None  # None: not measured yet
         self._held: dict[str, NDArray[np.uint8]] = {}
         self._lock = threading.Lock()
@@ -356,28 +348,22 @@ class ImageCache:
     def _write(self, path: Path, made: NDArray[np.uint8]) -> None:
         with self._lock:
             if self._disk_left is None:
-                self._disk_left = _disk_budget(self.folder, self._disk_asked)
+                self._disk_left = self._measure_disk()
             if made.nbytes > self._disk_left:
                 return
             self._disk_left -= made.nbytes
         body = np.ascontiguousarray(made).data.cast("B")
-        header = HEADER.pack(MAGIC, made.shape[0], made.shape[1], zlib.crc32(body))
+        header = HEADER.pack(MAGIC, *made.shape[:2], zlib.crc32(body))
         if not write_cache(path, header + body):
             with self._lock:
                 self._disk_left = 0  # full or read-only: do not try again for every image
 
-
-def _disk_budget(folder: Path, asked: int | None) -> int:
-    """Bytes that may still be written: the limit minus the current size, never all free space."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-        used = sum(
-            entry.stat().st_size
-            for part in os.scandir(folder)
-            if part.is_dir()
-            for entry in os.scandir(part)
-        )
-    except OSError:
-        return 0
-    return max(0, min((20 * GIGA if asked is None else asked) - used, free // 2))
+    def _measure_disk(self) -> int:
+        """Bytes that may still be written."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(self.folder).free
+            used = sum(file.stat().st_size for file in self.folder.glob("*/*"))
+        except OSError:
+            return 0
+        return max(0, min(self._disk_limit - used, free // 2))

@@ -57,6 +57,10 @@ class Listing:
         assert self.root is not None, "images in memory have no files"
         return self.root / self.names[index]
 
+    def paths(self) -> list[Path]:
+        """The files of all images; none of images in memory."""
+        return [] if self.root is None else [self.root / name for name in self.names]
+
     def counts(self) -> NDArray[np.int64]:
         """Images per class, (c,)."""
         return np.bincount(self.labels, minlength=len(self.classes)).astype(np.int64)

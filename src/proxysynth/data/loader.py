@@ -97,24 +97,23 @@ class Loader:
         """A batch, and the tasks of the pool that fill it; without a pool it is filled already."""
         import torch
 
-        held, channels, parts = self.listing.pixels, self.pixels.channels, []
+        held, size, parts = self.listing.pixels, self.transform.size, []
+        sides = (size, size) if size is not None or held is None else held.shape[1:3]
+        shape = (len(indices), *sides, self.pixels.channels)
+        images = torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin)
+        array = images.numpy()
         if held is not None and self._is_array():
             taken = held[indices]
-            if taken.ndim == 3:
-                taken = np.repeat(taken[..., None], channels, axis=3)
-            images = torch.from_numpy(taken)
-            images = images.pin_memory() if self.pin else images
+            if taken.ndim == 4:
+                array[...] = taken
+            else:  # by channel: broadcasting over three of them is several times slower
+                for channel in range(self.pixels.channels):
+                    array[..., channel] = taken
+        elif pool is None:
+            self._fill(array, indices, seed, epoch)
         else:
-            size = self.transform.size
-            sides = (size, size) if size is not None or held is None else held.shape[1:3]
-            shape = (len(indices), *sides, channels)
-            images = torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin)
-            array = images.numpy()
-            if pool is None:
-                self._fill(array, indices, seed, epoch)
-            else:
-                cuts = [slice(at, at + CHUNK) for at in range(0, len(indices), CHUNK)]
-                parts = [pool.submit(self._fill, array[c], indices[c], seed, epoch) for c in cuts]
+            cuts = [slice(at, at + CHUNK) for at in range(0, len(indices), CHUNK)]
+            parts = [pool.submit(self._fill, array[c], indices[c], seed, epoch) for c in cuts]
         # (n, h, w, c) in memory viewed as (n, c, h, w): the channels-last format, without a copy.
         images = images.permute(0, 3, 1, 2)
         labels = torch.from_numpy(self.listing.labels[indices])

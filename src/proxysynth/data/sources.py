@@ -60,7 +60,7 @@ def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
     text = os.fspath(spec)
     name, colon, root = text.partition(":")
     if text == "glyphs":
-        return glyphs(**_known(options, tuple(inspect.signature(glyphs).parameters), text))
+        return glyphs(**_known(options, inspect.signature(glyphs).parameters, text))
     if colon and name in BENCHMARKS:
         return BENCHMARKS[name](root, **_known(options, ("incomplete",), name))
     given: dict[str, Any] = {
@@ -109,7 +109,7 @@ def _is_table(text: str) -> bool:
     return os.path.isfile(os.path.expanduser(text)) and text.lower().endswith((".csv", ".txt"))
 
 
-def _known(options: dict[str, Any], names: tuple[str, ...], what: str) -> dict[str, Any]:
+def _known(options: dict[str, Any], names: Collection[str], what: str) -> dict[str, Any]:
     for name in options:
         if name not in names:
             raise ValueError(f"{what} has no option {name!r}: {nearest(name, names)}")
@@ -125,10 +125,9 @@ def _unknown(text: str) -> str:
     name, colon, _ = text.partition(":")
     if colon and len(name) > 1 and name.isidentifier():
         return f"there is no benchmark {name!r}: {nearest(name, BENCHMARKS)}"
-    hint = nearest(text, ["glyphs", *BENCHMARKS]) if os.sep not in text else "check the path"
-    return (
-        f"there is no folder or CSV {text!r}: {hint}, or give a folder with a sub-folder per class"
-    )
+    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *BENCHMARKS])
+    found = f"there is no folder or CSV {text!r}"
+    return f"{found}: {hint}, or give a folder with a sub-folder per class"
 
 
 def open_folder(
@@ -151,9 +150,7 @@ def open_folder(
     return _splits(listings, rule, f"the parts of {printable(base)}", str(root), notes)
 
 
-def _listings(
-    base: Path, parts: Mapping[str, PathLike]
-) -> tuple[dict[str, Listing], tuple[str, ...]]:
+def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, Listing], list[str]]:
     """The images of each part's folder, and notes on what was ignored."""
     listings, notes = {}, []
     for name, place in parts.items():
@@ -164,26 +161,22 @@ def _listings(
         named = ((Path(path).relative_to(base).as_posix(), label) for path, label in files)
         listings[name] = listing_of_files(base, named)
         notes += remarks
-    return listings, tuple(notes)
+    return listings, notes
 
 
 def _splits(
-    parts: Mapping[str, Listing],
-    rule: ClassSplit | None,
-    what: str,
-    name: str,
-    notes: tuple[str, ...] = (),
+    parts: Mapping[str, Listing], rule: ClassSplit | None, what: str, name: str, notes: list[str]
 ) -> Splits:
     if set(parts) == {""}:
-        return (rule or ClassSplit())(parts[""], name, notes)
+        return (rule or ClassSplit())(parts[""], name, tuple(notes))
     if rule is not None:
         raise ValueError(
             f"give either {what} or a rule for classes ({', '.join(RULE_OPTIONS)}), got both"
         )
     if set(parts) - {"validation"} not in LAYOUTS:
         raise ValueError(f"{what} must be {EXPECTED}, got {', '.join(sorted(parts)) or 'none'}")
-    query, gallery = _query_and_gallery(parts)
-    made = Splits(parts["train"], query, gallery, parts.get("validation"), name, notes)
+    tested = _query_and_gallery(parts)
+    made = Splits(parts["train"], *tested, parts.get("validation"), name, tuple(notes))
     return require_usable(made)
 
 
@@ -199,17 +192,17 @@ def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing |
 def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dict[str, PathLike]:
     """The folder of each part where the sub-folders are named so; {"": base} where they are
     classes. `otherwise` says what to do, besides renaming, about names that are neither."""
-    found, _ = _entries(base)
-    names = [ALSO_CALLED.get(entry.name.lower(), entry.name.lower()) for entry in found]
-    parts: dict[str, PathLike] = {n: entry.path for n, entry in zip(names, found, strict=True)}
+    folders, _ = _entries(base)
+    named = [(ALSO_CALLED.get(e.name.lower(), e.name.lower()), e.path) for e in folders]
+    parts: dict[str, PathLike] = dict(named)
     # A lone folder `test` may be the only class.
-    alone = len(found) == 1 and not _holds_classes(found[0].path)
-    if len(parts) == len(found) and parts.keys() - {"validation"} in layouts and not alone:
+    alone = len(folders) == 1 and not _holds_classes(folders[0].path)
+    if len(parts) == len(folders) and parts.keys() - {"validation"} in layouts and not alone:
         return parts
-    meant = [entry.path for n, entry in zip(names, found, strict=True) if n in PARTS]
+    meant = [path for name, path in named if name in PARTS]
     if len(meant) > 1 and any(map(_holds_classes, meant)):
         raise ValueError(
-            f"expected the sub-folders {EXPECTED}, got {_some(entry.name for entry in found)} in "
+            f"expected the sub-folders {EXPECTED}, got {_some(entry.name for entry in folders)} in "
             f"{printable(base)}: rename them, or {otherwise}"
         )
     return {"": base}
@@ -253,14 +246,15 @@ def _scan(base: Path) -> tuple[list[tuple[str, str]], list[str]]:
     """(path, class) of every image in a folder of classes, and notes on what was ignored."""
     folders, loose = _entries(base)
     files: list[tuple[str, str]] = []
-    empty, others = [], Counter[str]()
+    others = Counter[str]()
     for entry in folders:
-        inside = list(_files(entry.path, frozenset({os.path.realpath(base)})))
-        images = [(path, entry.name) for path in inside if _is_image(path)]
-        others.update(_suffix(path) for path in inside if not _is_image(path))
-        files += images
-        if not images:
-            empty.append(entry.name)
+        for path in _files(entry.path, frozenset({os.path.realpath(base)})):
+            if _is_image(path):
+                files.append((path, entry.name))
+            else:
+                others[_suffix(path)] += 1
+    full = {label for _, label in files}
+    empty = [entry.name for entry in folders if entry.name not in full]
     kinds = _some(f"{n} {suffix}" for suffix, n in others.most_common())
     if not files:
         where = printable(base)
@@ -317,7 +311,7 @@ def open_table(
             f"there is no folder {base}: split.root is where the paths of {file} start"
         )
     parts = _table(file, base, "name the folder that holds all images with --set split.root=DIR")
-    return _splits(parts, rule, f"the column split of {file.name}", str(path))
+    return _splits(parts, rule, f"the column split of {file.name}", str(path), [])
 
 
 def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:

@@ -81,7 +81,7 @@ class RandomResizedCrop:
                 left = int(u[2 * TRIES] * (width - w + 1))
                 top = int(u[2 * TRIES + 1] * (height - h + 1))
                 return left, top, left + w, top + h
-        return _middle(width, height, max(1, round(height * wide)), max(1, round(width / narrow)))
+        return middle(width, height, max(1, round(height * wide)), max(1, round(width / narrow)))
 
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
         if self.resize is not None:
@@ -155,11 +155,11 @@ def _resized_middle(image: Image.Image, short: int) -> Image.Image:
     """Of a very elongated image only the middle: resizing all of it could fill the memory."""
     most = MAX_ASPECT * min(image.size)
     if max(image.size) > most:
-        image = image.crop(_middle(*image.size, most, most))
+        image = image.crop(middle(*image.size, most, most))
     return resized(image, short)
 
 
-def _middle(width: int, height: int, w: int, h: int) -> tuple[int, int, int, int]:
+def middle(width: int, height: int, w: int, h: int) -> tuple[int, int, int, int]:
     """The box of at most w x h pixels in the middle of an image."""
     w, h = min(w, width), min(h, height)
     left, top = (width - w) // 2, (height - h) // 2

@@ -12,11 +12,11 @@ from hypothesis import given, settings, strategies as st
 
 from benchmark_imitations import python2_pickle
 from proxysynth.data.benchmarks.files import (
+    Row,
     read_mat,
     read_pickle,
     relative_name,
     rows,
-    whole_number,
 )
 
 
@@ -35,7 +35,7 @@ def test_rows_are_cut_at_white_space(tmp_path):
 
 def test_rows_after_a_header(tmp_path):
     path = write(tmp_path, b"2\nname   part\na.jpg train\nb.jpg test\n")
-    found = list(rows(path, ("name", "part"), header="name"))
+    found = list(rows(path, ("name", "part"), header=True))
     assert [row.columns for row in found] == [["a.jpg", "train"], ["b.jpg", "test"]]
     assert found[0].where == f"line 3 of {path}"
 
@@ -57,7 +57,7 @@ def test_bad_lines(tmp_path, data, words):
 def test_no_header_and_no_file(tmp_path):
     for data in (b"", b"<html>\n<body>\n"):
         with pytest.raises(ValueError, match="must start with a line of name, part"):
-            list(rows(write(tmp_path, data), ("name", "part"), header="name"))
+            list(rows(write(tmp_path, data), ("name", "part"), header=True))
     with pytest.raises(ValueError, match="cannot read .*none.txt .no such file"):
         list(rows(tmp_path / "none.txt", ("name",)))
     with pytest.raises(ValueError, match="cannot read"):
@@ -66,9 +66,9 @@ def test_no_header_and_no_file(tmp_path):
 
 @pytest.mark.parametrize("text", ["-1", "1.0", "x", "", "²"])
 def test_whole_numbers(text):
-    assert whole_number("042", "here") == 42
+    assert Row(["a", "042"], "here").integer(1) == 42
     with pytest.raises(ValueError, match="here must have an integer"):
-        whole_number(text, "here")
+        Row([text], "here").integer(0)
 
 
 @pytest.mark.parametrize("text", ["/etc/passwd", "../a.jpg", "a/../../b.jpg", ".", "..", "a/.."])

@@ -29,21 +29,30 @@ class Row(NamedTuple):
     columns: list[str]
     where: str
 
+    def integer(self, column: int) -> int:
+        text = self.columns[column]
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError(f"{self.where} must have an integer >= 0, got {_short(text)}")
+        return int(text)
 
-def rows(file: Path, columns: tuple[str, ...], header: str | None = None) -> Iterator[Row]:
+    def path(self, column: int) -> str:
+        return relative_name(self.columns[column], self.where)
+
+
+def rows(file: Path, columns: tuple[str, ...], header: bool = False) -> Iterator[Row]:
     """The non-empty lines of a UTF-8 file, split at white space.
 
     Args:
         columns: names of the columns, for messages; the last one takes the rest of the line.
-        header: the first word of the line before the rows, where there is one.
+        header: whether one of the first lines names the columns; the rows are those after it.
     """
     try:
         lines = _bytes(file).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} must be a text file in UTF-8: download it again") from error
     start = 0
-    if header is not None:
-        headers = (i for i, line in enumerate(lines[:5]) if line.split()[:1] == [header])
+    if header:
+        headers = (i for i, line in enumerate(lines[:5]) if line.split()[:1] == [columns[0]])
         start = next(headers, -1) + 1
         if start == 0:
             raise ValueError(
@@ -57,12 +66,6 @@ def rows(file: Path, columns: tuple[str, ...], header: str | None = None) -> Ite
             raise ValueError(f"{where} must have {', '.join(columns)}, got {_short(line)}")
         if parts:
             yield Row([part.strip() for part in parts], where)
-
-
-def whole_number(text: str, where: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{where} must have an integer >= 0, got {_short(text)}")
-    return int(text)
 
 
 def relative_name(text: str, where: str) -> str:
@@ -82,18 +85,17 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
     if data.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
         raise ValueError(f"{path} is an HTML page, not a MATLAB file: download it again")
     try:
-        found = []
-        for name, shape, kind in whosmat(BytesIO(data)):
-            if name in names:
-                nested = kind in ("cell", "struct", "object", "function", "opaque")
-                most = MAX_CELLS * simplify if nested else MAX_ELEMENTS
-                if not 0 <= math.prod(shape) <= most:
-                    raise ValueError(f"its variable {name} is a {kind} of shape {shape}")
-                found.append(name)
+        found = [variable for variable in whosmat(BytesIO(data)) if variable[0] in names]
+        for name, shape, kind in found:
+            nested = kind in ("cell", "struct", "object", "function", "opaque")
+            most = MAX_CELLS * simplify if nested else MAX_ELEMENTS
+            if not 0 <= math.prod(shape) <= most:
+                raise ValueError(f"its variable {name} is a {kind} of shape {shape}")
         if simplify:
             _check_nesting(data)
-        held = loadmat(BytesIO(data), variable_names=found, simplify_cells=simplify)
-        return {name: held[name] for name in found}
+        there = [name for name, _, _ in found]
+        held = loadmat(BytesIO(data), variable_names=there, simplify_cells=simplify)
+        return {name: held[name] for name in there}
     except NotImplementedError as error:
         raise ValueError(f"{path} is a MATLAB file of version 7.3: save it with -v7") from error
     except Exception as error:  # a damaged file can fail in any way

@@ -7,14 +7,19 @@ import io
 import json
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proxysynth.data.benchmarks.arrays import CIFAR10, CIFAR100, read_cifar, read_svhn
-from proxysynth.data.benchmarks.catalog import Contents, Counts, how_to_get
+from proxysynth.data.benchmarks.arrays import read_cifar10, read_cifar100, read_svhn
+from proxysynth.data.benchmarks.catalog import (
+    CATALOG,
+    Benchmark,
+    Contents,
+    Counts,
+    Root,
+    how_to_get,
+)
 from proxysynth.data.benchmarks.photographs import (
     read_cars196,
     read_cub200,
@@ -22,7 +27,7 @@ from proxysynth.data.benchmarks.photographs import (
     read_sop,
     read_tiny_imagenet,
 )
-from proxysynth.data.check import Progress, UnreadableImages, unreadable_images
+from proxysynth.data.check import Progress, UnreadableImages, in_threads, unreadable_images
 from proxysynth.data.images import UnreadableImage, open_image, write_atomically
 from proxysynth.data.listing import Splits, require_usable
 from proxysynth.data.transforms import resized
@@ -33,27 +38,27 @@ LISTED = 5  # files of a kind that are named to a reader; the value holds all of
 QUALITY = 95
 RECORD = "prepared.json"
 
-READERS: dict[str, Callable[[str | os.PathLike[str]], Contents]] = {
+READERS: dict[str, Callable[[Benchmark, Root], Contents]] = {
     "cub200": read_cub200,
     "cars196": read_cars196,
     "sop": read_sop,
     "inshop": read_inshop,
-    "cifar10": partial(read_cifar, CIFAR10),
-    "cifar100": partial(read_cifar, CIFAR100),
+    "cifar10": read_cifar10,
+    "cifar100": read_cifar100,
     "svhn": read_svhn,
     "tiny_imagenet": read_tiny_imagenet,
 }
 
 
-def open_benchmark(name: str, root: str | os.PathLike[str], incomplete: bool = False) -> Splits:
+def open_benchmark(name: str, root: Root, incomplete: bool = False) -> Splits:
     """The splits of a benchmark, as in the paper's section C.1. `root` is the folder of the copy
     or its parent; `incomplete` accepts an incomplete copy, with a note, instead of raising."""
     return splits_of(read_contents(name, root), incomplete)
 
 
-def read_contents(name: str, root: str | os.PathLike[str]) -> Contents:
+def read_contents(name: str, root: Root) -> Contents:
     """The contents of the copy by its label files; each image is named once."""
-    contents: Contents = look_up(name, READERS, "benchmark")(root)
+    contents: Contents = look_up(name, READERS, "benchmark")(CATALOG[name], root)
     seen: set[str] = set()
     for part, listing in contents.parts.items():
         for image in listing.names:
@@ -149,7 +154,7 @@ class CopyCheck:
 
 def check_benchmark(
     name: str,
-    root: str | os.PathLike[str],
+    root: Root,
     allow_incomplete: bool = False,
     workers: int = 0,
     progress: Progress | None = None,
@@ -199,8 +204,8 @@ class PreparedCopy:
 
 def prepare_benchmark(
     name: str,
-    root: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    root: Root,
+    out: Root,
     side: int = 256,
     incomplete: bool = False,
     workers: int = 0,
@@ -247,19 +252,12 @@ def prepare_benchmark(
         return True
 
     images = [file for part in contents.present.values() for file in part.names]
-    written, bad = 0, {}
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        for done, made in enumerate(pool.map(shrink, images), start=1):
-            if isinstance(made, UnreadableImage):
-                bad[images[done - 1]] = made
-            else:
-                written += made
-            if progress is not None:
-                progress(done, len(images))
+    made = in_threads(shrink, images, workers, progress)
+    bad = {i: e for i, e in zip(images, made, strict=True) if isinstance(e, UnreadableImage)}
     if bad and not incomplete:
         raise UnreadableImages(tuple(bad.values()), len(images))
-    unreadable = tuple((file, error.reason) for file, error in bad.items())
-    return PreparedCopy(str(target), written, len(images) - written - len(bad), unreadable)
+    unreadable = tuple((image, error.reason) for image, error in bad.items())
+    return PreparedCopy(str(target), made.count(True), made.count(False), unreadable)
 
 
 def _downscaled_file(path: Path, side: int) -> bytes:

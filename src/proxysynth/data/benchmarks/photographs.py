@@ -10,18 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from proxysynth.data.benchmarks.catalog import (
-    CATALOG,
     Benchmark,
     Contents,
+    Root,
     class_folders,
     copy_folder,
     first_there,
     image_files,
 )
-from proxysynth.data.benchmarks.files import read_mat, relative_name, rows, whole_number
+from proxysynth.data.benchmarks.files import read_mat, relative_name, rows
 from proxysynth.data.listing import Listing, listing_of_files
-
-Root = str | os.PathLike[str]
 
 CARS_LABELS = ("cars_annos.mat", "devkit/cars_annos.mat")
 CARS_HALVES = {
@@ -36,36 +34,27 @@ CARS_META = ("devkit/cars_meta.mat", "cars_meta.mat")
 # In alphabetical order the 98th class is an Eagle and the 99th a FIAT, in the set's own order too.
 CARS_FIRST_UNSEEN = "f"
 
-SOP_FILES = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
-SOP_COLUMNS = ("image_id", "class_id", "super_class_id", "path")
-INSHOP_FILES = ("list_eval_partition.txt", "Eval/list_eval_partition.txt")
-INSHOP_COLUMNS = ("image_name", "item_id", "evaluation_status")
-TINY_LABELS = "val/val_annotations.txt"
 
-
-def read_cub200(root: Root) -> Contents:
+def read_cub200(entry: Benchmark, root: Root) -> Contents:
     """CUB-200-2011: 200 kinds of birds (Wah et al. 2011); the first 100 train, the others test.
 
     images.txt               1 001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg
     image_class_labels.txt   1 1
     images/                  001.Black_footed_Albatross/...
     """
-    entry = CATALOG["cub200"]
     base = copy_folder(entry, root, ("images.txt",))
     labels = base / "image_class_labels.txt"
-    label_of = {
-        whole_number(row.columns[0], row.where): whole_number(row.columns[1], row.where)
-        for row in rows(labels, ("image number", "class number"))
-    }
+    numbers = rows(labels, ("image number", "class number"))
+    label_of = {row.integer(0): row.integer(1) for row in numbers}
     files: list[tuple[str, int]] = []
     folder_of: dict[int, str] = {}
     for row in rows(base / "images.txt", ("image number", "path")):
-        number = whole_number(row.columns[0], row.where)
-        if (label := label_of.get(number)) is None:
+        label = label_of.get(row.integer(0))
+        if label is None:
             raise ValueError(
-                f"{labels} has no line for image {number} of {row.where}: download it again"
+                f"{labels} has no line for image {row.integer(0)} of {row.where}: download it again"
             )
-        name = relative_name(row.columns[1], row.where)
+        name = row.path(1)
         folder_of.setdefault(label, name.partition("/")[0])
         files.append((f"images/{name}", label))
     parts = _halves(entry, base, files, folder_of)
@@ -85,7 +74,7 @@ def _halves(
     return parts
 
 
-def read_cars196(root: Root) -> Contents:
+def read_cars196(entry: Benchmark, root: Root) -> Contents:
     """CARS196: 196 models of cars (Krause et al. 2013), in any of its three forms.
 
         cars_annos.mat, car_ims/             one file for all images
@@ -95,7 +84,6 @@ def read_cars196(root: Root) -> Contents:
     The first 98 classes train, the other 98 test. The set's own halves train and test share
     classes, so they are joined first.
     """
-    entry = CATALOG["cars196"]
     try:
         base = copy_folder(entry, root, (*CARS_LABELS, "cars_train", "car_ims"))
     except ValueError:
@@ -119,17 +107,14 @@ def read_cars196(root: Root) -> Contents:
         folders.append(folder)
         kept.append(file)
     labels = " or ".join(Path(file).name for file in kept) if halves else kept[0]
-    names_file = first_there(base, CARS_META) if halves else kept[0]
-    held = {}
-    if names_file is not None:
-        kept.append(names_file)
+    names: list[str] = []
+    if names_file := first_there(base, CARS_META if halves else kept):
         held = read_mat(base / names_file, ("class_names",), simplify=True)
-    names = [str(name) for name in np.atleast_1d(held.get("class_names", ()))]
+        names = [str(name) for name in np.atleast_1d(held.get("class_names", ()))]
+        kept += [names_file] if halves else []
     called = {c: names[c - 1] if 0 < c <= len(names) else str(c) for _, c in files}
     parts = _halves(entry, base, files, called)
-    return Contents(
-        entry, base, parts, dict.fromkeys(parts, labels), tuple(dict.fromkeys(kept)), tuple(folders)
-    )
+    return Contents(entry, base, parts, dict.fromkeys(parts, labels), tuple(kept), tuple(folders))
 
 
 def _cars_labels(file: Path, field: str, above: str) -> list[tuple[str, int]]:
@@ -173,16 +158,15 @@ def _cars_split(entry: Benchmark, classes: list[str]) -> dict[str, list[str]]:
     numbers = {name: int(match[1]) for name, match in matches.items() if match}
     if len(numbers) == len(classes):
         first = 0 if 0 in numbers.values() else 1
-        last_seen = entry.classes["train"]
         ordered = sorted(classes, key=lambda name: numbers[name])
-        seen = [name for name in ordered if numbers[name] - first < last_seen]
+        seen = [name for name in ordered if numbers[name] - first < entry.classes["train"]]
     else:
         ordered = sorted(classes)
         seen = [name for name in ordered if name.casefold() < CARS_FIRST_UNSEEN]
     return {"train": seen, "test": [name for name in ordered if name not in set(seen)]}
 
 
-def read_sop(root: Root) -> Contents:
+def read_sop(entry: Benchmark, root: Root) -> Contents:
     """Stanford Online Products: 22,634 things once for sale (Oh Song et al. 2016).
 
         Ebay_train.txt   image_id class_id super_class_id path
@@ -190,20 +174,18 @@ def read_sop(root: Root) -> Contents:
 
     The two label files are the split.
     """
-    entry, kept = CATALOG["sop"], tuple(SOP_FILES.values())
-    base = copy_folder(entry, root, kept)
+    labels = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
+    base = copy_folder(entry, root, tuple(labels.values()))
     parts, folders = {}, set()
-    for part, file in SOP_FILES.items():
-        named = []
-        for row in rows(base / file, SOP_COLUMNS, header=SOP_COLUMNS[0]):
-            label = str(whole_number(row.columns[1], row.where))
-            named.append((relative_name(row.columns[3], row.where), label))
+    for part, file in labels.items():
+        lines = rows(base / file, ("image_id", "class_id", "super_class_id", "path"), header=True)
+        named = [(row.path(3), str(row.integer(1))) for row in lines]
         folders |= {name.partition("/")[0] for name, _ in named if "/" in name}
         parts[part] = listing_of_files(base, named, sorted({label for _, label in named}, key=int))
-    return Contents(entry, base, parts, SOP_FILES, kept, tuple(sorted(folders)))
+    return Contents(entry, base, parts, labels, tuple(labels.values()), tuple(sorted(folders)))
 
 
-def read_inshop(root: Root) -> Contents:
+def read_inshop(entry: Benchmark, root: Root) -> Contents:
     """In-Shop Clothes Retrieval: 7,982 garments (Liu et al. 2016).
 
         list_eval_partition.txt   52712
@@ -212,16 +194,16 @@ def read_inshop(root: Root) -> Contents:
 
     The last column is the split: train, query or gallery.
     """
-    entry = CATALOG["inshop"]
-    base = copy_folder(entry, root, INSHOP_FILES)
-    file = first_there(base, INSHOP_FILES) or INSHOP_FILES[0]
+    places = ("list_eval_partition.txt", "Eval/list_eval_partition.txt")
+    base = copy_folder(entry, root, places)
+    file = first_there(base, places) or places[0]
     above = "Img/" if first_there(base, ("img", "Img/img")) == "Img/img" else ""
     files: dict[str, list[tuple[str, str]]] = {"train": [], "query": [], "gallery": []}
-    for row in rows(base / file, INSHOP_COLUMNS, header=INSHOP_COLUMNS[0]):
-        name, item, part = row.columns
+    for row in rows(base / file, ("image_name", "item_id", "evaluation_status"), header=True):
+        _, item, part = row.columns
         if part not in files:
             raise ValueError(f"{row.where} must end in {', '.join(files)}, got {part!r}")
-        files[part].append((above + relative_name(name, row.where), item))
+        files[part].append((above + row.path(0), item))
     seen = sorted({item for _, item in files["train"]})
     unseen = sorted({item for part in ("query", "gallery") for _, item in files[part]})
     parts = {
@@ -231,7 +213,7 @@ def read_inshop(root: Root) -> Contents:
     return Contents(entry, base, parts, dict.fromkeys(parts, file), (file,), (f"{above}img",))
 
 
-def read_tiny_imagenet(root: Root) -> Contents:
+def read_tiny_imagenet(entry: Benchmark, root: Root) -> Contents:
     """TinyImageNet: 200 classes of ImageNet at 64 x 64.
 
         wnids.txt                  n02124075
@@ -241,24 +223,20 @@ def read_tiny_imagenet(root: Root) -> Contents:
 
     Train and test have the same classes; the validation images are the test.
     """
-    entry = CATALOG["tiny_imagenet"]
     base = copy_folder(entry, root, ("wnids.txt",))
     classes = [row.columns[0] for row in rows(base / "wnids.txt", ("class",))]
-    train, missing = [], []
-    for label in classes:
-        folder = f"train/{relative_name(label, f'{base}/wnids.txt')}/images"
-        found = image_files(base / folder)
-        train += [(f"{folder}/{name}", label) for name in found]
-        if not found:
-            missing.append(folder)
-    test = []
-    for row in rows(base / TINY_LABELS, ("image", "class", "box")):
+    folder_of = {
+        label: f"train/{relative_name(label, f'{base}/wnids.txt')}/images" for label in classes
+    }
+    found = {label: image_files(base / folder) for label, folder in folder_of.items()}
+    train = [(f"{folder_of[c]}/{name}", c) for c in classes for name in found[c]]
+    missing = tuple(folder_of[c] for c in classes if not found[c])
+    labels, test = "val/val_annotations.txt", []
+    for row in rows(base / labels, ("image", "class", "box")):
         if row.columns[1] not in classes:
             raise ValueError(f"{row.where} has class {row.columns[1]!r}, not one of wnids.txt")
-        name = relative_name(row.columns[0], row.where)
-        test.append((f"val/images/{name}", row.columns[1]))
+        test.append((f"val/images/{row.path(0)}", row.columns[1]))
     files = {"train": train, "test": test}
     parts = {part: listing_of_files(base, named, classes) for part, named in files.items()}
-    kept = ("wnids.txt", TINY_LABELS, "words.txt")
-    folders = (*(f"train/{label}/images" for label in classes), "val/images")
-    return Contents(entry, base, parts, {"test": TINY_LABELS}, kept, folders, tuple(missing))
+    kept, folders = ("wnids.txt", labels, "words.txt"), (*folder_of.values(), "val/images")
+    return Contents(entry, base, parts, {"test": labels}, kept, folders, missing)
