@@ -200,7 +200,7 @@ export class Search {
     image.onerror = () => image.classList.add("broken");
     image.src = thumbnail(hit.id, this.generation);
     shot.append(image);
-    if (hit.same) shot.append(badge("same", "same class", "above the model's threshold for the same class"));
+    if (hit.same) shot.append(badge("same", "likely match", "similar enough to be of the same class, by the threshold of the model"));
     if (hit.seen === false) shot.append(badge("", "unseen", "of a class that was not used in training"));
     const text = element("span", "card-text");
     const name = hit.label ?? hit.path.split("/").pop();
@@ -217,7 +217,7 @@ export class Search {
       bar.append(fill);
       line.append(bar);
       text.append(line);
-      description += `, similarity ${cosine}${hit.same ? ", the same class by the model's threshold" : ""}`;
+      description += `, similarity ${cosine}${hit.same ? ", likely the same class" : ""}`;
     }
     if (hit.seen === false) description += ", of a class unseen in training";
     card.title = hit.seen === false ? `${hit.path}: of a class unseen in training` : hit.path;
