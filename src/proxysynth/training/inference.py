@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeGuard, cast
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 import safetensors
@@ -79,24 +79,18 @@ def embed(
     function = net.features if features else net
     plan = in_order(len(loader.listing), BATCH)
     counts = [sum(map(len, plan[part])) for part in ranks.parts(len(plan))]
-    made, done = torch.empty(0, net.channels if features else net.dim), 0
-    mode = net.training
+    made, mode, tick = [], net.training, tick or (lambda images, note: None)
     net.eval()
     try:
         with torch.inference_mode():
             for batch in loader.batches(plan[ranks.part(len(plan))]):
-                x = function(batch.inputs(first.device).to(first.dtype)).float()
-                if not len(made):
-                    made = torch.empty(counts[ranks.rank], x.shape[1])
-                made[done : done + len(x)] = x.cpu()
-                done += len(x)
-                if tick is not None:
-                    tick(len(x), "")
+                made.append(function(batch.inputs(first.device).to(first.dtype)).float().cpu())
+                tick(len(made[-1]), "")
     finally:
         net.train(mode)
-    if tick is not None:
-        tick(sum(counts) - done, "")  # what the other ranks did
-    return ranks.gather(made.clone(), counts)  # clone: not an inference tensor
+    tick(sum(counts) - counts[ranks.rank], "")  # what the other ranks did
+    x = torch.cat(made) if made else torch.empty(0, net.channels if features else net.dim)
+    return ranks.gather(x, counts)
 
 
 def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
@@ -177,7 +171,7 @@ def measure(
     if gallery is not None:
         g = embed(net, gallery, features=features, tick=tick, ranks=ranks)
         gy = label_tensor(gallery.listing)
-    if not all(bool(torch.isfinite(made).all()) for made in (x, g) if made is not None):
+    if not (torch.isfinite(x).all() and (g is None or torch.isfinite(g).all())):
         raise EmbeddingsNotFinite(
             "embeddings must be finite, got NaN or infinity: check the weights"
         )
@@ -223,16 +217,6 @@ class Prediction(NamedTuple):
     similarity: float
 
 
-class LabeledIndex(Protocol):
-    """The part of `search.Index` that a prediction by nearest neighbors uses."""
-
-    @property
-    def model(self) -> Any: ...
-    def predict_vectors(
-        self, vectors: Tensor, k: int = 1, threshold: float | str | None = None
-    ) -> list[Prediction]: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A trained model.
@@ -274,7 +258,7 @@ class Trained:
         self,
         pictures: Picture | Iterable[Picture],
         *,
-        index: LabeledIndex | None = None,
+        index: Any = None,
         k: int = 1,
         threshold: float | str | None = None,
         workers: int | None = None,
@@ -282,8 +266,8 @@ class Trained:
         """The class of each image: one of the seen classes, or of the labels of an index.
 
         Args:
-            index: an index made by this model: the classes are its labels, and its nearest images
-                decide. Default: the nearest proxy decides among the seen classes.
+            index: a `search.Index` made by this model: the classes are its labels, and its nearest
+                images decide. Default: the nearest proxy decides among the seen classes.
             k: nearest images of the index that vote, each with its similarity.
             threshold: the similarity below which an image is unknown, or a target such as
                 "far=0.01". Default: "far=0.05" for proxies and "far=0.01" for an index, if the run
@@ -295,7 +279,8 @@ class Trained:
                     f"the index was made by {index.model.name}, not by {self.folder}: index the "
                     "images again with this run"
                 )
-            return index.predict_vectors(self.embed(pictures, workers), k, threshold)
+            x = self.embed(pictures, workers)
+            return cast(list[Prediction], index.predict_vectors(x, k, threshold))
         if not len(self.proxies):
             raise ValueError(f"{self.folder} has no proxies: predict with an index")
         least, x = self.known_from(threshold), self.embed(pictures, workers)

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -209,9 +209,7 @@ class _Training:
                 drawn.copy_(start_proxies(self.start, drawn, ready, learner.rows, ranks))
             before = self._measure(ready.query, untrained=True)
             state = State(identity, untrained={} if before is None else before.metrics)
-        # `resumable` is what the weights are; in an evaluation, its epoch is not over yet.
-        self.state = self.resumable = state
-        self.saved = state.step
+        self.state, self.saved = state, state.step
         self.began -= state.seconds  # of earlier sessions
         if ranks.first:
             run_folder.rewrite_metrics(self.folder, state.history)
@@ -219,34 +217,43 @@ class _Training:
         self.tensorboard = open_tensorboard(self.folder, wanted, state.step)
 
     def run_epochs(self, first: list[Any]) -> None:
-        """All epochs that are left; `first` are the batches of one, as many as in every other."""
+        """All epochs that are left; `first` are the batches of one, as many as in every other. A
+        signal ends them with a checkpoint."""
         run, state = self.run, self.state
         sampler, labels = make_sampler(run), self.ready.train.listing.labels
         per_epoch = sum(map(len, first))
         done = state.epoch * per_epoch + sum(map(len, first[: state.batch]))
         task = self.progress.task("training", run.epochs * per_epoch, done)
-        with self._saved_if_interrupted(), task as tick:
-            for epoch in range(state.epoch, run.epochs):
-                best = self.state.best_epoch or run.epochs
-                since = sum(line["epoch"] > best for line in self.state.history)
-                if run.patience and since >= run.patience:
-                    say = f"No improvement in {run.patience} evaluations: stopping early."
-                    self.progress.say(say)
-                    break
-                self.epoch = epoch
-                self.learner.begin_epoch(epoch)
-                if self._run_steps(sampler(labels, epoch, run.batch_size), tick):
-                    tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
-                    self._evaluate()
-                self.resumable = self.state
+        try:
+            with task as tick:
+                for epoch in range(state.epoch, run.epochs):
+                    best = self.state.best_epoch or run.epochs
+                    since = sum(line["epoch"] > best for line in self.state.history)
+                    if run.patience and since >= run.patience:
+                        say = f"No improvement in {run.patience} evaluations: stopping early."
+                        self.progress.say(say)
+                        break
+                    self.learner.begin_epoch(epoch)
+                    if self._run_steps(sampler(labels, epoch, run.batch_size), tick):
+                        tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
+                        self._evaluate()
+        except Interrupted:
+            # All ranks are here: where one can be interrupted alone, everything is saved.
+            if self.state.step > self.saved:
+                with uninterrupted(self.ranks):  # the same signal may come twice
+                    if self.learner.finite():
+                        self._save()
+            raise
 
     def _run_steps(self, plan: list[Any], tick: Tick) -> bool:
-        """The steps of an epoch that are left; returns whether an evaluation follows."""
-        run, ranks, epoch = self.run, self.ranks, self.epoch
+        """The steps of an epoch that are left; returns whether an evaluation, which then ends the
+        epoch, follows."""
+        run, ranks, epoch = self.run, self.ranks, self.state.epoch
         every = self.resources.checkpoint_steps
         ends = (*run.extended, run.epochs)
         evaluates = (epoch + 1) % run.evaluate_every == 0 or epoch + 1 in ends
         left = plan[self.state.batch :]
+        self.indices = plan[self.state.batch - 1]  # of the last batch, for a message
         if ranks.world > 1:
             batches = shared_batches(self.ready.train, left, run.seed, epoch, ranks)
         else:
@@ -254,12 +261,12 @@ class _Training:
         with uninterrupted(ranks) if ranks.world > 1 else nullcontext():
             for batch in batches:
                 with uninterrupted(ranks):
-                    self.batch = batch
+                    self.indices = batch.indices
                     loss = self.learner.step(batch, self.state.step)
                     if not math.isfinite(loss):
                         raise self._not_finite(self.state.step + 1)
                     n, state = len(batch.labels), self.state
-                    self.resumable = self.state = replace(
+                    self.state = replace(
                         state,
                         batch=state.batch + 1,
                         step=state.step + 1,
@@ -271,11 +278,10 @@ class _Training:
                     self._check()
                     self._save()
             self._check()
-            if evaluates and ranks.world > 1:
-                self._save()  # a rank that is interrupted in the evaluation leaves alone
-            self.state = replace(self.state, epoch=epoch + 1, batch=0)
             if not evaluates:
-                self._save()
+                self.state = replace(self.state, epoch=epoch + 1, batch=0)
+            if not evaluates or ranks.world > 1:
+                self._save()  # a rank that is interrupted in the evaluation leaves alone
         return evaluates
 
     def _evaluate(self) -> None:
@@ -285,7 +291,7 @@ class _Training:
             validated = self._validate(self.tested)
         except EmbeddingsNotFinite as error:
             raise self._not_finite(self.state.step) from error
-        run, state = self.run, self.state
+        run, state = self.run, replace(self.state, epoch=self.state.epoch + 1, batch=0)
         loss = state.loss_sum / state.loss_count
         line: dict[str, Any] = {"epoch": state.epoch, "step": state.step, "loss": loss}
         line |= {} if self.tested is None else self.tested.metrics
@@ -296,7 +302,6 @@ class _Training:
             scores = [entry.get("validation", entry)[by] for entry in state.history]
             if max(scores) > max(scores[:-1], default=-1.0):
                 state = replace(state, best_epoch=state.epoch, best_step=state.step)
-        self.state = state
         if self.ranks.first:
             run_folder.append_metrics(self.folder, line)
         self.tensorboard(line)
@@ -304,6 +309,7 @@ class _Training:
         keys = [key for key in ("accuracy", first, "map@r") if key in line]
         measured = "  ".join(f"{metric_name(key)} {percent(line[key])}" for key in keys)
         self.progress.say(f"epoch {state.epoch}/{run.epochs}  loss {loss:.3f}  {measured}")
+        self.state = state  # not before: interrupted, the evaluation is repeated
         self._save()
 
     def _measure(
@@ -316,20 +322,17 @@ class _Training:
         if query is None:
             return None
         gallery = ready.gallery if query is ready.query else None
-        predict, task = None, cast(AbstractContextManager[Any], nullcontext())
-        if untrained:
-            images = len(query.listing) + (0 if gallery is None else len(gallery.listing))
-            task = self.progress.task("before training", images)
-        elif run.task == "classification":
-            predict = nearest_class(run.loss, learner.proxies)
-        with task as tick:
+        classifies = run.task == "classification" and not untrained
+        images = sum(len(part.listing) for part in (query, gallery) if part is not None)
+        task = self.progress.task if untrained else Silent().task
+        with task("before training", images) as tick:
             return measure(
                 net or learner.net,
                 query,
                 gallery,
                 ks=run.ks or usual_ks(run.data),
                 features=untrained and run.init is None,
-                predict=predict,
+                predict=nearest_class(run.loss, learner.proxies) if classifies else None,
                 tick=tick,
                 ranks=self.ranks,
             )
@@ -344,29 +347,17 @@ class _Training:
         if not self.learner.finite():
             raise self._not_finite(self.state.step)
 
-    def _save(self, state: State | None = None) -> None:
-        state, scaler = state or self.state, self.learner.scaler.state_dict()
+    def _save(self) -> None:
         with uninterrupted(self.ranks):
-            state = replace(state, seconds=time.perf_counter() - self.began, scaler=scaler)
+            scaler, seconds = self.learner.scaler.state_dict(), time.perf_counter() - self.began
+            state = replace(self.state, seconds=seconds, scaler=scaler)
             self.checkpoints.save(state, self.learner.tensors())
             self.saved = state.step
-
-    @contextmanager
-    def _saved_if_interrupted(self) -> Iterator[None]:
-        try:
-            yield
-        except Interrupted:
-            # All ranks are here: where one can be interrupted alone, everything is saved.
-            if self.resumable.step > self.saved:
-                with uninterrupted(self.ranks):  # the same signal may come twice
-                    if self.learner.finite():
-                        self._save(self.resumable)
-            raise
 
     def _not_finite(self, step: int) -> NotFinite:
         """A non-finite loss as an error; all files of the batch are written to `NOT_FINITE`."""
         images = self.ready.splits.train
-        names = [images.names[i] for i in self.batch.indices.tolist()]
+        names = [images.names[i] for i in self.indices.tolist()]
         files = names if images.root is None else [str(images.root / name) for name in names]
         record, more = self.folder / NOT_FINITE, ""
         with contextlib.suppress(OSError):
@@ -374,7 +365,7 @@ class _Training:
             more = f"; all are listed in {record}"
         shown = ", ".join(files[:SHOWN]) + (", ..." if files[SHOWN:] else "")
         return NotFinite(
-            f"the loss is not finite in step {step} of epoch {self.epoch + 1}, in a batch of "
+            f"the loss is not finite in step {step} of epoch {self.state.epoch + 1}, in a batch of "
             f"{len(files)} images ({shown}{more}); {self.checkpoints.describe_last()}: check these "
             "images, or train into another folder with lower learning rates",
             step,
