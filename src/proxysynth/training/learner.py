@@ -61,7 +61,7 @@ class Learner:
         self.objective = make_objective(loss)
         generator = torch.Generator().manual_seed(step_seed(run.seed, -1))
         proxies = initial_proxies(run, classes, net.dim, shards, generator)
-        self.proxies = nn.Parameter(proxies.detach().to(device))
+        self.proxies = nn.Parameter(proxies.to(device))
         self.device = self.proxies.device
         shared = [] if shards is not None else [self.proxies]
         data_parallel.broadcast_weights([*net.state_dict().values(), *shared], ranks)
@@ -228,18 +228,12 @@ def _finite(x: Tensor) -> bool:
 
 def initial_proxies(
     run: Run, classes: int, dim: int, shards: Shards | None, generator: torch.Generator
-) -> nn.Parameter:
+) -> Tensor:
     """The proxies at the start, or a shard's rows of them: the same values however divided."""
-    loss = cast(ProxyLoss, run.loss)
-    if shards is None:
-        return ProxyHead(loss, classes, dim, generator=generator).proxies
-    mine = shards.mine
-    own = torch.empty(len(mine), dim)
+    mine, pieces = range(classes) if shards is None else shards.mine, []
     for start in range(0, mine.stop, ROWS_DRAWN):
-        stop = min(start + ROWS_DRAWN, mine.stop)
+        rows = min(ROWS_DRAWN, mine.stop - start)
+        drawn = ProxyHead(cast(ProxyLoss, run.loss), rows, dim, generator=generator).proxies
         # The rows of other ranks are drawn and discarded: the following ones depend on it.
-        drawn = ProxyHead(loss, stop - start, dim, generator=generator).proxies.detach()
-        low = max(start, mine.start)
-        if low < stop:
-            own[low - mine.start : stop - mine.start] = drawn[low - start :]
-    return nn.Parameter(own)
+        pieces.append(drawn.detach()[max(0, mine.start - start) :])
+    return torch.cat(pieces)
