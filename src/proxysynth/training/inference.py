@@ -206,34 +206,22 @@ Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
 
 
 class Prediction(NamedTuple):
-    """The class of an image.
+    """The class of an image."""
 
-    label: None for unknown: no class is similar enough.    nearest: the most similar class.
-    similarity: the cosine to that class's proxy, or to its nearest image in an index.
-    """
-
-    label: str | None
-    nearest: str
-    similarity: float
+    label: str | None  # None for unknown: no class is similar enough
+    nearest: str  # the most similar class
+    similarity: float  # the cosine to that class's proxy, or to its nearest image in an index
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model.
+    """A trained model."""
 
-    Args:
-        folder: the run's folder.
-        recorded: the content of its `run.json`.
-        embedder: the network, in evaluation mode.
-        proxies: (c, d) or (c, k, d), in the order of `classes`.
-        epoch: the one that the weights are from.
-    """
-
-    folder: Path
-    recorded: Recorded
-    embedder: Embedder
-    proxies: Tensor
-    epoch: int
+    folder: Path  # the run's
+    recorded: Recorded  # the content of its `run.json`
+    embedder: Embedder  # the network, in evaluation mode
+    proxies: Tensor  # (c, d) or (c, k, d), in the order of `classes`
+    epoch: int  # that the weights are from
 
     @property
     def run(self) -> Run:
@@ -362,7 +350,6 @@ def load(
     """The model of a run: of its reported epoch, or of its last checkpoint if it is not finished.
 
     Args:
-        folder: the run's folder.
         device: see `Resources`.
         backbone: build the network with this backbone, such as "module:function". Default: the
             one that `run.json` names, if that is not code.

@@ -26,7 +26,7 @@ from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
 from proxysynth.training import run_folder
 from proxysynth.training.callbacks import Progress, Silent, Tick, open_tensorboard
-from proxysynth.training.checkpoint import Checkpoints, State, all_proxies
+from proxysynth.training.checkpoint import Checkpoints, Loaded, State, all_proxies
 from proxysynth.training.inference import (
     EmbeddingsNotFinite,
     Tested,
@@ -110,8 +110,7 @@ def _on_all_classes(run: Run, evaluated: Result | None) -> Run:
     changes: dict[str, Any] = {"split": replace(run.split, unseen_fraction=0.0)}
     if run.report_epoch != "last":
         epochs = run.epochs if evaluated is None else evaluated.epoch
-        extended = tuple(end for end in run.extended if end < epochs)
-        changes |= {"report_epoch": "last", "patience": 0, "epochs": epochs, "extended": extended}
+        changes |= {"report_epoch": "last", "patience": 0, "epochs": epochs}
     if isinstance(run.interpolate, str) and evaluated is not None:
         changes["interpolate"] = evaluated.interpolation.get("a")
     elif run.interpolate == "auto":
@@ -378,8 +377,15 @@ class _Training:
         run, ready, learner, ranks = self.run, self.ready, self.learner, self.ranks
         state, epoch, tested = self.state, self.state.epoch, self.tested
         seconds = time.perf_counter() - self.began
-        if state.best_step is not None and state.best_step != state.step:
-            self._load_best(state.best_step)
+        if state.best_step not in (None, state.step):
+            try:
+                best = self.checkpoints.load(state.run, state.best_step)
+            except Damaged as fault:
+                raise TrainingFailed(
+                    f"the checkpoint of the best epoch ({state.best_epoch}) cannot be read, "
+                    f"{fault}: delete the folder {self.checkpoints.folder} to start the run over"
+                ) from fault
+            load_weights(learner.net, learner.proxies, cast(Loaded, best).tensors)
             epoch, tested = state.best_epoch or epoch, None
         if tested is None:
             tested = self._measure(ready.query)
@@ -430,17 +436,6 @@ class _Training:
             self.checkpoints.drop(newest=1)  # the one before was in case the last had been lost
         return cast(Result, _shared_result(result, ranks))
 
-    def _load_best(self, step: int) -> None:
-        try:
-            best = self.checkpoints.load(self.state.run, step)
-        except Damaged as fault:
-            raise TrainingFailed(
-                f"the checkpoint of the best epoch ({self.state.best_epoch}) cannot be read, "
-                f"{fault}: delete the folder {self.checkpoints.folder} to start the run over"
-            ) from fault
-        assert best is not None
-        load_weights(self.learner.net, self.learner.proxies, best.tensors)
-
     def _write_model(self, made: Delivered, about: dict[str, Any]) -> int:
         """Network and proxies in one file; sharded proxies are copied from the checkpoint."""
         learner, state = self.learner, self.state
@@ -488,9 +483,9 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
     if ranks.first:
         run_folder.claim(folder, run)
         result = run_folder.read_result(folder)
-        if result is not None and result.epochs != run.epochs:
+        if result and result.epochs != run.epochs:
             result = None  # it is extended
-        for path in [] if result is None else run_folder.damaged_files(folder, result)[:1]:
+        if result is not None and (path := run_folder.damaged_file(folder, result)):
             if not Checkpoints(folder / CHECKPOINT).steps():
                 raise TrainingFailed(
                     f"{path} is damaged, and there is no checkpoint to repair it from: restore it, "
@@ -532,7 +527,7 @@ def _shared_result(result: Result | None, ranks: Ranks) -> Result | None:
 def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> str:
     """How the reported epoch, and the interpolation, was chosen, for people."""
     by = run.best_by if run.best_by == "accuracy" else metric_name(run.best_by)
-    on = "classes held out of the seen ones"
+    on = held_out = "classes held out of the seen ones"
     if run.report_epoch == "best_on_test":
         on = "the test classes themselves, which is optimistic"
     elif run.split.fold is not None:
@@ -541,11 +536,10 @@ def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> 
         on = "images held out of training"
     last = run.report_epoch == "last"
     why = "the last epoch" if last else f"the best epoch by {by} on {on}"
-    if not interpolation or (interpolation["a"] == 1 and interpolation["by"] is None):
-        return why
-    how = "" if interpolation["by"] is None else ", chosen on classes held out of the seen ones"
-    a = f"{interpolation['a']:g}"
-    return f"{why}, interpolated with the network before training at a = {a}{how}"
+    if interpolation and (interpolation["a"] != 1 or interpolation["by"]):
+        why += f", interpolated with the network before training at a = {interpolation['a']:g}"
+        why += f", chosen on {held_out}" if interpolation["by"] else ""
+    return why
 
 
 @contextmanager
