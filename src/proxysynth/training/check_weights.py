@@ -18,6 +18,7 @@ from torch import Tensor
 
 from proxysynth.data import PIXELS
 from proxysynth.models.backbones import BACKBONES, make_embedder
+from proxysynth.models.embedder import Embedder
 from proxysynth.models.weights import fit, read_weights
 
 FIRST = 5  # a class among this many counts as recognized
@@ -78,10 +79,8 @@ def check_weights(path: str | Path) -> CheckedWeights:
     non-finite numbers."""
     path = Path(path).expanduser()
     state = read_weights(path)
-    name = _network_of(state, path)
+    name, net, fitted = _network_of(state, path)
     published = BACKBONES[name].published
-    net = make_embedder(name, None, pretrained=False, normalize=False).eval()
-    fitted = fit(net.backbone.state_dict(), state, published, str(path))
     for key, value in fitted.items():
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"{path} has NaN or infinity in {key}: get the file again")
@@ -104,15 +103,14 @@ def check_weights(path: str | Path) -> CheckedWeights:
     return CheckedWeights(str(path), name, len(fitted), digest, known, ranks)
 
 
-def _network_of(state: dict[str, Tensor], path: Path) -> str:
-    """The network that a state dict fits; the error is BN-Inception's if it fits none."""
+def _network_of(state: dict[str, Tensor], path: Path) -> tuple[str, Embedder, dict[str, Tensor]]:
+    """The network that a state dict fits, and its tensors; the error is BN-Inception's if none."""
     reasons = []
     for name in ("bn_inception", *BACKBONES):
-        known = BACKBONES[name]
+        net = make_embedder(name, None, pretrained=False, normalize=False).eval()
         try:
-            network = known.make(1.0, known.image_size)
-            fit(network.state_dict(), state, known.published, str(path))
-            return name
+            published = BACKBONES[name].published
+            return name, net, fit(net.backbone.state_dict(), state, published, str(path))
         except ValueError as error:
             reasons.append(error)
     raise reasons[0]

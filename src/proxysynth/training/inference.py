@@ -115,18 +115,15 @@ def calibrate_run(
     run: Run, splits: Splits, proxies: Tensor, tested: Tested, held_out: Tested | None
 ) -> Calibration | None:
     """Thresholds from the test images; fitted on `held_out` classes of the seen ones if given."""
-    labels, gallery, fitted = label_tensor(splits.query), splits.gallery, None
-    if held_out is not None and held_out is not tested and splits.validation is not None:
-        fitted = held_out.query, label_tensor(splits.validation)
     made = calibrate(
         tested.query,
-        labels,
+        tested.labels,
         gallery=tested.gallery,
-        gallery_labels=None if gallery is None else label_tensor(gallery),
-        held_out=fitted,
+        gallery_labels=tested.gallery_labels,
+        held_out=(held_out.query, held_out.labels) if held_out not in (None, tested) else None,
     )
     seen = set(splits.train.classes)
-    unseen = torch.tensor([name not in seen for name in splits.query.classes])[labels]
+    unseen = torch.tensor([name not in seen for name in splits.query.classes])[tested.labels]
     others = tested.query[unseen]
     others = others[:: -(-len(others) // UNKNOWN) or 1]
     if made is None or not len(others):
@@ -138,12 +135,14 @@ class EmbeddingsNotFinite(ValueError):
     """Finite weights produced non-finite embeddings."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tested:
     """Embeddings of the test images and their metrics; `gallery` is None if the queries are it."""
 
     query: Tensor
+    labels: Tensor
     gallery: Tensor | None
+    gallery_labels: Tensor | None
     metrics: dict[str, float]
 
 
@@ -184,7 +183,7 @@ def measure(
         )
         if predict is not None:
             metrics = {"accuracy": (predict(x) == y).double().mean().item(), **metrics}
-    return Tested(x, g, ranks.broadcast(metrics))
+    return Tested(x, y, g, gy, ranks.broadcast(metrics))
 
 
 def evaluation_device(device: torch.device, *embeddings: Tensor | None) -> torch.device:

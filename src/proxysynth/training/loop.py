@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from proxysynth.data import Loader
 from proxysynth.data.listing import NOTHING_TESTED
@@ -31,7 +32,6 @@ from proxysynth.training.inference import (
     EmbeddingsNotFinite,
     Tested,
     calibrate_run,
-    label_tensor,
     measure,
     nearest_class,
     usual_ks,
@@ -455,10 +455,11 @@ class _Training:
         """query, query_labels (and gallery, gallery_labels), with the images' names and classes."""
         splits = self.ready.splits
         about = {**about, "classes": splits.query.classes, "query": splits.query.names}
-        tensors = {"query": tested.query, "query_labels": label_tensor(splits.query)}
-        if splits.gallery is not None and tested.gallery is not None:
-            tensors |= {"gallery": tested.gallery, "gallery_labels": label_tensor(splits.gallery)}
+        tensors = {"query": tested.query, "query_labels": tested.labels}
+        if splits.gallery is not None:
             about["gallery"] = splits.gallery.names
+            tensors["gallery"] = cast(Tensor, tested.gallery)
+            tensors["gallery_labels"] = cast(Tensor, tested.gallery_labels)
         return write_tensors(self.folder / run_folder.EMBEDDINGS, tensors, about)
 
 
