@@ -113,7 +113,7 @@ class Learner:
             images = ranks.gather(images, ranks.counts(n))
         whole = data_parallel.WholeBatch(self.network, self.net.stages, n, ranks)
         net = cast(nn.Module, whole)
-        with data_parallel.few_images(self.net, own, ranks):
+        with data_parallel.few_images(self.net, own):
             return self.objective(net, images, labels, self.proxies, generator=draws)
 
     def _clip(self) -> None:
