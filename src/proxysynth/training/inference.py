@@ -214,13 +214,21 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model."""
+    """A trained model.
 
-    folder: Path  # the run's
-    recorded: Recorded  # the content of its `run.json`
-    embedder: Embedder  # the network, in evaluation mode
-    proxies: Tensor  # (c, d) or (c, k, d), in the order of `classes`
-    epoch: int  # that the weights are from
+    Args:
+        folder: the run's folder.
+        recorded: the content of its `run.json`.
+        embedder: the network, in evaluation mode.
+        proxies: (c, d) or (c, k, d), in the order of `classes`.
+        epoch: the one that the weights are from.
+    """
+
+    folder: Path
+    recorded: Recorded
+    embedder: Embedder
+    proxies: Tensor
+    epoch: int
 
     @property
     def run(self) -> Run:

@@ -43,16 +43,27 @@ CHECKPOINT, EVALUATED = "checkpoint", "evaluated"
 
 @dataclass(frozen=True)
 class Recorded:
-    """The content of a `run.json`."""
+    """The content of a `run.json`.
+
+    Args:
+        run: the run.
+        identity: its hash at its start, as the version that wrote the file computed it.
+        data: see `describe`.
+        classes: names of the seen classes, in the order of the proxies.
+        image_size, short_side: an image's short side is resized to `short_side`, then the central
+            square of `image_size` is cropped.
+        architecture: of an `hf:` backbone, so that it can be built without its folder; else None.
+        earlier: names of the classes that the weights it started from had been trained on.
+    """
 
     run: Run
-    identity: str  # its hash at its start, as the version that wrote the file computed it
-    data: dict[str, Any]  # see `describe`
-    classes: tuple[str, ...]  # the seen classes, in the order of the proxies
-    image_size: int  # side of the central square that is cropped ...
-    short_side: int  # ... of an image whose short side was resized to this
-    architecture: dict[str, Any] | None = None  # an `hf:` network is built without its folder
-    earlier: tuple[str, ...] = ()  # classes that the weights it started from were trained on
+    identity: str
+    data: dict[str, Any]
+    classes: tuple[str, ...]
+    image_size: int
+    short_side: int
+    architecture: dict[str, Any] | None = None
+    earlier: tuple[str, ...] = ()
 
     @property
     def all_seen(self) -> tuple[str, ...]:
@@ -225,28 +236,44 @@ def tidy(folder: Path) -> None:
 class Result:
     """The result of a run. Metrics are fractions in [0, 1].
 
-    If the run was trained on all classes, `metrics` and `untrained` are those of the run in the
-    folder `evaluated`, which was not.
+    Args:
+        run: the run's identity.
+        metrics: on the classes never seen in training; empty if there was nothing to evaluate.
+        untrained: the same metrics of the backbone's features before the first step.
+        epoch, epochs: the reported one, counted from 1, and how many there were.
+        chosen, why: how that epoch was chosen: "last", "best" or "best_on_test", and in words.
+        validation: its metrics on the classes held out of the seen ones, if any.
+        seconds: spent on the run, over all its sessions.
+        device: what it was trained on.
+        data: see `describe`.
+        provenance: commit, machine, versions, date.
+        notes: sentences about the data and the processes.
+        checksums: CRC-32 of the run's other files, by name; empty in results of version 0.1.
+        calibration: thresholds for decisions, a `retrieval.Calibration`; empty without any.
+        interpolation: see `start.Delivered`; empty if the trained network is saved as it is.
+        evaluated: if the run was trained on all classes, the identity of the one in the folder
+            `evaluated`, which was not, and whose `metrics` and `untrained` these are.
+        backbone: its name, if `proxysynth index` can use it untrained as this run started from it.
     """
 
-    run: str  # its identity
-    metrics: dict[str, float]  # on the classes never seen in training; empty without any
-    untrained: dict[str, float]  # the same of the backbone's features before the first step
-    epoch: int  # the reported one, counted from 1
+    run: str
+    metrics: dict[str, float]
+    untrained: dict[str, float]
+    epoch: int
     epochs: int
-    chosen: str  # how that epoch was chosen: "last", "best" or "best_on_test"
-    why: str  # the same in words
-    validation: dict[str, float] = field(default_factory=dict)  # metrics on held-out seen classes
-    seconds: float = 0.0  # over all sessions
+    chosen: str
+    why: str
+    validation: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
     device: str = ""
-    data: dict[str, Any] = field(default_factory=dict)  # see `describe`
-    provenance: dict[str, str] = field(default_factory=dict)  # commit, machine, versions, date
-    notes: tuple[str, ...] = ()  # on the data and the processes
-    checksums: dict[str, int] = field(default_factory=dict)  # CRC-32 by file; none in version 0.1
-    calibration: dict[str, Any] = field(default_factory=dict)  # a `retrieval.Calibration`, if any
-    interpolation: dict[str, Any] = field(default_factory=dict)  # see `start.Delivered`
-    evaluated: str = ""  # identity of the run in the folder `evaluated`
-    backbone: str = ""  # if `proxysynth index` can use it untrained as this run started from it
+    data: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    checksums: dict[str, int] = field(default_factory=dict)
+    calibration: dict[str, Any] = field(default_factory=dict)
+    interpolation: dict[str, Any] = field(default_factory=dict)
+    evaluated: str = ""
+    backbone: str = ""
 
     def __post_init__(self) -> None:
         # A file may hold anything; the fields' own types were checked when it was read.
