@@ -81,7 +81,7 @@ def steps(run: Run, sizes: tuple[int, ...], ranks: Ranks) -> dict[str, torch.Ten
         grad = made.proxies.grad
         proxies = {"proxies": made.proxies.detach(), "grad.proxies": grad}
         if made.shards is not None:
-            counts = [len(made.shards.range_of(rank)) for rank in range(ranks.world)]
+            counts = ranks.counts(CLASSES)
             proxies = {name: ranks.gather(value, counts) for name, value in proxies.items()}
         told |= proxies
         for name, parameter in made.net.named_parameters():

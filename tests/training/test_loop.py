@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from proxysynth.training import (
     TrainingFailed,
     WrongFolder,
     learner,
+    loop,
     read_metrics,
     read_result,
     read_run,
@@ -31,6 +33,7 @@ from proxysynth.training import (
 )
 from proxysynth.training.checkpoint import Checkpoints
 from proxysynth.training.inference import EmbeddingsNotFinite
+from proxysynth.training.interrupts import Interrupted
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run_folder import CHECKPOINT, EMBEDDINGS
 from training.sameness import assert_same_outcome, assert_same_tensors
@@ -334,6 +337,28 @@ def test_embeddings_that_break_while_weights_do_not_are_the_same_sentence(photo_
     with pytest.raises(NotFinite, match=r"step \d+ of epoch \d.*lower learning rates") as caught:
         train(replace(photo_run, lr=1e5, batch_size=16), tmp_path / "run")
     assert isinstance(caught.value.__cause__, EmbeddingsNotFinite)
+
+
+def test_embeddings_that_break_in_an_evaluation_that_is_repeated(glyph_run, tmp_path, monkeypatch):
+    """Resumed after the last step of an epoch, there is no batch left, only the evaluation."""
+    measure = loop.measure
+
+    def interrupted(*args, features=False, **options):
+        if not features:  # after training
+            raise Interrupted(signal.SIGTERM)
+        return measure(*args, features=features, **options)
+
+    def broken(*args, **options):
+        raise EmbeddingsNotFinite("not finite")
+
+    monkeypatch.setattr(loop, "measure", interrupted)
+    with pytest.raises(Interrupted):
+        train(glyph_run, tmp_path / "run")
+    monkeypatch.setattr(loop, "measure", broken)
+    with pytest.raises(NotFinite, match="step 3 of epoch 1") as caught:
+        train(glyph_run, tmp_path / "run")
+    assert len(caught.value.files) == 16
+    assert read_metrics(tmp_path / "run") == []
 
 
 def test_what_failed_before_its_first_checkpoint_is_corrected_in_its_folder(glyph_run, tmp_path):

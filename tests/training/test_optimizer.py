@@ -5,8 +5,8 @@ from proxysynth.models.backbones import make_embedder
 from proxysynth.training import Run
 from proxysynth.training.optim import (
     backbone_layers,
-    load_optimizer,
-    make_optimizer,
+    load_optimizers,
+    make_optimizers,
     optimizer_tensors,
     set_rates,
 )
@@ -18,64 +18,66 @@ NAMES = ("adam", "adamw", "rmsprop", "sgd")
 def parts(run: Run):
     net = make_embedder("conv4", 6, width=0.25, seed=1).to(memory_format=torch.channels_last)
     proxies = torch.nn.Parameter(torch.linspace(-1, 1, 24).reshape(4, 6))
-    return net, proxies, make_optimizer(run, net, proxies)
+    return net, proxies, make_optimizers(run, net, proxies)
 
 
-def steps(net, proxies, optimizer, start: int, count: int) -> None:
+def steps(net, proxies, optimizers, start: int, count: int) -> None:
     for i in range(start, start + count):
         draw = torch.Generator().manual_seed(i)
         images = torch.randn(8, 1, 32, 32, generator=draw).to(memory_format=torch.channels_last)
         loss = (net(images) @ proxies.T).pow(2).mean()
-        optimizer.zero_grad()
+        net.zero_grad()
+        proxies.grad = None
         loss.backward()
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_memory_survives_as_tensors(name):
     """Ten steps at once, and five, saved, loaded into fresh objects, five more."""
     run = Run(optimizer=name, weight_decay=0.01)
-    net, proxies, optimizer = parts(run)
-    steps(net, proxies, optimizer, 0, 10)
+    net, proxies, optimizers = parts(run)
+    steps(net, proxies, optimizers, 0, 10)
 
-    first, initial_proxies, first_optimizer = parts(run)
-    steps(first, initial_proxies, first_optimizer, 0, 5)
+    first, initial_proxies, first_optimizers = parts(run)
+    steps(first, initial_proxies, first_optimizers, 0, 5)
     # What a file keeps is contiguous, whatever the memory format was.
-    kept = {k: t.clone().contiguous() for k, t in optimizer_tensors(first_optimizer).items()}
+    kept = {k: t.clone().contiguous() for k, t in optimizer_tensors(first_optimizers).items()}
     weights = {k: t.clone().contiguous() for k, t in first.state_dict().items()}
-    again, again_proxies, again_optimizer = parts(run)
+    again, again_proxies, again_optimizers = parts(run)
     again.load_state_dict(weights)
     again_proxies.data.copy_(initial_proxies.data)
-    load_optimizer(again_optimizer, kept)
-    steps(again, again_proxies, again_optimizer, 5, 5)
+    load_optimizers(again_optimizers, kept)
+    steps(again, again_proxies, again_optimizers, 5, 5)
 
     assert_same_tensors(again.state_dict(), net.state_dict())
     assert torch.equal(again_proxies, proxies)
-    assert_same_tensors(optimizer_tensors(again_optimizer), optimizer_tensors(optimizer))
+    assert_same_tensors(optimizer_tensors(again_optimizers), optimizer_tensors(optimizers))
 
 
 def test_each_part_has_its_own_rate():
     run = Run(lr=1e-4, embedding_lr=1e-3, proxy_lr=1e-2)
-    _, _, optimizer = parts(run)
-    set_rates(optimizer, 0.5)
+    _, _, (optimizer,) = parts(run)
+    set_rates([optimizer], 0.5)
     rates = {group["name"]: group["lr"] for group in optimizer.param_groups}
     assert tuple(rates) == ("backbone", "embedding", "proxies")
     assert rates == pytest.approx({"backbone": 5e-5, "embedding": 5e-4, "proxies": 5e-3})
 
 
 def test_the_embedding_layer_follows_the_backbone_unless_told_otherwise():
-    _, _, optimizer = parts(Run(lr=1e-4))
+    _, _, (optimizer,) = parts(Run(lr=1e-4))
     assert [group["base_lr"] for group in optimizer.param_groups] == [1e-4, 1e-4, 1e-2]
 
 
 def test_every_parameter_is_in_one_group():
-    net, proxies, optimizer = parts(Run())
+    net, proxies, (optimizer,) = parts(Run())
     held = [id(p) for group in optimizer.param_groups for p in group["params"]]
     assert sorted(held) == sorted(id(p) for p in [*net.parameters(), proxies])
 
 
 def test_layers_nearer_to_the_input_learn_more_slowly():
-    net, _, optimizer = parts(Run(lr=1e-3, layer_decay=0.5))
+    net, _, (optimizer,) = parts(Run(lr=1e-3, layer_decay=0.5))
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     depth = {name: net.stages.index(name) for name in net.stages}
     for name, parameter in net.backbone.named_parameters():

@@ -7,11 +7,19 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 import proxysynth as ps
 from batches import batch
-from proxysynth.training import optim
-from proxysynth.training.optim import RowwiseAdam, TwoOptimizers, load_optimizer, optimizer_tensors
+from proxysynth.models.backbones import make_embedder
+from proxysynth.training import Run, optim
+from proxysynth.training.optim import (
+    RowwiseAdam,
+    load_optimizers,
+    make_optimizers,
+    optimizer_tensors,
+    set_rates,
+)
 
 
 def by_loop(p, grads, lr, beta, eps, decay):
@@ -73,25 +81,25 @@ def test_it_learns() -> None:
 
 
 def test_beside_another_both_step_and_rates_reach_them() -> None:
-    a, b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, 2))
-    both = TwoOptimizers(
-        torch.optim.SGD([{"params": [a], "lr": 1.0, "name": "net"}], momentum=0.9),
-        RowwiseAdam([{"params": [b], "lr": 1.0, "name": "proxies"}], eps=0.0),
-    )
-    assert [group["name"] for group in both.param_groups] == ["net", "proxies"]
-    for group in both.param_groups:
-        group["lr"] = 0.5
-    a.grad, b.grad = torch.ones(2), torch.ones(3, 2)
-    both.step()
-    assert a.tolist() == [0.5] * 2
-    torch.testing.assert_close(b.detach(), torch.full((3, 2), 0.5))
-    assert set(both.state) == {a, b}
-    both.state[b] = {"step": torch.tensor(0.0), "square": torch.full((3,), 999.0)}
-    both.step()  # what a checkpoint put there is what the second one goes on with
-    torch.testing.assert_close(both.state[b]["square"], torch.full((3,), 0.999 * 999 + 0.001))
-    both.zero_grad()
-    assert a.grad is None
-    assert b.grad is None
+    net = make_embedder("conv4", 6, width=0.25)
+    proxies = nn.Parameter(torch.ones(3, 6))
+    run = Run(optimizer="sgd", lr=1.0, proxy_lr=1.0, proxy_optimizer="rowwise", eps=1e-30)
+    both = make_optimizers(run, net, proxies)
+    names = [[group["name"] for group in optimizer.param_groups] for optimizer in both]
+    assert names == [["backbone", "embedding"], ["proxies"]]
+    set_rates(both, 0.5)
+    bias = net.embedding.bias
+    before = bias.detach().clone()
+    bias.grad, proxies.grad = torch.ones_like(bias), torch.ones(3, 6)
+    for optimizer in both:
+        optimizer.step()
+    torch.testing.assert_close(bias.detach(), before - 0.5)
+    torch.testing.assert_close(proxies.detach(), torch.full((3, 6), 0.5))
+    square = {"proxies.0.step": torch.tensor(0.0), "proxies.0.square": torch.full((3,), 999.0)}
+    load_optimizers(both, square)
+    both[1].step()  # what a checkpoint put there is what the second one goes on with
+    found = optimizer_tensors(both)["proxies.0.square"]
+    torch.testing.assert_close(found, torch.full((3,), 0.999 * 999 + 0.001))
 
 
 def test_bad_input_is_one_sentence() -> None:
@@ -106,26 +114,27 @@ def test_bad_input_is_one_sentence() -> None:
 
 
 def test_its_memory_goes_through_a_checkpoint() -> None:
-    def learnt() -> tuple[list[nn.Parameter], TwoOptimizers]:
+    def learnt() -> tuple[list[nn.Parameter], list[Optimizer]]:
         a, b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, 2))
         first = torch.optim.Adam([{"params": [a], "name": "net"}], fused=True)
-        return [a, b], TwoOptimizers(first, RowwiseAdam([{"params": [b], "name": "proxies"}]))
+        return [a, b], [first, RowwiseAdam([{"params": [b], "name": "proxies"}])]
 
-    def step(parameters: list[nn.Parameter], optimizer: TwoOptimizers, seed: int) -> None:
+    def step(parameters: list[nn.Parameter], optimizers: list[Optimizer], seed: int) -> None:
         draw = torch.Generator().manual_seed(seed)
         for parameter in parameters:
             parameter.grad = torch.randn(parameter.shape, generator=draw)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
 
-    parameters, optimizer = learnt()
-    step(parameters, optimizer, 0)
-    kept = {key: t.clone() for key, t in optimizer_tensors(optimizer).items()}
+    parameters, optimizers = learnt()
+    step(parameters, optimizers, 0)
+    kept = {key: t.clone() for key, t in optimizer_tensors(optimizers).items()}
     assert kept["proxies.0.square"].shape == (3,)
     others, other = learnt()
     with torch.no_grad():
         for mine, theirs in zip(others, parameters, strict=True):
             mine.copy_(theirs)
-    load_optimizer(other, kept)
-    for pair in ((parameters, optimizer), (others, other)):
+    load_optimizers(other, kept)
+    for pair in ((parameters, optimizers), (others, other)):
         step(*pair, 1)
     assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))

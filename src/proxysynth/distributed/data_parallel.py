@@ -46,8 +46,8 @@ def shared_batches(
     shares = [indices[ranks.part(len(indices))] for indices in plan]
     labels = loader.listing.labels
     for indices, batch in zip(plan, loader.batches(shares, seed, epoch), strict=True):
-        whole = torch.from_numpy(labels[indices]), torch.from_numpy(indices.copy())
-        yield batch._replace(labels=whole[0], indices=whole[1])
+        whole = torch.from_numpy(indices.copy())
+        yield batch._replace(labels=torch.from_numpy(labels[indices]), indices=whole)
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,8 @@ def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
     for gradients, flat, work in waiting:
         work.wait()
         flat /= ranks.world
-        for gradient, part in zip(
-            gradients, flat.split([g.numel() for g in gradients]), strict=True
-        ):
+        sizes = [gradient.numel() for gradient in gradients]
+        for gradient, part in zip(gradients, flat.split(sizes), strict=True):
             gradient.copy_(part.view_as(gradient))
 
 
@@ -131,9 +130,9 @@ def _own_batch_norm(net: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def few_images(net: nn.Module, count: int, ranks: Ranks) -> Iterator[None]:
+def few_images(net: nn.Module, count: int) -> Iterator[None]:
     """Use the running statistics of batch norm if this rank has fewer than two images."""
-    few = ranks.world > 1 and count < MINIMUM
+    few = count < MINIMUM
     frozen = [module for module in _own_batch_norm(net) if few and module.training]
     for module in frozen:
         module.eval()

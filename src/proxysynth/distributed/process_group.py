@@ -30,8 +30,6 @@ TIMEOUT = timedelta(minutes=30)  # for any one exchange; the first rank may be t
 LINGER = 2.0  # seconds for which the process that keeps the store stays for the others
 FAILURES = "failures"
 
-_joined: list[Ranks] = []  # at most one: a process is one rank of one group
-
 
 @dataclass(frozen=True)
 class Ranks:
@@ -154,29 +152,24 @@ def gather_with_gradient(own: Tensor) -> Tensor:
 
 
 @contextmanager
-def join_process_group(timeout: timedelta = TIMEOUT) -> Iterator[Ranks]:
+def join_process_group() -> Iterator[Ranks]:
     """Join the other processes of the run for the duration of the block.
 
-    Nested calls give the same ranks. If a rank goes away, the others end with one sentence.
+    If a rank goes away, the others end with one sentence.
     """
-    if _joined:
-        yield _joined[-1]
-        return
-    if dist.is_available() and dist.is_initialized():  # the caller's own group
+    if dist.is_available() and dist.is_initialized():  # joined before, or the caller's own group
         with _reporting_lost_ranks():
             yield Ranks(dist.get_rank(), dist.get_world_size())
         return
-    ranks = _join(timeout)
+    ranks = _join()
     if ranks.world == 1:
         yield ranks
         return
-    _joined.append(ranks)
     try:
         with _reporting_lost_ranks():
             yield ranks
             ranks.barrier()  # leaving early would look like a crash to the others
     finally:
-        _joined.pop()
         leave()
 
 
@@ -228,7 +221,7 @@ def own_device(device: torch.device, ranks: Ranks) -> torch.device:
     return device
 
 
-def _join(timeout: timedelta) -> Ranks:
+def _join() -> Ranks:
     """Join the process group that the environment describes."""
     world, rank = (os.environ.get(name, "") for name in ("WORLD_SIZE", "RANK"))
     if not world or not rank or world == "1":
@@ -248,7 +241,7 @@ def _join(timeout: timedelta) -> Ranks:
             store=dist.PrefixStore("group", store),
             rank=number,
             world_size=size,
-            timeout=timeout,
+            timeout=TIMEOUT,
         )
         shared = dist.PrefixStore("notes", store)
         # A process that fails and leaves at once must not break the others' connecting.

@@ -46,19 +46,15 @@ class Shards:
                 f"processes: start at most {self.classes}, or do not shard the proxies"
             )
 
-    def range_of(self, rank: int) -> range:
-        """The classes that a process holds."""
-        return range(self.classes)[Ranks(rank, self.world).part(self.classes)]
+    @property
+    def rows(self) -> slice:
+        """`p[shards.rows]` is this process's part of all proxies."""
+        return Ranks(self.rank, self.world).part(self.classes)
 
     @property
     def mine(self) -> range:
         """The classes that this process holds."""
-        return self.range_of(self.rank)
-
-    @property
-    def rows(self) -> slice:
-        """`p[shards.rows]` is this process's part of all proxies."""
-        return slice(self.mine.start, self.mine.stop)
+        return range(self.classes)[self.rows]
 
     def local(self, y: Tensor) -> Tensor:
         """Labels as rows of this process's part; -1 where another process holds the class."""

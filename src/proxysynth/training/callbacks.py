@@ -51,8 +51,18 @@ class Bars:
     def __init__(self, file: TextIO | None = None) -> None:
         # No markup: a message may hold a path with brackets.
         self._console = Console(file=file or sys.stderr, markup=False, highlight=False)
-        self._bars = RichProgress()
-        self._depth = 0
+        self._bars = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _Rate(),
+            _TimeLeft(compact=True),
+            TextColumn("{task.fields[note]}"),
+            console=self._console,
+            transient=True,
+            refresh_per_second=5,
+            disable=not self._console.is_terminal,
+        )
 
     def say(self, sentence: str) -> None:
         lines = [printable(line) for line in sentence.split("\n")]
@@ -60,31 +70,15 @@ class Bars:
 
     @contextmanager
     def task(self, name: str, total: int, done: int = 0) -> Iterator[Tick]:
-        if not self._depth:
-            self._bars = RichProgress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                _Rate(),
-                _TimeLeft(compact=True),
-                TextColumn("{task.fields[note]}"),
-                console=self._console,
-                transient=True,
-                refresh_per_second=5,
-                disable=not self._console.is_terminal,
-            )
-            self._bars.start()
-        bars, label = self._bars, "  " * self._depth + name
+        bars, label = self._bars, "  " * len(self._bars.tasks) + name
         bar = bars.add_task(label, total=total, completed=done, note="")
-        self._depth += 1
+        bars.start()
         try:
             yield lambda images, note: bars.update(bar, advance=images, note=note)
         finally:
-            self._depth -= 1
-            if self._depth:
-                bars.remove_task(bar)
-            else:
+            if len(bars.tasks) == 1:
                 bars.stop()
+            bars.remove_task(bar)
 
 
 SLOW = 0.1  # steps per second: of slower bars, the notes estimate the time left

@@ -17,21 +17,19 @@ import json
 import os
 import re
 import shutil
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.errors import Damaged, TrainingFailed, WrongFolder, cannot_write, newer_version
 from proxysynth.files import UNFINISHED, seal, sync_folder, write_new
-from proxysynth.tensor_files import Entry, checksum, rows_per_piece, write_stream
+from proxysynth.tensor_files import Entry, checksum, read_tensors, rows_per_piece, write_stream
 from proxysynth.values import build
 
 FORMAT = 2  # with shards; without, checkpoints are still written in format 1
@@ -164,11 +162,8 @@ class Checkpoints:
                 "restore the right one, or delete the folder to start over"
             )
         try:
-            data = (place / "tensors.safetensors").read_bytes()
-            if zlib.crc32(data) != check:
-                raise Damaged(f"the tensors of {place.name} do not match their checksum")
-            tensors = safetensors.torch.load(data)
-        except (OSError, safetensors.SafetensorError) as error:
+            tensors, _ = read_tensors(place / "tensors.safetensors", check)
+        except TrainingFailed as error:
             raise Damaged(f"{place.name} has no intact tensors.safetensors") from error
         return Loaded(state, {**tensors, **read_rows(place, shards, self.rows)})
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeGuard, cast
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 import safetensors
@@ -79,24 +79,18 @@ def embed(
     function = net.features if features else net
     plan = in_order(len(loader.listing), BATCH)
     counts = [sum(map(len, plan[part])) for part in ranks.parts(len(plan))]
-    made, done = torch.empty(0, net.channels if features else net.dim), 0
-    mode = net.training
+    made, mode, tick = [], net.training, tick or (lambda images, note: None)
     net.eval()
     try:
         with torch.inference_mode():
             for batch in loader.batches(plan[ranks.part(len(plan))]):
-                x = function(batch.inputs(first.device).to(first.dtype)).float()
-                if not len(made):
-                    made = torch.empty(counts[ranks.rank], x.shape[1])
-                made[done : done + len(x)] = x.cpu()
-                done += len(x)
-                if tick is not None:
-                    tick(len(x), "")
+                made.append(function(batch.inputs(first.device).to(first.dtype)).float().cpu())
+                tick(len(made[-1]), "")
     finally:
         net.train(mode)
-    if tick is not None:
-        tick(sum(counts) - done, "")  # what the other ranks did
-    return ranks.gather(made.clone(), counts)  # clone: not an inference tensor
+    tick(sum(counts) - counts[ranks.rank], "")  # what the other ranks did
+    x = torch.cat(made) if made else torch.empty(0, net.channels if features else net.dim)
+    return ranks.gather(x, counts)
 
 
 def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
@@ -121,18 +115,15 @@ def calibrate_run(
     run: Run, splits: Splits, proxies: Tensor, tested: Tested, held_out: Tested | None
 ) -> Calibration | None:
     """Thresholds from the test images; fitted on `held_out` classes of the seen ones if given."""
-    labels, gallery, fitted = label_tensor(splits.query), splits.gallery, None
-    if held_out is not None and held_out is not tested and splits.validation is not None:
-        fitted = held_out.query, label_tensor(splits.validation)
     made = calibrate(
         tested.query,
-        labels,
+        tested.labels,
         gallery=tested.gallery,
-        gallery_labels=None if gallery is None else label_tensor(gallery),
-        held_out=fitted,
+        gallery_labels=tested.gallery_labels,
+        held_out=(held_out.query, held_out.labels) if held_out not in (None, tested) else None,
     )
     seen = set(splits.train.classes)
-    unseen = torch.tensor([name not in seen for name in splits.query.classes])[labels]
+    unseen = torch.tensor([name not in seen for name in splits.query.classes])[tested.labels]
     others = tested.query[unseen]
     others = others[:: -(-len(others) // UNKNOWN) or 1]
     if made is None or not len(others):
@@ -144,12 +135,14 @@ class EmbeddingsNotFinite(ValueError):
     """Finite weights produced non-finite embeddings."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tested:
     """Embeddings of the test images and their metrics; `gallery` is None if the queries are it."""
 
     query: Tensor
+    labels: Tensor
     gallery: Tensor | None
+    gallery_labels: Tensor | None
     metrics: dict[str, float]
 
 
@@ -177,7 +170,7 @@ def measure(
     if gallery is not None:
         g = embed(net, gallery, features=features, tick=tick, ranks=ranks)
         gy = label_tensor(gallery.listing)
-    if not all(bool(torch.isfinite(made).all()) for made in (x, g) if made is not None):
+    if not (torch.isfinite(x).all() and (g is None or torch.isfinite(g).all())):
         raise EmbeddingsNotFinite(
             "embeddings must be finite, got NaN or infinity: check the weights"
         )
@@ -190,7 +183,7 @@ def measure(
         )
         if predict is not None:
             metrics = {"accuracy": (predict(x) == y).double().mean().item(), **metrics}
-    return Tested(x, g, ranks.broadcast(metrics))
+    return Tested(x, y, g, gy, ranks.broadcast(metrics))
 
 
 def evaluation_device(device: torch.device, *embeddings: Tensor | None) -> torch.device:
@@ -212,25 +205,11 @@ Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
 
 
 class Prediction(NamedTuple):
-    """The class of an image.
+    """The class of an image."""
 
-    label: None for unknown: no class is similar enough.    nearest: the most similar class.
-    similarity: the cosine to that class's proxy, or to its nearest image in an index.
-    """
-
-    label: str | None
-    nearest: str
-    similarity: float
-
-
-class LabeledIndex(Protocol):
-    """The part of `search.Index` that a prediction by nearest neighbors uses."""
-
-    @property
-    def model(self) -> Any: ...
-    def predict_vectors(
-        self, vectors: Tensor, k: int = 1, threshold: float | str | None = None
-    ) -> list[Prediction]: ...
+    label: str | None  # None for unknown: no class is similar enough
+    nearest: str  # the most similar class
+    similarity: float  # the cosine to that class's proxy, or to its nearest image in an index
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +253,7 @@ class Trained:
         self,
         pictures: Picture | Iterable[Picture],
         *,
-        index: LabeledIndex | None = None,
+        index: Any = None,
         k: int = 1,
         threshold: float | str | None = None,
         workers: int | None = None,
@@ -282,8 +261,8 @@ class Trained:
         """The class of each image: one of the seen classes, or of the labels of an index.
 
         Args:
-            index: an index made by this model: the classes are its labels, and its nearest images
-                decide. Default: the nearest proxy decides among the seen classes.
+            index: a `search.Index` made by this model: the classes are its labels, and its nearest
+                images decide. Default: the nearest proxy decides among the seen classes.
             k: nearest images of the index that vote, each with its similarity.
             threshold: the similarity below which an image is unknown, or a target such as
                 "far=0.01". Default: "far=0.05" for proxies and "far=0.01" for an index, if the run
@@ -295,7 +274,8 @@ class Trained:
                     f"the index was made by {index.model.name}, not by {self.folder}: index the "
                     "images again with this run"
                 )
-            return index.predict_vectors(self.embed(pictures, workers), k, threshold)
+            x = self.embed(pictures, workers)
+            return cast(list[Prediction], index.predict_vectors(x, k, threshold))
         if not len(self.proxies):
             raise ValueError(f"{self.folder} has no proxies: predict with an index")
         least, x = self.known_from(threshold), self.embed(pictures, workers)
@@ -377,7 +357,6 @@ def load(
     """The model of a run: of its reported epoch, or of its last checkpoint if it is not finished.
 
     Args:
-        folder: the run's folder.
         device: see `Resources`.
         backbone: build the network with this backbone, such as "module:function". Default: the
             one that `run.json` names, if that is not code.

@@ -61,12 +61,13 @@ class Learner:
         self.objective = make_objective(loss)
         generator = torch.Generator().manual_seed(step_seed(run.seed, -1))
         proxies = initial_proxies(run, classes, net.dim, shards, generator)
-        self.proxies = nn.Parameter(proxies.detach().to(device))
+        self.proxies = nn.Parameter(proxies.to(device))
         self.device = self.proxies.device
         shared = [] if shards is not None else [self.proxies]
         data_parallel.broadcast_weights([*net.state_dict().values(), *shared], ranks)
-        self.optimizer = optim.make_optimizer(run, net, self.proxies)
-        self.scaler = optim.gradient_scaler(device, self.mixed)
+        self.optimizers = optim.make_optimizers(run, net, self.proxies)
+        # Small gradients would underflow in float16.
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.mixed == torch.float16)
 
     def step(self, batch: Batch, number: int) -> float:
         """One step of the optimizer; returns the loss before it. The images of the batch are this
@@ -75,26 +76,30 @@ class Learner:
         # The network draws (dropout) differently on each rank; the loss draws the same on all.
         torch.manual_seed(step_seed(run.seed, number, self.ranks.rank))
         draws = torch.Generator().manual_seed(step_seed(run.seed, number))
-        optim.set_rates(self.optimizer, optim.rate_factor(run, number, self.steps_per_epoch))
+        optim.set_rates(self.optimizers, optim.rate_factor(run, number, self.steps_per_epoch))
         images = batch.inputs(self.device)
         if not run.channels_last:
             images = images.contiguous()
         labels = batch.labels.to(self.device, non_blocking=True)
-        with optim.autocast(self.device, self.mixed):
+        mixed = self.mixed is not None
+        with torch.autocast(self.device.type, self.mixed, enabled=mixed):
             value = self._value(images, labels, draws)
         loss = value.item()
         if not np.isfinite(loss):
             return loss
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
         self.scaler.scale(value).backward()
         if self.ranks.world > 1:
             # The proxies' gradients agree across ranks up to rounding; averaged, in every bit.
             shared = [] if self.shards is not None else [self.proxies]
             data_parallel.average_gradients([*self.net.parameters(), *shared], self.ranks)
         if run.clip_norm is not None or run.clip_value is not None:
-            self.scaler.unscale_(cast(torch.optim.Optimizer, self.optimizer))
+            for optimizer in self.optimizers:
+                self.scaler.unscale_(optimizer)
             self._clip()
-        self.scaler.step(cast(torch.optim.Optimizer, self.optimizer))
+        for optimizer in self.optimizers:
+            self.scaler.step(optimizer)
         self.scaler.update()
         return loss
 
@@ -108,11 +113,11 @@ class Learner:
             images = ranks.gather(images, ranks.counts(n))
         whole = data_parallel.WholeBatch(self.network, self.net.stages, n, ranks)
         net = cast(nn.Module, whole)
-        with data_parallel.few_images(self.net, own, ranks):
+        with data_parallel.few_images(self.net, own):
             return self.objective(net, images, labels, self.proxies, generator=draws)
 
     def _clip(self) -> None:
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        parameters = [p for _, p, *_ in optim.named_parameters(self.optimizers)]
         if self.run.clip_value is not None:
             nn.utils.clip_grad_value_(parameters, self.run.clip_value)
         if self.run.clip_norm is not None:
@@ -153,14 +158,14 @@ class Learner:
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of a checkpoint; of sharded proxies, this rank's rows."""
         weights = {f"net.{key}": value for key, value in self.net.state_dict().items()}
-        state = optim.optimizer_tensors(self.optimizer)
+        state = optim.optimizer_tensors(self.optimizers)
         moments = {f"optimizer.{key}": value for key, value in state.items()}
         return {**weights, "proxies": self.proxies.detach(), **moments}
 
     def load(self, tensors: Mapping[str, Tensor], scaler: Mapping[str, Any]) -> None:
         """Load what `tensors` returned."""
         load_weights(self.net, self.proxies, tensors)
-        optim.load_optimizer(self.optimizer, part(tensors, "optimizer."))
+        optim.load_optimizers(self.optimizers, part(tensors, "optimizer."))
         if scaler:
             self.scaler.load_state_dict(dict(scaler))
 
@@ -223,18 +228,12 @@ def _finite(x: Tensor) -> bool:
 
 def initial_proxies(
     run: Run, classes: int, dim: int, shards: Shards | None, generator: torch.Generator
-) -> nn.Parameter:
+) -> Tensor:
     """The proxies at the start, or a shard's rows of them: the same values however divided."""
-    loss = cast(ProxyLoss, run.loss)
-    if shards is None:
-        return ProxyHead(loss, classes, dim, generator=generator).proxies
-    mine = shards.mine
-    own = torch.empty(len(mine), dim)
+    mine, pieces = range(classes) if shards is None else shards.mine, []
     for start in range(0, mine.stop, ROWS_DRAWN):
-        stop = min(start + ROWS_DRAWN, mine.stop)
+        rows = min(ROWS_DRAWN, mine.stop - start)
+        drawn = ProxyHead(cast(ProxyLoss, run.loss), rows, dim, generator=generator).proxies
         # The rows of other ranks are drawn and discarded: the following ones depend on it.
-        drawn = ProxyHead(loss, stop - start, dim, generator=generator).proxies.detach()
-        low = max(start, mine.start)
-        if low < stop:
-            own[low - mine.start : stop - mine.start] = drawn[low - start :]
-    return nn.Parameter(own)
+        pieces.append(drawn.detach()[max(0, mine.start - start) :])
+    return torch.cat(pieces)

@@ -7,12 +7,13 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from proxysynth.data import Loader
 from proxysynth.data.listing import NOTHING_TESTED
@@ -26,12 +27,11 @@ from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
 from proxysynth.training import run_folder
 from proxysynth.training.callbacks import Progress, Silent, Tick, open_tensorboard
-from proxysynth.training.checkpoint import Checkpoints, State, all_proxies
+from proxysynth.training.checkpoint import Checkpoints, Loaded, State, all_proxies
 from proxysynth.training.inference import (
     EmbeddingsNotFinite,
     Tested,
     calibrate_run,
-    label_tensor,
     measure,
     nearest_class,
     usual_ks,
@@ -110,8 +110,7 @@ def _on_all_classes(run: Run, evaluated: Result | None) -> Run:
     changes: dict[str, Any] = {"split": replace(run.split, unseen_fraction=0.0)}
     if run.report_epoch != "last":
         epochs = run.epochs if evaluated is None else evaluated.epoch
-        extended = tuple(end for end in run.extended if end < epochs)
-        changes |= {"report_epoch": "last", "patience": 0, "epochs": epochs, "extended": extended}
+        changes |= {"report_epoch": "last", "patience": 0, "epochs": epochs}
     if isinstance(run.interpolate, str) and evaluated is not None:
         changes["interpolate"] = evaluated.interpolation.get("a")
     elif run.interpolate == "auto":
@@ -209,9 +208,7 @@ class _Training:
                 drawn.copy_(start_proxies(self.start, drawn, ready, learner.rows, ranks))
             before = self._measure(ready.query, untrained=True)
             state = State(identity, untrained={} if before is None else before.metrics)
-        # `resumable` is what the weights are; in an evaluation, its epoch is not over yet.
-        self.state = self.resumable = state
-        self.saved = state.step
+        self.state, self.saved = state, state.step
         self.began -= state.seconds  # of earlier sessions
         if ranks.first:
             run_folder.rewrite_metrics(self.folder, state.history)
@@ -219,34 +216,43 @@ class _Training:
         self.tensorboard = open_tensorboard(self.folder, wanted, state.step)
 
     def run_epochs(self, first: list[Any]) -> None:
-        """All epochs that are left; `first` are the batches of one, as many as in every other."""
+        """All epochs that are left; `first` are the batches of one, as many as in every other. A
+        signal ends them with a checkpoint."""
         run, state = self.run, self.state
         sampler, labels = make_sampler(run), self.ready.train.listing.labels
         per_epoch = sum(map(len, first))
         done = state.epoch * per_epoch + sum(map(len, first[: state.batch]))
         task = self.progress.task("training", run.epochs * per_epoch, done)
-        with self._saved_if_interrupted(), task as tick:
-            for epoch in range(state.epoch, run.epochs):
-                best = self.state.best_epoch or run.epochs
-                since = sum(line["epoch"] > best for line in self.state.history)
-                if run.patience and since >= run.patience:
-                    say = f"No improvement in {run.patience} evaluations: stopping early."
-                    self.progress.say(say)
-                    break
-                self.epoch = epoch
-                self.learner.begin_epoch(epoch)
-                if self._run_steps(sampler(labels, epoch, run.batch_size), tick):
-                    tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
-                    self._evaluate()
-                self.resumable = self.state
+        try:
+            with task as tick:
+                for epoch in range(state.epoch, run.epochs):
+                    best = self.state.best_epoch or run.epochs
+                    since = sum(line["epoch"] > best for line in self.state.history)
+                    if run.patience and since >= run.patience:
+                        say = f"No improvement in {run.patience} evaluations: stopping early."
+                        self.progress.say(say)
+                        break
+                    self.learner.begin_epoch(epoch)
+                    if self._run_steps(sampler(labels, epoch, run.batch_size), tick):
+                        tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
+                        self._evaluate()
+        except Interrupted:
+            # All ranks are here: where one can be interrupted alone, everything is saved.
+            if self.state.step > self.saved:
+                with uninterrupted(self.ranks):  # the same signal may come twice
+                    if self.learner.finite():
+                        self._save()
+            raise
 
     def _run_steps(self, plan: list[Any], tick: Tick) -> bool:
-        """The steps of an epoch that are left; returns whether an evaluation follows."""
-        run, ranks, epoch = self.run, self.ranks, self.epoch
+        """The steps of an epoch that are left; returns whether an evaluation, which then ends the
+        epoch, follows."""
+        run, ranks, epoch = self.run, self.ranks, self.state.epoch
         every = self.resources.checkpoint_steps
         ends = (*run.extended, run.epochs)
         evaluates = (epoch + 1) % run.evaluate_every == 0 or epoch + 1 in ends
         left = plan[self.state.batch :]
+        self.indices = plan[self.state.batch - 1]  # of the last batch, for a message
         if ranks.world > 1:
             batches = shared_batches(self.ready.train, left, run.seed, epoch, ranks)
         else:
@@ -254,12 +260,12 @@ class _Training:
         with uninterrupted(ranks) if ranks.world > 1 else nullcontext():
             for batch in batches:
                 with uninterrupted(ranks):
-                    self.batch = batch
+                    self.indices = batch.indices
                     loss = self.learner.step(batch, self.state.step)
                     if not math.isfinite(loss):
                         raise self._not_finite(self.state.step + 1)
                     n, state = len(batch.labels), self.state
-                    self.resumable = self.state = replace(
+                    self.state = replace(
                         state,
                         batch=state.batch + 1,
                         step=state.step + 1,
@@ -271,11 +277,10 @@ class _Training:
                     self._check()
                     self._save()
             self._check()
-            if evaluates and ranks.world > 1:
-                self._save()  # a rank that is interrupted in the evaluation leaves alone
-            self.state = replace(self.state, epoch=epoch + 1, batch=0)
             if not evaluates:
-                self._save()
+                self.state = replace(self.state, epoch=epoch + 1, batch=0)
+            if not evaluates or ranks.world > 1:
+                self._save()  # a rank that is interrupted in the evaluation leaves alone
         return evaluates
 
     def _evaluate(self) -> None:
@@ -285,7 +290,7 @@ class _Training:
             validated = self._validate(self.tested)
         except EmbeddingsNotFinite as error:
             raise self._not_finite(self.state.step) from error
-        run, state = self.run, self.state
+        run, state = self.run, replace(self.state, epoch=self.state.epoch + 1, batch=0)
         loss = state.loss_sum / state.loss_count
         line: dict[str, Any] = {"epoch": state.epoch, "step": state.step, "loss": loss}
         line |= {} if self.tested is None else self.tested.metrics
@@ -296,7 +301,6 @@ class _Training:
             scores = [entry.get("validation", entry)[by] for entry in state.history]
             if max(scores) > max(scores[:-1], default=-1.0):
                 state = replace(state, best_epoch=state.epoch, best_step=state.step)
-        self.state = state
         if self.ranks.first:
             run_folder.append_metrics(self.folder, line)
         self.tensorboard(line)
@@ -304,6 +308,7 @@ class _Training:
         keys = [key for key in ("accuracy", first, "map@r") if key in line]
         measured = "  ".join(f"{metric_name(key)} {percent(line[key])}" for key in keys)
         self.progress.say(f"epoch {state.epoch}/{run.epochs}  loss {loss:.3f}  {measured}")
+        self.state = state  # not before: interrupted, the evaluation is repeated
         self._save()
 
     def _measure(
@@ -316,20 +321,17 @@ class _Training:
         if query is None:
             return None
         gallery = ready.gallery if query is ready.query else None
-        predict, task = None, cast(AbstractContextManager[Any], nullcontext())
-        if untrained:
-            images = len(query.listing) + (0 if gallery is None else len(gallery.listing))
-            task = self.progress.task("before training", images)
-        elif run.task == "classification":
-            predict = nearest_class(run.loss, learner.proxies)
-        with task as tick:
+        classifies = run.task == "classification" and not untrained
+        images = sum(len(part.listing) for part in (query, gallery) if part is not None)
+        task = self.progress.task if untrained else Silent().task
+        with task("before training", images) as tick:
             return measure(
                 net or learner.net,
                 query,
                 gallery,
                 ks=run.ks or usual_ks(run.data),
                 features=untrained and run.init is None,
-                predict=predict,
+                predict=nearest_class(run.loss, learner.proxies) if classifies else None,
                 tick=tick,
                 ranks=self.ranks,
             )
@@ -344,29 +346,17 @@ class _Training:
         if not self.learner.finite():
             raise self._not_finite(self.state.step)
 
-    def _save(self, state: State | None = None) -> None:
-        state, scaler = state or self.state, self.learner.scaler.state_dict()
+    def _save(self) -> None:
         with uninterrupted(self.ranks):
-            state = replace(state, seconds=time.perf_counter() - self.began, scaler=scaler)
+            scaler, seconds = self.learner.scaler.state_dict(), time.perf_counter() - self.began
+            state = replace(self.state, seconds=seconds, scaler=scaler)
             self.checkpoints.save(state, self.learner.tensors())
             self.saved = state.step
-
-    @contextmanager
-    def _saved_if_interrupted(self) -> Iterator[None]:
-        try:
-            yield
-        except Interrupted:
-            # All ranks are here: where one can be interrupted alone, everything is saved.
-            if self.resumable.step > self.saved:
-                with uninterrupted(self.ranks):  # the same signal may come twice
-                    if self.learner.finite():
-                        self._save(self.resumable)
-            raise
 
     def _not_finite(self, step: int) -> NotFinite:
         """A non-finite loss as an error; all files of the batch are written to `NOT_FINITE`."""
         images = self.ready.splits.train
-        names = [images.names[i] for i in self.batch.indices.tolist()]
+        names = [images.names[i] for i in self.indices.tolist()]
         files = names if images.root is None else [str(images.root / name) for name in names]
         record, more = self.folder / NOT_FINITE, ""
         with contextlib.suppress(OSError):
@@ -374,7 +364,7 @@ class _Training:
             more = f"; all are listed in {record}"
         shown = ", ".join(files[:SHOWN]) + (", ..." if files[SHOWN:] else "")
         return NotFinite(
-            f"the loss is not finite in step {step} of epoch {self.epoch + 1}, in a batch of "
+            f"the loss is not finite in step {step} of epoch {self.state.epoch + 1}, in a batch of "
             f"{len(files)} images ({shown}{more}); {self.checkpoints.describe_last()}: check these "
             "images, or train into another folder with lower learning rates",
             step,
@@ -387,8 +377,15 @@ class _Training:
         run, ready, learner, ranks = self.run, self.ready, self.learner, self.ranks
         state, epoch, tested = self.state, self.state.epoch, self.tested
         seconds = time.perf_counter() - self.began
-        if state.best_step is not None and state.best_step != state.step:
-            self._load_best(state.best_step)
+        if state.best_step not in (None, state.step):
+            try:
+                best = self.checkpoints.load(state.run, state.best_step)
+            except Damaged as fault:
+                raise TrainingFailed(
+                    f"the checkpoint of the best epoch ({state.best_epoch}) cannot be read, "
+                    f"{fault}: delete the folder {self.checkpoints.folder} to start the run over"
+                ) from fault
+            load_weights(learner.net, learner.proxies, cast(Loaded, best).tensors)
             epoch, tested = state.best_epoch or epoch, None
         if tested is None:
             tested = self._measure(ready.query)
@@ -439,17 +436,6 @@ class _Training:
             self.checkpoints.drop(newest=1)  # the one before was in case the last had been lost
         return cast(Result, _shared_result(result, ranks))
 
-    def _load_best(self, step: int) -> None:
-        try:
-            best = self.checkpoints.load(self.state.run, step)
-        except Damaged as fault:
-            raise TrainingFailed(
-                f"the checkpoint of the best epoch ({self.state.best_epoch}) cannot be read, "
-                f"{fault}: delete the folder {self.checkpoints.folder} to start the run over"
-            ) from fault
-        assert best is not None
-        load_weights(self.learner.net, self.learner.proxies, best.tensors)
-
     def _write_model(self, made: Delivered, about: dict[str, Any]) -> int:
         """Network and proxies in one file; sharded proxies are copied from the checkpoint."""
         learner, state = self.learner, self.state
@@ -469,10 +455,11 @@ class _Training:
         """query, query_labels (and gallery, gallery_labels), with the images' names and classes."""
         splits = self.ready.splits
         about = {**about, "classes": splits.query.classes, "query": splits.query.names}
-        tensors = {"query": tested.query, "query_labels": label_tensor(splits.query)}
-        if splits.gallery is not None and tested.gallery is not None:
-            tensors |= {"gallery": tested.gallery, "gallery_labels": label_tensor(splits.gallery)}
+        tensors = {"query": tested.query, "query_labels": tested.labels}
+        if splits.gallery is not None:
             about["gallery"] = splits.gallery.names
+            tensors["gallery"] = cast(Tensor, tested.gallery)
+            tensors["gallery_labels"] = cast(Tensor, tested.gallery_labels)
         return write_tensors(self.folder / run_folder.EMBEDDINGS, tensors, about)
 
 
@@ -497,9 +484,9 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
     if ranks.first:
         run_folder.claim(folder, run)
         result = run_folder.read_result(folder)
-        if result is not None and result.epochs != run.epochs:
+        if result and result.epochs != run.epochs:
             result = None  # it is extended
-        for path in [] if result is None else run_folder.damaged_files(folder, result)[:1]:
+        if result is not None and (path := run_folder.damaged_file(folder, result)):
             if not Checkpoints(folder / CHECKPOINT).steps():
                 raise TrainingFailed(
                     f"{path} is damaged, and there is no checkpoint to repair it from: restore it, "
@@ -541,7 +528,7 @@ def _shared_result(result: Result | None, ranks: Ranks) -> Result | None:
 def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> str:
     """How the reported epoch, and the interpolation, was chosen, for people."""
     by = run.best_by if run.best_by == "accuracy" else metric_name(run.best_by)
-    on = "classes held out of the seen ones"
+    on = held_out = "classes held out of the seen ones"
     if run.report_epoch == "best_on_test":
         on = "the test classes themselves, which is optimistic"
     elif run.split.fold is not None:
@@ -550,11 +537,10 @@ def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> 
         on = "images held out of training"
     last = run.report_epoch == "last"
     why = "the last epoch" if last else f"the best epoch by {by} on {on}"
-    if not interpolation or (interpolation["a"] == 1 and interpolation["by"] is None):
-        return why
-    how = "" if interpolation["by"] is None else ", chosen on classes held out of the seen ones"
-    a = f"{interpolation['a']:g}"
-    return f"{why}, interpolated with the network before training at a = {a}{how}"
+    if interpolation and (interpolation["a"] != 1 or interpolation["by"]):
+        why += f", interpolated with the network before training at a = {interpolation['a']:g}"
+        why += f", chosen on {held_out}" if interpolation["by"] else ""
+    return why
 
 
 @contextmanager

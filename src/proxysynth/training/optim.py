@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from proxysynth.losses.functional import check_not_negative
 from proxysynth.models.embedder import Embedder
+from proxysynth.training.checkpoint import part
 from proxysynth.training.run import Run
 
 RISE = 0.3  # share of the training in which one_cycle rises
@@ -60,16 +62,7 @@ def mixed_type(run: Run, device: torch.device) -> torch.dtype | None:
     return None
 
 
-def autocast(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
-    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
-
-
-def gradient_scaler(device: torch.device, dtype: torch.dtype | None) -> torch.amp.GradScaler:
-    """A scaler for float16, whose small gradients would underflow; disabled for other types."""
-    return torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
-
-
-class RowwiseAdam(torch.optim.Optimizer):
+class RowwiseAdam(Optimizer):
     """Adam with one second moment for each row (first index) of a parameter, and no first moment.
 
         v <- b v + (1 - b) g . g / d          p <- p - lr g / (sqrt(v / (1 - b^t)) + eps)
@@ -95,21 +88,16 @@ class RowwiseAdam(torch.optim.Optimizer):
     ) -> None:
         if not 0 <= beta < 1:
             raise ValueError(f"RowwiseAdam: beta must be in [0, 1), got {beta!r}")
-        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
-            if not value >= 0:
-                raise ValueError(f"RowwiseAdam: {name} must be >= 0, got {value!r}")
+        check_not_negative(self, lr=lr, eps=eps, weight_decay=weight_decay)
         super().__init__(params, {"lr": lr, "beta": beta, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update of every parameter that has a gradient."""
-        with torch.enable_grad():
-            value = None if closure is None else closure()
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
                     self._update(p, p.grad, group)
-        return value
 
     def _update(self, p: nn.Parameter, grad: Tensor, group: dict[str, Any]) -> None:
         if grad.is_sparse:
@@ -133,29 +121,9 @@ class RowwiseAdam(torch.optim.Optimizer):
             p_b.addcmul_(g_b, rate[:, None].to(p.dtype))
 
 
-class TwoOptimizers:
-    """Two optimizers of different parameters, used as one, with one `state` for both."""
-
-    def __init__(self, first: torch.optim.Optimizer, second: torch.optim.Optimizer) -> None:
-        self.optimizers = first, second
-        self.param_groups = [*first.param_groups, *second.param_groups]
-        first.state.update(second.state)
-        self.state = second.state = first.state
-
-    def step(self) -> None:
-        for optimizer in self.optimizers:
-            optimizer.step()
-
-    def zero_grad(self) -> None:
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-
-
-AnyOptimizer = torch.optim.Optimizer | TwoOptimizers
-
-
-def make_optimizer(run: Run, net: Embedder, proxies: nn.Parameter) -> AnyOptimizer:
-    """One group each for the backbone, the embedding layer and the proxies.
+def make_optimizers(run: Run, net: Embedder, proxies: nn.Parameter) -> list[Optimizer]:
+    """One group each for the backbone, the embedding layer and the proxies; for the proxies also an
+    optimizer of their own, if it is "rowwise".
 
     With `layer_decay` below 1 there is a group for each layer of the backbone. A group keeps its
     own learning rate as "base_lr", which the schedule multiplies.
@@ -175,20 +143,19 @@ def make_optimizer(run: Run, net: Embedder, proxies: nn.Parameter) -> AnyOptimiz
         {"params": params, "lr": lr, "base_lr": lr, "name": name}
         for name, (params, lr) in parts.items()
     ]
-    own = groups.pop() if run.proxy_optimizer == "rowwise" else None
+    own = [groups.pop()] if run.proxy_optimizer == "rowwise" else []
+    eps, momentum = {"eps": run.eps}, {"momentum": run.momentum}
     # One kernel for all tensors of a group: small networks spend most of a step here otherwise.
     fused = {"fused": proxies.device.type in ("cpu", "cuda")}
-    kind, options = {
-        "adam": (torch.optim.Adam, {"eps": run.eps, **fused}),
-        "adamw": (torch.optim.AdamW, {"eps": run.eps, **fused}),
-        "rmsprop": (torch.optim.RMSprop, {"eps": run.eps, "momentum": run.momentum}),
-        "sgd": (torch.optim.SGD, {"momentum": run.momentum, **fused}),
-    }[run.optimizer]
-    optimizer = cast(Any, kind)(groups, weight_decay=run.weight_decay, **options)
-    if own is None:
-        return cast(torch.optim.Optimizer, optimizer)
-    rowwise = RowwiseAdam([own], eps=run.eps, weight_decay=run.weight_decay)
-    return TwoOptimizers(optimizer, rowwise)
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "adam": (torch.optim.Adam, eps | fused),
+        "adamw": (torch.optim.AdamW, eps | fused),
+        "rmsprop": (torch.optim.RMSprop, eps | momentum),
+        "sgd": (torch.optim.SGD, momentum | fused),
+    }
+    kind, options = kinds[run.optimizer]
+    made = [kind(groups, weight_decay=run.weight_decay, **options)]
+    return made + [RowwiseAdam([group], weight_decay=run.weight_decay, **eps) for group in own]
 
 
 def backbone_layers(backbone: nn.Module) -> list[list[nn.Parameter]]:
@@ -217,34 +184,41 @@ def backbone_layers(backbone: nn.Module) -> list[list[nn.Parameter]]:
     return [layer for layer in layers if layer]
 
 
-def set_rates(optimizer: AnyOptimizer, factor: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = factor * group["base_lr"]
+def set_rates(optimizers: Iterable[Optimizer], factor: float) -> None:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = factor * group["base_lr"]
 
 
-def optimizer_tensors(optimizer: AnyOptimizer) -> dict[str, Tensor]:
-    """The optimizer's state: "group.number.name" -> tensor."""
+def named_parameters(
+    optimizers: Iterable[Optimizer],
+) -> Iterator[tuple[str, nn.Parameter, Optimizer, dict[str, Any]]]:
+    """The name of each parameter in a checkpoint, "group.number", with its optimizer and group."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for i, parameter in enumerate(group["params"]):
+                yield f"{group['name']}.{i}", parameter, optimizer, group
+
+
+def optimizer_tensors(optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
+    """The state of the optimizers: "group.number.name" -> tensor."""
     return {
-        f"{group['name']}.{i}.{name}": value
-        for group in optimizer.param_groups
-        for i, parameter in enumerate(group["params"])
-        for name, value in optimizer.state.get(parameter, {}).items()
+        f"{name}.{key}": value
+        for name, parameter, optimizer, _ in named_parameters(optimizers)
+        for key, value in optimizer.state.get(parameter, {}).items()
         if isinstance(value, Tensor)  # SGD has None before its first step
     }
 
 
-def load_optimizer(optimizer: AnyOptimizer, tensors: Mapping[str, Tensor]) -> None:
+def load_optimizers(optimizers: Iterable[Optimizer], tensors: Mapping[str, Tensor]) -> None:
     """Load the state that `optimizer_tensors` returned."""
-    for group in optimizer.param_groups:
-        for i, parameter in enumerate(group["params"]):
-            start = f"{group['name']}.{i}."
-            state: dict[str, Any] = {
-                key.removeprefix(start): _like(value, parameter, bool(group.get("fused")))
-                for key, value in tensors.items()
-                if key.startswith(start)
+    for name, parameter, optimizer, group in named_parameters(optimizers):
+        state = part(tensors, f"{name}.")
+        fused = bool(group.get("fused"))
+        if state:
+            optimizer.state[parameter] = {
+                key: _like(value, parameter, fused) for key, value in state.items()
             }
-            if state:
-                optimizer.state[parameter] = state
 
 
 def _like(value: Tensor, parameter: nn.Parameter, fused: bool) -> Tensor:

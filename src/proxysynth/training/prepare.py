@@ -22,20 +22,15 @@ SMALL = 64  # sides up to this may be too small for a backbone
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run's network at its start and the loaders of its images; all files have been read once.
-
-    `query` is None where nothing can be tested, `gallery` where queries are their own, `validation`
-    where nothing is chosen by it.
-    """
+    """A run's network at its start and the loaders of its images; all files have been read once."""
 
     splits: Splits
     net: Embedder
     train: Loader
-    query: Loader | None
-    gallery: Loader | None
-    validation: Loader | None
-    tester: Callable[[Listing], Loader]
-    """A loader of pictures as they are tested."""
+    query: Loader | None  # None where nothing can be tested
+    gallery: Loader | None  # None where queries are their own
+    validation: Loader | None  # None where nothing is chosen by it
+    tester: Callable[[Listing], Loader]  # of images as they are tested
 
 
 def prepare(

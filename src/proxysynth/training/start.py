@@ -26,7 +26,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from proxysynth.data import Loader, Splits
 from proxysynth.distributed.process_group import Ranks
 from proxysynth.models.embedder import Embedder
-from proxysynth.training.inference import BATCH, Tested, Trained, embed, load
+from proxysynth.training.inference import BATCH, Tested, Trained, embed, label_tensor, load
 from proxysynth.training.prepare import Prepared
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import Metrics
@@ -88,7 +88,7 @@ def make_start(run: Run, net: Embedder) -> Start:
 
 def class_means(net: Embedder, loader: Loader, ranks: Ranks) -> Tensor:
     """The mean embedding of each class at unit length, (c, d)."""
-    x, y = embed(net, loader, ranks=ranks).double(), torch.from_numpy(loader.listing.labels.copy())
+    x, y = embed(net, loader, ranks=ranks).double(), label_tensor(loader.listing)
     sums = torch.zeros(len(loader.listing.classes), x.shape[1], dtype=x.dtype)
     return F.normalize(sums.index_add_(0, y, x), dim=1).float()
 
