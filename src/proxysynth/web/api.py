@@ -131,7 +131,7 @@ class MapPoints(BaseModel):
     seen: list[bool | None]
 
 
-class Wanted(BaseModel):
+class SearchSettings(BaseModel):
     """Which neighbors are asked for."""
 
     k: Neighbors = 10
@@ -139,7 +139,7 @@ class Wanted(BaseModel):
     label: Label | None = None
 
 
-class VectorQuery(Wanted):
+class VectorQuery(SearchSettings):
     """A search with an embedding."""
 
     model_config = {"extra": "forbid"}
@@ -153,7 +153,7 @@ Number = Annotated[int, Path(ge=0, le=2**53, description="the number of an item"
 Generation = Annotated[
     str | None, Query(max_length=200, description="of the index to which the number belongs")
 ]
-Filters = Annotated[Wanted, Depends()]
+Settings = Annotated[SearchSettings, Depends()]
 
 JPEG: dict[str, Any] = {
     "content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}},
@@ -195,7 +195,7 @@ def api(service: Service) -> APIRouter:
     @routes.post("/search", response_model=SearchResults, responses=UPLOAD)
     async def search(
         file: Annotated[UploadFile, File(description="an image")],
-        query: Filters,
+        query: Settings,
         k: Annotated[Neighbors | None, Form()] = None,
         threshold: Annotated[Threshold | None, Form()] = None,
         label: Annotated[Label | None, Form()] = None,
@@ -235,7 +235,7 @@ def api(service: Service) -> APIRouter:
 
     @routes.get("/items/{number}/search", response_model=SearchResults, responses=SEARCH_ITEM)
     async def search_item(
-        number: Number, wanted: Filters, generation: Generation = None
+        number: Number, wanted: Settings, generation: Generation = None
     ) -> Response:
         """The images nearest to one of the index, without itself."""
         now = service.item(number, generation)

@@ -247,7 +247,7 @@ class LiveIndex:
             await asyncio.to_thread(self.check)
 
 
-class Wanted(NamedTuple):
+class SearchQuery(NamedTuple):
     """A query, an item's number or a vector (d,), and how many neighbors it asks for."""
 
     query: int | NDArray[np.float32]
@@ -255,7 +255,7 @@ class Wanted(NamedTuple):
     threshold: float | None
 
 
-def search_all(where: tuple[Snapshot, str | None], asked: Sequence[Wanted]) -> list[list[Hit]]:
+def search_all(where: tuple[Snapshot, str | None], asked: Sequence[SearchQuery]) -> list[list[Hit]]:
     """The neighbors of each query among all items or those of one label, by one product.
 
     An item does not find itself.
@@ -354,7 +354,7 @@ class Service:
         if label and label not in now.names:
             return []
         hits: list[Hit] = await self._in_time(
-            self.searcher.ask((now, label or None), Wanted(query, k, threshold))
+            self.searcher.ask((now, label or None), SearchQuery(query, k, threshold))
         )
         return hits
 
