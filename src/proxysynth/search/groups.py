@@ -26,9 +26,7 @@ from proxysynth.retrieval.metrics import (
 from proxysynth.search.build import Unreadable, embed_files, scan_folder
 from proxysynth.search.index import Hit, Index
 
-NEAR_DUPLICATE = 0.95
-"""The similarity from which on two images are near-duplicates, by default."""
-
+NEAR_DUPLICATE = 0.95  # the similarity from which on two images are near-duplicates
 BLOCK = 2**22  # similarities held at once
 SHOWN = 200  # images on a contact sheet
 

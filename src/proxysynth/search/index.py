@@ -37,14 +37,9 @@ if TYPE_CHECKING:
     from proxysynth.retrieval.reranking import Search
     from proxysynth.search.approximate import Approximate
 
-CHEAP = 32 * 2**20
-"""Bytes of an index file whose checksums are verified whenever it is opened (about 25 ms)."""
-
-SIMILARITIES = 2**27
-"""Held at once; more queries are answered one group after the other."""
-
-OPEN = 1 / 16
-"""The share of the rows that may remain as candidates; with more, float32 is as fast."""
+CHEAP = 32 * 2**20  # bytes of an index file that is verified whenever it is opened: about 25 ms
+SIMILARITIES = 2**27  # held at once; more queries are answered one group after the other
+CANDIDATES = 1 / 16  # share of the rows that may remain; with more, float32 is as fast
 
 Exclude = int | Sequence[int] | None
 Excluded = Sequence[Sequence[int]]
@@ -127,7 +122,7 @@ class RoundedRows:
         error = knn.error_bound(short.error, self.short.error) + 1.1 * short.grain
         low = S.topk(min(k, width), dim=1).values[:, -1:] - 2 * error
         near = (low <= S) & (-torch.inf < S)
-        few = near.sum(1) <= max(4 * k, 1024, OPEN * width)
+        few = near.sum(1) <= max(4 * k, 1024, CANDIDATES * width)
         row, column = knn.nonzero(near & few[:, None])
         best = knn.top(x, self.rows, row, column if numbers is None else numbers[column], k)
         rest = (~few).nonzero().squeeze(1)

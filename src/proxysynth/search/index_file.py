@@ -114,12 +114,9 @@ def file_stamp(path: Path | int) -> Stamp:
 
 
 def open_index_file(path: Path, memory: int | None = None) -> IndexFile:
-    """Open the file and check that its parts are where its header says.
+    """Open the file and check that its parts are where its header says; `memory`: see `Index.open`.
 
-    Args:
-        memory: read the file into memory, embeddings only up to this many bytes. Default: map the
-            file, which is instant and safe as long as nobody overwrites the file in place;
-            replacing it, as `proxysynth index` does, is fine.
+    A mapped file may be replaced, as `proxysynth index` does, but not overwritten in place.
     """
     try:
         with open(path, "rb") as file:
