@@ -39,6 +39,7 @@ class Counting(ImageEmbedder):
 @pytest.fixture
 def small_batches(monkeypatch):
     monkeypatch.setattr(module, "BATCH", 2)
+    monkeypatch.setattr(module, "JOURNAL_SECONDS", 0)
 
 
 def left_over(folder):
@@ -143,7 +144,7 @@ def test_an_embedding_that_is_no_number_stays_out(model, photos, tmp_path):
 def test_broken_off_and_resumed(model, photos, tmp_path, small_batches):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
-        update_index(Counting(model, stop_after=3), photos, out, journal_seconds=0)
+        update_index(Counting(model, stop_after=3), photos, out)
     assert not out.exists()
     counting = Counting(model)
     built = update_index(counting, photos, out)
@@ -160,7 +161,7 @@ def test_broken_off_and_resumed(model, photos, tmp_path, small_batches):
 def test_a_damaged_journal_is_dropped(model, photos, tmp_path, small_batches):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
-        update_index(Counting(model, stop_after=4), photos, out, journal_seconds=0)
+        update_index(Counting(model, stop_after=4), photos, out)
     journal_path(out).write_bytes(os.urandom(5000))
     built = update_index(model, photos, out)
     assert (built.resumed, built.embedded) == (0, 12)
@@ -170,7 +171,7 @@ def test_a_damaged_journal_is_dropped(model, photos, tmp_path, small_batches):
 def test_a_journal_of_another_model_or_folder_is_not_used(model, photos, tmp_path, small_batches):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
-        update_index(Counting(model, stop_after=3), photos, out, journal_seconds=0)
+        update_index(Counting(model, stop_after=3), photos, out)
     with sqlite3.connect(journal_path(out)) as database:
         old = (model.identity.weights, "f" * 16)
         database.execute("UPDATE about SET text = replace(text, ?, ?)", old)

@@ -4,7 +4,7 @@ from PIL import Image
 
 from proxysynth.search import Index
 from proxysynth.search.build import update_index
-from proxysynth.search.contact_sheet import contact_sheet, write_contact_sheet
+from proxysynth.search.contact_sheet import write_contact_sheet
 
 
 def test_it_shows_queries_and_hits_in_order(index_file, photos, tmp_path):
@@ -24,13 +24,14 @@ def test_it_shows_queries_and_hits_in_order(index_file, photos, tmp_path):
     assert "<script" not in page
 
 
-def test_a_picture_that_is_gone_leaves_a_gap(index_file, photos):
+def test_a_picture_that_is_gone_leaves_a_gap(index_file, photos, tmp_path):
     index = Index.open(index_file)
     hits = index.search("class0/1.png", k=2)
     index.path(hits[0].number).unlink()
-    page = contact_sheet(index, ["class0/1.png"], hits)
-    assert page.count('class="gone"') == 1
-    assert "No image is that similar" in contact_sheet(index, ["class0/1.png"], [])
+    path = write_contact_sheet(tmp_path / "sheet.html", index, ["class0/1.png"], hits)
+    assert path.read_text().count('class="gone"') == 1
+    write_contact_sheet(path, index, ["class0/1.png"], [])
+    assert "No image is that similar" in path.read_text()
 
 
 def test_no_name_breaks_the_page(model, tmp_path):
@@ -39,7 +40,9 @@ def test_no_name_breaks_the_page(model, tmp_path):
     for name in ('"><script>alert(1).png', "plain.png"):
         Image.new("RGB", (9, 9)).save(root / name.replace("/", ""))
     index = Index.open(update_index(model, tmp_path / "photos", tmp_path / "a.index").file)
-    page = contact_sheet(index, ["<b>label/plain.png"], index.search("<b>label/plain.png"))
+    query = "<b>label/plain.png"
+    path = write_contact_sheet(tmp_path / "sheet.html", index, [query], index.search(query))
+    page = path.read_text()
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert "<b>label" not in page

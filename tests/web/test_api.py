@@ -48,7 +48,7 @@ def test_a_vector_finds_what_a_slow_loop_finds(client, shop) -> None:
     asked = {"vector": vector.tolist(), "k": 7}
     hits = client.post("/api/search/vector", json=asked).json()["hits"]
     expected = brute(index, vector, 7)
-    assert [hit["id"] for hit in hits] == [i for i, _ in expected]
+    assert [hit["number"] for hit in hits] == [i for i, _ in expected]
     assert [hit["similarity"] for hit in hits] == pytest.approx([s for _, s in expected], abs=1e-5)
 
 
@@ -58,7 +58,7 @@ def test_only_the_direction_of_a_vector_counts(client) -> None:
         client.post("/api/search/vector", json={"vector": (vector * scale).tolist()}).json()
         for scale in (1.0, 1e200, 1e-200)
     ]
-    ids = [[hit["id"] for hit in answer["hits"]] for answer in answers]
+    ids = [[hit["number"] for hit in answer["hits"]] for answer in answers]
     assert ids[0] == ids[1] == ids[2]
     assert len(ids[0]) == 10
 
@@ -68,7 +68,7 @@ def test_an_item_is_searched_from_and_not_found(client, shop) -> None:
     told = client.get("/api/items/17/search", params={"k": 6}).json()
     assert told["query"]["path"] == index.paths[17]
     expected = brute(index, np.asarray(index.vectors(17, 18)[0], np.float64), 6, exclude=17)
-    assert [hit["id"] for hit in told["hits"]] == [i for i, _ in expected]
+    assert [hit["number"] for hit in told["hits"]] == [i for i, _ in expected]
 
 
 def test_threshold_and_label_narrow(client) -> None:
@@ -76,9 +76,13 @@ def test_threshold_and_label_narrow(client) -> None:
     assert len(every) == ITEMS - 1
     least = every[9]["similarity"] - 1e-6
     above = client.get("/api/items/0/search", params={"k": 100, "threshold": least}).json()["hits"]
-    assert [hit["id"] for hit in above] == [hit["id"] for hit in every if hit["similarity"] > least]
+    assert [hit["number"] for hit in above] == [
+        hit["number"] for hit in every if hit["similarity"] > least
+    ]
     cups = client.get("/api/items/0/search", params={"k": 100, "label": "cup"}).json()["hits"]
-    assert [hit["id"] for hit in cups] == [hit["id"] for hit in every if hit["label"] == "cup"]
+    assert [hit["number"] for hit in cups] == [
+        hit["number"] for hit in every if hit["label"] == "cup"
+    ]
     assert client.get("/api/items/0/search", params={"label": "none such"}).json()["hits"] == []
 
 
@@ -107,12 +111,13 @@ def test_unseen_classes_are_those_the_run_did_not_train_on(client, shop) -> None
     assert {one["label"]: one["seen"] for one in labels} == {c: c in seen for c in CLASSES}
     assert {one["count"] for one in labels} == {EACH}
     item = client.get("/api/items/0").json()
+    assert item["number"] == item["id"] == 0  # the second is the former name
     assert (item["path"], item["label"], item["seen"]) == ("apple/0.png", "apple", "apple" in seen)
 
 
 def test_the_map_has_every_picture_once(client) -> None:
     told = client.get("/api/map").json()
-    assert told["id"] == list(range(ITEMS))
+    assert told["number"] == told["id"] == list(range(ITEMS))
     assert len(told["x"]) == len(told["y"]) == len(told["seen"]) == ITEMS
     assert [told["labels"][code] for code in told["label"]] == sorted(CLASSES * EACH)
     assert np.ptp(told["x"]) > 0.5

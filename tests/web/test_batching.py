@@ -13,13 +13,13 @@ from proxysynth.web.service import Batcher
 def test_waiting_questions_share_calls() -> None:
     sizes = []
 
-    def square(questions):
+    def square(_, questions):
         sizes.append(len(questions))
         return [question**2 for question in questions]
 
     async def ask():
         batcher = Batcher(square, most=16)
-        answers = await asyncio.gather(*(batcher.ask(i) for i in range(40)))
+        answers = await asyncio.gather(*(batcher.ask(None, i) for i in range(40)))
         batcher.close()
         return answers
 
@@ -27,27 +27,28 @@ def test_waiting_questions_share_calls() -> None:
     assert sizes == [16, 16, 8]
 
 
-def test_an_answer_may_be_an_error_of_its_own() -> None:
-    async def ask():
-        batcher = Batcher(lambda all_: [ValueError(q) if q % 2 else q for q in all_])
-        return await asyncio.gather(*(batcher.ask(i) for i in range(4)), return_exceptions=True)
+def test_a_batch_has_one_key_and_each_key_takes_its_turn() -> None:
+    calls = []
 
-    answers = asyncio.run(ask())
-    assert answers[::2] == [0, 2]
-    assert [type(answer) for answer in answers[1::2]] == [ValueError, ValueError]
+    async def ask():
+        batcher = Batcher(lambda key, all_: calls.append((key, len(all_))) or list(all_), most=2)
+        return await asyncio.gather(*(batcher.ask("ab"[i == 2], i) for i in range(5)))
+
+    assert asyncio.run(ask()) == [0, 1, 2, 3, 4]
+    assert calls == [("a", 2), ("b", 1), ("a", 2)]
 
 
 def test_a_call_that_fails_fails_its_questions_and_no_others() -> None:
     async def ask():
-        def fail_on_first(questions):
+        def fail_on_first(_, questions):
             if questions == ["first"]:
                 raise RuntimeError("broken")
             return questions
 
         batcher = Batcher(fail_on_first)
         with pytest.raises(RuntimeError, match="broken"):
-            await batcher.ask("first")
-        return await batcher.ask("second")
+            await batcher.ask(None, "first")
+        return await batcher.ask(None, "second")
 
     assert asyncio.run(ask()) == "second"
 
@@ -55,17 +56,17 @@ def test_a_call_that_fails_fails_its_questions_and_no_others() -> None:
 def test_questions_gather_while_a_batch_is_computed_and_the_loop_stays_free() -> None:
     sizes, go_on = [], threading.Event()
 
-    def slow(questions):
+    def slow(_, questions):
         sizes.append(len(questions))
         assert go_on.wait(10)
         return questions
 
     async def ask():
         batcher = Batcher(slow)
-        first = asyncio.create_task(batcher.ask(0))
+        first = asyncio.create_task(batcher.ask(None, 0))
         while not sizes:
             await asyncio.sleep(0.001)  # the loop turns while the thread waits
-        others = [asyncio.create_task(batcher.ask(i)) for i in range(1, 6)]
+        others = [asyncio.create_task(batcher.ask(None, i)) for i in range(1, 6)]
         await asyncio.sleep(0.01)
         go_on.set()
         return await asyncio.gather(first, *others)
@@ -78,9 +79,9 @@ def test_who_hangs_up_is_not_computed_for() -> None:
     seen = []
 
     async def ask():
-        batcher = Batcher(lambda all_: seen.extend(all_) or list(all_), patience=0.05)
-        gone = asyncio.create_task(batcher.ask("gone"))
-        stays = asyncio.create_task(batcher.ask("stays"))
+        batcher = Batcher(lambda _, all_: seen.extend(all_) or list(all_), patience=0.05)
+        gone = asyncio.create_task(batcher.ask(None, "gone"))
+        stays = asyncio.create_task(batcher.ask(None, "stays"))
         await asyncio.sleep(0.001)
         gone.cancel()
         return await stays

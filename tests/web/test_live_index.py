@@ -49,7 +49,7 @@ def test_a_replaced_index_is_noticed_and_old_numbers_are_refused(tmp_path) -> No
         answer = client.get("/api/items/3", params={"generation": old["generation"]})
         assert answer.status_code == 409
         assert answer.json()["error"] == "the index has been replaced: search again"
-        assert len(client.get("/api/map").json()["id"]) == 40
+        assert len(client.get("/api/map").json()["number"]) == 40
 
 
 def test_what_was_taken_stays_whole(tmp_path) -> None:

@@ -1,6 +1,8 @@
-"""A batch of questions: each answered as if it were alone."""
+"""A batch of queries: each answered as if it were alone."""
 
 from __future__ import annotations
+
+import asyncio
 
 import numpy as np
 import pytest
@@ -9,59 +11,81 @@ pytest.importorskip("fastapi")
 
 from proxysynth.search import Index
 from proxysynth.web.guard import Refused
-from proxysynth.web.service import (
-    OtherModel,
-    SearchQuery,
-    SearchResult,
-    Snapshot,
-    Wanted,
-    search_all,
-)
-from web.made_index import identity, write_vectors
+from proxysynth.web.service import Service, as_query
+from web.made_index import write_vectors
 
 
 @pytest.fixture
-def now(tmp_path):
+def service(tmp_path):
     write_vectors(tmp_path / "an.index", np.random.default_rng(0).normal(size=(200, 8)))
-    return Snapshot.of(Index.open(tmp_path / "an.index"))
+    return Service(Index.open(tmp_path / "an.index"))
 
 
 def vector(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=8).astype(np.float32)
 
 
-def test_a_mixed_batch_gives_what_each_gives_alone(now) -> None:
-    questions = [
-        SearchQuery(Wanted(3), vector(1)),
-        SearchQuery(Wanted(20, label="label2"), vector(2)),
-        SearchQuery(Wanted(500), item=7),
-        SearchQuery(Wanted(5, threshold=0.4), vector(3)),
-        SearchQuery(Wanted(5, label="unknown"), vector(4)),
-        SearchQuery(Wanted(9, label="label2"), item=2, generation=now.generation),
+def ask(service: Service, *queries):
+    """The answers to queries (item or vector, settings) that are asked at the same moment."""
+
+    async def together():
+        now = service.live.current
+        asked = [service.search(now, query, **wanted) for query, wanted in queries]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    return asyncio.run(together())
+
+
+def test_a_mixed_batch_gives_what_each_gives_alone(service) -> None:
+    queries = [
+        (vector(1), {"k": 3}),
+        (vector(2), {"k": 20, "label": "label2"}),
+        (7, {"k": 500}),
+        (vector(3), {"k": 5, "threshold": 0.4}),
+        (vector(4), {"k": 5, "label": "unknown"}),
+        (2, {"k": 9, "label": "label2"}),
     ]
-    together = search_all(now, questions)
-    for question, found in zip(questions, together, strict=True):
-        alone = search_all(now, [question])[0]
-        assert isinstance(found, SearchResult)
-        assert found.hits == alone.hits
-    counts = [len(found.hits) for found in together]
-    assert counts[:3] == [3, 20, 199]
-    assert counts[4] == 0
-    assert all(hit.similarity >= 0.4 for hit in together[3].hits)
-    assert {hit.label for hit in together[1].hits} == {"label2"}
-    assert 2 not in [hit.number for hit in together[5].hits]
+    together = ask(service, *queries)
+    for query, hits in zip(queries, together, strict=True):
+        assert hits == ask(service, query)[0]
+    assert [len(hits) for hits in together[:3]] == [3, 20, 199]
+    assert together[4] == []
+    assert all(hit.similarity >= 0.4 for hit in together[3])
+    assert {hit.label for hit in together[1]} == {"label2"}
+    assert 2 not in [hit.number for hit in together[5]]
 
 
-def test_a_bad_question_spoils_no_other(now) -> None:
-    good = SearchQuery(Wanted(4), vector(1))
-    short = SearchQuery(Wanted(4), np.ones(3, np.float32))
-    nowhere = SearchQuery(Wanted(4), item=200)
-    old = SearchQuery(Wanted(4), item=0, generation="old")
-    other = SearchQuery(Wanted(4), vector(1), model=identity(8, weights="another"))
-    same = SearchQuery(Wanted(4), vector(1), model=identity(8))
-    answers = search_all(now, [short, good, nowhere, old, other, same])
-    kinds = [type(answer) for answer in answers]
-    assert kinds == [Refused, SearchResult, Refused, Refused, OtherModel, SearchResult]
-    refused = [answer.status_code for answer in answers if isinstance(answer, Refused)]
-    assert refused == [422, 404, 409]
-    assert answers[1].hits == answers[5].hits
+def test_a_bad_query_spoils_no_other(service) -> None:
+    bad = (np.full(8, np.nan, np.float32), {})
+    zero = (np.zeros(8, np.float32), {})
+    good = (vector(1), {"k": 4})
+    answers = ask(service, bad, good, zero, good)
+    assert [type(answer) for answer in answers] == [Refused, list, Refused, list]
+    assert answers[1] == answers[3] == ask(service, good)[0]
+
+
+def test_what_is_not_of_this_index_is_refused(service) -> None:
+    now = service.live.current
+    assert service.item(199, now.generation) is now
+    for number, generation, status in ((200, None, 404), (0, "old", 409)):
+        with pytest.raises(Refused) as refused:
+            service.item(number, generation)
+        assert refused.value.status_code == status
+    with pytest.raises(Refused, match="8 dimensions"):
+        as_query(now, [1.0] * 3)
+
+
+def test_a_search_stays_with_the_snapshot_it_has_taken(service, tmp_path) -> None:
+    before = ask(service, (vector(1), {}))[0]
+    now = service.live.current
+    write_vectors(tmp_path / "an.index", np.random.default_rng(1).normal(size=(30, 12)), "new")
+    service.live.check()
+
+    async def both():
+        new = np.ones(12, np.float32)
+        asked = service.search(now, vector(1)), service.search(service.live.current, new)
+        return await asyncio.gather(*asked)
+
+    old, new = asyncio.run(both())
+    assert old == before
+    assert all(hit.path.startswith("new") for hit in new)

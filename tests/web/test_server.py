@@ -211,7 +211,7 @@ def test_searches_are_reranked_on_request(capsys, shop, monkeypatch) -> None:
         expected = index.search_vectors(vector, 12, exclude=[number], rerank=method)[0]
         with TestClient(create_app(index), base_url="http://localhost:8000") as client:
             found = client.get(f"/api/items/{number}/search?k=12").json()["hits"]
-        assert [hit["id"] for hit in found] == [hit.number for hit in expected]
+        assert [hit["number"] for hit in found] == [hit.number for hit in expected]
         similarities = [hit["similarity"] for hit in found]
         assert similarities == pytest.approx([hit.similarity for hit in expected], abs=1e-6)
     capsys.readouterr()

@@ -8,6 +8,7 @@ match, and the structure is rebuilt when the index has changed.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -155,12 +156,15 @@ def _array(x: Tensor) -> NDArray[np.float32]:
     return np.ascontiguousarray(x.numpy(), dtype=np.float32)
 
 
-def _faiss() -> Any:
+def needed(package: str, extra: str, otherwise: str) -> Any:
+    """An optional package; without it, an error that says how to install it or what else to do."""
     try:
-        import faiss
+        return importlib.import_module(package)
     except ImportError as error:
         raise ValueError(
-            "approximate search needs FAISS: pip install 'proxysynth[faiss]', or drop "
-            "--approximate for exact search"
+            f"this needs {package}: pip install 'proxysynth[{extra}]', or {otherwise}"
         ) from error
-    return faiss
+
+
+def _faiss() -> Any:
+    return needed("faiss", "faiss", "drop --approximate for exact search")

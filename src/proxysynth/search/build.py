@@ -89,13 +89,8 @@ class IndexUpdate:
 
     @property
     def summary(self) -> str:
-        counts = {
-            "embedded": self.embedded,
-            "resumed": self.resumed,
-            "kept": self.kept,
-            "removed": self.removed,
-            "unreadable": len(self.unreadable),
-        }
+        counts = {name: getattr(self, name) for name in ("embedded", "resumed", "kept", "removed")}
+        counts["unreadable"] = len(self.unreadable)
         parts = [f"{n:,} {what}" for what, n in counts.items() if n or what == "embedded"]
         state = "" if self.written else "; nothing has changed"
         state += f"; it was damaged and is repaired ({self.damage})" if self.damage else ""
@@ -123,7 +118,6 @@ def update_index(
     verify: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
-    journal_seconds: float = JOURNAL_SECONDS,
 ) -> IndexUpdate:
     """Embed the images of a folder into an index; images that it already holds are kept.
 
@@ -138,7 +132,6 @@ def update_index(
         verify: compare all data with its checksums. Default: only if the index is to be rewritten
             or has at most 1 GB.
         workers: threads that decode images.
-        journal_seconds: how often finished images are saved for a resumed call.
     """
     begun, out = time.perf_counter(), Path(os.path.abspath(os.path.expanduser(file)))
     embedder = model if isinstance(model, ImageEmbedder) else ImageEmbedder(model)
@@ -167,7 +160,7 @@ def update_index(
             _check_room(out.parent, len(todo), len(found), embedder.dim)
             with progress.task("embedding", len(found), len(found) - len(todo)) as tick:
                 parts = embed_files(embedder, Path(root), todo, workers)
-                bad = _save(parts, journal, tick, journal_seconds)
+                bad = _save(parts, journal, tick)
             items = [one for one in found if one in known or one in journal.files]
             if not items:
                 raise ValueError(
@@ -425,9 +418,7 @@ def embed_files(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _save(
-    parts: Iterable[Embedded], journal: Journal, tick: Tick, seconds: float
-) -> list[Unreadable]:
+def _save(parts: Iterable[Embedded], journal: Journal, tick: Tick) -> list[Unreadable]:
     """Embed files into the journal, which is committed every few seconds."""
     bad: list[Unreadable] = []
     unsaved: list[tuple[Found, NDArray[np.float32]]] = []
@@ -435,7 +426,7 @@ def _save(
     for files, vectors, failed in parts:
         bad += failed
         unsaved += zip(files, vectors, strict=True)
-        if time.perf_counter() - last >= seconds:
+        if time.perf_counter() - last >= JOURNAL_SECONDS:
             journal.add(unsaved)
             unsaved, last = [], time.perf_counter()
         tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")

@@ -28,17 +28,11 @@ class Section(NamedTuple):
 def write_contact_sheet(
     path: Path, index: Index, queries: Sequence[str | os.PathLike[str]], hits: Sequence[Hit]
 ) -> Path:
-    return write_page(path, contact_sheet(index, queries, hits))
-
-
-def contact_sheet(
-    index: Index, queries: Sequence[str | os.PathLike[str]], hits: Sequence[Hit]
-) -> str:
-    """The page of a search: the queries, then the hits in order, with their similarities."""
+    """Write the page of a search: the queries, then the hits in order, with their similarities."""
     several = f": the mean of {len(queries)} images" if len(queries) > 1 else ""
     sections = [Section(f"Query{several}", queries), Section("Hits", hits)]
     lead = f"{len(hits)} of {len(index):,} images of {index.root}, by {index.model.name}."
-    return sheet(index, "Nearest images", lead, sections)
+    return write_page(path, sheet(index, "Nearest images", lead, sections))
 
 
 def sheet(index: Index, title: str, lead: str, sections: Iterable[Section]) -> str:

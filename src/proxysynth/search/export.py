@@ -8,7 +8,6 @@ are the item numbers of the index.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import logging
@@ -21,12 +20,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.data import pixels_named
 from proxysynth.data.transforms import MAX_ASPECT
 from proxysynth.errors import cannot_write
 from proxysynth.files import UNFINISHED, move_into_place, write_bytes
+from proxysynth.search.approximate import needed
 from proxysynth.search.index import Index
 from proxysynth.training.inference import Trained
 
@@ -165,8 +166,7 @@ def compare(model: Trained, embed: Embed, what: str) -> float:
 
 def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
     """Input "images" (n, channels, h, w), output "embeddings" (n, d), any n; `about` under KEY."""
-    onnx = _needed("onnx")
-    _needed("onnxscript")
+    onnx, _ = (needed(name, "export", "use --to torch") for name in ("onnx", "onnxscript"))
     if torch.__version__.startswith("2.6."):
         raise ValueError(
             "the ONNX exporter of torch 2.6 does not work with the onnxscript of today: install a "
@@ -203,7 +203,7 @@ def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
 
 
 def open_onnx(path: Path) -> Embed:
-    runtime = _needed("onnxruntime")
+    runtime = needed("onnxruntime", "export", "use --to torch")
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
@@ -229,12 +229,12 @@ def open_torch(path: Path) -> Embed:
 
 def write_parquet(index: Index, path: Path) -> dict[str, Any]:
     """A table with the columns id, path, label and vector (a list of d float32)."""
-    arrow, parquet = (_needed(name, "--to npy") for name in ("pyarrow", "pyarrow.parquet"))
+    names = ("pyarrow", "pyarrow.parquet")
+    arrow, parquet = (needed(name, "export", "use --to npy") for name in names)
     kinds = {"id": arrow.int64(), "path": arrow.string(), "label": arrow.string()}
     schema = arrow.schema(kinds | {"vector": arrow.list_(arrow.float32(), index.dim)})
     with parquet.ParquetWriter(path, schema) as writer:
-        for at in range(0, len(index), BLOCK):
-            rows = index.vectors(at, at + BLOCK).numpy()
+        for at, rows in _blocks(index):
             columns = [
                 arrow.array(np.arange(at, at + len(rows))),
                 arrow.array([_utf8(text) for text in index.paths[at : at + BLOCK]]),
@@ -249,8 +249,8 @@ def write_npy(index: Index, path: Path) -> dict[str, Any]:
     """The embeddings (n, d) float32 in the order of the ids."""
     shape = (len(index), index.dim)
     made = np.lib.format.open_memmap(path, "w+", np.dtype("<f4"), shape)
-    for at in range(0, len(index), BLOCK):
-        made[at : at + BLOCK] = index.vectors(at, at + BLOCK).numpy()
+    for at, rows in _blocks(index):
+        made[at : at + BLOCK] = rows
     made.flush()
     return {"shape": list(shape)}
 
@@ -266,10 +266,10 @@ def _write_items(index: Index, out: Path) -> Path:
 
 def write_faiss(index: Index, path: Path) -> dict[str, Any]:
     """An exact FAISS index by inner product, which is the cosine of unit vectors."""
-    faiss = _needed("faiss", "--to npy", "faiss")
+    faiss = needed("faiss", "faiss", "use --to npy")
     made = faiss.IndexFlatIP(index.dim)
-    for at in range(0, len(index), BLOCK):
-        made.add(np.ascontiguousarray(index.vectors(at, at + BLOCK).numpy()))
+    for _, rows in _blocks(index):
+        made.add(rows)
     faiss.write_index(made, str(path))
     return {"metric": "inner product"}
 
@@ -278,6 +278,12 @@ _MODEL: dict[str, tuple[Callable[[Trained, dict[str, Any], Path], None], Callabl
 _MODEL = {"onnx": (write_onnx, open_onnx), "torch": (write_torch, open_torch)}
 _INDEX: dict[str, Callable[[Index, Path], dict[str, Any]]]
 _INDEX = {"parquet": write_parquet, "npy": write_npy, "faiss": write_faiss}
+
+
+def _blocks(index: Index) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """The embeddings, some at a time, each with the number of the first."""
+    for at in range(0, len(index), BLOCK):
+        yield at, index.vectors(at, at + BLOCK).numpy()
 
 
 def _utf8(text: str | None) -> str | None:
@@ -303,12 +309,3 @@ def _exporting(model: Trained) -> Iterator[None]:
         ) from error
     finally:
         logging.disable(before)
-
-
-def _needed(package: str, instead: str = "--to torch", extra: str = "export") -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise ValueError(
-            f"this export needs {package}: pip install 'proxysynth[{extra}]', or use {instead}"
-        ) from error

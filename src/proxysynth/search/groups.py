@@ -15,15 +15,7 @@ from numpy.typing import NDArray
 
 from proxysynth.errors import cannot_write
 from proxysynth.formatting import count
-from proxysynth.retrieval.knn import (
-    Array,
-    as_embeddings,
-    dots,
-    is_integer,
-    nonzero,
-    summation_error,
-    unit,
-)
+from proxysynth.retrieval import knn
 from proxysynth.retrieval.metrics import (
     directions,
     evaluate,
@@ -34,9 +26,7 @@ from proxysynth.retrieval.metrics import (
 from proxysynth.search.build import Unreadable, embed_files, scan_folder
 from proxysynth.search.index import Hit, Index
 
-NEAR_DUPLICATE = 0.95
-"""The similarity from which on two images are near-duplicates, by default."""
-
+NEAR_DUPLICATE = 0.95  # the similarity from which on two images are near-duplicates
 BLOCK = 2**22  # similarities held at once
 SHOWN = 200  # images on a contact sheet
 
@@ -55,7 +45,7 @@ def find_duplicates(index: Index, threshold: float = NEAR_DUPLICATE) -> list[lis
 
 
 def duplicates(
-    embeddings: Array, threshold: float
+    embeddings: knn.Array, threshold: float
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Groups of embeddings that are linked, also via others, by similarities >= threshold. Exact.
 
@@ -68,19 +58,19 @@ def duplicates(
 
     if not -1 <= threshold <= 1:
         raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
-    x = unit(as_embeddings(embeddings).to("cpu", torch.float32, copy=True))
+    x = torch.from_numpy(directions(embeddings))
     n, exact = len(x), None
     group, best = np.arange(n), np.full(n, -1.0)
-    margin = 2 * summation_error(x.shape[1], torch.float32)
+    margin = 2 * knn.summation_error(x.shape[1], torch.float32)
     height = max(1, BLOCK // n)
     for low in range(0, n, height):
         S = x[low : low + height] @ x[low:].T
-        row, column = nonzero((threshold - margin <= S).triu_(1))
+        row, column = knn.nonzero((threshold - margin <= S).triu_(1))
         if not len(row):
             continue
         if exact is None:
-            exact = unit(as_embeddings(embeddings).to("cpu", torch.float64, copy=True))
-        s = dots(exact[low : low + height], exact[low:], row, column)
+            exact = knn.unit(knn.as_embeddings(embeddings).to("cpu", torch.float64, copy=True))
+        s = knn.dots(exact[low : low + height], exact[low:], row, column)
         linked = s >= threshold
         a, b = (row[linked] + low).numpy(), (column[linked] + low).numpy()
         for ends in (a, b):
@@ -157,10 +147,10 @@ def cluster_index(
     return [*made, Cluster(-1, _by_mean(index, alone))] if len(alone) else made
 
 
-def hdbscan(embeddings: Array, least: int = 5) -> NDArray[np.int64]:
+def hdbscan(embeddings: knn.Array, least: int = 5) -> NDArray[np.int64]:
     """(n,) the cluster, of `least` images or more, of each embedding, -1 for none: HDBSCAN."""
     x = directions(embeddings)
-    if not is_integer(least) or not 2 <= least <= len(x):
+    if not knn.is_integer(least) or not 2 <= least <= len(x):
         raise ValueError(f"a cluster must have from 2 to {len(x)} images, got {least!r}")
     cluster = scikit_learn("cluster").HDBSCAN(min_cluster_size=least, copy=True)
     return np.asarray(cluster.fit_predict(x), dtype=np.int64)

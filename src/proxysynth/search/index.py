@@ -14,24 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from proxysynth.retrieval import knn
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
-from proxysynth.retrieval.knn import (
-    Array,
-    Neighbors,
-    Rounded,
-    as_embeddings,
-    as_matrix,
-    best_unit,
-    cosines,
-    error_bound,
-    fast_types,
-    is_integer,
-    nearest,
-    nonzero,
-    rounded,
-    top,
-    unit,
-)
 from proxysynth.search.index_file import (
     Damage,
     FileRows,
@@ -53,14 +37,9 @@ if TYPE_CHECKING:
     from proxysynth.retrieval.reranking import Search
     from proxysynth.search.approximate import Approximate
 
-CHEAP = 32 * 2**20
-"""Bytes of an index file whose checksums are verified whenever it is opened (about 25 ms)."""
-
-SIMILARITIES = 2**27
-"""Held at once; more queries are answered one group after the other."""
-
-OPEN = 1 / 16
-"""The share of the rows that may remain as candidates; with more, float32 is as fast."""
+CHEAP = 32 * 2**20  # bytes of an index file that is verified whenever it is opened: about 25 ms
+SIMILARITIES = 2**27  # held at once; more queries are answered one group after the other
+CANDIDATES = 1 / 16  # share of the rows that may remain; with more, float32 is as fast
 
 Exclude = int | Sequence[int] | None
 Excluded = Sequence[Sequence[int]]
@@ -101,19 +80,19 @@ class RoundedRows:
     """
 
     rows: Tensor
-    short: Rounded
+    short: knn.Rounded
 
     @staticmethod
     def of(rows: Tensor | FileRows) -> RoundedRows | None:
         """Rows in memory, in the fastest type of this machine; None if that is float32."""
         if not isinstance(rows, Tensor):
             return None
-        dtype = fast_types(rows.device, rows.shape[1])[0]
+        dtype = knn.fast_types(rows.device, rows.shape[1])[0]
         if dtype == torch.float32:
             return None
-        step = best_unit(unit(rows[:: -(-len(rows) // 1024)].clone()))
+        step = knn.best_unit(knn.unit(rows[:: -(-len(rows) // 1024)].clone()))
         # In blocks: a copy of all rows in float32 would double the memory.
-        parts = [rounded(unit(part.clone()), dtype, step) for part in rows.split(2**16)]
+        parts = [knn.rounded(knn.unit(part.clone()), dtype, step) for part in rows.split(2**16)]
         x, error = (torch.cat([getattr(part, name) for part in parts]) for name in ("x", "error"))
         short = replace(parts[0], x=x, error=error)
         # The error of a row with NaN, from a damaged file, has no bound.
@@ -121,14 +100,14 @@ class RoundedRows:
 
     def nearest(
         self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded
-    ) -> Neighbors:
+    ) -> knn.Neighbors:
         """The k nearest rows of each of the queries x (q, d)."""
         together = max(1, SIMILARITIES // len(self.rows))
         if len(x) > together:
             parts = [slice(at, at + together) for at in range(0, len(x), together)]
             found = [self.nearest(x[part], k, among, exclude[part]) for part in parts]
-            return Neighbors(*map(torch.cat, zip(*found, strict=True)))
-        short = rounded(unit(x.clone()), self.short.x.dtype)
+            return knn.Neighbors(*map(torch.cat, zip(*found, strict=True)))
+        short = knn.rounded(knn.unit(x.clone()), self.short.x.dtype)
         if short.x.dtype == torch.int8:
             S = torch._int_mm(short.x, self.short.x.T).float()
             S.mul_(short.unit * self.short.unit)
@@ -140,16 +119,16 @@ class RoundedRows:
         if numbers is not None:
             S = S[:, numbers]
         width = S.shape[1]
-        error = error_bound(short.error, self.short.error) + 1.1 * short.grain
+        error = knn.error_bound(short.error, self.short.error) + 1.1 * short.grain
         low = S.topk(min(k, width), dim=1).values[:, -1:] - 2 * error
         near = (low <= S) & (-torch.inf < S)
-        few = near.sum(1) <= max(4 * k, 1024, OPEN * width)
-        row, column = nonzero(near & few[:, None])
-        best = top(x, self.rows, row, column if numbers is None else numbers[column], k)
+        few = near.sum(1) <= max(4 * k, 1024, CANDIDATES * width)
+        row, column = knn.nonzero(near & few[:, None])
+        best = knn.top(x, self.rows, row, column if numbers is None else numbers[column], k)
         rest = (~few).nonzero().squeeze(1)
         if len(rest):
             hidden_rows = [exclude[query] for query in rest.tolist()]
-            exact = nearest(x[rest], self.rows, k, exclude=hidden_rows, among=among)
+            exact = knn.nearest(x[rest], self.rows, k, exclude=hidden_rows, among=among)
             best.similarities[rest], best.indices[rest] = exact
         return best
 
@@ -198,7 +177,7 @@ class Index:
         self.labels = Labels(self.label_names, parts["label_codes"])
         self.stamps = parts["stamps"]
         rows = parts["embeddings"]
-        rows = rows if isinstance(rows, FileRows) else as_matrix(rows, "embeddings")
+        rows = rows if isinstance(rows, FileRows) else knn.as_matrix(rows, "embeddings")
         self.all_vectors: Tensor | FileRows = rows
         self.dim: int = rows.shape[1]
         self._rounded = None if memory is None else RoundedRows.of(rows)
@@ -335,7 +314,7 @@ class Index:
         return read_calibration(folder)
 
     def predict_vectors(
-        self, vectors: Array, k: int = 1, threshold: float | str | None = None
+        self, vectors: knn.Array, k: int = 1, threshold: float | str | None = None
     ) -> list[Prediction]:
         """`Trained.predict` of vectors: a vote of the k nearest labeled items.
 
@@ -430,7 +409,7 @@ class Index:
 
     def search_vectors(
         self,
-        vectors: Array,
+        vectors: knn.Array,
         k: int = 10,
         *,
         threshold: float | None = None,
@@ -486,30 +465,30 @@ class Index:
 
     def _reranked(
         self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded, methods: str
-    ) -> Neighbors:
+    ) -> knn.Neighbors:
         """The neighbors in their new order, with their cosines to the query itself."""
         indices = self.reranker(methods)(x, k, exclude, among)
         row, place = (indices >= 0).nonzero(as_tuple=True)
         similarities = torch.full(indices.shape, -torch.inf, dtype=torch.float64)
         if len(row):
-            exact = unit(x.to(torch.float64, copy=True))
-            similarities[row, place] = cosines(exact, self.vectors(), row, indices[row, place])
-        return Neighbors(similarities, indices)
+            exact = knn.unit(x.to(torch.float64, copy=True))
+            similarities[row, place] = knn.cosines(exact, self.vectors(), row, indices[row, place])
+        return knn.Neighbors(similarities, indices)
 
     def _nearest(
         self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded
-    ) -> Neighbors:
+    ) -> knn.Neighbors:
         if self._rounded is not None:
             return self._rounded.nearest(x, k, among, exclude)
-        return nearest(x, self.all_vectors, k, exclude=exclude, among=among)
+        return knn.nearest(x, self.all_vectors, k, exclude=exclude, among=among)
 
-    def _checked(self, vectors: Array, k: int) -> Tensor:
-        x = as_embeddings(vectors, "vectors").to(torch.float32)
+    def _checked(self, vectors: knn.Array, k: int) -> Tensor:
+        x = knn.as_embeddings(vectors, "vectors").to(torch.float32)
         if x.shape[1] != self.dim:
             raise ValueError(
                 f"vectors must have the {self.dim} dimensions of the index, got {x.shape[1]}: "
                 "embed them with its own model"
             )
-        if not is_integer(k) or k < 1:
+        if not knn.is_integer(k) or k < 1:
             raise ValueError(f"k must be an integer >= 1, got {k!r}")
         return x

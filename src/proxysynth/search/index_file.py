@@ -18,7 +18,6 @@ import contextlib
 import itertools
 import json
 import math
-import mmap
 import os
 import uuid
 import zlib
@@ -115,29 +114,22 @@ def file_stamp(path: Path | int) -> Stamp:
 
 
 def open_index_file(path: Path, memory: int | None = None) -> IndexFile:
-    """Open the file and check that its parts are where its header says.
+    """Open the file and check that its parts are where its header says; `memory`: see `Index.open`.
 
-    Args:
-        memory: read the file into memory, embeddings only up to this many bytes. Default: map the
-            file, which is instant and safe as long as nobody overwrites the file in place;
-            replacing it, as `proxysynth index` does, is fine.
+    A mapped file may be replaced, as `proxysynth index` does, but not overwritten in place.
     """
     try:
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(open(path, "rb"))
+        with open(path, "rb") as file:
             stamp = file_stamp(file.fileno())
             header, about, begin = _read_header(path, file)
-            mapped = None
-            if memory is None:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             parts: dict[str, Any] = {}
             for name, (kind, shape, offset) in _places(header, begin, stamp[2]).items():
                 count = math.prod(shape)
-                if mapped is not None and count:
-                    parts[name] = np.frombuffer(mapped, kind, count, offset).reshape(shape)
+                if memory is None and count:
+                    parts[name] = np.asarray(np.memmap(file, kind, "r", offset, shape))
                 elif name == "embeddings" and memory is not None and 4 * count > memory:
-                    parts[name] = FileRows(file, offset, shape, stamp)
-                    stack.pop_all()  # the rows keep the file open
+                    handle = os.dup(file.fileno())  # the rows keep the file open
+                    parts[name] = FileRows(os.fdopen(handle, "rb"), offset, shape, stamp)
                 else:
                     parts[name] = _read_array(file, kind, count, offset).reshape(shape)
             if file_stamp(file.fileno()) != stamp:

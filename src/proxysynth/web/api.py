@@ -9,18 +9,15 @@ from fastapi import APIRouter, Depends, File, Form, Path, Query, Response, Uploa
 from pydantic import BaseModel, Field
 
 from proxysynth import __version__
+from proxysynth.search.index import Hit
 
-from .service import SearchQuery, SearchResult, Service, Wanted
+from .service import Service, Snapshot, as_query
 
-# Of queries, forms and JSON alike.
-NEIGHBORS: dict[str, Any] = {"ge": 1, "le": 1000, "description": "number of neighbors"}
-THRESHOLD: dict[str, Any] = {
-    "ge": -1,
-    "le": 1,
-    "allow_inf_nan": False,
-    "description": "minimal similarity",
-}
-LABEL: dict[str, Any] = {"max_length": 4096, "description": "only images with this label"}
+Neighbors = Annotated[int, Field(ge=1, le=1000, description="number of neighbors")]
+Threshold = Annotated[
+    float, Field(ge=-1, le=1, allow_inf_nan=False, description="minimal similarity")
+]
+Label = Annotated[str, Field(max_length=4096, description="only images with this label")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -52,7 +49,8 @@ def errors(*statuses: int) -> dict[int | str, dict[str, object]]:
 class Item(BaseModel):
     """An image of the index."""
 
-    id: int = Field(description="its number in this generation of the index")
+    number: int = Field(description="in this generation of the index")
+    id: int = Field(description="the same, under its former name")
     path: str = Field(description="relative to the folder of the index")
     label: str | None
     seen: bool | None = Field(description="whether the model was trained on its label")
@@ -74,7 +72,9 @@ class FoundItem(Item):
 class SearchResults(BaseModel):
     """The nearest images, the most similar first."""
 
-    generation: str = Field(description="of the index; send it along with an id of this response")
+    generation: str = Field(
+        description="of the index; send it along with a number of this response"
+    )
     query: Item | None = Field(default=None, description="if it is an image of the index")
     hits: list[FoundItem]
 
@@ -122,7 +122,8 @@ class MapPoints(BaseModel):
     generation: str
     items: int
     method: str
-    id: list[int]
+    number: list[int]
+    id: list[int] = Field(description="the same, under its former name")
     x: list[float]
     y: list[float]
     label: list[int] = Field(description="-1 for none")
@@ -130,15 +131,20 @@ class MapPoints(BaseModel):
     seen: list[bool | None]
 
 
-class VectorQuery(BaseModel):
+class SearchSettings(BaseModel):
+    """Which neighbors are asked for."""
+
+    k: Neighbors = 10
+    threshold: Threshold | None = None
+    label: Label | None = None
+
+
+class VectorQuery(SearchSettings):
     """A search with an embedding."""
 
     model_config = {"extra": "forbid"}
 
     vector: Annotated[list[Finite], Field(min_length=1, max_length=65536)]
-    k: Annotated[int, Field(**NEIGHBORS)] = 10
-    threshold: Annotated[float | None, Field(**THRESHOLD)] = None
-    label: Annotated[str | None, Field(**LABEL)] = None
 
 
 # ---- Routes
@@ -147,8 +153,7 @@ Number = Annotated[int, Path(ge=0, le=2**53, description="the number of an item"
 Generation = Annotated[
     str | None, Query(max_length=200, description="of the index to which the number belongs")
 ]
-K = Annotated[int, Query(**NEIGHBORS)]
-Label = Annotated[str | None, Query(**LABEL)]
+Settings = Annotated[SearchSettings, Depends()]
 
 JPEG: dict[str, Any] = {
     "content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}},
@@ -160,17 +165,6 @@ VECTOR = COMMON | errors(403, 422, 503)
 ITEM = COMMON | errors(404, 409, 422)
 SEARCH_ITEM = ITEM | errors(503)
 IMAGE = {200: JPEG} | SEARCH_ITEM
-
-
-def filters(
-    k: K = 10,
-    threshold: Annotated[float | None, Query(**THRESHOLD)] = None,
-    label: Label = None,
-) -> Wanted:
-    return Wanted(k, threshold, label or None)
-
-
-Filters = Annotated[Wanted, Depends(filters)]
 
 
 def api(service: Service) -> APIRouter:
@@ -201,30 +195,33 @@ def api(service: Service) -> APIRouter:
     @routes.post("/search", response_model=SearchResults, responses=UPLOAD)
     async def search(
         file: Annotated[UploadFile, File(description="an image")],
-        query: Filters,
-        k: Annotated[int | None, Form(**NEIGHBORS)] = None,
-        threshold: Annotated[float | None, Form(**THRESHOLD)] = None,
-        label: Annotated[str | None, Form(**LABEL)] = None,
+        query: Settings,
+        k: Annotated[Neighbors | None, Form()] = None,
+        threshold: Annotated[Threshold | None, Form()] = None,
+        label: Annotated[Label | None, Form()] = None,
     ) -> Response:
         """The images nearest to an uploaded one, which is not stored.
 
         Settings are fields of the form or query parameters; the form takes precedence.
         """
-        least = query.threshold if threshold is None else threshold
-        wanted = Wanted(k or query.k, least, label or query.label)
+        form = {"k": k, "threshold": threshold, "label": label or None}
+        given = {name: value for name, value in form.items() if value is not None}
+        now = service.live.current
         try:
-            return results(await service.by_image(file.file, wanted))
+            vector = await service.embed_file(now, file.file)
         finally:
             await file.close()
+        return results(now, await service.search(now, vector, **{**dict(query), **given}))
 
     @routes.post("/search/vector", response_model=SearchResults, responses=VECTOR)
     async def search_vector(query: VectorQuery) -> Response:
         """The images nearest to an embedding of any length but 0."""
-        wanted = Wanted(query.k, query.threshold, query.label or None)
-        return results(await service.by_vector(query.vector, wanted))
+        now, wanted = service.live.current, dict(query)
+        vector = as_query(now, wanted.pop("vector"))
+        return results(now, await service.search(now, vector, **wanted))
 
     @routes.get("/items", response_model=Items, responses=COMMON | errors(422))
-    async def items(k: K = 24, label: Label = None) -> Response:
+    async def items(k: Neighbors = 24, label: Label | None = None) -> Response:
         """Some images, evenly spread over the index."""
         now = service.live.current
         hits = [now.item(number) for number in now.sample(label or None, k)]
@@ -233,26 +230,28 @@ def api(service: Service) -> APIRouter:
     @routes.get("/items/{number}", response_model=ItemDetails, responses=ITEM)
     async def item(number: Number, generation: Generation = None) -> Response:
         """What is known about an image."""
-        now, _ = service.item(number, generation)
+        now = service.item(number, generation)
         return as_json({**now.item(number), "generation": now.generation})
 
     @routes.get("/items/{number}/search", response_model=SearchResults, responses=SEARCH_ITEM)
     async def search_item(
-        number: Number, wanted: Filters, generation: Generation = None
+        number: Number, wanted: Settings, generation: Generation = None
     ) -> Response:
         """The images nearest to one of the index, without itself."""
-        query = SearchQuery(wanted, item=number, generation=generation)
-        return results(await service.search(query), number)
+        now = service.item(number, generation)
+        return results(now, await service.search(now, number, **dict(wanted)), number)
 
     @routes.get("/items/{number}/thumbnail", response_class=Response, responses=IMAGE)
     async def thumbnail(number: Number, generation: Generation = None) -> Response:
         """An image, small."""
-        return jpeg(await service.thumbnail(number, generation), generation)
+        now = service.item(number, generation)
+        return jpeg(await service.thumbnail(now, number), generation)
 
     @routes.get("/items/{number}/picture", response_class=Response, responses=IMAGE)
     async def picture(number: Number, generation: Generation = None) -> Response:
         """An image, at most 1600 pixels wide and high."""
-        return jpeg(await service.image(number, generation), generation)
+        now = service.item(number, generation)
+        return jpeg(await service.image(now, number), generation)
 
     @routes.get("/labels", response_model=LabelList, responses=COMMON)
     async def labels() -> Response:
@@ -268,18 +267,17 @@ def api(service: Service) -> APIRouter:
     return routes
 
 
-def results(found: SearchResult, query_item: int | None = None) -> Response:
-    now = found.snapshot
+def results(now: Snapshot, found: list[Hit], query: int | None = None) -> Response:
     hits = [
         {
             **now.item(hit.number),
             "similarity": round(hit.similarity, 6),
             "same": None if now.threshold is None else hit.similarity >= now.threshold,
         }
-        for hit in found.hits
+        for hit in found
     ]
-    query = None if query_item is None else now.item(query_item)
-    return as_json({"generation": now.generation, "query": query, "hits": hits})
+    item = None if query is None else now.item(query)
+    return as_json({"generation": now.generation, "query": item, "hits": hits})
 
 
 def as_json(value: dict[str, Any]) -> Response:

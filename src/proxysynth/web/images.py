@@ -21,9 +21,7 @@ from proxysynth.training.inference import Picture
 
 from .guard import Limits, Refused
 
-THUMBNAIL, LARGE = 320, 1600
-"""The longer side in pixels, at most."""
-
+THUMBNAIL, LARGE = 320, 1600  # pixels of the longer side, at most
 TINY = 128  # pixels; every one of them is seen, so the quality is higher
 BIG = 4_000_000  # pixels of an image whose memory is returned to the system at once
 

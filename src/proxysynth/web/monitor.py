@@ -89,8 +89,8 @@ class Monitor:
         """The state at the moment, asked for by the registry."""
         about = "Queries that wait, by stage."
         queues = GaugeMetricFamily("proxysynth_queue", about, labels=["stage"])
-        queues.add_metric(["embed"], len(self._service.embedder.waiting))
-        queues.add_metric(["search"], len(self._service.searcher.waiting))
+        queues.add_metric(["embed"], len(self._service.embedder))
+        queues.add_metric(["search"], len(self._service.searcher))
         yield queues
         now, loads = self._service.live.current, self._service.live.loads
         yield GaugeMetricFamily("proxysynth_index_items", "Images in the index.", len(now.index))

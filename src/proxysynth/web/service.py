@@ -1,8 +1,8 @@
 """What the routes call: decoding, embedding and searching, each off the event loop.
 
 Queries that wait at the same moment are answered together: a product of eight vectors with the
-embeddings reads them once, as does a product of one. When the index file is replaced, the next
-query sees the new one.
+embeddings reads them once, as does a product of one. A request works with the snapshot of the index
+that it has taken first; after the index file is replaced, the next request sees the new one.
 """
 
 from __future__ import annotations
@@ -10,25 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import groupby
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from proxysynth.search.index import Hit, Index
 from proxysynth.search.index_file import IndexChanged
-from proxysynth.search.model import ImageEmbedder, ModelIdentity
+from proxysynth.search.model import ImageEmbedder
 from proxysynth.training.inference import Picture
 from proxysynth.training.run_folder import find_run
 
@@ -38,6 +36,7 @@ from .layout import METHOD, evenly, layout
 
 log = logging.getLogger("proxysynth.serve")
 
+Key = TypeVar("Key", bound=Hashable)
 Query = TypeVar("Query")
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
@@ -46,36 +45,36 @@ REPORT = "report.html"
 CHECK_SECONDS = 0.25  # between looks at the index file
 DECODERS = 2  # threads; few, because each may hold an image of the largest size
 THUMBNAILS = 2000  # kept in memory, 10 to 30 KB each
-REPLACED = 3  # times a search may start again because the model was replaced
 
 
 @dataclass(eq=False)
-class Batcher(Generic[Query, Answer]):
+class Batcher(Generic[Key, Query, Answer]):
     """Collects queries and answers many of them in one call, in its own thread.
 
     While a batch is computed the next one collects by itself; only a query that finds the thread
     idle waits a moment for others.
 
     Args:
-        answer_all: gives one answer, or one exception, for each of at most `most` queries.
+        answer_all: answers at most `most` queries that were asked with the same key.
         patience: seconds that a first query waits for others.
-
-    Attributes:
-        waiting: queries that are not yet being answered.
     """
 
-    answer_all: Callable[[Sequence[Query]], Sequence[Answer | Exception]]
+    answer_all: Callable[[Key, Sequence[Query]], Sequence[Answer]]
     most: int = 64
     patience: float = 0.001
 
     def __post_init__(self) -> None:
-        self.waiting: list[tuple[Query, asyncio.Future[Answer]]] = []
+        self._waiting: dict[Key, list[tuple[Query, asyncio.Future[Answer]]]] = {}
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
 
-    async def ask(self, query: Query) -> Answer:
+    def __len__(self) -> int:
+        """The number of queries that are not yet being answered."""
+        return sum(map(len, self._waiting.values()))
+
+    async def ask(self, key: Key, query: Query) -> Answer:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.waiting.append((query, future))
+        self._waiting.setdefault(key, []).append((query, future))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         return await future
@@ -87,24 +86,25 @@ class Batcher(Generic[Query, Answer]):
     async def _run(self) -> None:
         await asyncio.sleep(self.patience)
         loop = asyncio.get_running_loop()
-        answers: Sequence[Answer | Exception]
-        while self.waiting:
-            batch, self.waiting = self.waiting[: self.most], self.waiting[self.most :]
-            batch = [(query, future) for query, future in batch if not future.done()]  # hung up
+        while self._waiting:
+            key = next(iter(self._waiting))
+            together = self._waiting.pop(key)
+            if len(together) > self.most:  # the rest goes behind the other keys
+                self._waiting[key] = together[self.most :]
+            batch = [one for one in together[: self.most] if not one[1].done()]  # hung up
             if not batch:
                 continue
+            queries = [query for query, _ in batch]
             try:
-                queries = [query for query, _ in batch]
-                answers = await loop.run_in_executor(self._thread, self.answer_all, queries)
+                answers = await loop.run_in_executor(self._thread, self.answer_all, key, queries)
             except Exception as error:
-                answers = [error] * len(batch)
-            for (_, future), answer in zip(batch, answers, strict=True):
-                if future.done():
-                    continue
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+            else:
+                for (_, future), answer in zip(batch, answers, strict=True):
+                    if not future.done():
+                        future.set_result(answer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,13 @@ class Snapshot:
     def item(self, number: int) -> dict[str, Any]:
         """An item for the API."""
         path, label = self.index.paths[number], self.index.labels[number]
-        return {"id": number, "path": path, "label": label, "seen": self.was_seen(label)}
+        return {
+            "number": number,
+            "id": number,
+            "path": path,
+            "label": label,
+            "seen": self.was_seen(label),
+        }
 
     @cached_property
     def labels(self) -> list[dict[str, Any]]:
@@ -189,6 +195,7 @@ class Snapshot:
             "generation": self.generation,
             "items": len(self.index),
             "method": METHOD,
+            "number": chosen.tolist(),
             "id": chosen.tolist(),
             "x": places[:, 0].tolist(),
             "y": places[:, 1].tolist(),
@@ -240,113 +247,48 @@ class LiveIndex:
             await asyncio.to_thread(self.check)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The number of neighbors, their minimal similarity, and their label."""
+class SearchQuery(NamedTuple):
+    """A query, an item's number or a vector (d,), and how many neighbors it asks for."""
 
-    k: int = 24
-    threshold: float | None = None
-    label: str | None = None
+    query: int | NDArray[np.float32]
+    k: int
+    threshold: float | None
 
 
-@dataclass(frozen=True, eq=False)
-class SearchQuery:
-    """A search with a vector (d,) or, without one, with an item, which is not found itself.
+def search_all(where: tuple[Snapshot, str | None], asked: Sequence[SearchQuery]) -> list[list[Hit]]:
+    """The neighbors of each query among all items or those of one label, by one product.
 
-    Args:
-        generation: of the index to which the number belongs; None for the current one.
-        model: that made the vector; None if the client did.
+    An item does not find itself.
     """
-
-    wanted: Wanted
-    vector: NDArray[np.float32] | None = None
-    item: int = -1
-    generation: str | None = None
-    model: ModelIdentity | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class SearchResult:
-    """The neighbors, and the snapshot to which their numbers belong."""
-
-    snapshot: Snapshot
-    hits: list[Hit]
+    index, label = where[0].index, where[1]
+    items = [one.query if isinstance(one.query, int) else None for one in asked]
+    rows = [
+        torch.as_tensor(one.query) if item is None else index.vectors(item, item + 1)[0]
+        for one, item in zip(asked, items, strict=True)
+    ]
+    most = max(one.k for one in asked)
+    found = index.search_vectors(torch.stack(rows), most, label=label, exclude=items)
+    return [
+        [hit for hit in hits[:k] if threshold is None or hit.similarity >= threshold]
+        for hits, (_, k, threshold) in zip(found, asked, strict=True)
+    ]
 
 
-class OtherModel(Exception):
-    """Between embedding and searching the index was replaced by one of another model."""
+def embed_all(now: Snapshot, images: Sequence[Picture]) -> list[NDArray[np.float32]]:
+    """The embedding (d,) of each image by the model of a snapshot."""
+    return list(now.index.embedder().embed(images, workers=1).numpy())
 
 
-def search_all(
-    snapshot: Snapshot, queries: Sequence[SearchQuery]
-) -> list[SearchResult | Exception]:
-    """Answers in order, by one product for each label that is asked for: usually one."""
-    answers: dict[int, SearchResult | Exception] = {}
-    groups: dict[str | None, list[tuple[int, Tensor]]] = {}
-    for place, query in enumerate(queries):
-        try:
-            vector = _query_vector(snapshot, query)
-            groups.setdefault(query.wanted.label, []).append((place, vector))
-        except (Refused, OtherModel) as error:
-            answers[place] = error
-    for label, group in groups.items():
-        asked = [queries[place] for place, _ in group]
-        if label is not None and label not in snapshot.names:
-            answers |= {place: SearchResult(snapshot, []) for place, _ in group}
-            continue
-        found = snapshot.index.search_vectors(
-            torch.stack([vector for _, vector in group]),
-            max(query.wanted.k for query in asked),
-            label=label,
-            exclude=[None if query.vector is not None else query.item for query in asked],
-        )
-        for (place, _), query, hits in zip(group, asked, found, strict=True):
-            least = -2.0 if query.wanted.threshold is None else query.wanted.threshold
-            kept = [hit for hit in hits[: query.wanted.k] if hit.similarity >= least]
-            answers[place] = SearchResult(snapshot, kept)
-    return [answers[place] for place in range(len(queries))]
-
-
-def _query_vector(snapshot: Snapshot, query: SearchQuery) -> Tensor:
-    index = snapshot.index
-    if query.vector is None:
-        check_item(snapshot, query.item, query.generation)
-        return index.vectors(query.item, query.item + 1)[0]
-    if query.model is not None and not query.model.same_as(index.model):
-        raise OtherModel
-    if query.vector.shape != (index.dim,):
+def as_query(now: Snapshot, numbers: Sequence[float]) -> NDArray[np.float32]:
+    """A vector (d,) of a client: only its direction matters; scaled to 1 it fits into float32."""
+    vector, dim = np.asarray(numbers, dtype=np.float64), now.index.dim
+    if len(vector) != dim:
         raise Refused(
             422,
-            f"a vector must have the {index.dim} dimensions of the index, got "
-            f"{len(query.vector)}: embed the image with its model",
+            f"a vector must have the {dim} dimensions of the index, got {len(vector)}: embed the "
+            "image with its model",
         )
-    if not np.isfinite(query.vector).all() or not query.vector.any():
-        raise Refused(422, "a vector must be finite and not all zeros: it has no direction")
-    return torch.from_numpy(query.vector)
-
-
-def check_item(snapshot: Snapshot, number: int, generation: str | None) -> None:
-    """An error unless the number is an item's, in the index that the client means."""
-    if generation is not None and generation != snapshot.generation:
-        raise Refused(409, "the index has been replaced: search again")
-    if not 0 <= number < len(snapshot.index):
-        raise Refused(
-            404, f"the index has the items 0 to {len(snapshot.index) - 1}, there is no {number}"
-        )
-
-
-def embed_all(
-    queries: Sequence[tuple[Snapshot, Picture]],
-) -> list[NDArray[np.float32] | Exception]:
-    """The embedding of each image by the model of its snapshot, images of one model together."""
-    answers: list[NDArray[np.float32] | Exception] = []
-    for snapshot, group in groupby(queries, key=lambda query: query[0]):
-        images = [image for _, image in group]
-        try:
-            answers.extend(snapshot.index.embedder().embed(images, workers=1).numpy())
-        except (ValueError, OSError, RuntimeError) as error:
-            answers += [Refused(503, f"the images cannot be embedded: {error}")] * len(images)
-    return answers
+    return (vector / (np.abs(vector).max() or 1.0)).astype(np.float32)
 
 
 class Service:
@@ -365,12 +307,8 @@ class Service:
         self.live = LiveIndex(index.in_memory(self.limits.memory_bytes), run)
         self._run = run
         self._loading = Lock()
-        self.searcher: Batcher[SearchQuery, SearchResult] = Batcher(
-            lambda queries: search_all(self.live.current, queries)
-        )
-        self.embedder: Batcher[tuple[Snapshot, Picture], NDArray[np.float32]] = Batcher(
-            embed_all, most=16
-        )
+        self.searcher = Batcher(search_all)
+        self.embedder = Batcher(embed_all, most=16)
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
         # By generation too: another index may have another file at the same path.
         self._thumbnail = lru_cache(THUMBNAILS)(
@@ -392,19 +330,42 @@ class Service:
             self.embedder.close()
             self._decoders.shutdown(wait=False, cancel_futures=True)
 
-    async def by_image(self, file: BinaryIO, wanted: Wanted) -> SearchResult:
-        for _ in range(REPLACED):
-            now = self.live.current
-            vector = await self.embed(now, file)
-            with suppress(OtherModel):
-                return await self.search(SearchQuery(wanted, vector, model=now.index.model))
-        raise Refused(503, "the index is being replaced repeatedly: try again later")
+    def item(self, number: int, generation: str | None) -> Snapshot:
+        """The current snapshot; an error unless it is the one the client means and has the item."""
+        now = self.live.current
+        if generation is not None and generation != now.generation:
+            raise Refused(409, "the index has been replaced: search again")
+        if number >= len(now.index):
+            most = len(now.index) - 1
+            raise Refused(404, f"the index has the items 0 to {most}, there is no {number}")
+        return now
 
-    async def embed(self, now: Snapshot, file: BinaryIO) -> NDArray[np.float32]:
-        """The embedding (d,) of an image by the model of a snapshot."""
+    async def search(
+        self,
+        now: Snapshot,
+        query: int | NDArray[np.float32],
+        k: int = 10,
+        threshold: float | None = None,
+        label: str | None = None,
+    ) -> list[Hit]:
+        """The neighbors of an item or of a vector, of one label unless that is None or empty."""
+        if isinstance(query, np.ndarray) and not (np.isfinite(query).all() and query.any()):
+            raise Refused(422, "a vector must be finite and not all zeros: it has no direction")
+        if label and label not in now.names:
+            return []
+        hits: list[Hit] = await self._in_time(
+            self.searcher.ask((now, label or None), SearchQuery(query, k, threshold))
+        )
+        return hits
+
+    async def embed_file(self, now: Snapshot, file: BinaryIO) -> NDArray[np.float32]:
+        """The embedding (d,) of an image file by the model of a snapshot."""
         image = await self._decoding(lambda: decode_upload(file, self.limits, self._model(now)))
         try:
-            return await self._in_time(self.embedder.ask((now, image)))
+            vector: NDArray[np.float32] = await self._in_time(self.embedder.ask(now, image))
+            return vector
+        except (ValueError, OSError, RuntimeError) as error:
+            raise Refused(503, f"the images cannot be embedded: {error}") from error
         finally:
             if isinstance(image, Image.Image):  # of full size, if the model takes files like that
                 pixels = image.width * image.height
@@ -419,29 +380,13 @@ class Service:
                 sentence = "the model of this index cannot be loaded: see the log of the service"
                 raise Refused(503, sentence) from error
 
-    async def by_vector(self, numbers: Sequence[float], wanted: Wanted) -> SearchResult:
-        vector = np.asarray(numbers, dtype=np.float64)
-        # Only its direction matters; scaled to 1 it cannot overflow in float32.
-        vector = vector / (np.abs(vector).max() or 1.0)
-        return await self.search(SearchQuery(wanted, vector.astype(np.float32)))
+    async def thumbnail(self, now: Snapshot, number: int) -> bytes:
+        place = now.generation, now.index.root, now.index.paths[number]
+        return await self._decoding(lambda: self._thumbnail(*place))
 
-    async def search(self, query: SearchQuery) -> SearchResult:
-        found: SearchResult = await self._in_time(self.searcher.ask(query))
-        return found
-
-    def item(self, number: int, generation: str | None) -> tuple[Snapshot, str]:
-        """The current snapshot and the path of one of its items."""
-        now = self.live.current
-        check_item(now, number, generation)
-        return now, now.index.paths[number]
-
-    async def thumbnail(self, number: int, generation: str | None) -> bytes:
-        now, path = self.item(number, generation)
-        return await self._decoding(lambda: self._thumbnail(now.generation, now.index.root, path))
-
-    async def image(self, number: int, generation: str | None) -> bytes:
-        now, path = self.item(number, generation)
-        return await self._decoding(lambda: encoded_image(now.index.root, path, LARGE, self.limits))
+    async def image(self, now: Snapshot, number: int) -> bytes:
+        root, path = now.index.root, now.index.paths[number]
+        return await self._decoding(lambda: encoded_image(root, path, LARGE, self.limits))
 
     async def map(self) -> dict[str, Any]:
         """The map of the current snapshot, computed once."""

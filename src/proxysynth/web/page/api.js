@@ -26,15 +26,15 @@ export function searchPicture(file, settings, signal) {
 
 export function searchItem(item, settings, signal) {
   const query = new URLSearchParams({ ...wanted(settings), generation: item.generation });
-  return ask(`api/items/${item.id}/search?${query}`, { signal });
+  return ask(`api/items/${item.number}/search?${query}`, { signal });
 }
 
 export function browse(settings, signal) {
   return ask(`api/items?${new URLSearchParams(wanted(settings))}`, { signal });
 }
 
-export const thumbnail = (id, generation) => `api/items/${id}/thumbnail?generation=${generation}`;
-export const picture = (id, generation) => `api/items/${id}/picture?generation=${generation}`;
+export const thumbnail = (number, generation) => `api/items/${number}/thumbnail?generation=${generation}`;
+export const picture = (number, generation) => `api/items/${number}/picture?generation=${generation}`;
 
 function wanted({ k, label }) {
   return label ? { k, label } : { k };

@@ -43,10 +43,12 @@ function show(name) {
 function route() {
   // "#content", the link that skips the head, names a place on the page and no view.
   if (location.hash && !location.hash.startsWith("#/")) return undefined;
-  const [name, id, generation] = location.hash.slice(2).split("/");
+  const [name, number, generation] = location.hash.slice(2).split("/");
   if (name === "map" || name === "report") return show(name);
   show("search");
-  if (name === "item" && /^\d+$/.test(id)) return search.fromItem({ id: Number(id), generation });
+  if (name === "item" && /^\d+$/.test(number)) {
+    return search.fromItem({ number: Number(number), generation });
+  }
   return name === "picture" ? search.fromPicture() : search.start();
 }
 

@@ -50,9 +50,9 @@ export class EmbeddingMap {
     this.points = points;
     this.groups = grouped(points);
     this.pointed = -1;
-    const shown = points.id.length.toLocaleString("en");
+    const shown = points.number.length.toLocaleString("en");
     const all = points.items.toLocaleString("en");
-    byId("map-note").textContent = points.id.length < points.items
+    byId("map-note").textContent = points.number.length < points.items
       ? `${shown} of ${all} images, evenly sampled; ${points.method}`
       : `${shown} images; ${points.method}`;
     const marks = [];
@@ -128,10 +128,10 @@ export class EmbeddingMap {
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     const wanted = byId("map-label").value.trim();
     const known = wanted && this.colors.has(wanted);
-    const radius = Math.min(7, (points.id.length > 4000 ? 2 : 3.4) * this.view.zoom ** 0.25);
+    const radius = Math.min(7, (points.number.length > 4000 ? 2 : 3.4) * this.view.zoom ** 0.25);
     pen.clearRect(0, 0, this.width, this.height);
     for (const front of known ? [false, true] : [true]) {
-      for (let i = 0; i < points.id.length; i++) {
+      for (let i = 0; i < points.number.length; i++) {
         const meant = !known || points.labels[points.label[i]] === wanted;
         if (known && meant !== front) continue;
         const [x, y] = this.place(i);
@@ -244,7 +244,7 @@ export class EmbeddingMap {
   nearest(x, y, reach) {
     let best = -1;
     let least = reach * reach;
-    for (let i = 0; this.points && i < this.points.id.length; i++) {
+    for (let i = 0; this.points && i < this.points.number.length; i++) {
       const [px, py] = this.place(i);
       const far = (px - x) ** 2 + (py - y) ** 2;
       if (far < least) [best, least] = [i, far];
@@ -260,12 +260,12 @@ export class EmbeddingMap {
     tip.hidden = i < 0;
     if (i >= 0) {
       const [x, y] = this.place(i);
-      const { id, label, labels, seen, generation } = this.points;
+      const { number, label, labels, seen, generation } = this.points;
       const image = tip.querySelector("img");
-      const from = thumbnail(id[i], generation);
+      const from = thumbnail(number[i], generation);
       if (!image.src.endsWith(from)) image.src = from;
       image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= 72);
-      const caption = [label[i] < 0 ? `image ${id[i]}` : labels[label[i]]];
+      const caption = [label[i] < 0 ? `image ${number[i]}` : labels[label[i]]];
       if (seen[i] === false) {
         const mark = document.createElement("em");
         mark.textContent = "unseen class";
@@ -284,7 +284,7 @@ export class EmbeddingMap {
   }
 
   search(i) {
-    if (i >= 0) this.shared.go(`#/item/${this.points.id[i]}/${this.points.generation}`);
+    if (i >= 0) this.shared.go(`#/item/${this.points.number[i]}/${this.points.generation}`);
   }
 
   press(event) {

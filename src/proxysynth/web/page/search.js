@@ -142,7 +142,7 @@ export class Search {
     } else {
       const generation = this.item.generation || this.shared.facts?.generation;
       this.item.generation = generation;
-      image.src = thumbnail(this.item.id, generation);
+      image.src = thumbnail(this.item.number, generation);
       image.alt = "The query image, from the index";
       byId("query-note").textContent = "From the index";
     }
@@ -156,7 +156,7 @@ export class Search {
     byId("found-title").textContent = this.asked ? `Nearest images${of}` : `Images in the index${of}`;
     if (found.query) {
       const link = document.createElement("a");
-      link.href = picture(found.query.id, found.generation);
+      link.href = picture(found.query.number, found.generation);
       link.target = "_blank";
       link.rel = "noopener";
       link.textContent = found.query.path;
@@ -198,7 +198,7 @@ export class Search {
     image.alt = "";
     image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= TINY);
     image.onerror = () => image.classList.add("broken");
-    image.src = thumbnail(hit.id, this.generation);
+    image.src = thumbnail(hit.number, this.generation);
     shot.append(image);
     if (hit.same) shot.append(badge("same", "likely match", "similar enough to be of the same class, by the threshold of the model"));
     if (hit.seen === false) shot.append(badge("", "unseen", "of a class that was not used in training"));
@@ -224,7 +224,7 @@ export class Search {
     card.setAttribute("aria-label", `${description}. Search from this image`);
     card.append(shot, text);
     card.addEventListener("click", () => {
-      this.shared.go(`#/item/${hit.id}/${this.generation}`);
+      this.shared.go(`#/item/${hit.number}/${this.generation}`);
       scrollTo({ top: 0 });
     });
     item.append(card);
