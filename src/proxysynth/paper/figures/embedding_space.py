@@ -348,7 +348,7 @@ def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
         columns = dict.fromkeys(("between", "classes", "least", "most"), "")
         return style.figure_table(title, "classes", columns, rows)
 
-    return Artifact(make, lambda scale, pick: runs_of(scale, benchmark), numbers)
+    return Artifact(make, numbers)
 
 
 # Figure D
@@ -387,9 +387,5 @@ ARTIFACTS = {
     "figure3": _final("Figure 3", "cars196", FEW),
     "figureB": _final("Figure B", "cub200", FEW),
     "figureC": _final("Figure C", "sop", MANY),
-    "figureD": Artifact(
-        _over_time,
-        lambda scale, pick: (run for runs in runs_over_time(scale).values() for run in runs),
-        epoch_table,
-    ),
+    "figureD": Artifact(_over_time, epoch_table),
 }

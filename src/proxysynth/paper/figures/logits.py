@@ -159,7 +159,7 @@ def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
         }
 
     pairs = _pairs(scale)
-    if any(store.result(run) is None for pair in pairs for run in pair):
+    if store.missing(run for pair in pairs for run in pair):
         return []
     name = "diagonals_both"
     found = [store.cached(name, [*p, LAM, CLASSES], partial(measure, p)) for p in pairs]
@@ -223,10 +223,4 @@ def diagonal_table(scale: Scale, store: Store) -> Table:
     return style.figure_table("Figure 4", "diagonal", columns, rows, "D0", digits=2)
 
 
-ARTIFACTS = {
-    "figure4": Artifact(
-        _make,
-        lambda scale, pick: (run for pair in _pairs(scale) for run in pair),
-        diagonal_table,
-    )
-}
+ARTIFACTS = {"figure4": Artifact(_make, diagonal_table)}
