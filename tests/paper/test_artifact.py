@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from proxysynth.formatting import DASH
-from proxysynth.paper.artifact import Cell, Choice, Option
+from proxysynth.paper.artifact import Cell, Choice
 from proxysynth.paper.render import cell_text, signed
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import Result
@@ -73,21 +73,14 @@ def _result(validation: float, test: float) -> Result:
 
 
 def test_a_search_is_decided_on_validation_classes() -> None:
-    runs = [Run(seed=seed) for seed in range(4)]
-    results = dict(
-        zip(runs, map(_result, (0.6, 0.8, 0.75, 0.75), (0.9, 0.9, 0.1, 0.1)), strict=True)
-    )
-    choice = Choice("x", (Option("a", "a", tuple(runs[:2])), Option("b", "b", tuple(runs[2:]))))
-    found = choice.best(results.get)
-    assert found is not None
-    assert found.value == "b"
+    runs = (Run(seed=0), Run(seed=1))
+    results = dict(zip(runs, map(_result, (0.7, 0.75), (0.9, 0.1)), strict=True))
+    assert Choice("x", runs).best(results.get) == runs[1]
 
 
 def test_an_unfinished_search_chooses_nothing_and_a_tie_goes_to_the_first() -> None:
-    runs = [Run(seed=seed) for seed in range(2)]
-    choice = Choice("x", tuple(Option(run.seed, "", (run,)) for run in runs))
+    runs = (Run(seed=0), Run(seed=1))
+    choice = Choice("x", runs)
     assert choice.best({runs[0]: _result(1.0, 1.0)}.get) is None
-    assert replace(choice, options=()).best(lambda run: None) is None
-    tie = choice.best(lambda run: _result(0.5, 0.5))
-    assert tie is not None
-    assert tie.value == 0
+    assert replace(choice, runs=()).best(lambda run: None) is None
+    assert choice.best(lambda run: _result(0.5, 0.5)) == runs[0]

@@ -19,7 +19,7 @@ from proxysynth.files import CannotWrite
 from proxysynth.losses import Softmax
 from proxysynth.paper.artifacts import TITLES, load_artifacts
 from proxysynth.paper.scale import SCALES
-from proxysynth.paper.store import Store
+from proxysynth.paper.store import Store, requests
 
 ALL = [*TABLES, *(f"figure{name}" for name in "12345ABCD")]
 
@@ -158,7 +158,8 @@ def test_settings_reach_every_run_and_every_note(tmp_path: Path) -> None:
     assert run is not None
     assert (run.epochs, run.precision) == (2, "auto")
     for name, artifact in load_artifacts().items():
-        if artifact.runs(scale) or artifact.studies(scale):
+        asked = requests([artifact], scale)
+        if asked.runs or asked.studies:
             made = artifact.make(scale, Store(tmp_path / "none", read_only=True))
             assert any("epochs 2" in note for note in made.notes), name
 
@@ -179,7 +180,7 @@ def test_weights_reach_only_pretrained_networks(tmp_path: Path) -> None:
     assert run.weights == str(Path("w.pth").absolute())
     assert classifier is not None
     assert classifier.weights is None
-    study = load_artifacts(["tableI"])["tableI"].studies(scale)["cars196-arcface-none"]
+    study = requests(load_artifacts(["tableI"]).values(), scale).studies["cars196-arcface-none"]
     assert study.base.weights == run.weights
     for name in ("smoke", "small"):
         with pytest.raises(ValueError, match="weights"):

@@ -15,7 +15,7 @@ from proxysynth.models.bn_inception import BNInception
 from proxysynth.paper.artifact import Table
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.scale import SCALES, Scale
-from proxysynth.paper.store import Store
+from proxysynth.paper.store import Store, requests
 from proxysynth.protocols.mlrc.spaces import starts
 from proxysynth.training.loop import train
 from proxysynth.training.prepare import make_network
@@ -80,11 +80,11 @@ def published(path: Path) -> Path:
 
 def first_run(name: str, scale: Scale) -> Run:
     """A Run that the table needs; of a study, its first training."""
-    artifact = load_artifacts([name])[name]
+    asked = requests(load_artifacts([name]).values(), scale)
     if name in STUDIED:
-        study = next(iter(artifact.studies(scale).values()))
+        study = next(iter(asked.studies.values()))
         return study.run(starts(study.space), 0, 0)
-    return next(iter(artifact.runs(scale)))
+    return next(iter(asked.runs))
 
 
 @pytest.mark.filterwarnings("ignore:.*is not a published file")

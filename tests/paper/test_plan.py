@@ -9,7 +9,8 @@ from paper.conftest import SMOKED, paper
 from proxysynth.losses import NormSoftmax
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.scale import SCALES
-from proxysynth.paper.store import Store, make_plan
+from proxysynth.paper.store import Store, make_plan, requests
+from proxysynth.paper.tables.cells import synthesis_search
 from proxysynth.protocols.estimates import Estimate, count_images, kind_of, measured_rates, work
 from proxysynth.training.run import Run, Split
 
@@ -36,6 +37,17 @@ def test_runs_are_shared_between_tables(empty: Store) -> None:
     apart = sum(len(make_plan({name: ARTIFACTS[name]}, SMALL, empty).known) for name in names)
     together = make_plan({name: ARTIFACTS[name] for name in names}, SMALL, empty)
     assert len(together.known) == len(set(together.known)) < apart - 50
+
+
+def test_a_table_needs_what_it_asks_for() -> None:
+    search = synthesis_search(SMOKE, "sop", "norm_softmax")
+    before = requests([ARTIFACTS["table6"]], SMOKE).runs
+    assert set(search.runs) < set(before)
+    after = requests([ARTIFACTS["table6"]], SMOKE, lambda choice: choice.runs[0].loss).runs
+    assert set(before) < set(after)
+    assert {run.loss.alpha for run in set(after) - set(before)} == {search.runs[0].loss.alpha}
+    assert not requests([ARTIFACTS["tableA"]], SMOKE).runs  # and measures nothing
+    assert len(requests([ARTIFACTS["tableG"]], SMOKE).studies) == 6 * 2
 
 
 def test_nothing_is_missing_after_the_smoke(smoke_store: Store) -> None:

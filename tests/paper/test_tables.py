@@ -19,10 +19,10 @@ from proxysynth.paper.artifact import Table
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import SCALES
-from proxysynth.paper.store import Store
+from proxysynth.paper.store import Store, requests
 from proxysynth.paper.tables.cells import LOSS_NAMES, cell as cell_of, measured, synthesis_search
 from proxysynth.paper.tables.conventional import photographed
-from proxysynth.paper.tables.mlrc import command, studies_of
+from proxysynth.paper.tables.mlrc import command, study_of
 from proxysynth.paper.tables.regularizers import grid_search, mixup_search
 from proxysynth.training.loop import train
 from proxysynth.training.run import Run, Split
@@ -105,7 +105,7 @@ def test_every_printed_number_is_shown_somewhere(empty: Store) -> None:
 
 
 def test_table_1_is_the_mean_of_its_runs(smoke_store: Store) -> None:
-    runs = ARTIFACTS["table1"].runs(SMOKE)
+    runs = requests([ARTIFACTS["table1"]], SMOKE).runs
     results = [smoke_store.result(run) for run in runs]
     table = _made("table1", smoke_store)
     for row, result in zip(table.rows, results, strict=True):
@@ -116,7 +116,7 @@ def test_table_1_is_the_mean_of_its_runs(smoke_store: Store) -> None:
 
 
 def test_a_mean_over_some_of_the_seeds_is_not_told(smoke_store: Store) -> None:
-    runs = ARTIFACTS["table1"].runs(replace(SMOKE, seeds=(0, 1)))
+    runs = list(requests([ARTIFACTS["table1"]], replace(SMOKE, seeds=(0, 1))).runs)
     assert len(runs) == 10
     assert measured(smoke_store, runs[:1]) != ()
     assert measured(smoke_store, runs[:2]) == ()
@@ -159,17 +159,16 @@ def test_searches_choose_on_validation_and_the_notes_say_what(smoke_store: Store
         ("tableD", grid_search(SMOKE, "cifar10")),
     ):
         scores = []
-        for option in search.options:
-            (run,) = option.runs
+        for run in search.runs:
             assert run.report_epoch == "best"
             result = smoke_store.result(run)
             assert result is not None
             scores.append(result.validation[search.by])
         found = search.best(smoke_store.result)
         assert found is not None
-        assert found == search.options[scores.index(max(scores))]
+        assert found == search.runs[scores.index(max(scores))]
         (told,) = [note for note in _made(name, smoke_store).notes if " settings. " in note]
-        assert f"{search.what}: {found.label}" in told
+        assert f"{search.what}: alpha {found.loss.alpha:g}" in told
         assert "held-out" in told
 
 
@@ -218,7 +217,8 @@ def test_the_command_of_a_study_is_one_that_the_program_takes(empty: Store) -> N
     words = command(SMALL, "sop", "arcface", "none").split()
     args = parser().parse_args(words[1:])
     split = parse_changes(args.settings)["split"]
-    study = studies_of(["sop"], SMALL)["sop-arcface-none"]
+    study = study_of(SMALL, "sop", "arcface", "none")
+    assert study is not None
     assert split == study.base.split
     assert args.trials == study.scale.trials
     assert args.loss == "arcface"

@@ -84,9 +84,8 @@ def test_two_processes_on_one_folder_train_no_run_twice(tmp_path: Path) -> None:
     every = [name for names in trained for name in names]
     assert len(every) == len(set(every)) == 5, trained
     assert (tmp_path / "out" / "paper.html").exists()
-    for run in load_artifacts(["table1"])["table1"].runs(
-        SMOKE
-    ):  # one evaluation each, so trained through once
+    # One evaluation each, so trained through once.
+    for run in plan.requests(load_artifacts(["table1"]).values(), SMOKE).runs:
         lines = (Store(tmp_path / "out").folder_of(run) / "metrics.jsonl").read_text().splitlines()
         assert len(lines) == 1
 

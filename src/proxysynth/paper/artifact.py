@@ -6,7 +6,7 @@ CSV, LaTeX and HTML.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from proxysynth.paper.scale import Scale
     from proxysynth.paper.store import Store
-    from proxysynth.protocols.mlrc import Study
     from proxysynth.training.run import Run
     from proxysynth.training.run_folder import Result
 
@@ -147,6 +146,20 @@ class Table:
         return None
 
 
+def grid(
+    columns: Mapping[Column, tuple[Any, ...]],
+    rows: Mapping[tuple[str, ...], tuple[Any, ...]],
+    cell: Callable[..., Cell],
+) -> tuple[tuple[Column, ...], tuple[Row, ...]]:
+    """The columns and rows of a table: the cells are `cell(*of_row, *of_column)`, with what `rows`
+    has for the labels of the row and `columns` for the column."""
+    made = [
+        Row(labels, tuple(cell(*of_row, *of_column) for of_column in columns.values()))
+        for labels, of_row in rows.items()
+    ]
+    return tuple(columns), tuple(made)
+
+
 @dataclass(frozen=True, eq=False)
 class PaperFigure:
     """A figure of the paper, drawn again; saved as SVG, PDF and PNG, its numbers as CSV."""
@@ -159,61 +172,29 @@ class PaperFigure:
 
 
 @dataclass(frozen=True)
-class Option:
-    """A setting that a search tries: its value, its label, and its Runs, one per seed."""
-
-    value: Any
-    label: str
-    runs: tuple[Run, ...]
-
-
-@dataclass(frozen=True)
 class Choice:
-    """A search over settings, decided on validation classes and never on the test classes."""
+    """A search over losses, a Run of each, decided on validation classes and never on the test
+    classes."""
 
     what: str  # such as "Input Mixup with Softmax on glyphs 2"
-    options: tuple[Option, ...]  # the first of equals is chosen
-    by: str = "map@r"  # the metric of `Result.validation` whose mean over the Runs decides
+    runs: tuple[Run, ...]
+    by: str = "map@r"  # the metric of `Result.validation` that decides; the first of equals wins
 
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        return tuple(run for option in self.options for run in option.runs)
-
-    def best(self, result: Callable[[Run], Result | None]) -> Option | None:
-        """The option with the best mean on validation classes; None while a Run is missing."""
+    def best(self, result: Callable[[Run], Result | None]) -> Run | None:
+        """The Run with the best score on validation classes; None while one is missing."""
         scores = []
-        for option in self.options:
-            results = [result(run) for run in option.runs]
-            if not results or None in results:  # at the first: tables ask thousands of times
+        for run in self.runs:
+            if (found := result(run)) is None:  # stop early: tables ask thousands of times
                 return None
-            scores.append(fmean(found.validation[self.by] for found in results if found))
-        return self.options[scores.index(max(scores))] if scores else None
-
-
-Pick = Callable[[Choice], Any]
-"""Returns the value that a search chose, None while it is unfinished."""
+            scores.append(found.validation[self.by])
+        return self.runs[scores.index(max(scores))] if scores else None
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """How to make a table or a figure."""
+    """How to make a table or a figure. The store says what results there are; what is missing is
+    shown as a dash. What an artifact asks the store for is what has to be trained for it."""
 
-    # Trains nothing: missing results are shown as a dash.
     make: Callable[[Scale, Store], Table | PaperFigure]
-    # The Runs that it shows, without those whose settings a search has yet to decide.
-    needs: Callable[[Scale, Pick], Iterable[Run]] = lambda scale, pick: ()
     # The numbers of a figure that claims read, saved as a CSV of its own.
     numbers: Callable[[Scale, Store], Table] | None = None
-    # MLRC studies by the name of their folder.
-    studies: Callable[[Scale], Mapping[str, Study]] = lambda scale: {}
-
-    def runs(self, scale: Scale) -> list[Run]:
-        """The Runs that are needed whatever searches find, and those of the searches."""
-        searches: list[Choice] = []
-        shown = list(self.needs(scale, searches.append))
-        return list(dict.fromkeys([*shown, *(run for one in searches for run in one.runs)]))
-
-    def later(self, scale: Scale, pick: Pick) -> list[Run]:
-        """The Runs whose settings searches decide, as far as `pick` knows them."""
-        known = set(self.runs(scale))
-        return [run for run in dict.fromkeys(self.needs(scale, pick)) if run not in known]

@@ -24,7 +24,7 @@ from proxysynth.paper.claims import CLAIMS, DIFFERENCES, Checked, Evidence, chec
 from proxysynth.paper.claims.claim import STATUSES, Missing, listed, titled
 from proxysynth.paper.render import markdown_row, section, templates, write_files
 from proxysynth.paper.scale import NAMES, Scale
-from proxysynth.paper.store import Store, label, unusual
+from proxysynth.paper.store import Store, label, requests, unusual
 from proxysynth.paper.tables.cells import PAIR
 from proxysynth.paper.tables.conventional import TABLE_OF
 from proxysynth.report.pages import write_page
@@ -78,12 +78,12 @@ def read_entries(folder: Path, scale: Scale) -> dict[str, Any]:
 def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Path, list[Checked]]:
     """Write paper.html and claims.md of everything made so far."""
     made, artifacts = read_entries(store.folder, scale), load_artifacts()
-    sections, runs = {}, dict[Run, None]()
-    for name, artifact in artifacts.items():
+    sections = {}
+    for name in artifacts:
         path = store.folder / SECTIONS / f"{name}.html"
         if name in made and path.exists():
             sections[name] = path.read_text(encoding="utf-8")
-            runs |= dict.fromkeys([*artifact.runs(scale), *artifact.later(scale, store.pick)])
+    runs = requests((artifacts[name] for name in sections), scale, store.pick).runs
     tables = evidence(artifacts, scale, store)
     checked = check(CLAIMS, tables, smoke=scale.name == "smoke")
     page = render_page(sections, tables, checked, runs, scale, store, about)

@@ -9,32 +9,24 @@ says where the paper contradicts itself.
 from __future__ import annotations
 
 import csv
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 
 Printed = tuple[dict[str, str], ...]
 
 
-@lru_cache
+@cache
 def printed(name: str) -> Printed:
     """The rows of `numbers/NAME.csv`, as text."""
     text = (files(__package__) / "numbers" / f"{name}.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
 
 
-@lru_cache
-def _groups(name: str, fields: tuple[str, ...]) -> dict[tuple[str, ...], Printed]:
-    """The rows by their values of these fields: a page asks for thousands of them."""
-    groups: dict[tuple[str, ...], Printed] = {}
-    for row in printed(name):
-        key = tuple(row[field] for field in fields)
-        groups[key] = (*groups.get(key, ()), row)
-    return groups
-
-
+@cache  # a page asks for thousands of numbers
 def rows_of(name: str, **keys: str) -> Printed:
     """The rows with these field values."""
-    return _groups(name, tuple(keys)).get(tuple(keys.values()), ())
+    wanted = keys.items()
+    return tuple(row for row in printed(name) if all(row[field] == text for field, text in wanted))
 
 
 def number(name: str, field: str = "value", **keys: str) -> float | None:

@@ -266,26 +266,16 @@ def _run(
 
 SCALES = {
     "smoke": Scale(
-        "smoke",
-        seeds=(0,),
-        mixup_alphas=(0.4, 1.0),
-        class_alphas=(0.4, 1.0),
-        class_mus=(0.5, 1.0),
-        search_alphas=(0.4, 1.0),
-        search_mus=(1.0,),
-        figure_alphas=(0.2, 0.4),
-        figure_mus=(0.5, 1.0),
+        "smoke", seeds=(0,), mixup_alphas=(0.4, 1.0),
+        class_alphas=(0.4, 1.0), class_mus=(0.5, 1.0),
+        search_alphas=(0.4, 1.0), search_mus=(1.0,),
+        figure_alphas=(0.2, 0.4), figure_mus=(0.5, 1.0),
     ),
     "small": Scale(
-        "small",
-        seeds=(0, 1, 2),
-        mixup_alphas=(0.4, 1.0, 2.0),
-        class_alphas=(0.4, 1.0, 2.0),
-        class_mus=(0.25, 0.5, 1.0),
-        search_alphas=(0.2, 0.4, 1.0),
-        search_mus=(0.5, 1.0),
-        figure_alphas=(0.2, 0.4, 1.0, 2.0),
-        figure_mus=(0.5, 1.0, 2.0),
+        "small", seeds=(0, 1, 2), mixup_alphas=(0.4, 1.0, 2.0),
+        class_alphas=(0.4, 1.0, 2.0), class_mus=(0.25, 0.5, 1.0),
+        search_alphas=(0.2, 0.4, 1.0), search_mus=(0.5, 1.0),
+        figure_alphas=(0.2, 0.4, 1.0, 2.0), figure_mus=(0.5, 1.0, 2.0),
     ),
     "paper": Scale("paper", seeds=(0, 1, 2, 3, 4)),
-}
+}  # fmt: skip

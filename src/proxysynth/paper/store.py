@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -70,13 +70,22 @@ class Store:
         return [run for run in dict.fromkeys(runs) if self.result(run) is None]
 
     def has_study(self, name: str) -> bool:
-        """Whether the MLRC study of this name is finished."""
+        """Whether the MLRC study in the folder of this name is finished."""
         return (self.folder / STUDIES / name / "result.json").exists()
 
+    def study(self, name: str, make: Callable[[], Study | None]) -> dict[str, Any]:
+        """The result of the MLRC study in the folder of this name; empty while it is unfinished.
+        `make` returns the study that can be run for it, None without its data."""
+        try:
+            found = json.loads((self.folder / STUDIES / name / "result.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
     def pick(self, choice: Choice) -> Any:
-        """The value that a search chose, None while it is unfinished."""
-        option = choice.best(self.result)
-        return option and option.value
+        """The loss that a search chose, None while it is unfinished."""
+        run = choice.best(self.result)
+        return run and run.loss
 
     def last_epoch(self, run: Run) -> dict[str, float]:
         """The metrics of a finished Run at its last epoch, whichever one it reports."""
@@ -111,7 +120,7 @@ class Store:
         """A cached measurement on each Run's model; empty unless there is one of every Run.
         `about` is what it depends on besides the Run."""
         runs = list(runs)
-        if any(self.result(run) is None for run in runs):
+        if self.missing(runs):
             return []
 
         def compute(run: Run) -> Any:
@@ -148,6 +157,43 @@ def _identity(run: Run) -> str:
 
 
 # Planning and training
+
+
+class Requests(Store):
+    """A store without results that notes what artifacts ask it for: Runs, those of searches too,
+    and MLRC studies. `choose` is asked what a search found."""
+
+    def __init__(self, choose: Callable[[Choice], Any]) -> None:
+        super().__init__("", read_only=True)
+        self.choose = choose
+        self.runs: dict[Run, None] = {}
+        self.studies: dict[str, Study] = {}
+
+    def result(self, run: Run) -> None:
+        self.runs[run] = None
+
+    def pick(self, choice: Choice) -> Any:
+        self.runs |= dict.fromkeys(choice.runs)
+        return self.choose(choice)
+
+    def study(self, name: str, make: Callable[[], Study | None]) -> dict[str, Any]:
+        if (study := make()) is not None:
+            self.studies[name] = study
+        return {}
+
+    def cached(self, name: str, key: Any, compute: Callable[[], Any]) -> None:
+        """Nothing is measured."""
+
+
+def requests(
+    artifacts: Iterable[Artifact], scale: Scale, choose: Callable[[Choice], Any] = lambda _: None
+) -> Requests:
+    """What these artifacts need. By default, the Runs that wait for what a search finds are left
+    out; `choose` returns the loss it found, or None."""
+    asked = Requests(choose)
+    for artifact in artifacts:
+        (artifact.numbers or artifact.make)(scale, asked)
+    return asked
 
 
 @dataclass(frozen=True)
@@ -192,26 +238,23 @@ def make_plan(
     """What these artifacts need that the store lacks."""
     estimate = estimate or Estimate(store.folder)
 
-    def guess(choice: Choice) -> object:
-        """What a search chose, or its first option while it is unfinished."""
-        found = store.pick(choice)
-        return choice.options[0].value if found is None and choice.options else found
+    def guess(choice: Choice) -> Any:
+        """What a search chose, or its first loss while it is unfinished."""
+        return store.pick(choice) or next((run.loss for run in choice.runs), None)
 
-    made = artifacts.values()
-    known = dict.fromkeys(run for one in made for run in one.runs(scale))
-    guessed = (run for one in made for run in one.later(scale, guess))
-    later = dict.fromkeys(run for run in guessed if run not in known)
-    studies = {name: study for one in made for name, study in one.studies(scale).items()}
-    left, left_later = store.missing(known), store.missing(later)
-    left_studies = {n: s for n, s in studies.items() if not store.has_study(n)}
+    known = requests(artifacts.values(), scale)
+    guessed = requests(artifacts.values(), scale, guess).runs
+    later = [run for run in guessed if run not in known.runs]
+    studies = {n: s for n, s in known.studies.items() if not store.has_study(n)}
+    left, left_later = store.missing(known.runs), store.missing(later)
     times: dict[Run | str, float] = {run: estimate(run) for run in (*left, *left_later)}
-    times |= {name: estimate.study(study) for name, study in left_studies.items()}
-    runs = [*left, *left_later, *(study.base for study in left_studies.values())]
+    times |= {name: estimate.study(study) for name, study in studies.items()}
+    runs = [*left, *left_later, *(study.base for study in studies.values())]
     return Plan(
         tuple(left),
         tuple(left_later),
-        left_studies,
-        len(known) + len(later) + len(studies) - len(times),
+        studies,
+        len(known.runs) + len(later) + len(known.studies) - len(times),
         times,
         all(kind_of(run) in estimate.finished for run in runs),
     )
@@ -227,22 +270,21 @@ def train_all(
     """Train everything that these artifacts need: known Runs, what searches decide, studies.
     Returns the Runs that failed, with the reason."""
     estimate = Estimate(store.folder, resources.device)
-    known = [run for artifact in artifacts.values() for run in artifact.runs(scale)]
-    failed = train_missing(known, store, resources, progress, estimate)
-    later = [run for artifact in artifacts.values() for run in artifact.later(scale, store.pick)]
+    known = requests(artifacts.values(), scale)
+    failed = train_missing(known.runs, store, resources, progress, estimate)
+    chosen = requests(artifacts.values(), scale, store.pick).runs
+    later = [run for run in chosen if run not in known.runs]
     failed |= train_missing(later, store, resources, progress, estimate)
-    for artifact in artifacts.values():
-        for name, study in artifact.studies(scale).items():
-            if not store.has_study(name):
-                folder = store.folder / STUDIES / name
-                progress.say(f"Study {name}, about {duration(estimate.study(study), rough=True)}")
-                outcome = run_study(study, folder, resources=resources, progress=Bars())
-                write_study(outcome, folder)
+    for name, study in known.studies.items():
+        if not store.has_study(name):
+            folder = store.folder / STUDIES / name
+            progress.say(f"Study {name}, about {duration(estimate.study(study), rough=True)}")
+            write_study(run_study(study, folder, resources=resources, progress=Bars()), folder)
     return failed
 
 
 def train_missing(
-    runs: Sequence[Run],
+    runs: Iterable[Run],
     store: Store,
     resources: Resources,
     progress: Progress,

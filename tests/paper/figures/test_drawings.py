@@ -43,7 +43,7 @@ def test_logits_have_originals_first_and_own_proxies_on_the_diagonals() -> None:
 def test_diagonals_are_means_of_their_blocks() -> None:
     S = np.zeros((4, 4))
     S[0, 0], S[1, 1], S[0, 2], S[1, 3], S[2, 0], S[3, 1], S[2, 2], S[3, 3] = 1, 3, 5, 7, 2, 4, 6, 10
-    assert diagonals(S) == {"D1": 2, "D2": 6, "D3": 3, "D4": 8}
+    assert diagonals(S, len(S) // 2) == {"D1": 2, "D2": 6, "D3": 3, "D4": 8}
 
 
 def test_confidences_are_the_softmax_of_each_row() -> None:

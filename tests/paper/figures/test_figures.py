@@ -11,7 +11,7 @@ from PIL import Image
 from proxysynth.paper.artifact import PaperFigure
 from proxysynth.paper.artifacts import TITLES, load_artifacts
 from proxysynth.paper.scale import SCALES
-from proxysynth.paper.store import Store
+from proxysynth.paper.store import Store, requests
 from proxysynth.training.loop import train
 
 SMOKE = SCALES["smoke"]
@@ -22,10 +22,8 @@ NAMES = [*(f"figure{number}" for number in "12345"), *(f"figure{letter}" for let
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("paper"))
-    for artifact in FIGURES.values():
-        for run in dict.fromkeys(artifact.runs(SMOKE)):
-            if store.result(run) is None:
-                train(run, store.folder_of(run))
+    for run in requests(FIGURES.values(), SMOKE).runs:
+        train(run, store.folder_of(run))
     return store
 
 
@@ -48,7 +46,7 @@ def test_made_of_runs(name: str, store: Store) -> None:
     assert np.asarray(Image.open(png).convert("L")).std() > 5  # something is drawn
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if FIGURES[name].runs(SMOKE)])
+@pytest.mark.parametrize("name", [name for name in NAMES if requests([FIGURES[name]], SMOKE).runs])
 def test_without_its_runs_there_is_a_dash_and_no_number(name: str, tmp_path) -> None:
     picture = FIGURES[name].make(SMOKE, Store(tmp_path))
     assert not [row for row in picture.data if row.get("mean", "") != "" or "cosine" in row]
@@ -59,7 +57,7 @@ def test_without_its_runs_there_is_a_dash_and_no_number(name: str, tmp_path) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_paper_scale_without_folders_needs_no_run(name: str) -> None:
-    assert list(FIGURES[name].runs(SCALES["paper"])) == []
+    assert not requests([FIGURES[name]], SCALES["paper"]).runs
 
 
 def test_letters_can_be_read_at_half_size(store: Store) -> None:
@@ -109,7 +107,7 @@ def test_looking_for_the_numbers_of_figures_makes_nothing(tmp_path) -> None:
 
 def test_figure_4_has_a_pair_of_runs_for_each_seed_and_tells_their_means(store: Store) -> None:
     more = replace(SMOKE, seeds=(0, 1, 2))
-    assert len(FIGURES["figure4"].runs(more)) == 6
+    assert len(requests([FIGURES["figure4"]], more).runs) == 6
     notes = " ".join(FIGURES["figure4"].make(SMOKE, store).notes)
     assert "of the one seed are D0 " in notes
     assert ", D4 " in notes

@@ -26,7 +26,7 @@ from proxysynth.paper.figures.style import BLUE, DARK_BLUE, DARK_GOLD, GOLD, GRE
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import measured, ran_as, scale_notes, seeded, stands_for
-from proxysynth.protocols.conventional import Conventional
+from proxysynth.protocols.conventional import embeddings_of
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.inference import Trained
 from proxysynth.training.prepare import open_splits
@@ -97,7 +97,7 @@ def points_of(model: Trained, selection: Selection) -> Points:
     (train, few_seen), (test, few_unseen) = (
         select(part, selection) for part in (splits.train, splits.query)
     )
-    x, unseen = (unit(Conventional()(model, part).query) for part in (train, test))
+    x, unseen = (unit(embeddings_of(model, part)) for part in (train, test))
     every = unit(model.proxies.detach().float().cpu())
     p = every[[model.classes.index(name) for name in train.classes]]
     loss = model.run.loss
@@ -243,10 +243,10 @@ def runs_over_time(scale: Scale) -> dict[str, tuple[Run, ...]]:
         images = 4 * (last.split.train_classes or 100)
         few = replace(last, epochs=1, split=replace(last.split, train_pictures=images))
         made[f"step {math.ceil(images / last.batch_size)}"] = replace(few, evaluate_every=1)
-        epochs = [0]
+        epochs = []
         for epoch in EPOCHS[1:]:  # three different ones, even of a very short training
-            epochs.append(max(epochs[-1] + 1, round(last.epochs * epoch / EPOCHS[-1])))
-        del epochs[0]
+            least = epochs[-1] + 1 if epochs else 1
+            epochs.append(max(least, round(last.epochs * epoch / EPOCHS[-1])))
     for epoch in epochs:
         made[f"epoch {epoch}"] = replace(last, epochs=epoch, evaluate_every=epoch)
     return {
@@ -254,14 +254,16 @@ def runs_over_time(scale: Scale) -> dict[str, tuple[Run, ...]]:
     }
 
 
-def shown_of(store: Store, run: Run, selection: Selection) -> dict[str, Any] | None:
-    """The positions of all points, and what could not be shown; None if the Run is missing."""
+def shown_of(store: Store, runs: Sequence[Run], selection: Selection) -> dict[str, Any]:
+    """The positions of all points of the first Run, as "cloud", and what could not be shown, as
+    "note"; empty if the Run is missing."""
 
     def measure(model: Trained) -> dict[str, Any]:
         points = points_of(model, selection)
         return {"cloud": project(points), "note": points.note}
 
-    return next(iter(store.on_models("t-sne_together", [run], selection, measure)), None)
+    found = store.on_models("t-sne_together", runs[:1], selection, measure)
+    return found[0] if found else {}
 
 
 def nearness_of(store: Store, runs: Sequence[Run], selection: Selection) -> list[dict[str, float]]:
@@ -277,20 +279,19 @@ def selection_for(scale: Scale, selection: Selection) -> Selection:
 
 
 def _figure(
-    title: str, caption: str, shown: dict[str, dict[str, Any] | None], notes: Sequence[str]
+    title: str, caption: str, shown: dict[str, dict[str, Any]], notes: Sequence[str]
 ) -> PaperFigure:
     """The drawing, a row for each named cloud, or a dash if a Run is missing."""
-    found = {name: one for name, one in shown.items() if one}
-    if not found or len(found) < len(shown):
+    if not shown or not all(shown.values()):
         missing = style.not_run("PS + Norm-softmax was not run")
         return PaperFigure(title, caption, missing, notes=tuple(notes))
-    clouds = {name: one["cloud"] for name, one in found.items()}
+    clouds = {name: one["cloud"] for name, one in shown.items()}
     return PaperFigure(
         title,
         caption,
         draw_clouds(list(clouds.values()), list(clouds)),
         [{"epoch": n, **row} if n else row for n, cloud in clouds.items() for row in cloud],
-        (*notes, *dict.fromkeys(one["note"] for one in found.values() if one["note"])),
+        (*notes, *dict.fromkeys(one["note"] for one in shown.values() if one["note"])),
     )
 
 
@@ -330,15 +331,13 @@ def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
             "Seen classes with their proxies, and unseen classes. (b) The same seen classes with "
             "synthetic embeddings and proxies."
         )
-        shown = {"": shown_of(store, runs[0], chosen)} if runs else {}
-        return _figure(title, caption, shown, notes)
+        return _figure(title, caption, {"": shown_of(store, runs, chosen)}, notes)
 
     def numbers(scale: Scale, store: Store) -> Table:
         """How far embeddings lie between clusters; how many classes and images are shown."""
         chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
         found = nearness_of(store, runs, chosen)
-        shown = shown_of(store, runs[0], chosen) if runs else None
-        cloud, rows = shown["cloud"] if shown else [], {}
+        cloud, rows = shown_of(store, runs, chosen).get("cloud", []), {}
         for part, kind in PARTS.items():
             between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
             rows[part] = {"between": between}
@@ -348,7 +347,7 @@ def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
         columns = dict.fromkeys(("between", "classes", "least", "most"), "")
         return style.figure_table(title, "classes", columns, rows)
 
-    return Artifact(make, lambda scale, pick: runs_of(scale, benchmark), numbers)
+    return Artifact(make, numbers)
 
 
 # Figure D
@@ -364,15 +363,14 @@ def epoch_table(scale: Scale, store: Store) -> Table:
 
 
 def _over_time(scale: Scale, store: Store) -> PaperFigure:
-    runs, selection = runs_over_time(scale), selection_for(scale, FEW)
-    first = {name: seeds[0] for name, seeds in runs.items()}
-    found = {name: nearness_of(store, [run], selection) for name, run in first.items()}
+    every, selection = runs_over_time(scale), selection_for(scale, FEW)
+    found = {name: nearness_of(store, runs[:1], selection) for name, runs in every.items()}
     near = "; ".join(f"{name}: {_near(one)}" for name, one in found.items() if one)
     return _figure(
         "Figure D",
         f"t-SNE of PS + Norm-softmax on {ran_as(scale, 'cars196')} as training proceeds. Left: "
         "seen and unseen classes. Right: seen classes and synthetics.",
-        {name: shown_of(store, run, selection) for name, run in first.items()},
+        {name: shown_of(store, runs, selection) for name, runs in every.items()},
         [
             *_notes(scale, "cars196", selection),
             "Each epoch is a Run of its own with the same seed and rates that do not depend on the "
@@ -387,9 +385,5 @@ ARTIFACTS = {
     "figure3": _final("Figure 3", "cars196", FEW),
     "figureB": _final("Figure B", "cub200", FEW),
     "figureC": _final("Figure C", "sop", MANY),
-    "figureD": Artifact(
-        _over_time,
-        lambda scale, pick: (run for runs in runs_over_time(scale).values() for run in runs),
-        epoch_table,
-    ),
+    "figureD": Artifact(_over_time, epoch_table),
 }

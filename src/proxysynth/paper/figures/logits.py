@@ -31,7 +31,7 @@ from proxysynth.paper.figures import style
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import PAIR, method_name, ran_as, scale_notes, seeded
-from proxysynth.protocols.conventional import Conventional
+from proxysynth.protocols.conventional import embeddings_of
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.inference import Trained
 from proxysynth.training.prepare import open_splits
@@ -51,7 +51,7 @@ def batch_of(model: Trained) -> tuple[Tensor, Tensor]:
     train = open_splits(model.run).train
     names = shuffled_names(train.classes, 0)[:CLASSES]
     shown = train.of_classes(names)
-    x = unit(Conventional()(model, shown).query)
+    x = unit(embeddings_of(model, shown))
     first = [int(np.flatnonzero(shown.labels == number)[0]) for number in range(len(names))]
     rows = [model.classes.index(name) for name in names]
     return x[first], unit(model.proxies.detach().float().cpu())[rows]
@@ -74,12 +74,11 @@ def synthesis_logits(
     return (all_x @ all_p.T).double().numpy()
 
 
-def diagonals(S: Matrix) -> dict[str, float]:
-    """The mean of D1 to D4 in a (2c, 2c) matrix."""
-    c = len(S) // 2
-    blocks = (S[:c, :c], S[:c, c:], S[c:, :c], S[c:, c:])
+def diagonals(S: Matrix, c: int) -> dict[str, float]:
+    """The mean of D0 in a (c, c) matrix, of D1 to D4 in a (2c, 2c) one."""
+    blocks = (S[:c, :c], S[:c, c:], S[c:, :c], S[c:, c:]) if len(S) > c else (S,)
     means = (float(np.diagonal(block).mean()) for block in blocks)
-    return dict(zip(DIAGONALS[1:], means, strict=True))
+    return dict(zip(DIAGONALS[1:] if len(S) > c else DIAGONALS, means, strict=False))
 
 
 def confidences(S: Matrix, scale: float) -> Matrix:
@@ -100,9 +99,8 @@ def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
         what = "cosine" if number < 2 else "softmax"
         style.lettered(one, "abcd"[number], f"{METHODS[number % 2]}: {what}", pad=20)
         blocks = len(S) // c
-        means = diagonals(S) if blocks > 1 else {"D0": float(np.diagonal(S).mean())}
         corners = product((0, c), repeat=2)
-        for (name, mean), (row, column) in zip(means.items(), corners, strict=False):
+        for (name, mean), (row, column) in zip(diagonals(S, c).items(), corners, strict=False):
             above = row == 0  # above or below its block, so that it covers no cell
             one.annotate(
                 f"${name[0]}_{name[1]}$  {mean:.2f}",
@@ -151,15 +149,15 @@ def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
     def measure(pair: tuple[Run, ...]) -> dict[str, float]:
         made = _logits(store, pair)
         assert made is not None
-        sure = confidences(made[0], GAMMA), confidences(made[1], GAMMA)
         return {
             name + after: mean
-            for after, (S, T) in {"": made, " softmax": sure}.items()
-            for name, mean in {"D0": float(np.diagonal(S).mean()), **diagonals(T)}.items()
+            for S in made
+            for after, shown in (("", S), (" softmax", confidences(S, GAMMA)))
+            for name, mean in diagonals(shown, len(made[0])).items()
         }
 
     pairs = _pairs(scale)
-    if any(store.result(run) is None for pair in pairs for run in pair):
+    if store.missing(run for pair in pairs for run in pair):
         return []
     name = "diagonals_both"
     found = [store.cached(name, [*p, LAM, CLASSES], partial(measure, p)) for p in pairs]
@@ -223,10 +221,4 @@ def diagonal_table(scale: Scale, store: Store) -> Table:
     return style.figure_table("Figure 4", "diagonal", columns, rows, "D0", digits=2)
 
 
-ARTIFACTS = {
-    "figure4": Artifact(
-        _make,
-        lambda scale, pick: (run for pair in _pairs(scale) for run in pair),
-        diagonal_table,
-    )
-}
+ARTIFACTS = {"figure4": Artifact(_make, diagonal_table)}

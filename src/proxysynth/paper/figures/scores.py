@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from statistics import fmean, stdev
 from typing import Any
 
@@ -18,7 +17,7 @@ from proxysynth.paper.printed import rows_of
 from proxysynth.paper.scale import NAMES, Scale, trained_loss
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables import cells
-from proxysynth.paper.tables.cars196 import ON, mixed_recalls, needs, runs_of
+from proxysynth.paper.tables.cars196 import ON, mixed_recalls, runs_of
 from proxysynth.paper.tables.cells import PAIR, measured, method_name, ran_as
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.run import Run
@@ -211,14 +210,4 @@ def grid_table(scale: Scale, store: Store) -> Table:
     return style.figure_table("Figure A", "alpha", columns, rows)
 
 
-ARTIFACTS = {
-    "figure5": Artifact(
-        _figure5,
-        partial(needs, ("norm_softmax",)),
-    ),
-    "figureA": Artifact(
-        _figureA,
-        lambda scale, pick: (run for runs in grid_runs(scale).values() for run in runs),
-        grid_table,
-    ),
-}
+ARTIFACTS = {"figure5": Artifact(_figure5), "figureA": Artifact(_figureA, grid_table)}

@@ -24,7 +24,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
-from proxysynth.paper.artifact import Cell, Column, Row, Table
+from proxysynth.paper.artifact import Cell, Column, Table, grid
 
 INK = "#22272e"
 FAINT = "#d5d9de"
@@ -111,13 +111,10 @@ def figure_table(
     digits: int = 1,
 ) -> Table:
     """The numbers behind a figure, which claims read; differences are against the row `base`."""
-    lines = []
-    for name, values in rows.items():
-        baseline = rows[base] if base and base != name else {}
-        cells = [
-            Cell(values.get(key, ()), baseline=baseline.get(key, ()), digits=digits, better=0)
-            for key in columns
-        ]
-        lines.append(Row((name,), tuple(cells)))
-    heads = tuple(Column(name or key, "here", "", key) for key, name in columns.items())
-    return Table(title, "", (stub,), heads, tuple(lines))
+
+    def cell(row: str, key: str) -> Cell:
+        baseline = rows[base].get(key, ()) if base and base != row else ()
+        return Cell(rows[row].get(key, ()), baseline=baseline, digits=digits, better=0)
+
+    heads = {Column(name or key, "here", "", key): (key,) for key, name in columns.items()}
+    return Table(title, "", (stub,), *grid(heads, {(row,): (row,) for row in rows}, cell))

@@ -4,13 +4,13 @@ deformed images, and deformed embeddings."""
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 from proxysynth.data.deformations import DEFORMATIONS
 from proxysynth.losses import NormSoftmax
-from proxysynth.paper.artifact import Artifact, Cell, Column, ContactSheet, Pick, Row, Table
+from proxysynth.paper.artifact import Artifact, Cell, Column, ContactSheet, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.store import Store
@@ -29,51 +29,72 @@ ON = "cars196"
 # Tables 1 and 2
 
 PLAIN = NormSoftmax()
-MODELS: dict[str, tuple[str, Any, Any]] = {
-    "M1": ("M1 (baseline)", "original", "original"),
-    "M2": ("M2", "synthetic", "synthetic"),
-    "M3": ("M3", "original", "both"),
-    "M4": ("M4", "synthetic", "both"),
-    "PS": ("Proxy Synthesis", "both", "both"),
+BOTH = "original, synthetic"
+MODELS = {
+    ("M1 (baseline)", "original", "original"): "M1",
+    ("M2", "synthetic", "synthetic"): "M2",
+    ("M3", "original", BOTH): "M3",
+    ("M4", "synthetic", BOTH): "M4",
+    ("Proxy Synthesis", BOTH, BOTH): "PS",
 }
-"""Labels, and which embeddings and proxies take part.                                 [Table 1]"""
-Line = tuple[tuple[str, ...], Any, float | None]
-"""Labels, the loss, and the paper's Recall@1."""
+"""Labels, with the embeddings and proxies that take part, and the model in numbers/table1.csv."""
+GENERATIONS: dict[str, Any] = {
+    "lam": ("static lam", (0.1, 0.2, 0.3, 0.4, 0.5)),
+    "alpha": ("drawn, alpha", (0.2, 0.4, 0.8, 1.0, 1.5)),
+}
+"""A fixed lam, or the alpha that it is drawn with.                                    [Table 2]"""
 
 
-def _model(name: str) -> Line:
-    label, *parts = MODELS[name]
-    shown = ["original, synthetic" if part == "both" else part for part in parts]
-    loss = PLAIN if name == "M1" else ProxySynthesis(PLAIN, embeddings=parts[0], proxies=parts[1])
-    return (label, *shown), loss, number("table1", model=name)
+def _table1(scale: Scale, store: Store) -> Table:
+    lines: Lines = {}
+    for labels, model in MODELS.items():
+        parts: Any = ["both" if part == BOTH else part for part in labels[1:]]
+        mixed = ProxySynthesis(PLAIN, embeddings=parts[0], proxies=parts[1])
+        lines[labels] = (PLAIN if model == "M1" else mixed, number("table1", model=model))
+    return Table(
+        "Table 1",
+        "Recall@1 (%) with original and synthetic embeddings and proxies in Norm-softmax.",
+        ("model", "embeddings", "proxies"),
+        *_ablation(scale, store, lines),
+        (*cells.ran_on(scale, ON), "Differences are against M1, the plain loss."),
+    )
 
 
-def _generation(label: str, **given: Any) -> Line:
-    """A fixed lam, or the alpha that it is drawn with."""
-    ((kind, value),) = given.items()
-    paper = number("table2", generation=kind, parameter=str(value))
-    return (label, f"{value:g}"), ProxySynthesis(PLAIN, **given), paper
+def _table2(scale: Scale, store: Store) -> Table:
+    lines: Lines = {}
+    for kind, (label, values) in GENERATIONS.items():
+        for value in values:
+            paper = number("table2", generation=kind, parameter=str(value))
+            lines[label, f"{value:g}"] = (ProxySynthesis(PLAIN, **{kind: value}), paper)
+    return Table(
+        "Table 2",
+        "Recall@1 (%) of PS + Norm-softmax with a fixed lam and with lam drawn from "
+        "Beta(alpha, alpha).",
+        ("generation", "value"),
+        *_ablation(scale, store, lines),
+        (
+            *cells.ran_on(scale, ON),
+            "Differences are against plain Norm-softmax, M1 of Table 1.",
+        ),
+    )
 
 
-def _ablation(
-    title: str, caption: str, stubs: tuple[str, ...], lines: Sequence[Line], base: str
-) -> Artifact:
-    def needs(scale: Scale, pick: Pick) -> Iterable[Run]:
-        losses = (PLAIN, *(loss for _, loss, _ in lines))
-        return (run for loss in losses for run in seeded(scale, ON, loss))
+Lines = dict[tuple[str, ...], tuple[Any, float | None]]
+"""By labels: the loss, and the paper's Recall@1."""
 
-    def make(scale: Scale, store: Store) -> Table:
-        rows = []
-        for labels, loss, paper in lines:
-            runs, plain = seeded(scale, ON, loss), seeded(scale, ON, PLAIN) * (loss != PLAIN)
-            paper_plain = number("table1", model="M1") if plain else None
-            recall = cell(store, runs, plain=plain, paper=paper, paper_baseline=paper_plain)
-            rows.append(Row(labels, (recall, cell(store, runs, "map@r", plain))))
-        columns = (column(scale, ON, "R@1"), Column("MAP@R", scale.heading(ON), "", "MAP@R"))
-        notes = (*cells.ran_on(scale, ON), f"Differences are against {base}.")
-        return Table(title, caption, stubs, columns, tuple(rows), notes)
 
-    return Artifact(make, needs)
+def _ablation(scale: Scale, store: Store, lines: Lines) -> tuple[Any, Any]:
+    """Columns and rows: Recall@1 beside the paper's, and MAP@R, against the plain loss."""
+
+    def of(loss: Any, paper: float | None, metric: str) -> Cell:
+        plain, printed = seeded(scale, ON, PLAIN) * (loss != PLAIN), {}
+        if metric == "recall@1":  # the paper has no other
+            base = number("table1", model="M1") if plain else None
+            printed = {"paper": paper, "paper_baseline": base}
+        return cell(store, seeded(scale, ON, loss), metric, plain, **printed)
+
+    recall, map_r = column(scale, ON, "R@1"), Column("MAP@R", scale.heading(ON), "", "MAP@R")
+    return grid({recall: ("recall@1",), map_r: ("map@r",)}, lines, of)
 
 
 # Tables 3 and B
@@ -123,22 +144,21 @@ def _table3(scale: Scale, store: Store) -> Table:
     found = {reg: store.on_models("deformation_2", runs[reg], protocol, deformed) for reg in PAIR}
 
     def of(name: str, regularizer: str) -> Cell:
-        def values(reg: str) -> tuple[float, ...]:
-            return tuple(100 * one[name] for one in found[reg])
-
+        values = {reg: tuple(100 * one[name] for one in found[reg]) for reg in PAIR}
         return compared(values, regularizer, **papers("table3", regularizer, deformation=name))
 
     finished = [run for run in runs["none"] if store.result(run)]
     png = store.on_models("contact_sheet_2", finished[:1], protocol, pictures)
     caption = "Test images as the network sees them: undeformed, and in each deformation."
+    names = (UNDEFORMED, *DEFORMATIONS)
     return Table(
         "Table 3",
         "Recall@1 (%) where query and gallery are deformed in ways not seen in training.",
         ("deformation",),
-        tuple(column(scale, ON, method_name("norm_softmax", reg), reg) for reg in PAIR),
-        tuple(
-            Row((name.replace("_", " "),), tuple(of(name, reg) for reg in PAIR))
-            for name in (UNDEFORMED, *DEFORMATIONS)
+        *grid(
+            {column(scale, ON, method_name("norm_softmax", reg), reg): (reg,) for reg in PAIR},
+            {(name.replace("_", " "),): (name,) for name in names},
+            of,
         ),
         (
             *cells.ran_on(scale, ON),
@@ -151,29 +171,23 @@ def _table3(scale: Scale, store: Store) -> Table:
 
 
 def _tableB(scale: Scale, store: Store) -> Table:
-    groups = [(loss, part, reg) for loss in LOSSES for part in PARTS for reg in PAIR]
-    found = {
-        (loss, reg): mixed_recalls(store, runs_of(scale, loss, reg))
-        for loss in LOSSES
-        for reg in PAIR
-    }
+    methods = list(product(LOSSES, PAIR))
+    found = {method: mixed_recalls(store, runs_of(scale, *method)) for method in methods}
 
     def of(lam: float, loss: str, part: str, regularizer: str) -> Cell:
-        def values(reg: str) -> tuple[float, ...]:
-            return found[loss, reg].get(part, {}).get(lam, ())
-
+        values = {reg: found[loss, reg].get(part, {}).get(lam, ()) for reg in PAIR}
         keys = {"loss": loss, "classes": part, "lam": f"{lam:.2f}"}
         return compared(values, regularizer, **papers("tableB", regularizer, **keys))
 
+    columns = {}
+    for loss, part, reg in product(LOSSES, PARTS, PAIR):
+        name = f"{method_name(loss, reg)}, {part}"
+        columns[column(scale, ON, name, f"{loss} {part} {reg}")] = (loss, part, reg)
     return Table(
         "Table B",
         "Recall@1 (%) of mixed embeddings searching for others of the same two classes, over lam.",
         ("lam",),
-        tuple(
-            column(scale, ON, f"{method_name(loss, reg)}, {part}", f"{loss} {part} {reg}")
-            for loss, part, reg in groups
-        ),
-        tuple(Row((f"{lam:.2f}",), tuple(of(lam, *group) for group in groups)) for lam in LAMS),
+        *grid(columns, {(f"{lam:.2f}",): (lam,) for lam in LAMS}, of),
         (
             *cells.ran_on(scale, ON),
             "The paper does not say how pairs are drawn: here 100 seeded pairs of classes, both "
@@ -184,30 +198,9 @@ def _tableB(scale: Scale, store: Store) -> Table:
     )
 
 
-def needs(losses: Iterable[str], scale: Scale, pick: Pick) -> Iterable[Run]:
-    """The Runs of these losses, without and with Proxy Synthesis."""
-    return (run for loss in losses for reg in PAIR for run in runs_of(scale, loss, reg))
-
-
 ARTIFACTS = {
-    "table1": _ablation(
-        "Table 1",
-        "Recall@1 (%) with original and synthetic embeddings and proxies in Norm-softmax.",
-        ("model", "embeddings", "proxies"),
-        [_model(name) for name in MODELS],
-        "M1, the plain loss",
-    ),
-    "table2": _ablation(
-        "Table 2",
-        "Recall@1 (%) of PS + Norm-softmax with a fixed lam and with lam drawn from "
-        "Beta(alpha, alpha).",
-        ("generation", "value"),
-        [
-            *(_generation("static lam", lam=lam) for lam in (0.1, 0.2, 0.3, 0.4, 0.5)),
-            *(_generation("drawn, alpha", alpha=alpha) for alpha in (0.2, 0.4, 0.8, 1.0, 1.5)),
-        ],
-        "plain Norm-softmax, M1 of Table 1",
-    ),
-    "table3": Artifact(_table3, partial(needs, LOSSES[:1])),
-    "tableB": Artifact(_tableB, partial(needs, LOSSES)),
+    "table1": Artifact(_table1),
+    "table2": Artifact(_table2),
+    "table3": Artifact(_table3),
+    "tableB": Artifact(_tableB),
 }

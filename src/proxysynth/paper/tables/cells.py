@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from proxysynth.paper.artifact import Cell, Choice, Column, Option
+from proxysynth.paper.artifact import Cell, Choice, Column
 from proxysynth.paper.printed import notes_of, number
 from proxysynth.paper.scale import KS, NAMES, Scale, trained_loss
 from proxysynth.paper.store import Store
@@ -75,10 +75,10 @@ def papers(file: str, regularizer: str, **keys: str) -> dict[str, Any]:
     return {"paper": number(file, regularizer=regularizer, **keys), "paper_baseline": base}
 
 
-def compared(values: Callable[[str], tuple[float, ...]], regularizer: str, **fields: Any) -> Cell:
-    """A regularizer's values against the plain loss's."""
-    plain = values("none") if regularizer != "none" else ()
-    return Cell(values(regularizer), baseline=plain, **fields)
+def compared(values: Mapping[str, tuple[float, ...]], regularizer: str, **fields: Any) -> Cell:
+    """The values of a regularizer against those of the plain loss; `fields` of Cell."""
+    plain = values["none"] if regularizer != "none" else ()
+    return Cell(values[regularizer], baseline=plain, **fields)
 
 
 def column(scale: Scale, benchmark: str, name: str, key: str = "") -> Column:
@@ -138,12 +138,8 @@ def search(
     scale: Scale, benchmark: str, what: str, losses: Iterable[Any], by: str = "map@r"
 ) -> Choice:
     """Which of some losses is the best on a held-out fifth of the seen classes or images."""
-    options = []
-    for loss in losses:
-        if run := scale.run(benchmark, loss, report_epoch="best"):
-            mu = f" and mu {loss.mu:g}" if isinstance(loss, ProxySynthesis) else ""
-            options.append(Option(loss, f"alpha {loss.alpha:g}{mu}", (run,)))
-    return Choice(what, tuple(options), by)
+    runs = (scale.run(benchmark, loss, report_epoch="best") for loss in losses)
+    return Choice(what, tuple(run for run in runs if run is not None), by)
 
 
 def synthesis_search(scale: Scale, benchmark: str, loss: str) -> Choice:
@@ -161,9 +157,12 @@ def search_note(choices: Iterable[Choice], store: Store, what: str) -> str:
     """All searches of a table as one note; `what` says what was chosen and on what."""
     found, choices = [], list(dict.fromkeys(choices))
     for choice in choices:
-        option = choice.best(store.result)
-        result = option.label if option else "unfinished" if choice.runs else "not searched"
+        loss = store.pick(choice)
+        result = "unfinished" if choice.runs else "not searched"
+        if loss is not None:
+            mu = f" and mu {loss.mu:g}" if isinstance(loss, ProxySynthesis) else ""
+            result = f"alpha {loss.alpha:g}{mu}"
         found.append(f"{choice.what}: {result}")
     by = choices[0].by.replace("map@r", "MAP@R")
-    tried = " or ".join(dict.fromkeys(str(len(choice.options)) for choice in choices))
+    tried = " or ".join(dict.fromkeys(str(len(choice.runs)) for choice in choices))
     return f"{what}, by {by}, among {tried} settings. Chosen: {'; '.join(found)}."

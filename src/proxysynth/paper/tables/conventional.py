@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from proxysynth.paper.artifact import Artifact, Cell, Column, Pick, Row, Table
-from proxysynth.paper.printed import number, printed
+from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table, grid
+from proxysynth.paper.printed import number, rows_of
 from proxysynth.paper.scale import CUB_96, KS, NAMES, RETRIEVAL, Scale, trained_loss
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables import cells
@@ -18,12 +20,7 @@ from proxysynth.paper.tables.cells import LOSS_NAMES, PAIR, method_name, seeded,
 from proxysynth.training.run import Run
 
 TABLE_OF = {"cub200": "F", "cars196": "H", "sop": "J", "inshop": "L"}
-BOOSTS: dict[str, Callable[[Sequence[float]], float]] = {
-    "average": fmean,
-    "minimum": min,
-    "maximum": max,
-}
-METHODS = [(loss, regularizer) for loss in LOSS_NAMES for regularizer in PAIR]
+BOOSTS: dict[str, Any] = {"average": fmean, "minimum": min, "maximum": max}
 STUDY = Path(__file__).parents[4] / "results" / "study_cub200.csv"
 """Runs on photographs, in a checkout: shown beside the stand-ins of CUB200."""
 PHOTOGRAPHS = (
@@ -33,20 +30,14 @@ PHOTOGRAPHS = (
 
 
 def runs_of(
-    scale: Scale, pick: Pick, benchmark: str, loss: str, regularizer: str
+    scale: Scale, store: Store, benchmark: str, loss: str, regularizer: str
 ) -> tuple[Run, ...]:
     """The Runs of a loss, with the alpha and mu that the search chose; none while it searches."""
     if regularizer == "none":
         return seeded(scale, benchmark, loss)
-    found = pick(synthesis_search(scale, benchmark, loss))
+    found = store.pick(synthesis_search(scale, benchmark, loss))
     # At most scales the search is of Norm-softmax.
     return seeded(scale, benchmark, replace(found, loss=trained_loss(loss))) if found else ()
-
-
-def _needs(benchmarks: Sequence[str], scale: Scale, pick: Pick) -> Iterable[Run]:
-    for benchmark in benchmarks:
-        for method in METHODS:
-            yield from runs_of(scale, pick, benchmark, *method)
 
 
 @cache
@@ -64,55 +55,52 @@ def photographed(scale: Scale, benchmark: str) -> bool:
     return benchmark == "cub200" and stand_in and bool(_study())
 
 
-def _photograph(scale: Scale, metric: str, loss: str, regularizer: str) -> Cell:
-    """A metric in the study, compared with that of the plain loss."""
-
-    def values(reg: str) -> tuple[float, ...]:
-        rows = [_study().get((loss, reg, str(seed))) for seed in scale.seeds]
-        return () if None in rows else tuple(100 * float(row[metric]) for row in rows if row)
-
-    return cells.compared(values, regularizer)
-
-
 # The tables
 
 
-def _cells(
-    scale: Scale, store: Store, heads: Mapping[Column, tuple[str, str]]
-) -> tuple[tuple[Column, ...], dict[tuple[str, str], tuple[Cell, ...]]]:
-    """Columns, each of a benchmark and a metric, and the cells of each loss and regularizer."""
+def _methods(
+    scale: Scale,
+    store: Store,
+    heads: dict[Column, tuple[str, str]],
+    labels: Callable[[str], tuple[str, ...]],
+) -> tuple[tuple[Column, ...], tuple[Row, ...]]:
+    """A row for each loss without and with Proxy Synthesis, and the columns `heads`, each of a
+    benchmark and a metric, with those of photographs after them."""
 
-    def cell(benchmark: str, metric: str, loss: str, regularizer: str) -> Cell:
-        runs = partial(runs_of, scale, store.pick, benchmark, loss)
+    def cell(loss: str, regularizer: str, benchmark: str, metric: str) -> Cell:
+        if not benchmark:
+            return photograph(loss, regularizer, metric)
+        runs = partial(runs_of, scale, store, benchmark, loss)
         plain = runs("none") if regularizer != "none" else ()
         keys = {"benchmark": benchmark, "loss": loss, "metric": metric}
         paper = cells.papers("conventional", regularizer, **keys)
         return cells.cell(store, runs(regularizer), metric, plain, **paper)
 
+    def photograph(loss: str, regularizer: str, metric: str) -> Cell:
+        values = {}
+        for reg in PAIR:
+            rows = [_study().get((loss, reg, str(seed))) for seed in scale.seeds]
+            found = (100 * float(row[metric]) for row in rows if row)
+            values[reg] = () if None in rows else tuple(found)
+        return cells.compared(values, regularizer)
+
     ran = f"{CUB_96.heading}, EfficientNet-Lite0, 512-d"
     photographs = {
-        Column(f"{head.name}, photographs", ran, "", f"{head.key} photographs"): metric
+        Column(f"{head.name}, photographs", ran, "", f"{head.key} photographs"): ("", metric)
         for head, (benchmark, metric) in heads.items()
         if photographed(scale, benchmark)
     }
-    return (*heads, *photographs), {
-        method: (
-            *(cell(*on, *method) for on in heads.values()),
-            *(_photograph(scale, metric, *method) for metric in photographs.values()),
-        )
-        for method in METHODS
-    }
+    methods = {labels(method_name(*method)): method for method in product(LOSS_NAMES, PAIR)}
+    return grid(heads | photographs, methods, cell)
 
 
 def _table6(scale: Scale, store: Store) -> Table:
     heads = {cells.column(scale, b, NAMES[b], b): (b, "recall@1") for b in RETRIEVAL}
-    columns, found = _cells(scale, store, heads)
     return Table(
         "Table 6",
         "Conventional evaluation: Recall@1 (%) of eight losses with and without Proxy Synthesis.",
         ("method",),
-        columns,
-        tuple(Row((method_name(*method),), made) for method, made in found.items()),
+        *_methods(scale, store, heads, lambda method: (method,)),
         (
             *_notes(scale, store, RETRIEVAL),
             "The paper searches alpha and mu too but does not report the result.",
@@ -155,24 +143,23 @@ def _extended(benchmark: str, scale: Scale, store: Store) -> Table:
     recalls = [f"recall@{k}" for k in KS[benchmark]]
     heads = {Column(f"R@{m[7:]}", heading, paper, m): (benchmark, m) for m in recalls}
     heads[Column("MAP@R", heading, "", "map@r")] = (benchmark, "map@r")
-    columns, found = _cells(scale, store, heads)
+    columns, rows = _methods(scale, store, heads, lambda method: ("Proxy", method, "BN", "512"))
+    mixed = [row.cells for row in rows if "PS + " in row.key]
     blank = (Cell(),) * (len(columns) - len(recalls))
-    rows = [Row(labels, (*made, *blank)) for labels, made in _cited(benchmark, recalls)]
-    rows += [Row(("Proxy", method_name(*m), "BN", "512"), made) for m, made in found.items()]
-    mixed = [made for (_, regularizer), made in found.items() if regularizer != "none"]
+    boosts = []
     for boost in BOOSTS:
         gains = [
             _boost([made[i] for made in mixed], boost, benchmark, metric)
             for i, metric in enumerate((*recalls, "map@r"))
         ]
-        rows.append(Row(("-", f"PS: {boost} boost", "-", "-"), (*gains, *blank[1:])))
+        boosts.append(Row(("-", f"PS: {boost} boost", "-", "-"), (*gains, *blank[1:])))
     return Table(
         f"Table {TABLE_OF[benchmark]}",
         f"Conventional evaluation: Recall@k (%) on {paper}, with the methods that the paper cites, "
         "as printed.",
         ("type", "method", "network (paper)", "dimension (paper)"),
         columns,
-        tuple(rows),
+        (*_cited(benchmark, recalls, blank), *rows, *boosts),
         (
             *_notes(scale, store, (benchmark,)),
             "Our network and dimension are in the headings of our columns. The paper's: G "
@@ -192,19 +179,17 @@ def _boost(cells: Sequence[Cell], boost: str, benchmark: str, metric: str) -> Ce
     return Cell(tuple(BOOSTS[boost](seed) for seed in seeds), paper, gain=True, better=better)
 
 
-def _cited(benchmark: str, metrics: Iterable[str]) -> Iterable[tuple[tuple[str, ...], list[Cell]]]:
+def _cited(benchmark: str, metrics: Iterable[str], blank: tuple[Cell, ...]) -> Iterator[Row]:
     """The methods that the paper cites, as printed."""
-    labels = dict.fromkeys(
-        (row["type"], row["method"], row["network"], row["dimension"])
-        for row in printed("conventional")
-        if row["benchmark"] == benchmark and row["type"] != "Proxy"
-    )
-    for one in labels:
-        keys = {"benchmark": benchmark, "method": one[1]}
-        yield one, [Cell(paper=number("conventional", metric=m, **keys)) for m in metrics]
+    fields = ("type", "method", "network", "dimension")
+    rows = [row for row in rows_of("conventional", benchmark=benchmark) if row["type"] != "Proxy"]
+    for labels in dict.fromkeys(tuple(row[field] for field in fields) for row in rows):
+        keys = {"benchmark": benchmark, "method": labels[1]}
+        found = [Cell(paper=number("conventional", metric=m, **keys)) for m in metrics]
+        yield Row(labels, (*found, *blank))
 
 
-ARTIFACTS = {"table6": Artifact(_table6, partial(_needs, RETRIEVAL))} | {
-    f"table{letter}": Artifact(partial(_extended, benchmark), partial(_needs, (benchmark,)))
+ARTIFACTS = {"table6": Artifact(_table6)} | {
+    f"table{letter}": Artifact(partial(_extended, benchmark))
     for benchmark, letter in TABLE_OF.items()
 }

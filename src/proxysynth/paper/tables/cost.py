@@ -15,7 +15,7 @@ from torch import Tensor
 
 from proxysynth.formatting import count
 from proxysynth.losses import NormSoftmax
-from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table
+from proxysynth.paper.artifact import Artifact, Cell, Column, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale
 from proxysynth.paper.store import Store
@@ -55,8 +55,12 @@ def _tableA(scale: Scale, store: Store) -> Table:
             "only ratios within a column."
         )
 
-    def cell(mu: float, key: str) -> Cell:
-        _, field, paper, digits = COLUMNS[key]
+    columns = {
+        Column(name, here, "Tesla P40" if fields[1] else "", key): (key, *fields)
+        for key, (name, *fields) in COLUMNS.items()
+    }
+
+    def cell(mu: float, key: str, field: str, paper: str, digits: int) -> Cell:
         value = by_mu.get(mu, {}).get(field)
         over = N if "features" in key else by_mu[0.0][field] if key == "ratio" and found else 1.0
         ours = () if value is None else (value / over,)
@@ -68,11 +72,7 @@ def _tableA(scale: Scale, store: Store) -> Table:
         f"Time (ms) and memory over mu, with a batch of N = {N} embeddings of 512 dimensions and "
         "the 98 classes of CARS196.",
         ("mu",),
-        tuple(
-            Column(name, here, "Tesla P40" if paper else "", key)
-            for key, (name, _, paper, _) in COLUMNS.items()
-        ),
-        tuple(Row((f"{mu:g}",), tuple(cell(mu, key) for key in COLUMNS)) for mu in MUS),
+        *grid(columns, {(f"{mu:g}",): (mu,) for mu in MUS}, cell),
         (
             about,
             "The reference path concatenates synthetics and originals, then computes the loss, as "

@@ -7,14 +7,13 @@ OUT/mlrc/BENCHMARK-LOSS-REGULARIZER/result.json
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
 
-from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table
+from proxysynth.paper.artifact import Artifact, Cell, Column, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import NAMES, NETWORK, Scale
 from proxysynth.paper.store import Store
@@ -36,21 +35,13 @@ SMALL: dict[str, tuple[int, dict[str, int]]] = {
 EPOCHS = 8  # of each of their trainings
 
 
-def _rows() -> list[tuple[str, str]]:
-    return [(loss, reg) for loss in LOSSES for reg in PAIR]
-
-
-def studies_of(benchmarks: Iterable[str], scale: Scale) -> dict[str, Study]:
-    """The studies of some benchmarks by the name of their folder; none without data."""
-    made = {}
-    for benchmark in benchmarks:
-        for loss, reg in _rows():
-            run = scale.run(benchmark, loss)
-            if run is not None:
-                changes = _changes(scale, benchmark, run)
-                study = make_study(run.data, loss, reg, scale.name, **changes)
-                made[f"{benchmark}-{loss}-{reg}"] = study
-    return made
+def study_of(scale: Scale, benchmark: str, loss: str, regularizer: str) -> Study | None:
+    """The study of a row on a benchmark; None without data."""
+    run = scale.run(benchmark, loss)
+    if run is None:
+        return None
+    changes = _changes(scale, benchmark, run)
+    return make_study(run.data, loss, regularizer, scale.name, **changes)
 
 
 def _changes(scale: Scale, benchmark: str, run: Run) -> dict[str, Any]:
@@ -87,28 +78,25 @@ def command(scale: Scale, benchmark: str, loss: str, regularizer: str) -> str:
 
 def _result(scale: Scale, store: Store, benchmark: str, loss: str, reg: str) -> dict[str, Any]:
     """The result of a finished study of this scale and loss; empty if there is none."""
-    try:
-        path = store.folder / "mlrc" / f"{benchmark}-{loss}-{reg}" / "result.json"
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
+    study = partial(study_of, scale, benchmark, loss, reg)
+    found = store.study(f"{benchmark}-{loss}-{reg}", study)
     wanted = {"scale": scale.name, "loss": loss, "regularizer": reg}
-    ours = isinstance(found, dict) and all(found.get(key, it) == it for key, it in wanted.items())
-    return found if ours else {}
+    return found if all(found.get(key, it) == it for key, it in wanted.items()) else {}
 
 
 def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -> Table:
     """A row per loss; three columns for each benchmark, or for each kind of embedding on one."""
     alone, (first, *_) = len(benchmarks) == 1, benchmarks
     embeddings = ("concatenated", "separated") if alone else ("concatenated",)
-    found = {(b, *row): _result(scale, store, b, *row) for b in benchmarks for row in _rows()}
+    every = product(benchmarks, LOSSES, PAIR)
+    found = {key: _result(scale, store, *key) for key in every}
     studies = {b: [one for key, one in found.items() if key[0] == b and one] for b in benchmarks}
 
     def cell(loss: str, regularizer: str, benchmark: str, embedding: str, metric: str) -> Cell:
-        def values(reg: str) -> tuple[float, ...]:
+        values = {}
+        for reg in PAIR:
             listed = found[benchmark, loss, reg].get(embedding, {}).get(metric, ())
-            return tuple(100 * float(value) for value in listed)
-
+            values[reg] = tuple(100 * float(value) for value in listed)
         keys = {"benchmark": benchmark, "loss": loss, "embedding": embedding, "metric": metric}
         paper = cells.papers("mlrc", regularizer, **keys)
         paper["paper_spread"] = number("mlrc", "ci95", regularizer=regularizer, **keys)
@@ -116,13 +104,13 @@ def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -
         look = {"paired": False, "digits": 2, "of_mean": True}
         return cells.compared(values, regularizer, **paper, **look)
 
-    heads = [(b, embedding, m) for b in benchmarks for embedding in embeddings for m in METRICS]
-    columns, notes = [], []
-    for benchmark, embedding, metric in heads:
+    columns, notes = {}, []
+    for benchmark, embedding, metric in product(benchmarks, embeddings, METRICS):
         kind = embedding if alone else NAMES[benchmark]
         ran = ran_as(scale, benchmark) if studies[benchmark] else ""
         name, key = f"{METRICS[metric]}, {kind}", f"{benchmark} {embedding} {metric}"
-        columns.append(Column(name, ran, NAMES[benchmark], key))
+        column = Column(name, ran, NAMES[benchmark], key)
+        columns[column] = (benchmark, embedding, metric)
     missing = [key for key, one in found.items() if not one]
     if missing:
         notes.append(
@@ -144,8 +132,7 @@ def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -
         f"MLRC evaluation{f' on {NAMES[first]}' * alone}: P@1, R-precision and MAP@R (%) of the "
         f"concatenated 512{' and the separated 128' * alone} dimensions.",
         ("loss",),
-        tuple(columns),
-        tuple(Row((method_name(*r),), tuple(cell(*r, *head) for head in heads)) for r in _rows()),
+        *grid(columns, {(method_name(*row),): row for row in product(LOSSES, PAIR)}, cell),
         (*notes, *cells.scale_notes(scale)),
     )
 
@@ -163,11 +150,7 @@ def _amount(ran: str, studies: Iterable[dict[str, Any]]) -> list[str]:
     return [f"{ran}: {each} for each row{after}"] if amounts else []
 
 
-def _artifact(letter: str, *benchmarks: str) -> Artifact:
-    make = partial(_table, letter, benchmarks)
-    return Artifact(make, studies=partial(studies_of, benchmarks))
-
-
-ARTIFACTS = {"table4": _artifact("4", *TABLE_OF)} | {
-    f"table{letter}": _artifact(letter, benchmark) for benchmark, letter in TABLE_OF.items()
+ARTIFACTS = {"table4": Artifact(partial(_table, "4", tuple(TABLE_OF)))} | {
+    f"table{letter}": Artifact(partial(_table, letter, (benchmark,)))
+    for benchmark, letter in TABLE_OF.items()
 }

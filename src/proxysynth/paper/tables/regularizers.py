@@ -3,12 +3,12 @@ classification, and how their parameters were chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
+from itertools import product
 from typing import Any
 
 from proxysynth.losses import Softmax
-from proxysynth.paper.artifact import Artifact, Cell, Choice, Pick, Row, Table
+from proxysynth.paper.artifact import Artifact, Cell, Choice, Column, Row, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import CLASSIFICATION, NAMES, SCALES, Scale, trained_loss
 from proxysynth.paper.settings import INPUT_MIXUP_ALPHA, MANIFOLD_MIXUP_ALPHA, classified_loss
@@ -27,9 +27,7 @@ REGULARIZER_NAMES = {
     "proxy_synthesis": "Proxy Synthesis",
 }
 ON, WITH = ("cars196", "sop"), ("softmax", "norm_softmax")
-RETRIEVED = tuple((loss, benchmark) for loss in WITH for benchmark in ON)
-CLASSIFIED = tuple(("softmax", benchmark) for benchmark in CLASSIFICATION)
-"""The columns of Tables 5 and D: a loss on a benchmark."""
+"""The benchmarks and losses of Tables 5 and E."""
 
 
 # Searches
@@ -57,14 +55,10 @@ def grid_search(scale: Scale, name: str) -> Choice:
     return cells.search(scale, name, ran_as(scale, name), losses, by="accuracy")
 
 
-def _mixup_searches(scale: Scale) -> list[Choice]:
-    return [mixup_search(scale, b, loss, reg) for loss, b in RETRIEVED for reg in MIXUPS]
-
-
-def _tried(search: Choice, value: Any, store: Store, metric: str, paper: float | None) -> Cell:
-    """One setting of a search."""
-    runs = next((option.runs for option in search.options if option.value == value), ())
-    chosen = bool(runs) and store.pick(search) == value
+def _tried(search: Choice, loss: Any, store: Store, metric: str, paper: float | None) -> Cell:
+    """One of the losses of a search."""
+    runs = [run for run in search.runs if run.loss == loss]
+    chosen = bool(runs) and store.pick(search) == loss
     return cells.cell(store, runs, metric, paper=paper, chosen=chosen)
 
 
@@ -73,22 +67,20 @@ def _fewer(ours: int, theirs: int) -> list[str]:
 
 
 def _tableE(scale: Scale, store: Store) -> Table:
-    columns = [(benchmark, reg) for benchmark in ON for reg in MIXUPS]
-
     def one(loss: str, alpha: float, benchmark: str, reg: str) -> Cell:
         keys = {"regularizer": reg, "loss": loss, "benchmark": benchmark, "alpha": str(alpha)}
         search, mixed = mixup_search(scale, benchmark, loss, reg), _mixed(reg, loss, alpha)
         return _tried(search, mixed, store, "recall@1", number("tableE", **keys))
 
+    heads, settings = product(ON, MIXUPS), product(WITH, PAPER.mixup_alphas)
     return Table(
         "Table E",
         "Recall@1 (%) over the alpha of Input and Manifold Mixup in image retrieval.",
         ("loss", "alpha"),
-        tuple(column(scale, b, f"{MIXUPS[r]}, {NAMES[b]}", f"{r} {b}") for b, r in columns),
-        tuple(
-            Row((LOSS_NAMES[loss], f"{alpha:g}"), tuple(one(loss, alpha, *c) for c in columns))
-            for loss in WITH
-            for alpha in PAPER.mixup_alphas
+        *grid(
+            {column(scale, b, f"{MIXUPS[r]}, {NAMES[b]}", f"{r} {b}"): (b, r) for b, r in heads},
+            {(LOSS_NAMES[loss], f"{alpha:g}"): (loss, alpha) for loss, alpha in settings},
+            one,
         ),
         (
             *cells.stands_for(scale, *ON),
@@ -104,26 +96,25 @@ def _tableE(scale: Scale, store: Store) -> Table:
 def _tableC(scale: Scale, store: Store) -> Table:
     searches = {name: grid_search(scale, name) for name in CLASSIFICATION}
 
-    def one(name: str, alpha: float, mu: float) -> Cell:
+    def one(alpha: float, mu: float, name: str) -> Cell:
         paper = number("tableC", benchmark=name, alpha=f"{alpha:.1f}", mu=f"{mu:.2f}")
         return _tried(searches[name], _synthesis(alpha, mu), store, "accuracy", paper)
 
-    rows = tuple(
-        Row((f"{alpha:g}", f"{mu:g}"), tuple(one(name, alpha, mu) for name in CLASSIFICATION))
-        for alpha in PAPER.class_alphas
-        for mu in PAPER.class_mus
-    )
+    settings = list(product(PAPER.class_alphas, PAPER.class_mus))
     return Table(
         "Table C",
         "Accuracy (%) over alpha and mu of Proxy Synthesis in image classification.",
         ("alpha", "mu"),
-        tuple(column(scale, name, NAMES[name], name) for name in CLASSIFICATION),
-        rows,
+        *grid(
+            {column(scale, name, NAMES[name], name): (name,) for name in CLASSIFICATION},
+            {(f"{alpha:g}", f"{mu:g}"): (alpha, mu) for alpha, mu in settings},
+            one,
+        ),
         (
             *cells.stands_for(scale, *CLASSIFICATION),
             "Ours is the test accuracy over 1 seed of models trained on four fifths of the "
             "training images; the other fifth chooses the cell (marked *).",
-            *_fewer(len(scale.class_alphas) * len(scale.class_mus), len(rows)),
+            *_fewer(len(scale.class_alphas) * len(scale.class_mus), len(settings)),
             *cells.scale_notes(scale),
         ),
     )
@@ -138,7 +129,7 @@ def _applicable(regularizer: str, loss: str) -> bool:
 
 
 def runs_of(
-    scale: Scale, pick: Pick, loss: str, benchmark: str, regularizer: str
+    scale: Scale, store: Store, loss: str, benchmark: str, regularizer: str
 ) -> tuple[Run, ...]:
     """The Runs of a regularizer; none while a search decides its settings: in retrieval Mixup's
     alpha, in classification alpha and mu of Proxy Synthesis."""
@@ -146,29 +137,24 @@ def runs_of(
         return ()
     if benchmark not in CLASSIFICATION:
         searched = regularizer in MIXUPS and mixup_search(scale, benchmark, loss, regularizer)
-        wanted = pick(searched) if searched else trained_loss(loss, regularizer)
+        wanted = store.pick(searched) if searched else trained_loss(loss, regularizer)
     elif regularizer == "proxy_synthesis":
-        wanted = pick(grid_search(scale, benchmark))
+        wanted = store.pick(grid_search(scale, benchmark))
     else:
         wanted = classified_loss(benchmark, regularizer)
     return seeded(scale, benchmark, wanted) if wanted else ()
 
 
-def _needs(columns: Iterable[tuple[str, str]], scale: Scale, pick: Pick) -> Iterable[Run]:
-    for loss, benchmark in columns:
-        for regularizer in REGULARIZER_NAMES:
-            yield from runs_of(scale, pick, loss, benchmark, regularizer)
-
-
-def _rows(
-    columns: Iterable[tuple[str, str]], scale: Scale, store: Store, file: str
-) -> tuple[Row, ...]:
-    """A row per regularizer, beside the paper's numbers of `numbers/FILE.csv`."""
+def _compared(
+    scale: Scale, store: Store, file: str, columns: dict[Column, tuple[str, str]]
+) -> tuple[tuple[Column, ...], tuple[Row, ...]]:
+    """A row per regularizer, beside the paper's numbers of `numbers/FILE.csv`; each column is of a
+    loss on a benchmark."""
 
     def one(regularizer: str, loss: str, benchmark: str) -> Cell:
         if not _applicable(regularizer, loss):
             return Cell(text="n/a")
-        runs = partial(runs_of, scale, store.pick, loss, benchmark)
+        runs = partial(runs_of, scale, store, loss, benchmark)
         plain = runs("none") if regularizer != "none" else ()
         keys, metric = {"benchmark": benchmark}, "accuracy"
         if benchmark not in CLASSIFICATION:
@@ -176,26 +162,25 @@ def _rows(
         paper = cells.papers(file, regularizer, **keys)
         return cells.cell(store, runs(regularizer), metric, plain, **paper)
 
-    return tuple(
-        Row((name,), tuple(one(regularizer, *column) for column in columns))
-        for regularizer, name in REGULARIZER_NAMES.items()
-    )
+    return grid(columns, {(name,): (reg,) for reg, name in REGULARIZER_NAMES.items()}, one)
 
 
 def _table5(scale: Scale, store: Store) -> Table:
     how = "Mixup's alphas are those of Table E, chosen on a held-out fifth of the seen classes"
+    on = list(product(WITH, ON))
+    searches = [mixup_search(scale, b, loss, reg) for loss, b in on for reg in MIXUPS]
+    columns = {
+        column(scale, b, f"{LOSS_NAMES[loss]}, {NAMES[b]}", f"{loss} {b}"): (loss, b)
+        for loss, b in on
+    }
     return Table(
         "Table 5",
         "Recall@1 (%) of Proxy Synthesis and other regularizers in image retrieval.",
         ("regularizer",),
-        tuple(
-            column(scale, b, f"{LOSS_NAMES[loss]}, {NAMES[b]}", f"{loss} {b}")
-            for loss, b in RETRIEVED
-        ),
-        _rows(RETRIEVED, scale, store, "table5"),
+        *_compared(scale, store, "table5", columns),
         (
             *cells.ran_on(scale, *ON),
-            cells.search_note(_mixup_searches(scale), store, how),
+            cells.search_note(searches, store, how),
             "Virtual Softmax is not applicable (n/a) to Norm-softmax: its logit would be the "
             "constant 1. With Softmax its logit is clipped at 10, as in the paper.",
             *cells.paper_notes("table5"),
@@ -209,13 +194,13 @@ def _tableD(scale: Scale, store: Store) -> Table:
         "Alpha and mu of Proxy Synthesis are those of Table C's best cell, chosen on a held-out "
         "fifth of the training images"
     )
+    columns = {column(scale, b, NAMES[b], b): ("softmax", b) for b in CLASSIFICATION}
     manifold = {name: f"{MANIFOLD_MIXUP_ALPHA[name].value:g}" for name in CLASSIFICATION}
     return Table(
         "Table D",
         "Accuracy (%) of regularizers of the Softmax loss in image classification.",
         ("regularizer",),
-        tuple(column(scale, name, NAMES[name], name) for name in CLASSIFICATION),
-        _rows(CLASSIFIED, scale, store, "tableD"),
+        *_compared(scale, store, "tableD", columns),
         (
             *cells.ran_on(scale, *CLASSIFICATION),
             *([cells.search_note(searches, store, how)] if searches else []),
@@ -227,16 +212,9 @@ def _tableD(scale: Scale, store: Store) -> Table:
     )
 
 
-def _searched(searches: Iterable[Choice]) -> Iterable[Run]:
-    return (run for search in searches for run in search.runs)
-
-
 ARTIFACTS = {
-    "table5": Artifact(_table5, partial(_needs, RETRIEVED)),
-    "tableC": Artifact(
-        _tableC,
-        lambda scale, pick: _searched(grid_search(scale, name) for name in CLASSIFICATION),
-    ),
-    "tableD": Artifact(_tableD, partial(_needs, CLASSIFIED)),
-    "tableE": Artifact(_tableE, lambda scale, pick: _searched(_mixup_searches(scale))),
+    "table5": Artifact(_table5),
+    "tableC": Artifact(_tableC),
+    "tableD": Artifact(_tableD),
+    "tableE": Artifact(_tableE),
 }
