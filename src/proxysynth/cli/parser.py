@@ -67,11 +67,18 @@ A usage is "data DATA" for a positional argument, "-o --out FILE" for an option 
 """
 
 
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected an integer, got {text!r}") from None
+
+
 def _integers(text: str) -> tuple[int, ...]:
-    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    numbers = tuple(map(_integer, text.split(",")))
     if min(numbers) < 1:
         raise argparse.ArgumentTypeError(f"expected integers >= 1 such as 1,10,100, got {text!r}")
-    return tuple(numbers)
+    return numbers
 
 
 def _path(text: str) -> Path:
@@ -80,7 +87,8 @@ def _path(text: str) -> Path:
 
 
 PATHS = ("RUN", "INDEX", "RUN|INDEX", "FILE", "FOLDER", "IMAGE|FOLDER", "DIR", "ROOT", "PNG")
-TYPES: dict[str, Any] = {"N": int, "K,K,...": _integers, "S": float, **dict.fromkeys(PATHS, _path)}
+TYPES: dict[str, Any] = {"N": _integer, "K,K,...": _integers, "S": float}
+TYPES |= dict.fromkeys(PATHS, _path)
 """The type of an argument by the name of its value; text for all others."""
 
 
