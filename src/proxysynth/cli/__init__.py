@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from proxysynth.cli.parser import UsageError, parser
+from proxysynth.errors import reason
 from proxysynth.formatting import printable
 from proxysynth.memory import keep_freed_memory
 
@@ -75,8 +76,7 @@ def _print_json(result: object) -> None:
         _discard_output()
     except OSError as error:
         _discard_output()
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
-        _exit(f"cannot write the result to standard output ({reason})", FAILED)
+        _exit(f"cannot write the result to standard output ({reason(error)})", FAILED)
 
 
 def _discard_output() -> None:

@@ -39,7 +39,7 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
     with usage_errors():
         for name in names:
             look_up(name, {**TITLES, "all": ""}, "artifact")
-    from proxysynth.errors import cannot_write
+    from proxysynth.errors import cannot_write, reason
     from proxysynth.files import CannotWrite
     from proxysynth.paper.artifacts import load_artifacts
     from proxysynth.paper.store import Store
@@ -54,10 +54,9 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
             if not os.access(store.folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, "")
     except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
         raise UsageError(
             f"--out takes a folder that can be written to, got {str(store.folder)[:100]!r} "
-            f"({reason}): give another place"
+            f"({reason(error)}): give another place"
         ) from error
     if args.plan:
         return _show_plan(wanted, scale, store, args)

@@ -118,7 +118,7 @@ def _runs(comparison: Comparison, width: int) -> Table:
             change = comparison.difference(run, key)
             below = "" if change is None else f"\n{_colored(change)}"
             cells.append(percent(run.metrics.get(key), 2) + below)
-        rows.append((comparison.letter_of(run), escape(run.name), str(run.run.seed), *cells))
+        rows.append((comparison.group_of(run).letter, escape(run.name), str(run.run.seed), *cells))
     title = "Runs, in %, with the difference from the first"
     return _table(title, ("", "run", "seed", *head), rows)
 
