@@ -154,7 +154,7 @@ def _embedding_deformation(
 ) -> dict[str, Any]:
     protocol = EmbeddingDeformation(seed=args.seed or 0)
     metrics: dict[str, dict[str, float]] = {}
-    for name, listings in {"train": [data.train], "test": [data.query, data.gallery]}.items():
+    for name, listings in (("train", [data.train]), ("test", [data.query, data.gallery])):
         parts = [part for part in listings if part]
         if not parts:  # other data than the run's has no training part
             continue
@@ -255,4 +255,5 @@ def _data(args: argparse.Namespace, model: Trained, machine: Resources) -> Split
             raise ValueError("none of the images can be read: choose other data")
     if gallery is None:
         parts["query"] = parts["query"].without_empty_classes()
-    return Splits(train=query.of_classes(()), **parts, name=args.data)
+    none = query.of_classes(())
+    return Splits(none, parts["query"], parts.get("gallery"), name=args.data)

@@ -134,7 +134,7 @@ MOVED = {
     "--folder FOLDER": "the folder of the images, if moved without the index (default: as indexed)",
     "--run RUN": "the run's folder, if moved without the index (default: as indexed)",
 }
-EVERY = {
+EVERY: dict[str, Any] = {
     "--json": "print the result as one JSON object",
     "--traceback": {"default": argparse.SUPPRESS, "help": "show the traceback of an error"},
 }

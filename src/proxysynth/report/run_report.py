@@ -50,7 +50,7 @@ class FinishedRun:
 
     Attributes:
         path, name: the folder, and its name.
-        run: the run; `settings` is its JSON, `defaults` that of a default run on the same data.
+        run: the run; `settings` is its JSON.
         result: its metrics, their epoch, and their provenance.
         history: the evaluations in order, the lines of `metrics.jsonl`.
         data, remarks: `Result.data` and notes of the run that was tested.
@@ -80,12 +80,6 @@ class FinishedRun:
     @property
     def settings(self) -> dict[str, Any]:
         return encode(self.run)
-
-    @property
-    def defaults(self) -> dict[str, Any]:
-        # The number of warm-up epochs depends on that of epochs.
-        warm = default_run(self.run.data, epochs=self.run.epochs).warmup_epochs
-        return encode(default_run(self.run.data, warmup_epochs=warm))
 
     @property
     def tested_run(self) -> Run:
@@ -202,23 +196,25 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     return write_page(run.path / REPORT, report_page(run))
 
 
-def report_page(run: FinishedRun, seed: int = 0) -> str:
-    """The HTML page of a run; the seed draws the queries and pairs that are shown."""
+def report_page(run: FinishedRun) -> str:
+    """The HTML page of a run."""
     examples: tuple[list[Example], list[Example]] = [], []
     pairs = pairs_svg = roc_svg = None
     calibration = run.calibration
     if run.metrics:
         test = run.embedded()
-        examples = choose(test, seed=seed)
-        gallery = test.gallery, test.gallery_labels
-        pairs = pair_similarities(test.query, test.labels, *gallery, seed=seed)
+        examples = choose(test)
+        pairs = pair_similarities(test.query, test.labels, test.gallery, test.gallery_labels)
     if pairs is not None:
         threshold = None if calibration is None else calibration.thresholds.get(DEFAULT_TARGET)
         figure = histogram(pairs.same, pairs.different, threshold)
         pairs_svg = inline_svg(figure, "pairs", "Similarities of same- and different-class pairs")
     if calibration is not None and len(calibration.curve) > 1:
         roc_svg = inline_svg(roc(calibration.curve), "roc", "True over false accepts")
-    flat, unusual = rows(run.settings), changed(run.settings, run.defaults)
+    # The number of warm-up epochs depends on that of epochs.
+    warm = default_run(run.run.data, epochs=run.run.epochs).warmup_epochs
+    defaults = encode(default_run(run.run.data, warmup_epochs=warm))
+    flat, unusual = rows(run.settings), changed(run.settings, defaults)
     figures, legend = _training_figures(run)
     metrics = metric_keys(run.metrics)
     return render(
