@@ -32,6 +32,10 @@ class Console(rich.console.Console):
             table.add_row(*map(printable, row))
         self.print(table, markup=False)
 
+    def on_broken_pipe(self) -> None:
+        """Leave it to `main`, to which a reader that is gone is no failure."""
+        raise BrokenPipeError
+
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
