@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from proxysynth.cli.memory import keep_freed_memory
+from proxysynth.memory import keep_freed_memory
 
 Step = Callable[[], Any]
 Maker = Callable[[str, int], Step]

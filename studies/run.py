@@ -11,8 +11,8 @@ from typing import Any
 
 from plans import STUDIES, Planned
 
-from proxysynth.cli.memory import keep_freed_memory
 from proxysynth.files import write_bytes
+from proxysynth.memory import keep_freed_memory
 from proxysynth.paper.store import Store, train_missing
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.resources import Resources

@@ -28,18 +28,22 @@ class NotFinite(TrainingFailed):
         self.files = files
 
 
+ADVICE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "choose a writable folder"),
+    errno.EFBIG: "raise the file size limit",
+}
+
+
+def reason(error: OSError) -> str:
+    """What went wrong, without the number and the file: "no space left on device"."""
+    return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
 def cannot_write(path: Path, error: OSError, intact: str) -> TrainingFailed:
     """An error of the disk as a message, with what is still `intact`."""
-    reason = os.strerror(error.errno).lower() if error.errno else str(error)
-    advice = {
-        errno.ENOSPC: "free some space",
-        errno.EDQUOT: "free some space",
-        errno.EFBIG: "raise the file size limit",
-        errno.EROFS: "choose a writable folder",
-        errno.EACCES: "choose a writable folder",
-        errno.EPERM: "choose a writable folder",
-    }.get(error.errno or 0, "fix it")
-    return TrainingFailed(f"cannot write {path}: {reason}; {intact}: {advice} and rerun")
+    advice = ADVICE.get(error.errno or 0, "fix it")
+    return TrainingFailed(f"cannot write {path}: {reason(error)}; {intact}: {advice} and rerun")
 
 
 def newer_version(path: Path, found: object, known: int) -> WrongFolder:

@@ -7,12 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-METRIC_NAMES = {
-    "precision@1": "P@1",
-    "r_precision": "R-precision",
-    "map@r": "MAP@R",
-    "nmi": "NMI",
-}
+METRIC_NAMES = {"precision@1": "P@1", "r_precision": "R-precision", "map@r": "MAP@R", "nmi": "NMI"}
 NOT_METRICS = {"epoch", "step", "loss", "queries", "queries_without_positive"}
 ORDER = {metric: i for i, metric in enumerate(METRIC_NAMES)}  # after accuracy and Recall@k
 DASH = "–"  # not run, not measured

@@ -1,15 +1,30 @@
-"""How much memory there is: of the machine, of its container, and of this process."""
+"""How much memory there is, and whether freed memory stays with the process.
+
+A training step on the CPU allocates the same large tensors as the one before. By default glibc
+returns each of them to the system when it is freed, so every page is cleared and mapped again: a
+third of the time with EfficientNet-Lite0 and batches of 128. Keeping them costs some 40 % more
+memory at the peak, so they are given back as soon as the machine runs short.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import os
+import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
 CONTAINER = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
+
+# Parameters of mallopt(3).
+TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD, MMAP_MAX = -1, -2, -3, -4
+KEEP = {MMAP_MAX: 0, TRIM_THRESHOLD: -1, TOP_PAD: 64 * 2**20}
+DEFAULT = {MMAP_MAX: 65_536, MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 64 * 2**20, TOP_PAD: 2**17}
+OWN_SETTINGS = ("TRIM_THRESHOLD_", "TOP_PAD_", "MMAP_THRESHOLD_", "MMAP_MAX_")
+INTERVAL = 2.0  # seconds between two looks at the memory available
 
 
 def available_memory() -> float:
@@ -46,6 +61,45 @@ def return_freed_memory() -> None:
     """Give memory that was freed back to the system, which glibc would keep for later."""
     with suppress(OSError, AttributeError, TypeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
+
+
+def keep_freed_memory() -> None:
+    """Let malloc keep what is freed until memory runs short.
+
+    Does nothing without glibc. Your own malloc settings are respected.
+    """
+    library = _glibc()
+    if library is not None:
+        _set(library, KEEP)
+        threading.Thread(target=_watch, args=(library,), daemon=True).start()
+
+
+def _watch(library: ctypes.CDLL) -> None:
+    while available_memory() >= resident_memory() / 2:
+        time.sleep(INTERVAL)
+    _set(library, DEFAULT)
+    library.malloc_trim(0)
+
+
+def _set(library: ctypes.CDLL, values: dict[int, int]) -> None:
+    for parameter, value in values.items():
+        library.mallopt(parameter, value)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    """The C library, if it is glibc and nobody has configured its malloc."""
+    replaced = any(
+        "malloc" in os.environ.get(name, "") for name in ("GLIBC_TUNABLES", "LD_PRELOAD")
+    )
+    if replaced or any(f"MALLOC_{name}" in os.environ for name in OWN_SETTINGS):
+        return None
+    with suppress(OSError, AttributeError, TypeError):
+        library = ctypes.CDLL(None)
+        library.gnu_get_libc_version  # noqa: B018  musl has none
+        library.mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
+        library.malloc_trim.argtypes = (ctypes.c_size_t,)
+        return library
+    return None
 
 
 def _container(name: str) -> int:

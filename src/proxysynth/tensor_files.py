@@ -24,17 +24,10 @@ from proxysynth.files import replacing, write_new
 PIECE = 1 << 22  # bytes written or read at a time, about
 
 TYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
+    torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
 
 
 class Entry(NamedTuple):
@@ -115,9 +108,8 @@ def rows_per_piece(shape: Sequence[int], dtype: torch.dtype) -> int:
 
 def _bytes(entries: Sequence[Entry], about: Mapping[str, Any]) -> Iterator[bytes]:
     """The file in pieces: the header's length, the header, the tensors."""
-    header: dict[str, Any] = {
-        "__metadata__": {key: json.dumps(item) for key, item in about.items()}
-    }
+    metadata = {key: json.dumps(item) for key, item in about.items()}
+    header: dict[str, Any] = {"__metadata__": metadata}
     start = 0
     for name, dtype, shape, _ in entries:
         end = start + dtype.itemsize * torch.Size(shape).numel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -220,6 +221,16 @@ def test_a_result_that_cannot_be_written_is_one_line() -> None:
     assert done.returncode == 1
     assert "no space left on device" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("argv", ["data list", "paper --list", "data list --json"])
+def test_a_reader_that_is_gone_is_no_failure(argv) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "proxysynth", *argv.split()]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("argv", [["train", "--epochs", "0"], ["--traceback", "trian"]])

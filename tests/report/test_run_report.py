@@ -7,8 +7,10 @@ import shutil
 import pytest
 
 import proxysynth as ps
+from proxysynth.errors import TrainingFailed
 from proxysynth.report import read_finished, write_report
 from proxysynth.report.pages import render, write_page
+from proxysynth.tensor_files import read_tensors, write_tensors
 from proxysynth.training.run import Split
 from proxysynth.training.run_folder import read_result
 from report.made_up_runs import Page, make_pictures, make_run, unseen
@@ -245,7 +247,7 @@ def test_names_that_are_no_text(tmp_path, pictures):
 
 def test_a_place_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="cannot write .*: not a directory") as error:
+    with pytest.raises(TrainingFailed, match="cannot write .*: not a directory") as error:
         write_page(tmp_path / "file" / "page.html", "x")
     assert "\n" not in str(error.value)
 
@@ -253,9 +255,22 @@ def test_a_place_that_cannot_be_written_to(tmp_path):
 def test_embeddings_that_are_gone(tmp_path, pictures):
     folder = make_run(tmp_path / "r", pictures)
     (folder / "embeddings.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(ValueError, match="embeddings.safetensors cannot be read") as error:
+    with pytest.raises(ValueError, match="embeddings.safetensors is damaged") as error:
         write_report(folder)
     assert "\n" not in str(error.value)
+
+
+def test_names_that_are_no_list(tmp_path, pictures):
+    folder = make_run(tmp_path / "r", pictures)
+    path = folder / "embeddings.safetensors"
+    tensors, about = read_tensors(path)
+    write_tensors(path, tensors, about | {"gallery": 5})
+    told = json.loads((folder / "result.json").read_text())
+    del told["crc32"]
+    told["checksums"] = {}
+    (folder / "result.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match="lack 'gallery'"):
+        write_report(folder)
 
 
 def test_files_of_another_version(tmp_path, pictures):

@@ -16,9 +16,10 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from proxysynth.cli.memory import keep_freed_memory
 from proxysynth.cli.parser import UsageError, parser
+from proxysynth.errors import reason
 from proxysynth.formatting import printable
+from proxysynth.memory import keep_freed_memory
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -28,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     own_process = argv is None
     argv = sys.argv[1:] if argv is None else argv
     show_traceback = "--traceback" in argv
-    warnings.showwarning = _print_warning
+    warnings.showwarning = print_warning
     try:
         args = parser().parse_args(argv)
     except UsageError as error:
@@ -75,8 +76,7 @@ def _print_json(result: object) -> None:
         _discard_output()
     except OSError as error:
         _discard_output()
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
-        _exit(f"cannot write the result to standard output ({reason})", FAILED)
+        _exit(f"cannot write the result to standard output ({reason(error)})", FAILED)
 
 
 def _discard_output() -> None:
@@ -84,7 +84,7 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print_warning(message: object, *_: object, **__: object) -> None:
+def print_warning(message: object, *_: object, **__: object) -> None:
     text = printable(" ".join(str(message).split()))
     print(f"proxysynth: warning: {text}", file=sys.stderr)
 

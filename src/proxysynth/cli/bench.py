@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import Any
 
 import proxysynth
-from proxysynth.cli.console import Console
-from proxysynth.cli.parser import UsageError
+from proxysynth.cli.console import Console, output
+from proxysynth.cli.parser import UsageError, usage_errors
 from proxysynth.provenance import provenance
-from proxysynth.values import nearest
+from proxysynth.values import look_up
 
 
 def run_bench(args: argparse.Namespace) -> dict[str, Any]:
@@ -21,17 +21,16 @@ def run_bench(args: argparse.Namespace) -> dict[str, Any]:
     benchmarks = find_benchmarks()
     known = benchmarks.BENCHES
     names = args.names if args.names and "all" not in args.names else list(known)
-    for name in names:
-        if name not in known:
-            raise UsageError(f"unknown benchmark {name!r}: {nearest(name, [*known, 'all'])}")
+    with usage_errors():
+        for name in names:
+            look_up(name, {**known, "all": ""}, "benchmark")
     messages = Console(stderr=True)
     rows: list[dict[str, Any]] = []
     for name in names:
         with messages.status(f"bench {name}: {known[name]}; keep the machine otherwise idle"):
             measured = benchmarks.measure(name, quick=args.quick)
         rows += measured
-        if not args.json:
-            benchmarks.show(measured, Console())
+        benchmarks.show(measured, output(args))
         if args.save is not None:
             for path in benchmarks.save(measured, args.save):
                 messages.print(f"wrote {path}", markup=False)

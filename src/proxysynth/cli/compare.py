@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from proxysynth.cli.console import Console
+from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import usage_errors
 from proxysynth.report import compare, render_comparison, write_comparison
 
@@ -14,8 +14,7 @@ def run_compare(args: argparse.Namespace) -> dict[str, Any]:
     """Print the comparison; write a page on request."""
     with usage_errors():
         comparison = compare(args.runs)
-    if not args.json:
-        render_comparison(comparison, Console())
+    render_comparison(comparison, output(args))
     result: dict[str, Any] = comparison.to_json()
     if args.out is not None:
         result["page"] = str(write_comparison(comparison, args.out))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import argparse
+from collections.abc import Iterable, Sequence
 
 import rich.console
 from rich import box
@@ -20,14 +21,20 @@ class Console(rich.console.Console):
         """Print a text as it is: no markup, no colors, lines of any length."""
         self.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
-    def columns(self, headings: Mapping[str, JustifyMethod], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table; the headings say how their columns are aligned."""
+    def columns(self, headings: Iterable[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print a table of hits or predictions."""
         table = Table(box=box.SIMPLE)
-        for heading, justify in headings.items():
+        for heading in headings:
+            numbers = heading in ("", "similarity")
+            justify: JustifyMethod = "right" if numbers else "left"
             table.add_column(printable(heading), justify=justify, overflow="fold")
         for row in rows:
             table.add_row(*map(printable, row))
         self.print(table, markup=False)
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to `main`, to which a reader that is gone is no failure."""
+        raise BrokenPipeError
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -37,3 +44,8 @@ class Console(rich.console.Console):
             if not control and not text.isprintable():
                 text = "\n".join(map(printable, text.split("\n")))
             yield Segment(text, style, control)
+
+
+def output(args: argparse.Namespace) -> Console:
+    """Standard output for people: with `--json`, which has it for itself, nothing is printed."""
+    return Console(quiet=args.json)

@@ -11,7 +11,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from proxysynth.cli.console import Console
+from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import usage_errors
 from proxysynth.data import (
     CATALOG,
@@ -27,19 +27,18 @@ from proxysynth.values import encode, look_up
 def list_data(args: argparse.Namespace) -> dict[str, Any]:
     """List each benchmark's files, source, license and size."""
     rows = catalog_rows()
-    if not args.json:
-        console = Console()
-        for row in rows:
-            parts = [
-                f"{part} {row['pictures'][part]:,} images of {row['classes'][part]:,} classes"
-                for part in row["pictures"]
-            ]
-            console.print(f"[bold]{row['name']}[/bold]  {escape(row['title'])}, {row['size']}")
-            _show({"has": "; ".join(parts), "needs": ", ".join(row["needs"])}, console)
-            # URLs are to be copied: never wrapped, whatever the width of the terminal.
-            console.print(f"  from     {row['published']}", markup=False, soft_wrap=True)
-            _show({"license": row["license"], "note": row["note"]}, console)
-            console.print()
+    console = output(args)
+    for row in rows:
+        parts = [
+            f"{part} {row['pictures'][part]:,} images of {row['classes'][part]:,} classes"
+            for part in row["pictures"]
+        ]
+        console.print(f"[bold]{row['name']}[/bold]  {escape(row['title'])}, {row['size']}")
+        _show({"has": "; ".join(parts), "needs": ", ".join(row["needs"])}, console)
+        # URLs are to be copied: never wrapped, whatever the width of the terminal.
+        console.print(f"  from     {row['published']}", markup=False, soft_wrap=True)
+        _show({"license": row["license"], "note": row["note"]}, console)
+        console.print()
     return {"benchmarks": rows}
 
 
@@ -74,8 +73,7 @@ def check_data(args: argparse.Namespace) -> dict[str, Any]:
             checked = check_benchmark(args.name, args.root, partly, workers, progress)
         about = {"complete": checked.complete, "accepted": checked.accepted}
         result, refusal = {**encode(checked), **about}, checked.refusal or None
-    if not args.json:
-        Console().print(checked.describe(), markup=False, soft_wrap=True)
+    output(args).print(checked.describe(), markup=False, soft_wrap=True)
     if refusal is not None:
         if args.json:
             print(json.dumps(result), flush=True)
@@ -94,9 +92,8 @@ def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
             )
         except UnreadableImages as error:  # its message suggests an option of other commands
             raise RuntimeError(str(error).replace("--skip-bad", "--allow-incomplete")) from error
-    if not args.json:
-        existed = f"{made.kept:,} existed already"
-        Console().say(f"{made.written:,} images written to {made.root}, {existed}.")
+    existed = f"{made.kept:,} existed already"
+    output(args).say(f"{made.written:,} images written to {made.root}, {existed}.")
     result: dict[str, Any] = encode(made)
     return result
 

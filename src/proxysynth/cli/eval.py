@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError, resources, usage_errors
-from proxysynth.data import Listing, UnreadableImages
+from proxysynth.data import Splits, UnreadableImages
 from proxysynth.data.check import unreadable_images, without
 from proxysynth.data.sources import open_test_data
 from proxysynth.files import write_bytes
@@ -53,17 +53,17 @@ def run_eval(args: argparse.Namespace) -> dict[str, Any]:
         if args.run.is_file():
             return _evaluate_index(args, machine)
         model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
-    pictures = pictures_to_test(args, model, machine)
-    measured = MEASURES[args.protocol](args, model, pictures, machine)
-    warnings = pictures.warnings(() if model.run.task == "classification" else model.classes)
+    tested = _own_data(args, model, machine) if args.data is None else _data(args, model, machine)
+    measured = MEASURES[args.protocol](args, model, tested, machine)
+    warnings = _warnings(tested, () if model.run.task == "classification" else model.classes)
     for sentence in warnings:
         Bars().say(f"Warning: {sentence}")
     return {
         "run": str(args.run),
-        "data": pictures.name,
+        "data": tested.name,
         "protocol": args.protocol,
         "epoch": model.epoch,
-        "pictures": len(pictures),
+        "pictures": _count(tested),
         **measured,
         "warnings": warnings,
     }
@@ -94,24 +94,17 @@ def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, A
     resources(args, set_threads=True)
     index = Index.open(args.run)
     index.embedder(None, args.device, backbone=args.backbone, trust=args.trust)
+    options = {"ks": args.ks or (1, 2, 4, 8), "rerank": args.rerank, "workers": machine.workers}
     with Bars().task("embedding", len(scan_folder(args.data))) as tick:
-        found = evaluate_queries(
-            index,
-            args.data,
-            ks=args.ks or (1, 2, 4, 8),
-            rerank=args.rerank,
-            workers=machine.workers,
-            tick=tick,
-        )
+        found = evaluate_queries(index, args.data, **options, tick=tick)
     if found.unreadable and not args.skip_bad:
         one = found.unreadable[0]
         raise ValueError(
             f"{count(len(found.unreadable), 'query', 'queries')} cannot be read, such as "
             f"{one.path} ({one.reason}): remove them, or skip them with --skip-bad"
         )
-    if not args.json:
-        title = f"{found.metrics['queries']:,} queries against {len(index):,} images, percent"
-        _show({printable(args.run.name): found.metrics}, title)
+    title = f"{found.metrics['queries']:,} queries against {len(index):,} images, percent"
+    _show(args, {printable(args.run.name): found.metrics}, title)
     for sentence in found.notes:
         Bars().say(f"Note: {sentence}")
     return {
@@ -124,49 +117,46 @@ def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, A
     }
 
 
+# ---- Protocols
+
+
 def _conventional(
-    args: argparse.Namespace, model: Trained, pictures: Pictures, machine: Resources
+    args: argparse.Namespace, model: Trained, data: Splits, machine: Resources
 ) -> dict[str, Any]:
     protocol = Conventional(args.ks or (), args.nmi, args.rerank)
-    with Bars().task("embedding", len(pictures)) as tick:
-        tested = protocol(model, pictures.query, pictures.gallery, resources=machine, tick=tick)
-    if not args.json:
-        _show({f"epoch {model.epoch}": tested.metrics}, _title(pictures))
-        excluded = int(tested.metrics.get("queries_without_positive", 0))
-        if excluded:
-            queries = count(excluded, "query", "queries")
-            Console().print(f"Excluded: {queries} without another image of the same class.")
+    with Bars().task("embedding", _count(data)) as tick:
+        tested = protocol(model, data.query, data.gallery, resources=machine, tick=tick)
+    _show(args, {f"epoch {model.epoch}": tested.metrics}, _title(data))
+    excluded = int(tested.metrics.get("queries_without_positive", 0))
+    if excluded and not args.json:
+        queries = count(excluded, "query", "queries")
+        Console().print(f"Excluded: {queries} without another image of the same class.")
     return {"metrics": tested.metrics}
 
 
 def _deformation(
-    args: argparse.Namespace, model: Trained, pictures: Pictures, machine: Resources
+    args: argparse.Namespace, model: Trained, data: Splits, machine: Resources
 ) -> dict[str, Any]:
     seed = args.seed or 0
     protocol = Deformation(seed=seed, opposite_zoom=args.opposite_zoom, ks=args.ks or ())
     if args.sheet is not None:  # first, since the evaluation takes longer
-        write_bytes(args.sheet, contact_sheet(model, pictures.query, protocol, resources=machine))
+        write_bytes(args.sheet, contact_sheet(model, data.query, protocol, resources=machine))
         Bars().say(f"Contact sheet: {args.sheet}")
-    versions = len(list(protocol.versions()))
-    with Bars().task("embedding", versions * len(pictures)) as tick:
-        metrics = protocol(model, pictures.query, pictures.gallery, resources=machine, tick=tick)
-    if not args.json:
-        rows = {name.replace("_", " "): measured for name, measured in metrics.items()}
-        _show(rows, f"{_title(pictures)}, deformed")
+    with Bars().task("embedding", len(list(protocol.versions())) * _count(data)) as tick:
+        metrics = protocol(model, data.query, data.gallery, resources=machine, tick=tick)
+    rows = {name.replace("_", " "): measured for name, measured in metrics.items()}
+    _show(args, rows, f"{_title(data)}, deformed")
     return {"seed": seed, "sheet": args.sheet and str(args.sheet), "metrics": metrics}
 
 
 def _embedding_deformation(
-    args: argparse.Namespace, model: Trained, pictures: Pictures, machine: Resources
+    args: argparse.Namespace, model: Trained, data: Splits, machine: Resources
 ) -> dict[str, Any]:
     protocol = EmbeddingDeformation(seed=args.seed or 0)
     metrics: dict[str, dict[str, float]] = {}
-    for name, listings in (
-        ("train", [pictures.train]),
-        ("test", [pictures.query, pictures.gallery]),
-    ):
-        parts = [part for part in listings if part is not None]
-        if not parts:
+    for name, listings in (("train", [data.train]), ("test", [data.query, data.gallery])):
+        parts = [part for part in listings if part]
+        if not parts:  # other data than the run's has no training part
             continue
         with Bars().task("embedding", sum(map(len, parts))) as tick:
             x = [embeddings_of(model, part, resources=machine, tick=tick) for part in parts]
@@ -174,10 +164,9 @@ def _embedding_deformation(
         with Bars().task("mixing", len(protocol.lams)) as tick:
             recalls = protocol(torch.cat(x), labels, tick=tick)
         metrics[name] = {f"{lam:.2f}": recall for lam, recall in recalls.items()}
-    if not args.json:
-        lams = next(iter(metrics.values()))
-        rows = {f"lam {lam}": {name: metrics[name][lam] for name in metrics} for lam in lams}
-        _show(rows, f"Recall@1 of mixed embeddings, {pictures.name}, percent")
+    lams = next(iter(metrics.values()))
+    rows = {f"lam {lam}": {name: metrics[name][lam] for name in metrics} for lam in lams}
+    _show(args, rows, f"Recall@1 of mixed embeddings, {data.name}, percent")
     return {"seed": protocol.seed, "pairs": protocol.pairs, "metrics": metrics}
 
 
@@ -188,71 +177,66 @@ MEASURES = {
 }
 
 
-def _show(rows: dict[str, dict[str, float]], title: str) -> None:
-    from proxysynth.report.terminal import render_metrics  # matplotlib, slow
+def _show(args: argparse.Namespace, rows: dict[str, dict[str, float]], title: str) -> None:
+    if not args.json:
+        from proxysynth.report.terminal import render_metrics  # matplotlib, slow
 
-    render_metrics(rows, title, Console())
-
-
-def _title(pictures: Pictures) -> str:
-    query = pictures.query
-    classes = count(len(query.classes), "class", "classes")
-    return f"{pictures.name}: {count(len(query), 'image')} of {classes}, percent"
+        render_metrics(rows, title, Console())
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """The images to evaluate on.
-
-    name: of the data, as the user wrote it.    train: the seen classes; None for other data.
-    query, gallery: `gallery` is None if the queries are searched among themselves.
-    """
-
-    name: str
-    query: Listing
-    gallery: Listing | None
-    train: Listing | None = None
-
-    def __len__(self) -> int:
-        return len(self.query) + (0 if self.gallery is None else len(self.gallery))
-
-    def warnings(self, seen: tuple[str, ...]) -> list[str]:
-        """Reasons why the metrics may mislead; `seen` are the classes of the training."""
-        searched = (self.gallery or self.query).without_empty_classes().classes
-        warnings = []
-        if len(searched) == 1:
-            warnings.append(
-                f"All searched images are of one class ({searched[0]}), so every query "
-                "is correct with any model: evaluate on 2 or more classes."
-            )
-        tested = set(self.query.without_empty_classes().classes)
-        both = len(tested & set(seen))
-        if both:
-            some = "All" if both == len(tested) else f"{both:,} of {len(tested):,}"
-            warnings.append(
-                f"{some} classes have the names of classes seen in training, so the result is not "
-                "only about unseen classes."
-            )
-        return warnings
+# ---- Data
 
 
-def pictures_to_test(args: argparse.Namespace, model: Trained, machine: Resources) -> Pictures:
-    """The images that the options name, each read once; bad ones are an error or skipped."""
-    if args.data is None:
-        if args.skip_bad:
-            run = replace(model.run, skip_bad=True)
-            model = replace(model, recorded=replace(model.recorded, run=run))
-        if not open_splits(model.run).testable:
-            evaluated = args.run / EVALUATED
-            other = f", or evaluate {evaluated}" if find_run(evaluated) else ""
-            raise UsageError(
-                f"{args.run} was trained on all classes of its data, or all but one, which leaves "
-                f"nothing to evaluate it on: name other data{other}"
-            )
-        splits = own_splits(model, machine, Bars())
-        for note in splits.notes:
-            Bars().say(note)
-        return Pictures(model.run.data, splits.query, splits.gallery, splits.train)
+def _count(data: Splits) -> int:
+    """The images that are tested on."""
+    return len(data.query) + len(data.gallery or ())
+
+
+def _title(data: Splits) -> str:
+    classes = count(len(data.query.classes), "class", "classes")
+    return f"{data.name}: {count(len(data.query), 'image')} of {classes}, percent"
+
+
+def _warnings(data: Splits, seen: tuple[str, ...]) -> list[str]:
+    """Reasons why the metrics may mislead; `seen` are the classes of the training."""
+    warnings = []
+    searched = (data.gallery or data.query).without_empty_classes().classes
+    if len(searched) == 1:
+        warnings.append(
+            f"All searched images are of one class ({searched[0]}), so every query is correct with "
+            "any model: evaluate on 2 or more classes."
+        )
+    tested = set(data.query.without_empty_classes().classes)
+    both = len(tested & set(seen))
+    if both:
+        some = "All" if both == len(tested) else f"{both:,} of {len(tested):,}"
+        warnings.append(
+            f"{some} classes have the names of classes seen in training, so the result is not only "
+            "about unseen classes."
+        )
+    return warnings
+
+
+def _own_data(args: argparse.Namespace, model: Trained, machine: Resources) -> Splits:
+    """The images that the run was trained and tested on."""
+    if args.skip_bad:
+        run = replace(model.run, skip_bad=True)
+        model = replace(model, recorded=replace(model.recorded, run=run))
+    if not open_splits(model.run).testable:
+        evaluated = args.run / EVALUATED
+        other = f", or evaluate {evaluated}" if find_run(evaluated) else ""
+        raise UsageError(
+            f"{args.run} was trained on all classes of its data, or all but one, which leaves "
+            f"nothing to evaluate it on: name other data{other}"
+        )
+    splits = own_splits(model, machine, Bars())
+    for note in splits.notes:
+        Bars().say(note)
+    return replace(splits, name=model.run.data)
+
+
+def _data(args: argparse.Namespace, model: Trained, machine: Resources) -> Splits:
+    """Other images, each read once; bad ones are an error or skipped."""
     with usage_errors():
         query, gallery = open_test_data(args.data)
     parts = {"query": query} if gallery is None else {"query": query, "gallery": gallery}
@@ -271,4 +255,5 @@ def pictures_to_test(args: argparse.Namespace, model: Trained, machine: Resource
             raise ValueError("none of the images can be read: choose other data")
     if gallery is None:
         parts["query"] = parts["query"].without_empty_classes()
-    return Pictures(args.data, parts["query"], parts.get("gallery"))
+    none = query.of_classes(())
+    return Splits(none, parts["query"], parts.get("gallery"), name=args.data)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from proxysynth.cli.console import Console
+from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import UnreadableImage
 from proxysynth.errors import TrainingFailed
@@ -34,15 +34,8 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
     with usage_errors():
         model = open_model(args.model, args.device, backbone=args.backbone, trust=args.trust)
     try:
-        built = update_index(
-            model,
-            args.folder,
-            args.out,
-            rebuild=args.rebuild,
-            verify=args.verify,
-            workers=machine.workers,
-            progress=progress,
-        )
+        options = {"rebuild": args.rebuild, "verify": args.verify, "workers": machine.workers}
+        built = update_index(model, args.folder, args.out, **options, progress=progress)
     except TrainingFailed:  # of the disk or the files, not of the arguments
         raise
     except ValueError as error:
@@ -63,8 +56,7 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
             approximate = Index.open(built.file).approximate(progress.say)
         progress.say(approximate.verdict)
         result["approximate"] = {f"recall@{k}": share for k, share in approximate.recall.items()}
-    if not args.json:
-        Console().say(built.summary)
+    output(args).say(built.summary)
     return result
 
 
@@ -89,30 +81,30 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
             tick(len(batch), "")
     made = [(path, one) for path, one in pairs if isinstance(one, Prediction)]
     unreadable = [(path, one.reason) for path, one in pairs if isinstance(one, UnreadableImage)]
-    if made and not args.json:
-        rows = [
-            (
-                "unknown" if one.label is None else one.label,
-                f"{one.similarity:.4f}",
-                "" if one.label == one.nearest else one.nearest,
-                str(path),
-            )
-            for path, one in made
-        ]
-        headings: dict[str, Any] = {"class": "left", "similarity": "right"}
-        Console().columns(headings | {"nearest class": "left", "image": "left"}, rows)
-        if least is not None and any(one.label is None for _, one in made):
-            Console().say(f"Unknown: similarity below {least:.4f}; --threshold sets another limit.")
     for path, reason in unreadable:
         Bars().say(f"skipped {path}: {reason}")
     if not made:
         raise UsageError("none of the images can be read")
+    unknown = sum(one.label is None for _, one in made)
+    rows = [
+        (
+            "unknown" if one.label is None else one.label,
+            f"{one.similarity:.4f}",
+            "" if one.label == one.nearest else one.nearest,
+            str(path),
+        )
+        for path, one in made
+    ]
+    console = output(args)
+    console.columns(("class", "similarity", "nearest class", "image"), rows)
+    if least is not None and unknown:
+        console.say(f"Unknown: similarity below {least:.4f}; --threshold sets another limit.")
     return {
         "run": str(args.run),
         "by": "proxies" if index is None else str(args.index),
         "threshold": None if least is None or least < -1 else least,
         "predictions": [{"path": str(path), **one._asdict()} for path, one in made],
-        "unknown": sum(one.label is None for _, one in made),
+        "unknown": unknown,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in unreadable],
     }
 
@@ -152,26 +144,25 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
         groups = find_duplicates(index, args.threshold)
     images, several = sum(map(len, groups)), count(len(groups), "group")
     titles = [count(len(group), "image") for group in groups]
-    sheet = None
+    console = output(args)
+    console.say(f"Near-duplicates: {count(images, 'image')} of {len(index):,} in {several}")
+    numbered = [f"group {number}: {title}" for number, title in enumerate(titles, 1)]
+    _show(console, numbered, groups, "more groups")
     if args.out is not None:
         from proxysynth.report.pages import write_page
-        from proxysynth.search.contact_sheet import Section, sheet as make_sheet
+        from proxysynth.search.contact_sheet import Section, sheet
 
         sections = [Section(title, group) for title, group in zip(titles, groups, strict=True)]
         lead = f"{several} of similarity {args.threshold:g} or more, by {index.model.name}."
-        sheet = write_page(args.out, make_sheet(index, "Near-duplicates", lead, sections))
-    if not args.json:
-        Console().say(f"Near-duplicates: {count(images, 'image')} of {len(index):,} in {several}")
-        _show([f"group {n}: {title}" for n, title in enumerate(titles, 1)], groups, "more groups")
-        if sheet is not None:
-            Console().say(f"Contact sheet: {sheet}")
+        write_page(args.out, sheet(index, "Near-duplicates", lead, sections))
+        console.say(f"Contact sheet: {args.out}")
     return {
         "index": str(args.index),
         "items": len(index),
         "threshold": args.threshold,
         "groups": [[asdict(hit) for hit in group] for group in groups],
         "duplicates": images - len(groups),
-        "sheet": None if sheet is None else str(sheet),
+        "sheet": args.out and str(args.out),
     }
 
 
@@ -182,13 +173,12 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
         clusters = cluster_index(index, args.method, k=args.k, least=args.min_size, seed=args.seed)
         nmi = agreement(index, clusters)
     sheets = [] if args.out is None else write_sheets(args.out, index, clusters)
-    if not args.json:
-        titles = [cluster.title for cluster in clusters]
-        _show(titles, [cluster.images for cluster in clusters], "more")
-        if nmi is not None:
-            Console().say(f"NMI of clusters and labels: {100 * nmi:.1f} %")
-        if sheets:
-            Console().say(f"Contact sheets: {sheets[0]}")
+    console, titles = output(args), [cluster.title for cluster in clusters]
+    _show(console, titles, [cluster.images for cluster in clusters], "more")
+    if nmi is not None:
+        console.say(f"NMI of clusters and labels: {100 * nmi:.1f} %")
+    if sheets:
+        console.say(f"Contact sheets: {sheets[0]}")
     return {
         "index": str(args.index),
         "items": len(index),
@@ -206,9 +196,10 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _show(titles: Sequence[str], groups: Sequence[Sequence[Hit]], more: str) -> None:
+def _show(
+    console: Console, titles: Sequence[str], groups: Sequence[Sequence[Hit]], more: str
+) -> None:
     """Print the first groups of images, and the first images of each."""
-    console = Console()
     for title, images in list(zip(titles, groups, strict=True))[:SHOWN]:
         console.say(title)
         for hit in images[:MEMBERS]:
@@ -231,12 +222,11 @@ def run_export(args: argparse.Namespace) -> dict[str, Any]:
             source = Index.open(args.source)
         made = export(source, args.to, args.out)
     about = made.about
-    if not args.json:
-        if isinstance(source, Index):
-            text = f"{made.file}: {about['items']:,} embeddings of {about['dim']} dimensions"
-        else:
-            shapes = f"{tuple(about['input'])} -> {tuple(about['output'])}".replace("'", "")
-            text = f"{made.file}: {about['backbone']}, {shapes}; "
-            text += f"differs from the run by at most {made.difference:.1e}"
-        Console().say(text)
+    if isinstance(source, Index):
+        text = f"{about['items']:,} embeddings of {about['dim']} dimensions"
+    else:
+        shapes = f"{tuple(about['input'])} -> {tuple(about['output'])}".replace("'", "")
+        text = f"{about['backbone']}, {shapes}; differs from the run by at most "
+        text += f"{made.difference:.1e}"
+    output(args).say(f"{made.file}: {text}")
     return {"file": str(made.file), "to": args.to, "difference": made.difference, **about}

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from proxysynth.cli.console import Console
+from proxysynth.cli.console import output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.cli.train import check_exists
 from proxysynth.formatting import count, duration
@@ -49,10 +49,9 @@ def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(str(error)) from error
     result = write_study(outcome, folder)
     page = folder / PAGE
-    if not args.json:
-        console = Console()
-        render_study(result, console)
-        console.say(f"Page: {page}")
+    console = output(args)
+    render_study(result, console)
+    console.say(f"Page: {page}")
     return {"folder": str(folder), "page": str(page), **result}
 
 
@@ -72,19 +71,19 @@ def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str
         finished = False
     seconds = 0.0 if finished else estimate.study(study)
     left = seconds * max(0, study.trainings - done) / study.trainings
-    if not args.json:
-        print(
-            f"{study.name} at scale {study.scale_name}: {count(scale.trials, 'trial')} and "
-            f"{count(scale.repetitions, 'repetition')} of {scale.folds} folds, {study.trainings} "
-            f"trainings of up to {count(study.base.epochs, 'epoch')}; {done} done in {folder}."
-        )
-        basis = "finished trainings" if estimate.finished else "a few timed steps"
-        print(
-            "Finished: the same command shows the result."
-            if finished
-            else f"At most {duration(left, rough=True)} in one process, without early stopping or "
-            f"pruning, estimated from {basis}."
-        )
+    basis = "finished trainings" if estimate.finished else "a few timed steps"
+    console = output(args)
+    console.say(
+        f"{study.name} at scale {study.scale_name}: {count(scale.trials, 'trial')} and "
+        f"{count(scale.repetitions, 'repetition')} of {scale.folds} folds, {study.trainings} "
+        f"trainings of up to {count(study.base.epochs, 'epoch')}; {done} done in {folder}."
+    )
+    console.say(
+        "Finished: the same command shows the result."
+        if finished
+        else f"At most {duration(left, rough=True)} in one process, without early stopping or "
+        f"pruning, estimated from {basis}."
+    )
     return {
         "study": study.name,
         "scale": study.scale_name,

@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proxysynth.cli.console import output
 from proxysynth.cli.parser import UsageError, usage_errors
 from proxysynth.formatting import count, duration
 from proxysynth.paper.artifacts import TITLES
-from proxysynth.values import nearest
+from proxysynth.values import look_up
 
 if TYPE_CHECKING:
     from proxysynth.paper.artifact import Artifact
@@ -26,9 +27,8 @@ OUT = Path("paper")
 def run_paper(args: argparse.Namespace) -> dict[str, Any]:
     """Make tables and figures, or list or plan them."""
     if args.list:  # must not wait for torch
-        if not args.json:
-            for name, title in TITLES.items():
-                print(f"{name:8}  {title}")
+        for name, title in TITLES.items():
+            output(args).say(f"{name:8}  {title}")
         return {"artifacts": TITLES}
     names = args.artifacts
     if not names:
@@ -36,10 +36,10 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
             "expected the names of tables or figures, got none: give `all`, or some of "
             "`proxysynth paper --list`"
         )
-    for name in names:
-        if name != "all" and name not in TITLES:
-            raise UsageError(f"unknown artifact {name!r}: {nearest(name, [*TITLES, 'all'])}")
-    from proxysynth.errors import cannot_write
+    with usage_errors():
+        for name in names:
+            look_up(name, {**TITLES, "all": ""}, "artifact")
+    from proxysynth.errors import cannot_write, reason
     from proxysynth.files import CannotWrite
     from proxysynth.paper.artifacts import load_artifacts
     from proxysynth.paper.store import Store
@@ -54,10 +54,9 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
             if not os.access(store.folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, "")
     except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
         raise UsageError(
             f"--out takes a folder that can be written to, got {str(store.folder)[:100]!r} "
-            f"({reason}): give another place"
+            f"({reason(error)}): give another place"
         ) from error
     if args.plan:
         return _show_plan(wanted, scale, store, args)
@@ -147,19 +146,19 @@ def _show_plan(
     estimate = Estimate(store.folder, args.device)
     plans = {name: make_plan({name: one}, scale, store, estimate) for name, one in wanted.items()}
     plan = make_plan(wanted, scale, store, estimate)
-    if not args.json and args.runs:
+    console = output(args)
+    if args.runs:
         lines = [(run.identity, plan.times[run], label(run)) for run in plan.known]
         lines += [("(searched)", plan.times[run], label(run)) for run in plan.later]
         lines += [("study", plan.times[name], name) for name in plan.studies]
         for what, seconds, text in lines:
-            print(f"{what:12}  {duration(seconds, rough=True):>12}  {text}")
-    elif not args.json:
-        print(f"{'':8}  {'needed':>6}  {'done':>5}  {'time left':>12}")
+            console.say(f"{what:12}  {duration(seconds, rough=True):>12}  {text}")
+    else:
+        console.say(f"{'':8}  {'needed':>6}  {'done':>5}  {'time left':>12}")
         for name, one in plans.items():
             left = duration(one.seconds, rough=True) if one.missing else "-"
-            print(f"{name:8}  {one.missing + one.done:>6}  {one.done:>5}  {left:>12}")
-    if not args.json:
-        print(f"{count(len(wanted), 'artifact')} at scale {scale.name}: {plan.summary}")
+            console.say(f"{name:8}  {one.missing + one.done:>6}  {one.done:>5}  {left:>12}")
+    console.say(f"{count(len(wanted), 'artifact')} at scale {scale.name}: {plan.summary}")
     return {
         "scale": scale.name,
         "artifacts": {

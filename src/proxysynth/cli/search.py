@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from proxysynth.cli.console import Console
+from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import resources, usage_errors
 from proxysynth.search.index import Hit, Index
 
@@ -37,13 +37,13 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
             rerank=args.rerank,
             approximate=args.approximate,
         )
-    if not args.json:
-        _show(index, hits)
-        if args.same and same_from is not None:
-            Console().say(
-                f"Only images of similarity {same_from:.4f} or more are taken to be of the same "
-                f"class ({args.target}); --target sets another threshold."
-            )
+    console = output(args)
+    _show(console, index, hits)
+    if args.same and same_from is not None:
+        console.say(
+            f"Only images of similarity {same_from:.4f} or more are taken to be of the same class "
+            f"({args.target}); --target sets another threshold."
+        )
     facts: dict[str, Any] = {
         "index": str(args.index),
         "items": len(index),
@@ -74,16 +74,14 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
     return facts
 
 
-def _show(index: Index, hits: list[Hit]) -> None:
+def _show(console: Console, index: Index, hits: list[Hit]) -> None:
     if not hits:
-        Console().say("No image in the index is that similar.")
+        console.say("No image in the index is that similar.")
         return
     labeled = any(hit.label is not None for hit in hits)
-    headings: dict[str, Any] = {"": "right", "similarity": "right"}
-    headings |= {"label": "left"} if labeled else {}
-    headings[f"in {index.root}"] = "left"
+    headings = ("", "similarity", *(["label"] if labeled else []), f"in {index.root}")
     rows = [
         (str(place), f"{hit.similarity:.4f}", *([hit.label or ""] if labeled else []), hit.path)
         for place, hit in enumerate(hits, 1)
     ]
-    Console().columns(headings, rows)
+    console.columns(headings, rows)

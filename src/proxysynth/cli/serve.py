@@ -8,8 +8,9 @@ import sys
 from importlib.util import find_spec
 from typing import Any
 
+from proxysynth.cli import print_warning
 from proxysynth.cli.parser import UsageError, resources, usage_errors
-from proxysynth.formatting import and_join, printable
+from proxysynth.formatting import and_join
 
 NEEDED = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
 
@@ -42,15 +43,15 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
         index.embedder(args.run, args.device, backbone=args.backbone, trust=args.trust)
     except (ValueError, OSError, RuntimeError) as error:
         # The index itself works: its own images can still be queries.
-        _warn(f"uploads cannot be embedded: {error}")
+        print_warning(f"uploads cannot be embedded: {error}")
     lost, checked = index.missing()
     if lost:
-        _warn(
+        print_warning(
             f"{lost:,} of {checked:,} images are missing in {index.root}: restore them, or "
             "give their folder with --folder"
         )
     if not is_loopback(args.host):
-        _warn("anyone who can reach this machine can search and see these images")
+        print_warning("anyone who can reach this machine can search and see these images")
     print(f"{len(index):,} images at {address} (stop with Ctrl-C)", file=sys.stderr, flush=True)
     with contextlib.suppress(KeyboardInterrupt), usage_errors():  # the usual way to stop it
         serve(
@@ -63,7 +64,3 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
             access_log=args.access_log,
         )
     return {"index": str(args.index), "pictures": len(index), "address": address}
-
-
-def _warn(text: str) -> None:
-    print(f"proxysynth: warning: {printable(text)}", file=sys.stderr, flush=True)

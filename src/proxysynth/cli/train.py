@@ -11,7 +11,7 @@ from typing import Any
 
 from proxysynth.cli import FAILED, INTERRUPTED, USAGE
 from proxysynth.cli.config import Config, read_config, to_dict, to_toml
-from proxysynth.cli.console import Console
+from proxysynth.cli.console import output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import BENCHMARKS, open_data
 from proxysynth.distributed.process_group import Ranks, join_process_group, reports_failure
@@ -72,19 +72,16 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         if result.evaluated:
             write_report(place / EVALUATED)
         report = write_report(folder)
-    if not args.json:
-        console = Console()
-        if result.metrics:
-            start = "untrained" if run.init is None else "before"
-            render_metrics(
-                {"trained": result.metrics, start: result.untrained},
-                f"{result.tested.capitalize()} of {result.data['name']}, percent ({result.why})",
-                console,
-            )
-        console.print(result.verdict, markup=False)
-        if result.evaluated:
-            console.print(result.notes[0], markup=False)
-        console.say(f"Report: {report}")
+    console = output(args)
+    if result.metrics:
+        start = "untrained" if run.init is None else "before"
+        rows = {"trained": result.metrics, start: result.untrained}
+        tested = f"{result.tested.capitalize()} of {result.data['name']}"
+        render_metrics(rows, f"{tested}, percent ({result.why})", console)
+    console.print(result.verdict, markup=False)
+    if result.evaluated:
+        console.print(result.notes[0], markup=False)
+    console.say(f"Report: {report}")
     return {"folder": str(folder), "report": str(report), **result.to_json()}
 
 

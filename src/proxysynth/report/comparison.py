@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
+from string import ascii_uppercase
 from typing import Any
 
 from markupsafe import Markup
@@ -30,7 +31,6 @@ from .run_report import FinishedRun, has_new_layer, read_finished
 from .settings import differing
 from .statistics import Interval, paired_interval, unpaired_interval
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MAIN = ("accuracy", "recall@1", "map@r")  # metrics with a sentence; the table has them all
 DRAWN = ("recall@1", "map@r", "loss")  # over epochs
 
@@ -91,9 +91,8 @@ class Contrast:
     letter: str  # of the group
     measure: str
     difference: float  # its mean minus the first group's
+    # at most the larger of the two standard deviations; None if neither group has several seeds
     within_spread: bool | None
-    """Whether it is at most the larger of the two standard deviations; None if neither group has
-    several seeds."""
     interval: Interval | None  # the 95 % confidence interval; None if a group has one seed
     paired: bool  # whether the interval is of differences per seed, as it is for equal seeds
 
@@ -153,8 +152,8 @@ class Comparison:
     def group(self, letter: str) -> Group:
         return next(group for group in self.groups if group.letter == letter)
 
-    def letter_of(self, run: FinishedRun) -> str:
-        return next(group.letter for group in self.groups if run in group.runs)
+    def group_of(self, run: FinishedRun) -> Group:
+        return next(group for group in self.groups if run in group.runs)
 
     def difference(self, run: FinishedRun, measure: str) -> float | None:
         """A run's metric minus the first run's; None if they cannot be compared."""
@@ -170,7 +169,7 @@ class Comparison:
             "runs": [
                 {
                     "run": str(run.path),
-                    "group": self.letter_of(run),
+                    "group": self.group_of(run).letter,
                     "seed": run.run.seed,
                     "metrics": dict(run.metrics),
                     "difference": {key: self.difference(run, key) for key in self.measures},
@@ -237,8 +236,8 @@ def group_by_seed(runs: Sequence[FinishedRun]) -> tuple[Group, ...]:
         found.setdefault((key, again), []).append(run)
     groups = []
     for number, members in enumerate(found.values()):
-        again, position = divmod(number, len(LETTERS))  # A, ..., Z, A2, B2, ...
-        letter = LETTERS[position] + (str(again + 1) if again else "")
+        again, position = divmod(number, len(ascii_uppercase))  # A, ..., Z, A2, B2, ...
+        letter = ascii_uppercase[position] + (str(again + 1) if again else "")
         groups.append(Group(letter, number % len(SERIES), tuple(members)))
     return tuple(groups)
 
@@ -364,14 +363,11 @@ def _same_test(a: FinishedRun, b: FinishedRun) -> bool:
 def _disagreements(groups: Sequence[Group]) -> list[Disagreement]:
     """A run of each group against one of the first, of the same seed if there is one."""
     first, *others = groups
-    pairs = [(first.runs[0], first.runs[1])] if not others else []
+    pairs = [] if others else [(first.runs[0], first.runs[1])]
     for group in others:
-        seed = next((seed for seed in first.seeds if seed in group.seeds), None)
-        a, b = (
-            next((run for run in each.runs if run.run.seed == seed), each.runs[0])
-            for each in (first, group)
-        )
-        pairs.append((a, b))
+        both = [(a, b) for a in first.runs for b in group.runs]
+        same_seed = ((a, b) for a, b in both if a.run.seed == b.run.seed)
+        pairs.append(next(same_seed, both[0]))
     return [
         disagreement(a.name, a.embedded(), b.name, b.embedded())
         for a, b in pairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -87,15 +87,14 @@ def look_up(data: Embedded, queries: Sequence[int], k: int = NEIGHBORS) -> list[
     chosen = np.asarray(queries, dtype=np.int64)
     k = min(k, len(gallery) - own)
     found = nearest(data.query[chosen], gallery, k, exclude=chosen.tolist() if own else None)
-    columns = (chosen.tolist(), found.indices.tolist(), found.similarities.tolist())
     examples = []
-    for query, indices, similarities in zip(*columns, strict=True):
+    for query, indices, similarities in zip(chosen, found.indices, found.similarities, strict=True):
         label = int(data.labels[query])
         neighbors = tuple(
             Neighbor(i, int(labels[i]), s, int(labels[i]) == label)
-            for i, s in zip(indices, similarities, strict=True)
+            for i, s in zip(indices.tolist(), similarities.tolist(), strict=True)
         )
-        examples.append(Example(query, label, neighbors))
+        examples.append(Example(int(query), label, neighbors))
     return examples
 
 
@@ -138,9 +137,9 @@ class Disagreement:
 
     def to_json(self) -> dict[str, Any]:
         """The counts, and the indices of the queries that are shown."""
-        shown = ("first_right", "second_right")
-        facts = {f.name: getattr(self, f.name) for f in fields(self)}
-        return facts | {name: [example.query for example, _ in facts[name]] for name in shown}
+        shown = {name: getattr(self, name) for name in ("first_right", "second_right")}
+        queries = {name: [example.query for example, _ in pairs] for name, pairs in shown.items()}
+        return {**vars(self), **queries}
 
 
 def disagreement(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from proxysynth.errors import cannot_write
 from proxysynth.files import write_bytes
 from proxysynth.formatting import count, metric_name, percent, points
 
@@ -38,14 +38,8 @@ def environment(*packages: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
-        "count": count,
-        "metric_name": metric_name,
-        "percent": percent,
-        "points": points,
-        "tone": tone,
-        "with_code": with_code,
-    }
+    filters = (count, metric_name, percent, points, tone, with_code)
+    made.filters |= {function.__name__: function for function in filters}
     return made
 
 
@@ -61,9 +55,5 @@ def write_page(path: Path, page: str) -> Path:
     try:
         write_bytes(path, data)
     except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
-        raise OSError(
-            f"cannot write {path}: {reason}; nothing else was changed: free some space, or choose "
-            "another place"
-        ) from error
+        raise cannot_write(path, error, "nothing else was changed") from error
     return path

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import safetensors
-
 from proxysynth.formatting import distinct_captions, duration, metric_keys, metric_name
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
-from proxysynth.tensor_files import checksum, read_tensors
+from proxysynth.tensor_files import read_tensors
 from proxysynth.training.defaults import default_run
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import (
@@ -53,7 +50,7 @@ class FinishedRun:
 
     Attributes:
         path, name: the folder, and its name.
-        run: the run; `settings` is its JSON, `defaults` that of a default run on the same data.
+        run: the run; `settings` is its JSON.
         result: its metrics, their epoch, and their provenance.
         history: the evaluations in order, the lines of `metrics.jsonl`.
         data, remarks: `Result.data` and notes of the run that was tested.
@@ -83,12 +80,6 @@ class FinishedRun:
     @property
     def settings(self) -> dict[str, Any]:
         return encode(self.run)
-
-    @property
-    def defaults(self) -> dict[str, Any]:
-        # The number of warm-up epochs depends on that of epochs.
-        warm = default_run(self.run.data, epochs=self.run.epochs).warmup_epochs
-        return encode(default_run(self.run.data, warmup_epochs=warm))
 
     @property
     def tested_run(self) -> Run:
@@ -171,13 +162,14 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
     if result.evaluated:
         tested = read_finished(path / EVALUATED)
         return replace(tested, path=path, name=name, run=recorded.run, result=result)
-    names: dict[str, tuple[str, ...]] = {"classes": (), "query": ()}
+    names: dict[str, Any] = {"classes": [], "query": []}
     if result.metrics:
-        names = _names(path / EMBEDDINGS, checksums.get(EMBEDDINGS))
+        _, names = read_tensors(path / EMBEDDINGS, checksums.get(EMBEDDINGS))
     needed: dict[str, type] = dict.fromkeys(("name", "fingerprint", "test_fingerprint"), str)
     needed |= {"train": dict, "query": dict}
     lacking = [key for key, kind in needed.items() if not isinstance(result.data.get(key), kind)]
-    lacking += [key for key in ("classes", "query") if key not in names]
+    listed = ["classes", "query", *(["gallery"] if "gallery" in names else [])]
+    lacking += [key for key in listed if not isinstance(names.get(key), list)]
     if lacking:
         raise ValueError(
             f"the files in {path} lack {lacking[0]!r}, so another version wrote them: train the "
@@ -191,26 +183,11 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
         history=tuple(lines),
         data=result.data,
         remarks=result.notes,
-        classes=names["classes"],
-        query_names=names["query"],
-        gallery_names=names.get("gallery"),
+        classes=tuple(names["classes"]),
+        query_names=tuple(names["query"]),
+        gallery_names=tuple(names["gallery"]) if "gallery" in names else None,
         tested_in=path,
     )
-
-
-def _names(path: Path, crc32: int | None) -> dict[str, tuple[str, ...]]:
-    """The names in the metadata of the embeddings; verified if the CRC-32 is known."""
-    try:
-        if crc32 is not None and checksum(path) != crc32:
-            raise ValueError("it does not match its checksum")
-        with safetensors.safe_open(path, framework="pt") as file:
-            about = file.metadata() or {}
-        names = ("classes", "query", "gallery")
-        return {name: tuple(json.loads(about[name])) for name in names if name in about}
-    except (OSError, ValueError, TypeError, RecursionError, safetensors.SafetensorError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}): train the run again in another folder"
-        ) from error
 
 
 def write_report(folder: str | os.PathLike[str]) -> Path:
@@ -219,23 +196,25 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     return write_page(run.path / REPORT, report_page(run))
 
 
-def report_page(run: FinishedRun, seed: int = 0) -> str:
-    """The HTML page of a run; the seed draws the queries and pairs that are shown."""
+def report_page(run: FinishedRun) -> str:
+    """The HTML page of a run."""
     examples: tuple[list[Example], list[Example]] = [], []
     pairs = pairs_svg = roc_svg = None
     calibration = run.calibration
     if run.metrics:
         test = run.embedded()
-        examples = choose(test, seed=seed)
-        gallery = test.gallery, test.gallery_labels
-        pairs = pair_similarities(test.query, test.labels, *gallery, seed=seed)
+        examples = choose(test)
+        pairs = pair_similarities(test.query, test.labels, test.gallery, test.gallery_labels)
     if pairs is not None:
         threshold = None if calibration is None else calibration.thresholds.get(DEFAULT_TARGET)
         figure = histogram(pairs.same, pairs.different, threshold)
         pairs_svg = inline_svg(figure, "pairs", "Similarities of same- and different-class pairs")
     if calibration is not None and len(calibration.curve) > 1:
         roc_svg = inline_svg(roc(calibration.curve), "roc", "True over false accepts")
-    flat, unusual = rows(run.settings), changed(run.settings, run.defaults)
+    # The number of warm-up epochs depends on that of epochs.
+    warm = default_run(run.run.data, epochs=run.run.epochs).warmup_epochs
+    defaults = encode(default_run(run.run.data, warmup_epochs=warm))
+    flat, unusual = rows(run.settings), changed(run.settings, defaults)
     figures, legend = _training_figures(run)
     metrics = metric_keys(run.metrics)
     return render(

@@ -113,12 +113,13 @@ def _runs(comparison: Comparison, width: int) -> Table:
     head = _headings(comparison.measures, room, 8)
     rows = []
     for run in comparison.runs:
-        cells = []
-        for key in comparison.measures:
-            change = comparison.difference(run, key)
-            below = "" if change is None else f"\n{_colored(change)}"
-            cells.append(percent(run.metrics.get(key), 2) + below)
-        rows.append((comparison.letter_of(run), escape(run.name), str(run.run.seed), *cells))
+        changes = [comparison.difference(run, key) for key in comparison.measures]
+        cells = [
+            percent(run.metrics.get(key), 2) + ("" if change is None else f"\n{_colored(change)}")
+            for key, change in zip(comparison.measures, changes, strict=True)
+        ]
+        letter = comparison.group_of(run).letter
+        rows.append((letter, escape(run.name), str(run.run.seed), *cells))
     title = "Runs, in %, with the difference from the first"
     return _table(title, ("", "run", "seed", *head), rows)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from proxysynth.cli import memory
+from proxysynth import memory
 
 SIZE = 64 * 2**20
 
 # In a process of its own: what other tests allocated would blur the picture.
 CODE = f"""
 import time, torch
-from proxysynth.cli import memory
+from proxysynth import memory
 
 def resident_after_a_large_tensor():
     torch.ones({SIZE} // 4)
