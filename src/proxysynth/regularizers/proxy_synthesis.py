@@ -112,16 +112,8 @@ class ProxySynthesis:
         block: classes per block; None chooses.    keep: whether the logits are kept for the
         backward pass; None keeps up to half a gigabyte. Without them, memory does not grow with c.
         """
-        sums = functional.class_sums_of(self.loss)
-        if sums is None:
-            raise ValueError(
-                f"{type(self.loss).__name__} declares no class_sums: use a softmax (with or "
-                "without a margin) or Proxy-anchor, or another path"
-            )
-        return LossFromSums(
-            sums, self.normalized, y, draw, self.embeddings, self.proxies, block=block, keep=keep,
-            differentiable=lambda x, p: self.by_similarity(draw, x, y, p),
-        )(x, p)  # fmt: skip
+        again = lambda x, p: self.by_similarity(draw, x, y, p)  # noqa: E731
+        return LossFromSums(self, y, draw, block=block, keep=keep, differentiable=again)(x, p)
 
     def by_reference(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """The reference: concatenate originals and synthetics and call the loss. For any loss."""
