@@ -34,7 +34,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from proxysynth.losses.functional import EPS, at_least_float32, class_sums_of, plain_loss
+from proxysynth.losses.functional import EPS, at_least_float32, class_sums_of
 from proxysynth.regularizers.mixing import Mix, PairMatrix
 from proxysynth.regularizers.pairs import Draw
 from proxysynth.values import check_integers
@@ -108,6 +108,11 @@ class _Block(NamedTuple):
     rows: Tensor | slice  # the rows of Z with their own class in this block
     own: Tensor  # the position of that logit in Z, read row by row
 
+    @property
+    def synthetic(self) -> bool:
+        """Whether G is beside L."""
+        return self.places.stop > self.part.stop
+
 
 @dataclass(eq=False)
 class LossFromSums:
@@ -141,7 +146,9 @@ class LossFromSums:
     def __post_init__(self) -> None:
         if self.block is not None:
             check_integers(self, block=1)
-        plain, draw = plain_loss(self.loss), self.draw
+        draw, plain = self.draw, self.loss
+        if class_sums_of(plain) is None:  # it is ProxySynthesis
+            plain = getattr(plain, "loss", plain)
         sums = class_sums_of(plain)
         if sums is None:
             raise ValueError(
@@ -191,7 +198,7 @@ class LossFromSums:
             W, L = self._product(block, p, kept, first_time=True)
             if draw is not None:
                 K = _put(K, block.batch, L.t().index_select(0, block.columns))
-                if block.places.stop > c:
+                if block.synthetic:
                     self.Q = self._own_proxies(p) if normalized else X[:0]
                     if self.group is not None:
                         own, K, self.Q = self._sum(own, K, self.Q)
@@ -233,17 +240,16 @@ class LossFromSums:
         for block in reversed(self.blocks):  # the synthetic classes come first: they give d_K
             W, L = self._product(block, p, kept)
             p_b, d_p_b, b = p[block.part], d_p[block.part], L.shape[1]
-            synthetic = W.shape[1] > b
             Z = self._mixed(W, L)
             D = self.total.slopes(block, Z)
             D.view(-1).scatter_(0, block.own, self.own_slope[block.rows])
             if rows is not None and normalized:
                 here = (D[rows.first :] * Z[rows.first :]).sum(dim=1)
-                once = self.group is not None and synthetic  # the same in every process
+                once = self.group is not None and block.synthetic  # the same in every process
                 d_length += here / dist.get_world_size(self.group) if once else here
             d_W = D if rows is None else rows.back(D)
             d_L, d_G = d_W[:, :b], d_W[:, b:]
-            if synthetic:
+            if block.synthetic:
                 d_K = self.columns.back(d_G.t().contiguous())
                 if normalized:
                     d_Q = self.columns.length_gradient((d_G * W[:, b:]).sum(dim=0).mul_(down))
@@ -314,7 +320,7 @@ class LossFromSums:
             if first_time:
                 _inverse_norms(p_b, inverse)
             L.mul_(inverse)
-        if w > b and not first_time:
+        if block.synthetic and not first_time:
             W[:, b:] = self.G.t()
         return W, L
 
