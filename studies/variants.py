@@ -212,7 +212,8 @@ class SoftPairs:
 def class_shares(draw: Draw, y: Tensor, c: int, dtype: torch.dtype) -> Tensor:
     """The share of every original class in every synthetic, (m, c)."""
     made = torch.zeros(len(draw.i), c, dtype=dtype)
-    for parent, share in zip((draw.i, draw.j), draw.shares, strict=True):
+    lam = draw.lam.expand(len(draw.i))
+    for parent, share in ((draw.i, lam), (draw.j, 1 - lam)):
         made.scatter_(1, y[parent, None], share.to(dtype)[:, None])
     return made
 

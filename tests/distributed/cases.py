@@ -66,3 +66,5 @@ for world in WORLDS:
     CASES += [Case(world, name, setting, 61, negatives=0.3)
               for name, setting in (("norm_softmax", "synthesis"), ("softmax", "M4"),
                                     ("proxy_anchor", "plain"))]  # fmt: skip
+# The third of four processes holds no class of the batch, and with M2 nothing that takes part.
+CASES += [Case(4, name, "M2", 16) for name in ("softmax", "arcface", "proxy_anchor_steep")]

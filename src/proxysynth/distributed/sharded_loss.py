@@ -9,7 +9,6 @@ The synthetic classes are made of the batch's own proxies, so every process make
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 from proxysynth.distributed.process_group import Ranks
 from proxysynth.formatting import count
 from proxysynth.interfaces import Loss
-from proxysynth.losses.functional import ClassSums, check_batch, check_labels, class_sums_of
+from proxysynth.losses.functional import check_batch, check_labels, class_sums_of
 from proxysynth.regularizers.class_sums import LossFromSums
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
@@ -95,7 +94,7 @@ def sharded_loss(
         keep: whether the logits of this process's classes are kept for the backward pass, which
             saves one of four products; None keeps up to half a gigabyte.
     """
-    sums = check_shardable(loss)
+    check_shardable(loss)
     check_fraction(negatives)
     group = (group or dist.group.WORLD) if shards.world > 1 else None
     if p_shard.dim() == 2 and len(p_shard) != len(shards.mine):
@@ -106,10 +105,7 @@ def sharded_loss(
     check_labels(y, len(x), shards.classes)
     check_batch(x, torch.zeros_like(y), p_shard)
     y = y.long()
-    draw, embeddings, proxies, plain = None, "both", "both", cast(Any, loss)
-    if isinstance(loss, ProxySynthesis):
-        draw, plain = loss.draw(y, generator), loss.loss
-        embeddings, proxies = loss.embeddings, loss.proxies
+    draw = loss.draw(y, generator) if isinstance(loss, ProxySynthesis) else None
     place, classes = shards.local(y), shards.classes
     if negatives < 1:
         picked = sampled_classes(shards.mine, y, negatives, draw_seed(generator))
@@ -119,9 +115,7 @@ def sharded_loss(
             total = torch.tensor(classes, device=x.device)
             dist.all_reduce(total, group=group)
             classes = int(total)
-    return LossFromSums(
-        sums, plain.normalized, place, draw, embeddings, proxies, y, classes, group, block, keep
-    )(x, p_shard)
+    return LossFromSums(loss, place, draw, y, classes, group, block, keep)(x, p_shard)
 
 
 def blocked_loss(
@@ -137,16 +131,14 @@ def blocked_loss(
     return sharded_loss(loss, x, y, p, Shards(len(p)), None, generator, negatives, block)
 
 
-def check_shardable(loss: object) -> ClassSums:
-    """How the loss is computed in parts; an error if it cannot be."""
+def check_shardable(loss: object) -> None:
+    """The loss must be one that can be computed in parts."""
     inner = loss.loss if isinstance(loss, ProxySynthesis) else loss
-    sums = class_sums_of(inner)
-    if sums is None:
+    if class_sums_of(inner) is None:
         raise ValueError(
             f"{type(inner).__name__} cannot be computed on shards of the proxies: choose softmax, "
             "norm_softmax, sphereface, cosface, arcface or proxy_anchor, or shard_proxies=false"
         )
-    return sums
 
 
 def sampled_classes(classes: range, present: Tensor, fraction: float, seed: int) -> Tensor:

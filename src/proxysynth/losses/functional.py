@@ -92,6 +92,9 @@ def penalty(loss: object, p: Tensor) -> Tensor | float:
     return loss.penalty(p) if hasattr(loss, "penalty") else 0.0
 
 
+Part = Callable[[Tensor], Tensor]
+
+
 @dataclass(frozen=True)
 class ClassSums:
     """What the fast path (`regularizers.class_sums`) needs to know about a loss.
@@ -118,16 +121,18 @@ class ClassSums:
     offset: float = 0.0
 
 
-def softmax_sums(scale: float) -> ClassSums:
-    """The declaration of a softmax over scaled similarities."""
-    return ClassSums("rows", scale, lambda own, sums, *_: softmax_from_sums(scale, own, sums))
+def softmax_sums(scale: float, harder: Part | None = None, slope: Part | None = None) -> ClassSums:
+    """The declaration of a softmax: the mean of -log(e^z / (e^z + e^sums)), z = scale own; with a
+    margin, z = scale harder(own), and `slope` is the derivative of `harder`."""
 
+    def value(own: Tensor, sums: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
+        gap = torch.sub(sums, own if harder is None else harder(own), alpha=scale)
+        share = gap.sigmoid().div_(len(gap))  # not 1 - own share: that cancels in a small loss
+        by_own = share * -scale
+        by_own = by_own if slope is None else by_own * slope(own)
+        return F.softplus(gap, threshold=40.0).mean(), by_own, share
 
-def softmax_from_sums(scale: float, own: Tensor, others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean of -log(e^z / (e^z + e^others)), z = scale own, as `ClassSums.value` returns it."""
-    z = torch.sub(others, own, alpha=scale)
-    slope = z.sigmoid().div_(len(z))  # not 1 - share: that would cancel where the loss is small
-    return F.softplus(z, threshold=40.0).mean(), slope * -scale, slope
+    return ClassSums("rows", scale, value)
 
 
 def class_sums_of(loss: object) -> ClassSums | None:

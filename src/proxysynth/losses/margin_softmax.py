@@ -71,13 +71,7 @@ class MarginSoftmax:
         return F.cross_entropy(self.scale * S.scatter(1, own, self.harder(S.gather(1, own))), y)
 
     def class_sums(self) -> functional.ClassSums:
-        def value(own: Tensor, others: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
-            found, own_slope, slope = functional.softmax_from_sums(
-                self.scale, self.harder(own), others
-            )
-            return found, own_slope * self.harder_slope(own), slope
-
-        return functional.ClassSums("rows", self.scale, value)
+        return functional.softmax_sums(self.scale, self.harder, self.harder_slope)
 
 
 def inside(s: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ from proxysynth.regularizers.third_party import synthesize_over
 from proxysynth.regularizers.virtual_softmax import VirtualSoftmax
 
 Regularizer = ProxySynthesis | VirtualSoftmax | InputMixup | ManifoldMixup
-"""A value that wraps a loss."""
 
 REGULARIZERS = {
     "none": None,

@@ -6,9 +6,9 @@ base 2, log2(e) scale similarity, because torch computes exp2 faster than exp on
 
     L  (n, b)      embeddings x a block of b classes
     K  (n, n)      own classes x embeddings: columns y of L, transposed
-    G  (n, u)      embeddings x synthetic classes: rows of K, mixed
-    Z  (r, b + u)  L with G beside that of the last block: its rows (originals), then mixes of them
-                   (synthetics), as far as they take part
+    G  (u, n)      synthetic classes x embeddings: rows of K, mixed
+    W  (n, w)      a block: L, and beside that of the last block G transposed
+    Z  (r, w)      rows of W (originals), then mixes of them (synthetics), as far as they take part
 
 Mixing is linear, so every logit of a synthetic is a mix of two that exist already, divided by the
 length of the mixed vector.
@@ -34,7 +34,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from proxysynth.losses.functional import EPS, ClassSums, at_least_float32
+from proxysynth.losses.functional import EPS, at_least_float32, class_sums_of
 from proxysynth.regularizers.mixing import Mix, PairMatrix
 from proxysynth.regularizers.pairs import Draw
 from proxysynth.values import check_integers
@@ -52,6 +52,8 @@ LAUNCH = 2**24
 
 LARGE = 2**27
 """Logits kept for the backward pass, half a gigabyte of float32; more are computed twice."""
+
+ALL = slice(None)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -96,18 +98,32 @@ class _Function(torch.autograd.Function):
         return tuple(next(found) if need else None for need in needed)
 
 
+class _Block(NamedTuple):
+    """A range of classes, and where the logits of own classes are."""
+
+    part: slice  # its rows of p, the columns of L
+    places: slice  # those of W, with the synthetic classes after the last row of p
+    batch: Tensor | slice  # the embeddings with their own class in L
+    columns: Tensor  # the column of that class
+    rows: Tensor | slice  # the rows of Z with their own class in this block
+    own: Tensor  # the position of that logit in Z, read row by row
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether G is beside L."""
+        return self.places.stop > self.part.stop
+
+
 @dataclass(eq=False)
 class LossFromSums:
-    """One evaluation of a loss, called with x and p; the default is a plain loss of all classes.
+    """One evaluation of a loss, called with x and p.
 
     Half precision (that of x and p, or autocast's) is used for the three products only.
 
     Args:
-        sums: what the loss declares.
-        normalized: whether its similarities are cosines.
+        loss: a loss that declares `class_sums`, or `ProxySynthesis` over one.
         y: (n,) the row of p that is each embedding's own proxy; -1 if another process holds it.
         draw: the pairs to mix; None for none.
-        embeddings, proxies: which take part, as in `ProxySynthesis`.
         labels: (n,) classes of the embeddings among all processes; None: `y`.
         classes: original classes that take part, in all processes; None: the rows of p.
         group: of the processes that each hold a part of the classes; None: there is one process.
@@ -117,12 +133,9 @@ class LossFromSums:
             itself is to be differentiated; None refuses that.
     """
 
-    sums: ClassSums
-    normalized: bool
+    loss: Any
     y: Tensor
     draw: Draw | None = None
-    embeddings: str = "both"
-    proxies: str = "both"
     labels: Tensor | None = None
     classes: int | None = None
     group: Any = None
@@ -133,9 +146,19 @@ class LossFromSums:
     def __post_init__(self) -> None:
         if self.block is not None:
             check_integers(self, block=1)
-        self.original_rows = self.draw is None or self.embeddings != "synthetic"
-        self.synthetic_rows = self.draw is not None and self.embeddings != "original"
-        self.original_classes = self.draw is None or self.proxies != "synthetic"
+        draw, plain = self.draw, self.loss
+        if class_sums_of(plain) is None:  # it is ProxySynthesis
+            plain = getattr(plain, "loss", plain)
+        sums = class_sums_of(plain)
+        if sums is None:
+            raise ValueError(
+                f"{type(plain).__name__} declares no class_sums: use a softmax (with or without a "
+                "margin) or Proxy-anchor, or another path"
+            )
+        self.sums, self.normalized = sums, plain.normalized
+        self.original_rows = draw is None or self.loss.embeddings != "synthetic"
+        self.synthetic_rows = draw is not None and self.loss.embeddings != "original"
+        self.original_classes = draw is None or self.loss.proxies != "synthetic"
 
     def __call__(self, x: Tensor, p: Tensor) -> Tensor:
         if not self.original_classes:  # only the batch's own proxies are of use
@@ -145,61 +168,62 @@ class LossFromSums:
             p = p.index_select(0, present)
         apply: Callable[..., Tensor] = outside_graphs(_Function.apply)
         kind = x.device.type
-        self.low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+        autocast = torch.is_autocast_enabled(kind)
+        self.product_dtype = torch.get_autocast_dtype(kind) if autocast else x.dtype
         with _without_autocast(kind):
             return apply(x, p, self)
 
     def forward(self, x: Tensor, p: Tensor, keep: bool) -> tuple[Tensor, Tensor | None]:
         """The loss, and the logits if they are kept."""
-        sums, draw, y, normalized = self.sums, self.draw, self.y, self.normalized
+        sums, draw, normalized = self.sums, self.draw, self.normalized
         X, n, c = at_least_float32(x), len(x), len(p)
         if normalized:
             self.inverse_x = _inverse_norms(X)
             X = X * self.inverse_x[:, None]
             self.inverse_p = X.new_empty(c)
-        self.X, kept = X, None
-        if keep and (n * c <= LARGE if self.keep is None else self.keep):
-            kept = X.new_empty(n * c)
-        self.rows, count = None, n if self.original_rows else 0
+        self.X, self.rows, u, count = X, None, 0, n if self.original_rows else 0
         if draw is not None:
-            pairs = PairMatrix(draw.i, draw.j, draw.lam, X)
-            K = X.new_empty(n, n) if self.group is None else X.new_zeros(n, n)
+            u, pairs = len(draw.first), PairMatrix(draw.i, draw.j, draw.lam, X)
+            K = X.new_zeros(n, n)
             if self.synthetic_rows:
                 V, count = X if normalized else None, count + len(draw.i)
-                self.rows = Mix(pairs, V, self.low, below=self.original_rows)
-        cells = CACHE if X.device.type == "cpu" else LAUNCH
-        self.blocks = _blocks(y, c, self.block or max(256, cells // n), self)
-        total = (_RowSums if sums.along == "rows" else _ColumnSums)(self, count)
+                self.rows = Mix(pairs, V, self.product_dtype, below=self.original_rows)
+        self.blocks = self._blocks(c, u)
+        kept = None
+        if keep and (n * c <= LARGE if self.keep is None else self.keep):
+            kept = X.new_empty(n * (c + u))
+        total = (_RowSums if sums.along == "rows" else _ColumnSums)(self, count, c + u)
         own = X.new_zeros(count)  # logits of the own classes
-        for number, block in enumerate(self.blocks):
-            L = self._product(block, p, kept, first_time=True)
+        for block in self.blocks:
+            W, L = self._product(block, p, kept, first_time=True)
             if draw is not None:
-                K[block.batch] = L.t().index_select(0, block.columns)
-            if draw is not None and block.synthetic:
-                Q = self._own_proxies(p) if normalized else X[:0]
-                if self.group is not None:
-                    own, K, Q = self._sum(own, K, Q)
-                    total.reduce()
-                if len(draw.first) < len(draw.i):  # some pairs share a class
-                    at = draw.first
-                    pairs = PairMatrix(draw.i[at], draw.j[at], draw.class_shares[0], X)
-                self.Q, self.columns = Q, Mix(pairs, Q if normalized else None, self.low)
-                self.G = self.columns(K).t()
-            Z = self._logits(L, block)
-            own[block.rows] = total.add(number, Z.clone() if Z is L else Z, block.own)
+                K = _put(K, block.batch, L.t().index_select(0, block.columns))
+                if block.synthetic:
+                    self.Q = self._own_proxies(p) if normalized else X[:0]
+                    if self.group is not None:
+                        own, K, self.Q = self._sum(own, K, self.Q)
+                        total.reduce()
+                    if u < len(draw.i):  # some pairs share a class
+                        pairs = PairMatrix(*draw.class_pairs, X)
+                    self.columns = Mix(pairs, self.Q if normalized else None, self.product_dtype)
+                    self.G = self.columns(K)
+                    W[:, L.shape[1] :] = self.G.t()
+            Z = self._mixed(W, L)
+            Z = Z.clone() if Z is W else Z
+            own = _put(own, block.rows, _hide(Z, block.own))
+            total.add(block, Z)
         if self.group is not None and draw is None:
             (own,) = self._sum(own)
             total.reduce()
 
-        labels = y if self.labels is None else self.labels
+        labels = self.y if self.labels is None else self.labels
         classes = (c if self.classes is None else self.classes) if self.original_classes else 0
-        if draw is not None:
-            classes += len(draw.first)
-            if self.rows is not None and sums.along == "columns":  # along rows none are needed
-                made = labels.max() + 1 + draw.target
-                labels = torch.cat((labels, made)) if self.original_rows else made
+        if draw is not None and self.rows is not None and sums.along == "columns":
+            made = labels.max() + 1 + draw.target  # along rows no labels are needed
+            labels = torch.cat((labels, made)) if self.original_rows else made
         similarity = own.mul_(LN2 / sums.scale)
-        value, own_slope, self.slope = sums.value(similarity, total.result(), labels, classes)
+        value, own_slope, slope = sums.value(similarity, total.result(), labels, classes + u)
+        total.prepare(slope)
         self.total, self.own_slope = total, own_slope / sums.scale
         return value, kept
 
@@ -207,30 +231,28 @@ class LossFromSums:
         self, x: Tensor, p: Tensor, kept: Tensor | None, grad: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The gradients of x and p."""
-        X, scale, normalized = self.X, self.sums.scale, self.normalized
-        self.total.prepare(self.slope)
+        X, scale, normalized, rows = self.X, self.sums.scale, self.normalized, self.rows
         d_K = d_Q = None
         # By the logarithm of the length of every mixed row: its logits fall as 1 / length.
-        d_length = X.new_zeros(0 if self.rows is None else len(self.rows.weights))
-        d_X, d_p = torch.empty_like(X), torch.empty_like(p)
+        d_length = X.new_zeros(0 if rows is None else len(rows.weights))
+        d_X, d_p = torch.zeros_like(X), torch.empty_like(p)
         right, down = X if normalized else X * grad, grad * -LN2
-        last = len(self.blocks) - 1
-        for number in range(last, -1, -1):  # the synthetic classes come first: they give d_K
-            block = self.blocks[number]
-            L, p_b, d_p_b = self._product(block, p, kept), p[block.part], d_p[block.part]
-            Z = self._logits(L, block)
-            D = self.total.slopes(number, Z)
+        for block in reversed(self.blocks):  # the synthetic classes come first: they give d_K
+            W, L = self._product(block, p, kept)
+            p_b, d_p_b, b = p[block.part], d_p[block.part], L.shape[1]
+            Z = self._mixed(W, L)
+            D = self.total.slopes(block, Z)
             D.view(-1).scatter_(0, block.own, self.own_slope[block.rows])
-            if self.rows is not None and normalized:
-                here = (D[self.rows.first :] * Z[self.rows.first :]).sum(dim=1)
+            if rows is not None and normalized:
+                here = (D[rows.first :] * Z[rows.first :]).sum(dim=1)
                 once = self.group is not None and block.synthetic  # the same in every process
                 d_length += here / dist.get_world_size(self.group) if once else here
-            d_L = D if self.rows is None else self.rows.back(D)
+            d_W = D if rows is None else rows.back(D)
+            d_L, d_G = d_W[:, :b], d_W[:, b:]
             if block.synthetic:
-                d_L, d_G = d_L.split((L.shape[1], self.G.shape[1]), dim=1)
                 d_K = self.columns.back(d_G.t().contiguous())
                 if normalized:
-                    d_Q = self.columns.length_gradient((d_G * self.G).sum(dim=0).mul_(down))
+                    d_Q = self.columns.length_gradient((d_G * W[:, b:]).sum(dim=0).mul_(down))
             if d_K is not None:
                 d_L.index_add_(1, block.columns, d_K[block.batch].t())
             if normalized:
@@ -240,67 +262,95 @@ class LossFromSums:
                 d_L *= step
                 torch.mul(p_b, radial.to(p.dtype)[:, None], out=d_p_b)
             self._multiply(d_L.t(), right, d_p_b, scale, -LN2 if normalized else 0.0)
-            self._multiply(d_L, p_b, d_X, scale, 0.0 if number == last else 1.0)
+            self._multiply(d_L, p_b, d_X, scale, 1.0)
 
         if self.group is not None:
             d_X, d_length = self._sum(d_X, d_length)
         if not normalized:
             return d_X.mul_(grad).to(x.dtype), d_p
-        if self.rows is not None:
-            d_X += self.rows.length_gradient(d_length.mul_(down))
+        if rows is not None:
+            d_X += rows.length_gradient(d_length.mul_(down))
         if d_Q is not None:
-            y, Q = self.y, self.Q
-            if self.group is not None:
-                here = (y >= 0).nonzero()[:, 0]
-                y, Q, d_Q = y[here], Q[here], d_Q[here]
-            d_own = _through_norm(d_Q, Q, self.inverse_p.index_select(0, y))
+            held, y = self._held()
+            d_own = _through_norm(d_Q[held], self.Q[held], self.inverse_p.index_select(0, y))
             d_p.index_add_(0, y, d_own.to(p.dtype))
         return _through_norm(d_X, X, self.inverse_x).to(x.dtype), d_p
 
+    def _blocks(self, c: int, u: int) -> list[_Block]:
+        """The c classes in blocks of equal size; the u synthetic classes are in the last."""
+        y, own = self.y, self.y if self.original_rows else self.y[:0]
+        if self.draw is not None and self.synthetic_rows:
+            own = torch.cat((own, self.draw.target + c))
+        size = self.block or max(256, (CACHE if y.is_cpu else LAUNCH) // len(y))
+        count = max(1, round(c / size))
+        if count == 1 and self.group is None:
+            places = torch.arange(0, len(own) * (c + u), c + u, device=y.device).add_(own)
+            return [_Block(slice(0, c), slice(0, c + u), ALL, y, ALL, places)]
+        starts = [c * number // count for number in range(count)]
+        if self.group is not None and u > 0:
+            starts.append(c)  # G needs sums over all processes: it is a block of its own
+        stops, ends = [*starts[1:], c], [*starts[1:], c + u]
+        blocks = []
+        for start, stop, end, (batch, labels), (rows, places) in zip(
+            starts, stops, ends, _split(y, starts, c), _split(own, starts, c + u), strict=True
+        ):
+            if start < end:  # else this process holds no class that takes part
+                at = torch.add(places - start, rows, alpha=end - start)
+                part, wide = slice(start, stop), slice(start, end)
+                blocks.append(_Block(part, wide, batch, labels - start, rows, at))
+        return blocks
+
     def _product(
         self, block: _Block, p: Tensor, kept: Tensor | None, first_time: bool = False
-    ) -> Tensor:
-        """L, from memory if it is there."""
-        n, start, stop = len(self.X), block.part.start, block.part.stop
+    ) -> tuple[Tensor, Tensor]:
+        """W and L, from memory if they are there; the first time without G."""
+        X, part, places = self.X, block.part, block.places
+        n, b, w = len(X), part.stop - part.start, places.stop - places.start
         if kept is None:
-            L = self.X.new_empty(n, stop - start)
+            W = X.new_empty(n, w)
         else:
-            L = kept[n * start : n * stop].view(n, stop - start)
-            if not first_time:
-                return L
-        p_b = p[block.part]
-        self._multiply(self.X, p_b.t(), L, self.sums.scale * LOG2E, 0.0)
-        if not self.normalized:
-            return L
-        inverse = self.inverse_p[block.part]
-        if first_time:
-            _inverse_norms(p_b, inverse)
-        return L.mul_(inverse)
+            W = kept[n * places.start : n * places.stop].view(n, w)
+        L = W[:, :b]
+        if kept is not None and not first_time:
+            return W, L
+        p_b = p[part]
+        self._multiply(X, p_b.t(), L, self.sums.scale * LOG2E, 0.0)
+        if self.normalized:
+            inverse = self.inverse_p[part]
+            if first_time:
+                _inverse_norms(p_b, inverse)
+            L.mul_(inverse)
+        if block.synthetic and not first_time:
+            W[:, b:] = self.G.t()
+        return W, L
 
     def _multiply(self, a: Tensor, b: Tensor, out: Tensor, scale: float, beta: float) -> None:
         """out = beta out + scale a b."""
-        if out.dtype == a.dtype == b.dtype == self.low:
+        low = self.product_dtype
+        if out.dtype == a.dtype == b.dtype == low:
             torch.addmm(out, a, b, beta=beta, alpha=scale, out=out)
             return
-        made = (a.to(self.low) @ b.to(self.low)).to(out.dtype).mul_(scale)
+        made = (a.to(low) @ b.to(low)).to(out.dtype).mul_(scale)
         out.copy_(made) if beta == 0 else out.mul_(beta).add_(made)
 
-    def _own_proxies(self, p: Tensor) -> Tensor:
-        """Q, the batch's own proxies as unit vectors; 0 where another process holds them."""
-        y = self.y
-        if self.group is None:
-            return p.index_select(0, y).to(self.X.dtype).mul_(self.inverse_p[y][:, None])
-        found, here = torch.zeros_like(self.X), (y >= 0).nonzero()[:, 0]
-        found[here] = p[y[here]].to(found.dtype) * self.inverse_p[y[here]][:, None]
-        return found
-
-    def _logits(self, L: Tensor, block: _Block) -> Tensor:
+    def _mixed(self, W: Tensor, L: Tensor) -> Tensor:
         """Z."""
-        Z = torch.cat((L, self.G), dim=1) if block.synthetic else L
-        Z = Z if self.rows is None else self.rows(Z)
+        Z = W if self.rows is None else self.rows(W)
         if not self.original_classes:
             Z[:, : L.shape[1]] = _hidden(Z)
         return Z
+
+    def _held(self) -> tuple[Tensor | slice, Tensor]:
+        """The embeddings whose own proxies this process holds, and the rows of p these are."""
+        held = ALL if self.group is None else (self.y >= 0).nonzero()[:, 0]
+        return held, self.y[held]
+
+    def _own_proxies(self, p: Tensor) -> Tensor:
+        """Q, the batch's own proxies as unit vectors; 0 where another process holds them."""
+        held, y = self._held()
+        found = p.index_select(0, y).to(self.X.dtype)
+        found *= self.inverse_p.index_select(0, y)[:, None]
+        return found if held is ALL else _put(torch.zeros_like(self.X), held, found)
 
     def _sum(self, *tensors: Tensor) -> list[Tensor]:
         """The tensors, each summed over all processes."""
@@ -310,71 +360,21 @@ class LossFromSums:
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
-class _Block(NamedTuple):
-    """A range of classes, and where the logits of own classes are.
-
-    part: the rows of p.   batch: the embeddings with their class among them.
-    columns: the column of that class in L.   synthetic: whether G is beside L.   width: of Z.
-    rows: the rows of Z with their own class in this block.
-    own: the position of that logit in Z, read row by row.
-    """
-
-    part: slice
-    batch: Tensor | slice
-    columns: Tensor
-    synthetic: bool
-    width: int
-    rows: Tensor | slice
-    own: Tensor
-
-
-def _blocks(y: Tensor, c: int, size: int, of: LossFromSums) -> list[_Block]:
-    n, draw, count = len(y), of.draw, max(1, round(c / size))
-    starts = [c * number // count for number in range(count + 1)]
-    if of.group is not None and draw is not None:
-        starts.append(c)  # G needs sums over all processes: it is a block of its own
-    single = count == 1 and of.group is None
-    ordered, order = (y, torch.arange(n, device=y.device)) if single else y.sort()
-    edges = [0, n]
-    if not single:
-        edges = torch.searchsorted(ordered, torch.tensor(starts, device=y.device)).tolist()
-    blocks = []
-    for number, (start, stop) in enumerate(pairwise(starts)):
-        batch = order[edges[number] : edges[number + 1]]
-        columns = ordered[edges[number] : edges[number + 1]] - start
-        width, synthetic = stop - start, draw is not None and number == len(starts) - 2
-        rows, places = (batch, columns) if of.original_rows else (batch[:0], columns[:0])
-        if draw is not None and synthetic:
-            if of.synthetic_rows:
-                first = n if of.original_rows else 0
-                made = torch.arange(first, first + len(draw.i), device=y.device)
-                rows, places = torch.cat((rows, made)), torch.cat((places, draw.target + width))
-            width += len(draw.first)
-        own, part = torch.add(places, rows, alpha=width), slice(start, stop)
-        if single:  # all of them, in order
-            blocks.append(_Block(part, slice(None), y, synthetic, width, slice(None), own))
-        else:
-            blocks.append(_Block(part, batch, columns, synthetic, width, rows, own))
-    return blocks
-
-
 class _RowSums:
     """log sum exp over the negatives of every row, block by block."""
 
-    def __init__(self, of: LossFromSums, count: int) -> None:
+    def __init__(self, of: LossFromSums, count: int, width: int) -> None:
         # A running maximum costs a pass over the logits; cosines at usual scales need none.
         self.bounded, self.group = of.normalized and of.sums.scale <= BOUND, of.group
         self.sum = of.X.new_zeros(count)
         self.top = self.sum if self.bounded else torch.full_like(self.sum, _hidden(self.sum) / 2)
 
-    def add(self, number: int, Z: Tensor, own: Tensor) -> Tensor:
-        """Add a block, but for the logits of own classes, which are returned; Z is overwritten."""
-        found = _hide(Z, own)
+    def add(self, block: _Block, Z: Tensor) -> None:
+        """Add a block, in which the logits of own classes are hidden; Z is overwritten."""
         if not self.bounded:
             self._shift_to(torch.maximum(self.top, Z.amax(dim=1)))
             Z -= self.top[:, None]
         self.sum += Z.exp2_().sum(dim=1)
-        return found
 
     def _shift_to(self, top: Tensor) -> None:
         self.sum *= (self.top - top).exp2_()
@@ -397,23 +397,22 @@ class _RowSums:
         shift = (slope / self.sum).nan_to_num_(nan=0.0).log2_()
         self.shift = (shift if self.bounded else shift.sub_(self.top))[:, None]
 
-    def slopes(self, number: int, Z: Tensor) -> Tensor:
+    def slopes(self, block: _Block, Z: Tensor) -> Tensor:
         return torch.add(Z, self.shift).exp2_()
 
 
 class _ColumnSums:
     """The sum over classes of log(1 + sum of exp(logit + offset) over a column's negatives)."""
 
-    def __init__(self, of: LossFromSums, count: int) -> None:
+    def __init__(self, of: LossFromSums, count: int, width: int) -> None:
         self.offset, self.group = of.sums.offset, of.group
         self.bounded = of.normalized and of.sums.scale + self.offset <= BOUND
         self.sum = of.X.new_zeros(())
         # One tensor for all blocks: many small ones would keep the memory freed between them.
-        widths = [block.width for block in of.blocks]
-        self.logs = of.X.new_empty(sum(widths)).split(widths)
+        self.logs = of.X.new_empty(width)
 
-    def add(self, number: int, Z: Tensor, own: Tensor) -> Tensor:
-        found, logs, one = _hide(Z, own), self.logs[number], -self.offset * LOG2E
+    def add(self, block: _Block, Z: Tensor) -> None:
+        logs, one = self.logs[block.places], -self.offset * LOG2E
         if self.bounded:
             torch.sum(Z.exp2_(), dim=0, out=logs).add_(2.0**one).log2_()
         else:
@@ -421,7 +420,6 @@ class _ColumnSums:
             torch.sum(Z.sub_(top).exp2_(), dim=0, out=logs)
             logs.add_((one - top).exp2_()).log2_().add_(top)
         self.sum += logs.sum().mul_(LN2).add_(self.offset * len(logs))
-        return found
 
     def reduce(self) -> None:
         dist.all_reduce(self.sum, group=self.group)
@@ -432,8 +430,21 @@ class _ColumnSums:
     def prepare(self, slope: Tensor) -> None:
         self.shift = slope.log2()
 
-    def slopes(self, number: int, Z: Tensor) -> Tensor:
-        return torch.sub(Z, self.logs[number] - self.shift).exp2_()
+    def slopes(self, block: _Block, Z: Tensor) -> Tensor:
+        return torch.sub(Z, self.logs[block.places] - self.shift).exp2_()
+
+
+def _split(labels: Tensor, starts: list[int], end: int) -> list[tuple[Tensor, Tensor]]:
+    """The positions of the labels in each range up to the next start, and these labels."""
+    ordered, order = labels.sort()
+    edges = torch.tensor([*starts, end], device=labels.device)
+    cuts = torch.searchsorted(ordered, edges).tolist()
+    return [(order[a:b], ordered[a:b]) for a, b in pairwise(cuts)]
+
+
+def _put(rows: Tensor, where: Tensor | slice, values: Tensor) -> Tensor:
+    """The rows with these values at some of them, or the values if they are for all."""
+    return values if isinstance(where, slice) else rows.index_copy_(0, where, values)
 
 
 def _hidden(Z: Tensor) -> float:

@@ -47,11 +47,11 @@ class Synthetics:
     j: Tensor
 
 
-def mix(a: Tensor, b: Tensor, share_a: Tensor, share_b: Tensor) -> Tensor:
-    """share_a a + share_b b, with one share per leading index, in float32 at least."""
-    shape = (-1,) + (1,) * (a.dim() - 1)
+def mix(a: Tensor, b: Tensor, lam: Tensor) -> Tensor:
+    """lam a + (1 - lam) b in float32 at least; lam is a scalar or has one number per row."""
     a, b = at_least_float32(a), at_least_float32(b)
-    return share_a.to(a.dtype).view(shape) * a + share_b.to(a.dtype).view(shape) * b
+    shape = (-1,) + (1,) * (a.dim() - 1)
+    return lam.to(a.dtype).view(shape) * a + (1 - lam).to(a.dtype).view(shape) * b
 
 
 def one_over_length(v: Tensor, dtype: torch.dtype) -> Tensor:
@@ -76,9 +76,9 @@ def synthesize(x: Tensor, y: Tensor, p: Tensor, draw: Draw, normalized: bool) ->
     weight the parents by more than lam. A dot-product loss mixes them raw.
     """
     before = unit if normalized else lambda v: v
-    made_x = mix(before(x[draw.i]), before(x[draw.j]), *draw.shares)
-    a, b = draw.class_parents(y)
-    made_p = mix(before(p[a]), before(p[b]), *draw.class_shares)
+    i, j, lam = draw.class_pairs
+    made_x = mix(before(x[draw.i]), before(x[draw.j]), draw.lam)
+    made_p = mix(before(p[y[i]]), before(p[y[j]]), lam)
     if normalized:
         made_x, made_p = normalized_mix(made_x, x.dtype), normalized_mix(made_p, p.dtype)
     return Synthetics(
@@ -92,23 +92,20 @@ def mixed_similarity(
     """S^ of originals and synthetics, (n + m, c + u) or (n + m, c + u, k)."""
     S = loss.similarity(x, p)
     dtype, S = S.dtype, at_least_float32(S)
-    a, b = draw.class_parents(y)
+    i, j, lam = draw.class_pairs
     over_x = over_p = None
     if normalized:
-        over_x = one_over_length(mix(unit(x[draw.i]), unit(x[draw.j]), *draw.shares), dtype)
-        over_p = one_over_length(mix(unit(p[a]), unit(p[b]), *draw.class_shares), dtype)
+        over_x = one_over_length(mix(unit(x[draw.i]), unit(x[draw.j]), draw.lam), dtype)
+        over_p = one_over_length(mix(unit(p[y[i]]), unit(p[y[j]]), lam), dtype)
 
-    columns = _mixed(S.transpose(0, 1), a, b, draw.class_shares, over_p).transpose(0, 1)
+    columns = _mixed(S.transpose(0, 1), y[i], y[j], lam, over_p).transpose(0, 1)
     wide = torch.cat((S, columns), dim=1)
-    rows = _mixed(wide, draw.i, draw.j, draw.shares, over_x)
-    return torch.cat((wide, rows))
+    return torch.cat((wide, _mixed(wide, draw.i, draw.j, draw.lam, over_x)))
 
 
-def _mixed(
-    S: Tensor, a: Tensor, b: Tensor, shares: tuple[Tensor, Tensor], over: Tensor | None
-) -> Tensor:
+def _mixed(S: Tensor, a: Tensor, b: Tensor, lam: Tensor, over: Tensor | None) -> Tensor:
     """Rows a and b of S mixed and divided by the mixed vectors' lengths, one or k per row."""
-    made = mix(S[a], S[b], *shares)
+    made = mix(S[a], S[b], lam)
     if over is None:
         return made
     # Rows of S have all columns (and sub-proxies) behind them; columns, transposed, have all rows

@@ -32,20 +32,14 @@ class Draw:
     first: Tensor
 
     @property
-    def shares(self) -> tuple[Tensor, Tensor]:
-        """lam and 1 - lam, one per pair, (m,)."""
-        lam = self.lam.expand(len(self.i))
-        return lam, 1 - lam
-
-    @property
-    def class_shares(self) -> tuple[Tensor, Tensor]:
-        """lam and 1 - lam, one per synthetic class, (u,)."""
-        lam = self.shares[0].index_select(0, self.first)
-        return lam, 1 - lam
+    def class_pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """i, j and lam of the pair that made each synthetic class."""
+        i, j = (pairs.index_select(0, self.first) for pairs in (self.i, self.j))
+        return i, j, self.lam.index_select(0, self.first) if self.lam.dim() else self.lam
 
     def class_parents(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """The two classes each synthetic class is made of, (u,) and (u,)."""
-        i, j = (pairs.index_select(0, self.first) for pairs in (self.i, self.j))
+        i, j, _ = self.class_pairs
         return y.index_select(0, i), y.index_select(0, j)
 
 

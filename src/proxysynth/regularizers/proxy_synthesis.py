@@ -85,10 +85,8 @@ class ProxySynthesis:
     ) -> Tensor:
         y = functional.check_batch(x, y, p, subproxies=functional.has_subproxies(self.loss))
         draw = self.draw(y, generator)
-        if draw is None:
-            # A plain loss draws nothing, so it need not accept a generator.
-            return self.loss(x, y, p)
-        return self.on(draw, x, y, p)
+        # A plain loss draws nothing, so it need not accept a generator.
+        return self.loss(x, y, p) if draw is None else self.on(draw, x, y, p)
 
     def on(self, draw: Draw, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """The loss for these pairs and coefficients, by the fastest path that serves it."""
@@ -99,27 +97,16 @@ class ProxySynthesis:
         return self.by_reference(draw, x, y, p)
 
     def by_class_sums(
-        self,
-        draw: Draw,
-        x: Tensor,
-        y: Tensor,
-        p: Tensor,
-        block: int | None = None,
-        keep: bool | None = None,
-    ) -> Tensor:
+        self, draw: Draw, x: Tensor, y: Tensor, p: Tensor,
+        block: int | None = None, keep: bool | None = None,
+    ) -> Tensor:  # fmt: skip
         """The fast path: sums over blocks of classes, for losses that declare `class_sums`.
 
         block: classes per block; None chooses.    keep: whether the logits are kept for the
         backward pass; None keeps up to half a gigabyte. Without them, memory does not grow with c.
         """
-        sums = functional.class_sums_of(self.loss)
-        if sums is None:
-            raise ValueError(
-                f"{type(self.loss).__name__} declares no class_sums: use a softmax (with or "
-                "without a margin) or Proxy-anchor, or another path"
-            )
         return LossFromSums(
-            sums, self.normalized, y, draw, self.embeddings, self.proxies, block=block, keep=keep,
+            self, y, draw, block=block, keep=keep,
             differentiable=lambda x, p: self.by_similarity(draw, x, y, p),
         )(x, p)  # fmt: skip
 
@@ -169,22 +156,23 @@ class ProxySynthesis:
         m = round(self.mu * len(y))
         if m == 0 or self.proxies == "original":
             return None
-        listed = [int(label) for label in y] if functional.inside_transform() else y.tolist()
-        rng, labels = numpy_generator(generator), np.array(listed, np.int64)
+        if functional.inside_transform():  # its tensors can be read one by one only
+            labels = np.array([int(label) for label in y])
+        else:
+            labels = y.long().cpu().numpy()
+        rng = numpy_generator(generator)
         i, j = draw_pairs(labels, m, rng)
         if len(i) == 0:
             return None
-        size = (m,) if self.per_pair else ()
-        if self.lam is None:
-            lam = np.asarray(rng.beta(self.alpha, self.alpha, size))
-        else:
-            lam = np.full(size, self.lam)
+        size = m if self.per_pair else ()
+        drawn = rng.beta(self.alpha, self.alpha, size) if self.lam is None else self.lam
+        lam = np.full(size, drawn)
         target = first = np.arange(m)
         if self.duplicates == "merge":
             target, first = merge_duplicates(labels, i, j)
             lam = lam[first][target] if self.per_pair else lam
-        drawn = (torch.from_numpy(array) for array in (i, j, lam, target, first))
-        return Draw(*(tensor.to(y.device, non_blocking=True) for tensor in drawn))
+        made = (torch.from_numpy(array) for array in (i, j, lam, target, first))
+        return Draw(*(tensor.to(y.device, non_blocking=True) for tensor in made))
 
     def _kept(self, y: Tensor, made_y: Tensor, c: int) -> tuple[slice, slice, Tensor]:
         """Which rows and columns take part, and the labels of those rows among those columns."""

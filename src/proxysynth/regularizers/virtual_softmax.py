@@ -49,16 +49,6 @@ class VirtualSoftmax:
         """False: embeddings and proxies keep their lengths."""
         return bool(self.loss.normalized)
 
-    def similarity(self, x: Tensor, p: Tensor) -> Tensor:
-        """S of the real classes."""
-        S: Tensor = self.loss.similarity(x, p)
-        return S
-
-    def logits(self, S: Tensor) -> Tensor:
-        """Scores of the real classes for inference: the virtual one exists in training only."""
-        scores: Tensor = self.loss.logits(S)
-        return scores
-
     def virtual(self, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """The virtual logit of each embedding, (n,), in float32 or better: float16 overflows."""
         lengths = torch.linalg.vector_norm(functional.at_least_float32(p)[y], dim=1)
