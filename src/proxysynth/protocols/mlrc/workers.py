@@ -80,6 +80,8 @@ def open_storage(location: str) -> BaseStorage:
             url = location
         elif path.suffix in (".db", ".sqlite", ".sqlite3"):
             url = f"sqlite:///{path}"
+        elif not path.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {path.parent}")
         else:
             file = optuna.storages.journal.JournalFileBackend(str(path))
             return optuna.storages.JournalStorage(file)
