@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import importlib
-import os
+import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from proxysynth.files import write_bytes
 from proxysynth.provenance import provenance
 
 ROOT = Path(__file__).parents[1]
@@ -28,11 +31,10 @@ BENCHES = {
     "growth": "exact search up to a million items, and LanceDB",
 }
 
-
 Row = dict[str, Any]
 
 
-def measure(name: str, quick: bool = False) -> list[dict[str, Any]]:
+def measure(name: str, quick: bool = False) -> list[Row]:
     """Run one benchmark and return its rows. The machine should be otherwise idle."""
     rows = importlib.import_module(f"benchmarks.{name}").run(quick=quick)
     return [{"bench": name, **row} for row in rows]
@@ -41,7 +43,7 @@ def measure(name: str, quick: bool = False) -> list[dict[str, Any]]:
 def show(rows: list[Row], console: Console) -> None:
     """Print the rows, a table for each group."""
     for title, group in _groups(rows).items():
-        columns = [key for key in _keys(group) if key not in ("bench", "table")]
+        columns = _columns(group)
         table = Table(title=title, box=box.SIMPLE, title_justify="left", title_style="bold")
         for key in columns:
             numeric = any(isinstance(row.get(key), (int, float)) for row in group)
@@ -60,16 +62,23 @@ def save(rows: list[Row], folder: Path) -> list[Path]:
     facts, made = provenance(), []
     for title, group in _groups(rows).items():
         path = folder / f"bench_{title.lower().replace(' ', '_').replace(':', '')}.csv"
-        partial = path.with_suffix(".partial")
-        with partial.open("w", newline="") as file:
-            columns = [key for key in _keys(group) if key not in ("bench", "table")]
-            writer = csv.DictWriter(file, [*columns, *facts], extrasaction="ignore")
-            writer.writeheader()
-            for row in group:
-                writer.writerow({key: _plain(value) for key, value in (row | facts).items()})
-        os.replace(partial, path)
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, [*_columns(group), *facts], extrasaction="ignore")
+        writer.writeheader()
+        for row in group:
+            writer.writerow({key: _plain(value) for key, value in (row | facts).items()})
+        write_bytes(path, text.getvalue().encode())
         made.append(path)
     return made
+
+
+def save_rows_of_indexes(run: Callable[[Path], list[Row]]) -> None:
+    """Run a benchmark of indexes as a program: `FILE ... --save DIR`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--save", type=Path, required=True)
+    args = parser.parse_args()
+    print(*save([row for file in args.files for row in run(file)], args.save), sep="\n")
 
 
 def _groups(rows: list[Row]) -> dict[str, list[Row]]:
@@ -81,8 +90,8 @@ def _groups(rows: list[Row]) -> dict[str, list[Row]]:
     return groups
 
 
-def _keys(rows: list[Row]) -> list[str]:
-    return list(dict.fromkeys(key for row in rows for key in row))
+def _columns(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row if key not in ("bench", "table")))
 
 
 def _cell(key: str, value: Any) -> str:

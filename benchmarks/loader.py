@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,10 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import Dataset
 
+from benchmarks import Row
+from benchmarks.timing import alternate, timed
 from proxysynth.data import (
     PIXELS,
     AsIs,
@@ -28,6 +30,7 @@ from proxysynth.data import (
     ImageCache,
     Listing,
     Loader,
+    Pixels,
     RandomResizedCrop,
     Shuffled,
     default_workers,
@@ -39,7 +42,7 @@ SIZE = 224
 BATCH = 32
 
 
-def run(quick: bool = False) -> list[dict[str, Any]]:
+def run(quick: bool = False) -> list[Row]:
     """A row per side: pictures per second, and the ratio to plain Pillow."""
     pictures, rounds = (32, 2) if quick else (640, 5)
     workers = default_workers()
@@ -48,27 +51,24 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
         crop = RandomResizedCrop(SIZE)
         plan = Shuffled()(listing.labels, 0, BATCH)
 
-        def with_cache(cache: ImageCache | None) -> Callable[[int], Iterable[Any]]:
+        def with_cache(cache: ImageCache | None) -> Callable[[int], None]:
             loader = Loader(listing, crop, PIXELS["imagenet"], workers, cache)
-            return lambda epoch: numbers(loader.batches(plan, epoch=epoch))
+            return lambda epoch: _consume(numbers(loader.batches(plan, epoch=epoch)))
 
         in_memory = with_cache(ImageCache(disk=0))
         on_disk = with_cache(ImageCache(memory=0, folder=Path(folder) / "cache"))
-        sides: dict[str, Callable[[int], Iterable[Any]]] = {
-            "plain Pillow": lambda epoch: plain(listing, crop, plan, epoch, workers),
+        sides: dict[str, Callable[[int], None]] = {
+            "plain Pillow": lambda epoch: _consume(plain(listing, crop, plan, epoch, workers)),
             "loader, no cache": with_cache(None),
             "loader, later epochs, cache in memory": in_memory,
             "loader, later epochs, cache on disk": on_disk,
         }
         first = {
-            "loader, first epoch, cache in memory": _rate(in_memory(0), pictures),
-            "loader, first epoch, cache on disk": _rate(on_disk(0), pictures),
+            "loader, first epoch, cache in memory": [timed(in_memory, 0)],
+            "loader, first epoch, cache on disk": [timed(on_disk, 0)],
         }
-        rates: dict[str, list[float]] = {name: [] for name in sides}
-        for epoch in range(1, rounds + 1):
-            for name, side in sides.items():
-                rates[name].append(_rate(side(epoch), pictures))
-    median = {name: statistics.median(found) for name, found in rates.items()} | first
+        seconds = alternate(sides, range(1, rounds + 1)) | first
+    median = {name: pictures / statistics.median(taken) for name, taken in seconds.items()}
     base = median["plain Pillow"]
     rows = [
         {
@@ -96,20 +96,11 @@ def plain(
     epoch: int,
     workers: int,
 ) -> Iterable[Tensor]:
-    """As usually written: open, convert, crop, resize, flip, to tensor, normalize, stack."""
-    mean = torch.tensor(PIXELS["imagenet"].mean)[:, None, None]
-    std = torch.tensor(PIXELS["imagenet"].std)[:, None, None]
+    """Batches as usually written: each image is prepared in every epoch, then they are stacked."""
+    pictures = Pictures(listing, crop, PIXELS["imagenet"])
 
     def one(index: int) -> Tensor:
-        u = uniforms(0, epoch, index, crop.draws)
-        with Image.open(listing.path(index)) as file:
-            image = file.convert("RGB")
-        part = image.crop(crop.box(image.width, image.height, u))
-        part = part.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-        if u[-1] < crop.flip:
-            part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        made = torch.from_numpy(np.array(part)).permute(2, 0, 1).contiguous().float().div(255)
-        return made.sub_(mean).div_(std)
+        return pictures.prepared(index, uniforms(0, epoch, index, crop.draws))
 
     with ThreadPoolExecutor(workers) as pool:
         made = pool.map(one, np.concatenate(plan).tolist())
@@ -117,40 +108,72 @@ def plain(
             yield torch.stack([next(made) for _ in indices])
 
 
+class Pictures(Dataset[tuple[Tensor, int]]):
+    """Images as usually prepared: open, convert, crop, resize, flip, to tensor, normalize."""
+
+    def __init__(self, listing: Listing, crop: RandomResizedCrop | None, pixels: Pixels) -> None:
+        self.listing, self.crop, self.mode, self.unit = listing, crop, pixels.mode, pixels.unit
+        self.mean = torch.tensor(pixels.mean)[:, None, None]
+        self.std = torch.tensor(pixels.std)[:, None, None]
+
+    def __len__(self) -> int:
+        return len(self.listing)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        u = torch.rand(self.crop.draws).tolist() if self.crop is not None else ()
+        return self.prepared(index, u), int(self.listing.labels[index])
+
+    def prepared(self, index: int, u: Sequence[float]) -> Tensor:
+        """One image; `u` are the draws of its crop."""
+        if self.listing.pixels is None:
+            with Image.open(self.listing.path(index)) as file:
+                image = file.convert(self.mode)
+        else:
+            image = Image.fromarray(self.listing.pixels[index]).convert(self.mode)
+        if self.crop is not None:
+            image = image.crop(self.crop.box(image.width, image.height, u))
+            image = image.resize((self.crop.size, self.crop.size), Image.Resampling.BILINEAR)
+            if u[-1] < self.crop.flip:
+                image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        array = np.array(image)
+        made = torch.from_numpy(array.reshape(*array.shape[:2], -1)).permute(2, 0, 1).contiguous()
+        return made.float().div(self.unit).sub_(self.mean).div_(self.std)
+
+
 def photographs(folder: Path, count: int) -> Listing:
-    """JPEG files of 500 x 375 pixels that take about as long to decode as a photograph: smooth
-    shapes with fine grain, quality 90."""
+    """JPEG files of 500 x 375 pixels that take about as long to decode as a photograph."""
     folder.mkdir(parents=True)
-    names = []
-    for i in range(count):
-        draw = np.random.default_rng(i)
-        coarse = Image.fromarray(draw.integers(0, 256, (12, 16, 3), dtype=np.uint8))
-        smooth = np.asarray(coarse.resize((500, 375), Image.Resampling.BICUBIC), dtype=np.float64)
-        grain = draw.normal(0, 8, (375, 500, 1))
-        names.append(f"{i:05}.jpg")
-        made = np.clip(smooth + grain, 0, 255).astype(np.uint8)
-        Image.fromarray(made).save(folder / names[-1], quality=90)
+    names = [f"{i:05}.jpg" for i in range(count)]
+    for i, name in enumerate(names):
+        photograph(i, 500, 375).save(folder / name, quality=90)
     labels = np.arange(count, dtype=np.int64) % 2
     return Listing(names=tuple(names), labels=labels, classes=("even", "odd"), root=folder)
 
 
-def _rate(batches: Iterable[Any], pictures: int) -> float:
-    start = time.perf_counter()
+def photograph(seed: int, width: int, height: int, channels: int = 1) -> Image.Image:
+    """Smooth shapes with fine grain, gray or, with three `channels`, colored."""
+    draw = np.random.default_rng(seed)
+    coarse = Image.fromarray(draw.integers(0, 256, (12, 16, 3), dtype=np.uint8))
+    smooth = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC), dtype=np.float64)
+    grain = draw.normal(0, 8, (height, width, channels))
+    return Image.fromarray(np.clip(smooth + grain, 0, 255).astype(np.uint8))
+
+
+def _consume(batches: Iterable[Any]) -> None:
     for _ in batches:
         pass
-    return pictures / (time.perf_counter() - start)
 
 
-def _glyph_row(quick: bool) -> dict[str, Any]:
+def _glyph_row(quick: bool) -> Row:
     train = glyphs().train
     loader = Loader(train, AsIs(), PIXELS["grey"])
-    rates = [
-        _rate(numbers(loader.batches(Shuffled()(train.labels, epoch, BATCH))), len(train))
+    taken = [
+        timed(_consume, numbers(loader.batches(Shuffled()(train.labels, epoch, BATCH))))
         for epoch in range(3 if quick else 20)
     ]
     return {
         "side": "glyphs",
-        "pictures_per_second": round(statistics.median(rates), 1),
+        "pictures_per_second": round(len(train) / statistics.median(taken), 1),
         "times_plain": None,
         "target": None,
         "workers": 0,

@@ -7,17 +7,15 @@ which must not grow with c on the blocked path.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from benchmarks import ROOT
-from benchmarks.step import SCALE, D, Row, authors, batch, plain
+from benchmarks import Row
+from benchmarks.step import SCALE, D, authors, batch, plain
+from benchmarks.timing import in_own_process, peak, reset_peak
 from proxysynth.distributed import blocked_loss
 from proxysynth.losses import NormSoftmax, ProxyAnchor
 from proxysynth.regularizers import ProxySynthesis
@@ -65,11 +63,7 @@ def run(quick: bool = False) -> list[Row]:
 
 
 def _alone(name: str, c: int) -> float:
-    command = [sys.executable, "-m", "benchmarks.memory", name, str(c)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    if done.returncode:
-        raise RuntimeError(f"the measurement of {name} failed: {done.stderr.strip()[-500:]}")
-    return float(json.loads(done.stdout)["extra_mb"])
+    return float(in_own_process("memory", name, str(c))["extra_mb"])
 
 
 def measure(name: str, c: int) -> None:
@@ -79,25 +73,6 @@ def measure(name: str, c: int) -> None:
     before = reset_peak()
     METHODS[name](x, y, p).backward()
     print(json.dumps({"extra_mb": peak() - before}))
-
-
-def peak() -> float:
-    """The peak resident size so far, in megabytes."""
-    import resource  # Unix only
-
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return float(line.split()[1]) / 1024
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def reset_peak() -> float:
-    """Reset the peak to the current size, where the system supports it, and return it."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    return peak()
 
 
 def _by(path: Callable[[ProxySynthesis, Any], Tensor], y: Tensor) -> Tensor:

@@ -8,17 +8,15 @@ the share of altered copies of some of the images that reach it with their origi
 
 from __future__ import annotations
 
-import argparse
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from benchmarks import save
+from benchmarks import Row, save_rows_of_indexes
 from proxysynth.search.index import Index
 
 THRESHOLDS = (0.85, 0.9, 0.93, 0.95, 0.97, 0.99)
@@ -33,7 +31,7 @@ ALTERED: dict[str, Callable[[Image.Image], Image.Image]] = {
 }
 
 
-def run(file: Path) -> list[dict[str, Any]]:
+def run(file: Path) -> list[Row]:
     """The rows of an index."""
     index = Index.open(file)
     x = torch.nn.functional.normalize(index.vectors().double())
@@ -70,8 +68,4 @@ def _jpeg(image: Image.Image, quality: int) -> Image.Image:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--save", type=Path, required=True)
-    args = parser.parse_args()
-    print(*save(run(args.file), args.save), sep="\n")
+    save_rows_of_indexes(run)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks import ROOT
+from benchmarks import Row
+from benchmarks.timing import alternate, in_own_process, peak, reset_peak, threads
 from proxysynth.retrieval import evaluate
 
 KS = (1, 2, 4, 8)
@@ -38,9 +38,7 @@ TOLERANCE = 1e-3
 Measures = dict[str, float]
 
 
-def run(
-    sizes: Sequence[tuple[int, int, int]] | None = None, quick: bool = False
-) -> list[dict[str, Any]]:
+def run(quick: bool = False) -> list[Row]:
     """One row per method and size, then one of `evaluate` alone at a large size with its memory.
 
     Each row has `method`, `pictures`, `dimensions`, `per_class`, `seconds` (median of the repeats),
@@ -49,22 +47,13 @@ def run(
     resident when `evaluate` was called, measured in a separate process.
     """
     rows = []
-    for n, d, per_class in sizes if sizes is not None else QUICK_SIZES if quick else SIZES:
+    for n, d, per_class in QUICK_SIZES if quick else SIZES:
         rows += compare(n, d, per_class, repeats=3 if quick else 5)
     return [*rows, alone(*(QUICK_ALONE if quick else ALONE))]
 
 
-def compare(n: int, d: int, per_class: int, repeats: int = 5) -> list[dict[str, Any]]:
+def compare(n: int, d: int, per_class: int, repeats: int = 5) -> list[Row]:
     """Rows of all methods at one size, on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _compare(n, d, per_class, repeats)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _compare(n: int, d: int, per_class: int, repeats: int) -> list[dict[str, Any]]:
     x, y = clustered(n, d, per_class)
     methods: dict[str, Callable[[Tensor, Tensor], Measures]] = {
         "proxysynth": ours,
@@ -73,15 +62,12 @@ def _compare(n: int, d: int, per_class: int, repeats: int) -> list[dict[str, Any
         "faiss flat": faiss_flat,
         "AccuracyCalculator": accuracy_calculator,
     }
-    found = {name: method(x, y) for name, method in methods.items()}  # also warms up
-    for name, measures in found.items():
-        agree(name, measures, found["proxysynth"])
-    seconds: dict[str, list[float]] = {name: [] for name in methods}
-    for _ in range(repeats):
-        for name, method in methods.items():
-            start = time.perf_counter()
-            method(x, y)
-            seconds[name].append(time.perf_counter() - start)
+    with threads(1):
+        found = {name: method(x, y) for name, method in methods.items()}  # also warms up
+        for name, measures in found.items():
+            agree(name, measures, found["proxysynth"])
+        sides = {name: lambda _, method=method: method(x, y) for name, method in methods.items()}
+        seconds = alternate(sides, range(repeats))
     return [
         {
             "method": name,
@@ -93,7 +79,7 @@ def _compare(n: int, d: int, per_class: int, repeats: int) -> list[dict[str, Any
                 theirs / mine for theirs, mine in zip(taken, seconds["proxysynth"], strict=True)
             ),
             "repeats": repeats,
-            "threads": torch.get_num_threads(),
+            "threads": 1,
             **found[name],
         }
         for name, taken in seconds.items()
@@ -196,44 +182,26 @@ def accuracy_calculator(x: Tensor, y: Tensor) -> Measures:
     )
 
 
-def alone(n: int, d: int, per_class: int) -> dict[str, Any]:
+def alone(n: int, d: int, per_class: int) -> Row:
     """Time and memory of `evaluate` in a separate process."""
     x, y = clustered(n, d, per_class)
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "x.npy", x.numpy())
         np.save(Path(folder) / "y.npy", y.numpy())
-        command = [sys.executable, "-m", "benchmarks.neighbours", folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    if done.returncode:
-        raise RuntimeError(f"the measurement of memory failed: {done.stderr.strip()}")
+        found = in_own_process("neighbours", folder)
     size = {"pictures": n, "dimensions": d, "per_class": per_class}
-    return {"method": "proxysynth, alone", **size, **json.loads(done.stdout)}
+    return {"method": "proxysynth, alone", **size, **found}
 
 
 def measure_memory(folder: str) -> None:
     """Print, as JSON, time and memory of one `evaluate` of x.npy and y.npy in the folder."""
     x, y = np.load(Path(folder) / "x.npy"), np.load(Path(folder) / "y.npy")
     evaluate(x[:500], y[:500], ks=KS)  # the first call loads libraries
-    before, start = _megabytes("VmRSS"), time.perf_counter()
+    before, start = reset_peak(), time.perf_counter()
     measures = ours(torch.from_numpy(x), torch.from_numpy(y))
     seconds = time.perf_counter() - start
     report = {"seconds": seconds, "threads": torch.get_num_threads()}
-    print(json.dumps({**report, "extra_megabytes": _megabytes("VmHWM") - before, **measures}))
-
-
-def _megabytes(which: str) -> float:
-    """Memory of this process: VmRSS, its current size, or VmHWM, its peak.
-
-    Outside Linux, only the peak is available and is returned for both.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would include the parent's memory
-        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        return int(lines[which].split()[0]) / 2**10
-    import resource  # Unix only
-
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / (2**20 if sys.platform == "darwin" else 2**10)
+    print(json.dumps({**report, "extra_megabytes": peak() - before, **measures}))
 
 
 def _peer(module: str) -> Any:

@@ -8,16 +8,14 @@ milliseconds of a query beside those of a plain search, queries one at a time on
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 
-from benchmarks import save
+from benchmarks import Row, save_rows_of_indexes
+from benchmarks.timing import threads, timed
 from proxysynth.retrieval import evaluate
 from proxysynth.retrieval.reranking import plain_search, reranked
 from proxysynth.search.index import Index
@@ -33,30 +31,19 @@ METHODS = (
 QUERIES = 50  # whose time is measured
 
 
-def run(files: list[Path], methods: tuple[str, ...] = METHODS) -> list[dict[str, Any]]:
-    """The rows of all indexes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return [row for file in files for row in _rows(file, methods)]
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _rows(file: Path, methods: tuple[str, ...]) -> list[dict[str, Any]]:
+def run(file: Path) -> list[Row]:
+    """The rows of an index."""
     index = Index.open(file)
     x, y = index.vectors(0, len(index)), np.asarray(index.labels.codes).astype(np.int64)
     made = []
-    for method in methods:
+    for method in METHODS:
         metrics = evaluate(x, y, rerank=method or None)
         start = time.perf_counter()
         search = reranked(x, method) if method else plain_search(x)
         ready = time.perf_counter() - start
         taken = []
         for i in range(0, len(x), -(-len(x) // QUERIES)):
-            start = time.perf_counter()
-            search(x[i : i + 1], 10, [[i]], None)
-            taken.append(time.perf_counter() - start)
+            taken.append(timed(search, x[i : i + 1], 10, [[i]], None))
         made.append(
             {
                 "bench": "reranking",
@@ -76,8 +63,5 @@ def _rows(file: Path, methods: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--save", type=Path, required=True)
-    args = parser.parse_args()
-    print(*save(run(args.files), args.save), sep="\n")
+    with threads(1):
+        save_rows_of_indexes(run)

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from benchmarks import Row
 from benchmarks.sharded_step import OPTIMIZERS, Setting, measure
 
 CLASSES = (1_000, 10_000, 100_000, 1_000_000)
 PROCESSES = (1, 2, 4)
 LARGEST = 12.0
 """Gigabytes that two processes may take in total for a million classes."""
-
-Row = dict[str, Any]
 
 
 def run(quick: bool = False) -> list[Row]:

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
+from benchmarks.loader import photograph
 from benchmarks.serve_load import Load, Request, drive
 from proxysynth.search.index_file import write_index
 from proxysynth.search.model import ModelIdentity, open_model
@@ -138,16 +138,11 @@ def vectors(x: NDArray[np.float32], most: int = 256) -> list[Request]:
 
 
 def pictures(size: Size, most: int = 16) -> list[Request]:
-    """Uploads of JPEG files that resemble photographs: smooth, with some grain."""
+    """Uploads of JPEG files that resemble photographs."""
     made = []
     for i in range(most):
-        draw = np.random.default_rng(i)
-        small = draw.integers(0, 256, (12, 16, 3), dtype=np.uint8)
-        shape = (size.side, size.side * 3 // 4)
-        image = Image.fromarray(small).resize(shape, Image.Resampling.BICUBIC)
-        grain = draw.normal(0, 8, (shape[1], shape[0], 3))
-        image = Image.fromarray((np.asarray(image) + grain).clip(0, 255).astype(np.uint8))
         out = io.BytesIO()
+        image = photograph(i, size.side, size.side * 3 // 4, channels=3)
         image.save(out, "JPEG", quality=90)
         head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="p.jpg"\r\n\r\n'
         body = head + out.getvalue() + b"\r\n--x--\r\n"

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import ROOT
-from benchmarks.memory import peak
+from benchmarks.timing import peak
 from proxysynth.distributed import Shards, sharded_loss
 from proxysynth.losses import NormSoftmax
 from proxysynth.models.backbones import make_embedder

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks import Row, timing
 from benchmarks.turns import Step, Turns, seconds_over_lives
 from proxysynth.losses import ArcFace, CosFace, NormSoftmax, ProxyAnchor, Softmax, SphereFace
 from proxysynth.paper.tables.cost import SCALE, D, batch, table_a
@@ -38,8 +37,6 @@ IN_SHORT = ("plain", "authors' formulation", "fused")
 LIVES = 3
 """How often the processes of the methods are restarted."""
 
-Row = dict[str, Any]
-
 
 def run(quick: bool = False) -> list[Row]:
     """Rows of three tables: the step, the other fused losses, Table A."""
@@ -52,7 +49,7 @@ def run(quick: bool = False) -> list[Row]:
         with Turns(make_step, ("fused", *OTHERS)) as turns:
             rows += other_rows(turns, c, threads, quick)
     for threads in counts:
-        with _threads(threads):
+        with timing.threads(threads):
             rows += table_a(threads, quick)
     return rows
 
@@ -99,9 +96,11 @@ def plain(x: Tensor, y: Tensor, p: Tensor) -> Tensor:
     return F.cross_entropy(SCALE * F.normalize(x) @ F.normalize(p).t(), y)
 
 
-def authors(x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-    """Proxy Synthesis in the authors' formulation: normalize, concatenate, normalize, multiply."""
-    lam = float(torch.distributions.Beta(0.4, 0.4).sample())
+def authors(x: Tensor, y: Tensor, p: Tensor, lam: float | None = None) -> Tensor:
+    """Proxy Synthesis in the authors' formulation: normalize, concatenate, normalize, multiply.
+    Each row is mixed with the previous; `lam` is drawn by default."""
+    if lam is None:
+        lam = float(torch.distributions.Beta(0.4, 0.4).sample())
     unit_x, unit_p = F.normalize(x), F.normalize(p)
     own = unit_p[y]
     made_x = lam * unit_x + (1 - lam) * unit_x.roll(1, 0)
@@ -130,8 +129,8 @@ def make_step(name: str, c: int) -> Step:
         ways: dict[str, Callable[[], Tensor]] = {
             "plain": lambda: plain_(x, y, p),
             "authors' formulation": lambda: authors(x, y, p),
-            "reference": lambda: ours.by_reference(_draw(ours, y), x, y, p),
-            "mixed similarity": lambda: by_similarity(_draw(ours, y), x, y, p),
+            "reference": lambda: ours.by_reference(ours.draw(y), x, y, p),
+            "mixed similarity": lambda: by_similarity(ours.draw(y), x, y, p),
             "fused": lambda: ours(x, y, p),
             **{name: _loss(ProxySynthesis(loss), x, y, p) for name, loss in OTHERS.items()},
         }
@@ -155,22 +154,8 @@ def _loss(loss: ProxySynthesis, x: Tensor, y: Tensor, p: Tensor) -> Callable[[],
     return lambda: loss(x, y, p)
 
 
-def _draw(loss: ProxySynthesis, y: Tensor) -> Any:
-    return loss.draw(y)
-
-
 def _rounds(c: int, quick: bool) -> tuple[int, int]:
     """Rounds, and steps of each method in a round."""
     if quick:
         return 2, 2
     return (30 if c < 1_000 else 9 if c < 50_000 else 3), max(1, min(10, 20_000 // c))
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from benchmarks.loader import photographs
+from benchmarks import Row
+from benchmarks.loader import Pictures, photographs
+from benchmarks.step import SCALE, authors
+from benchmarks.timing import alternate
 from benchmarks.turns import Step, Turns
 from proxysynth.data import (
     PIXELS,
@@ -35,7 +34,6 @@ from proxysynth.data import (
     ImageCache,
     Listing,
     Loader,
-    Pixels,
     RandomResizedCrop,
     default_workers,
     glyphs,
@@ -49,17 +47,17 @@ from proxysynth.training.prepare import make_network, make_sampler
 from proxysynth.training.run import Run
 
 TARGET = 1.5
-SCALE, ALPHA = 23.0, 0.4
+ALPHA = 0.4
 LOSS = ProxySynthesis(NormSoftmax(SCALE), alpha=ALPHA)
 PHOTOGRAPHS = Run(
     loss=LOSS, backbone="efficientnet_lite0", dim=512, image_size=96, augment=True, lr=1e-4,
     schedule="constant",
 )  # fmt: skip
-Epoch = Callable[[int], int]
-"""Trains the epoch of this number; returns the number of images."""
+Epoch = Callable[[int], None]
+"""Trains the epoch of this number, on every image once."""
 
 
-def run(quick: bool = False) -> list[dict[str, Any]]:
+def run(quick: bool = False) -> list[Row]:
     """A row per dataset and side: images per second, and the ratio to the plain loop."""
     rounds = 1 if quick else 7
     with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +70,7 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
     return [*rows, *compare("glyphs", Run(loss=LOSS, schedule="constant"), drawn, rounds)]
 
 
-def compare(name: str, setting: Run, listing: Listing, rounds: int) -> list[dict[str, Any]]:
+def compare(name: str, setting: Run, listing: Listing, rounds: int) -> list[Row]:
     """Rows of one dataset."""
     workers = default_workers()
     sides = {
@@ -83,21 +81,16 @@ def compare(name: str, setting: Run, listing: Listing, rounds: int) -> list[dict
         sides["plain loop, convolution and pooling apart"] = plain(
             setting, listing, workers, textbook(make_network(setting, None))
         )
-    rates: dict[str, list[float]] = {side: [] for side in sides}
-    for epoch in range(rounds + 1):
-        for side, train in sides.items():
-            start = time.perf_counter()
-            pictures = train(epoch)
-            if epoch:
-                rates[side].append(pictures / (time.perf_counter() - start))
+    alternate(sides, range(1))  # a warm-up
+    seconds = alternate(sides, range(1, rounds + 1))
     return [
         {
             "table": name,
             "side": side,
-            "pictures_per_second": statistics.median(found),
+            "pictures_per_second": len(listing) / statistics.median(taken),
             "times_plain": (
                 times := statistics.median(
-                    mine / theirs for mine, theirs in zip(found, rates["plain loop"], strict=True)
+                    base / mine for mine, base in zip(taken, seconds["plain loop"], strict=True)
                 )
             ),
             "target": TARGET if side == "proxysynth" else None,
@@ -107,11 +100,11 @@ def compare(name: str, setting: Run, listing: Listing, rounds: int) -> list[dict
             "threads": torch.get_num_threads(),
             "workers": workers,
         }
-        for side, found in rates.items()
+        for side, taken in seconds.items()
     ]
 
 
-def memory_rows(quick: bool) -> list[dict[str, Any]]:
+def memory_rows(quick: bool) -> list[Row]:
     """A step of EfficientNet-Lite0 with freed memory kept, and returned as by default."""
     rows = []
     with Turns(
@@ -158,19 +151,19 @@ def ours(setting: Run, listing: Listing, workers: int) -> Epoch:
     steps = len(sampler(listing.labels, 0, setting.batch_size))
     learner = Learner(setting, net, len(listing.classes), steps, torch.device("cpu"))
 
-    def epoch(number: int) -> int:
+    def epoch(number: int) -> None:
         learner.begin_epoch(number)
         plan = sampler(listing.labels, number, setting.batch_size)
         for i, batch in enumerate(loader.batches(plan, setting.seed, number)):
             learner.step(batch, number * steps + i)
-        return sum(map(len, plan))
 
     return epoch
 
 
 def plain(setting: Run, listing: Listing, workers: int, net: nn.Module) -> Epoch:
     """The same training as usually written."""
-    pictures = Pictures(listing, setting, PIXELS[str(net.preprocess)], int(net.image_size))  # type: ignore[arg-type]
+    crop = RandomResizedCrop(int(net.image_size)) if setting.augment else None  # type: ignore[arg-type]
+    pictures = Pictures(listing, crop, PIXELS[str(net.preprocess)])
     loader: DataLoader[tuple[Tensor, int]] = DataLoader(
         pictures,
         setting.batch_size,
@@ -190,65 +183,17 @@ def plain(setting: Run, listing: Listing, workers: int, net: nn.Module) -> Epoch
 
     draw = np.random.default_rng(setting.seed)
 
-    def epoch(number: int) -> int:
+    def epoch(number: int) -> None:
         net.train()
-        seen = 0
         for images, labels in loader:
-            loss = synthesis_loss(net(images), labels, proxies, draw.beta(ALPHA, ALPHA))
+            loss = authors(net(images), labels, proxies, draw.beta(ALPHA, ALPHA))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             if not np.isfinite(loss.item()):
                 raise RuntimeError("the plain loop's loss is not finite")
-            seen += len(images)
-        return seen
 
     return epoch
-
-
-def synthesis_loss(x: Tensor, y: Tensor, p: Tensor, lam: float) -> Tensor:
-    """Proxy Synthesis over Norm-softmax by concatenation; each row is mixed with the previous."""
-    n, c = len(x), len(p)
-    x, p = F.normalize(x, dim=1), F.normalize(p, dim=1)
-    other = torch.roll(torch.arange(n), 1)
-    made_x = lam * x + (1 - lam) * x[other]
-    made_p = lam * p[y] + (1 - lam) * p[y[other]]
-    all_x = F.normalize(torch.cat([x, made_x]), dim=1)
-    all_p = F.normalize(torch.cat([p, made_p]), dim=1)
-    labels = torch.cat([y, torch.arange(c, c + n)])
-    return F.cross_entropy(SCALE * F.linear(all_x, all_p), labels)
-
-
-class Pictures(Dataset[tuple[Tensor, int]]):
-    """Images one by one: opened, randomly cropped, flipped, converted to a tensor, normalized."""
-
-    def __init__(self, listing: Listing, setting: Run, pixels: Pixels, size: int) -> None:
-        self.listing = listing
-        self.crop = RandomResizedCrop(size) if setting.augment else None
-        self.mode = pixels.mode
-        self.unit = pixels.unit
-        self.mean = torch.tensor(pixels.mean)[:, None, None]
-        self.std = torch.tensor(pixels.std)[:, None, None]
-
-    def __len__(self) -> int:
-        return len(self.listing)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        if self.listing.pixels is None:
-            with Image.open(self.listing.path(index)) as file:
-                image = file.convert(self.mode)
-        else:
-            image = Image.fromarray(self.listing.pixels[index]).convert(self.mode)
-        if self.crop is not None:
-            u = torch.rand(self.crop.draws).tolist()
-            image = image.crop(self.crop.box(image.width, image.height, u))
-            image = image.resize((self.crop.size, self.crop.size), Image.Resampling.BILINEAR)
-            if u[-1] < self.crop.flip:
-                image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        array = np.array(image)
-        made = torch.from_numpy(array.reshape(*array.shape[:2], -1)).permute(2, 0, 1).contiguous()
-        made = made.float().div(self.unit).sub_(self.mean).div_(self.std)
-        return made, int(self.listing.labels[index])
 
 
 def textbook(net: Embedder) -> Embedder:

@@ -12,15 +12,14 @@ import os
 import random
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any
 
 import torch
 
+from benchmarks.timing import timed
 from proxysynth.memory import keep_freed_memory
 
 Step = Callable[[], Any]
@@ -60,10 +59,7 @@ class Turns:
             self.stack.callback(here.close)  # which ends the worker
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.stack.close()
 
     def seconds(self, size: int, threads: int, rounds: int, steps: int) -> dict[str, float]:
@@ -141,12 +137,6 @@ def _work(
             else:
                 if request > 1:
                     step()
-                connection.send([_timed(step) for _ in range(request)])
+                connection.send([timed(step) for _ in range(request)])
         except Exception as error:
             connection.send(f"{type(error).__name__}: {error}")
-
-
-def _timed(step: Step) -> float:
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -72,13 +72,26 @@ class Planned:
 Plan = Iterator[Planned]
 
 
+def _each(base: Run, losses: Mapping[str, Any], seed: int, **columns: Any) -> Plan:
+    """The Run with each of some losses, which are named by their regularizers."""
+    for kind, loss in losses.items():
+        run = replace(base, loss=loss, seed=seed)
+        yield Planned(run, {**columns, "regularizer": kind, "seed": seed})
+
+
+def _with_and_without(loss: Any) -> dict[str, Any]:
+    return {"none": loss, "proxy_synthesis": ProxySynthesis(loss)}
+
+
+def _on_fold(seed: int) -> Run:
+    """Glyphs, tested on a fold of the seen classes."""
+    return replace(GLYPHS, split=replace(GLYPHS.split, fold=seed % 4))
+
+
 def glyph_losses(**_: Any) -> Plan:
     """All eight losses, with and without Proxy Synthesis, ten seeds."""
-    for seed in range(10):
-        for name in LOSSES:
-            for kind, loss in _with_and_without(trained_loss(name)):
-                run = replace(GLYPHS, loss=loss, seed=seed)
-                yield Planned(run, {"loss": name, "regularizer": kind, "seed": seed})
+    for seed, name in itertools.product(range(10), LOSSES):
+        yield from _each(GLYPHS, _with_and_without(trained_loss(name)), seed, loss=name)
 
 
 def glyph_regularizers(**_: Any) -> Plan:
@@ -86,28 +99,21 @@ def glyph_regularizers(**_: Any) -> Plan:
     for seed in range(5):
         for name, loss in (("softmax", Softmax()), ("norm_softmax", NormSoftmax())):
             kinds = {
-                "none": loss,
-                "proxy_synthesis": ProxySynthesis(loss),
+                **_with_and_without(loss),
                 "input_mixup": InputMixup(loss),
                 "manifold_mixup": ManifoldMixup(loss),
             }
             if name == "softmax":
                 kinds["virtual_softmax"] = VirtualSoftmax(loss)
-            for kind, regularized in kinds.items():
-                run = replace(GLYPHS, loss=regularized, seed=seed)
-                yield Planned(run, {"loss": name, "regularizer": kind, "seed": seed})
+            yield from _each(GLYPHS, kinds, seed, loss=name)
 
 
 def glyph_classes(**_: Any) -> Plan:
     """How the gain changes with the number of seen classes and of pictures per class."""
-    for seed in range(3):
-        for classes in CLASSES:
-            for faces in FACES:
-                split = Split(train_classes=classes, test_classes=100, faces_per_class=faces)
-                for kind, loss in _with_and_without(NormSoftmax()):
-                    run = replace(GLYPHS, loss=loss, seed=seed, split=split)
-                    columns = {"classes": classes, "per_class": faces, "regularizer": kind}
-                    yield Planned(run, columns | {"seed": seed})
+    for seed, classes, faces in itertools.product(range(3), CLASSES, FACES):
+        split = Split(train_classes=classes, test_classes=100, faces_per_class=faces)
+        kinds, base = _with_and_without(NormSoftmax()), replace(GLYPHS, split=split)
+        yield from _each(base, kinds, seed, classes=classes, per_class=faces)
 
 
 def glyph_settings(**_: Any) -> Plan:
@@ -121,63 +127,51 @@ def glyph_settings(**_: Any) -> Plan:
         {"per_pair": True, "mu": 2.0},
     ]
     for seed in range(4):
-        split = replace(GLYPHS.split, fold=seed % 4)
+        base = replace(_on_fold(seed), seed=seed)
         for changed in variants:
             loss = ProxySynthesis(NormSoftmax(), **changed)
             columns = {"alpha": loss.alpha, "mu": loss.mu, "per_pair": loss.per_pair,
                        "duplicates": loss.duplicates, "seed": seed}  # fmt: skip
-            yield Planned(replace(GLYPHS, loss=loss, seed=seed, split=split), columns)
-        plain = replace(GLYPHS, loss=NormSoftmax(), seed=seed, split=split)
-        yield Planned(plain, {"alpha": "", "mu": 0, "per_pair": "", "duplicates": "", "seed": seed})
+            yield Planned(replace(base, loss=loss), columns)
+        yield Planned(base, {"alpha": "", "mu": 0, "per_pair": "", "duplicates": "", "seed": seed})
 
 
 def glyph_scales(**_: Any) -> Plan:
     """Norm-softmax at several scales: on a fold of the seen classes, four seeds and folds."""
-    for seed in range(4):
-        split = replace(GLYPHS.split, fold=seed % 4)
-        for scale in (4.0, 6.0, 9.0, 14.0, 23.0, 40.0, 64.0):
-            for kind, loss in _with_and_without(NormSoftmax(scale=scale)):
-                run = replace(GLYPHS, loss=loss, seed=seed, split=split)
-                yield Planned(run, {"scale": scale, "regularizer": kind, "seed": seed})
+    for seed, scale in itertools.product(range(4), (4.0, 6.0, 9.0, 14.0, 23.0, 40.0, 64.0)):
+        yield from _each(_on_fold(seed), _with_and_without(NormSoftmax(scale)), seed, scale=scale)
 
 
 def glyph_variants(**_: Any) -> Plan:
     """Changes to the method (`variants.py`): on a fold of the seen classes, four seeds."""
-    for seed in range(4):
-        split = replace(GLYPHS.split, fold=seed % 4)
-        for scale in (6.0, 23.0):
-            loss = NormSoftmax(scale=scale)
-            kinds = {
-                **dict(_with_and_without(loss)),
-                "harder_partners": HarderPartners(loss),
-                "hardest_partners": HarderPartners(loss, nearest=2),
-                "parents_apart": ParentsApart(loss),
-                "per_pair": ProxySynthesis(loss, per_pair=True),
-                "twice_as_many": ProxySynthesis(loss, mu=2.0),
-            }
-            if scale == 23.0:  # at 6, Proxy Synthesis itself changes nothing
-                kinds["three_parents"] = KParents(loss, parents=3)
-                kinds["four_parents"] = KParents(loss, parents=4)
-                kinds["mu_ramp"] = MuRamp(loss)
-            for kind, changed in kinds.items():
-                run = replace(GLYPHS, loss=changed, seed=seed, split=split)
-                yield Planned(run, {"scale": scale, "regularizer": kind, "seed": seed})
+    for seed, scale in itertools.product(range(4), (6.0, 23.0)):
+        loss = NormSoftmax(scale=scale)
+        kinds = {
+            **_with_and_without(loss),
+            "harder_partners": HarderPartners(loss),
+            "hardest_partners": HarderPartners(loss, nearest=2),
+            "parents_apart": ParentsApart(loss),
+            "per_pair": ProxySynthesis(loss, per_pair=True),
+            "twice_as_many": ProxySynthesis(loss, mu=2.0),
+        }
+        if scale == 23.0:  # at 6, Proxy Synthesis itself changes nothing
+            kinds["three_parents"] = KParents(loss, parents=3)
+            kinds["four_parents"] = KParents(loss, parents=4)
+            kinds["mu_ramp"] = MuRamp(loss)
+        yield from _each(_on_fold(seed), kinds, seed, scale=scale)
 
 
 def glyph_anchor(**_: Any) -> Plan:
     """Proxy-anchor whose synthetics repel their parents less: on a fold of the seen classes."""
+    loss = ProxyAnchor()
+    kinds = {
+        **_with_and_without(loss),
+        "soft_weight": SoftPairs(loss, how="weight"),
+        "soft_margin": SoftPairs(loss, how="margin"),
+        "soft_apart": SoftPairs(loss, how="apart"),
+    }
     for seed in range(4):
-        split = replace(GLYPHS.split, fold=seed % 4)
-        loss = ProxyAnchor()
-        kinds = {
-            **dict(_with_and_without(loss)),
-            "soft_weight": SoftPairs(loss, how="weight"),
-            "soft_margin": SoftPairs(loss, how="margin"),
-            "soft_apart": SoftPairs(loss, how="apart"),
-        }
-        for kind, changed in kinds.items():
-            run = replace(GLYPHS, loss=changed, seed=seed, split=split)
-            yield Planned(run, {"regularizer": kind, "seed": seed})
+        yield from _each(_on_fold(seed), kinds, seed)
 
 
 def glyph_gradients(**_: Any) -> Plan:
@@ -234,67 +228,47 @@ def _toward_own_proxy(run: Run, model: Any) -> dict[str, float]:
 
 def glyph_more(**_: Any) -> Plan:
     """More synthetics, of few and of many classes: on a fold of the seen classes, four seeds."""
-    for seed in range(4):
-        for classes in (40, 200):
-            split = Split(train_classes=classes, test_classes=100, faces_per_class=12)
-            for mu in (1.0, 3.0):
-                loss = ProxySynthesis(NormSoftmax(), mu=mu)
-                run = replace(GLYPHS, loss=loss, seed=seed, split=replace(split, fold=seed % 4))
-                yield Planned(run, {"classes": classes, "mu": mu, "seed": seed})
+    for seed, classes, mu in itertools.product(range(4), (40, 200), (1.0, 3.0)):
+        split = Split(train_classes=classes, test_classes=100, faces_per_class=12, fold=seed % 4)
+        loss = ProxySynthesis(NormSoftmax(), mu=mu)
+        run = replace(GLYPHS, loss=loss, seed=seed, split=split)
+        yield Planned(run, {"classes": classes, "mu": mu, "seed": seed})
+
+
+PRESET = {**_with_and_without(NormSoftmax()), "mu_3": ProxySynthesis(NormSoftmax(), mu=3.0)}
 
 
 def glyph_preset(**_: Any) -> Plan:
     """The best setting of glyph_settings, measured once on unseen classes, ten seeds."""
     for seed in range(10):
-        for kind, loss in _without_with_and_preset():
-            yield Planned(
-                replace(GLYPHS, loss=loss, seed=seed), {"regularizer": kind, "seed": seed}
-            )
+        yield from _each(GLYPHS, PRESET, seed)
 
 
 def cub200_preset(cub: str | None = None, **_: Any) -> Plan:
     """The same on CUB-200-2011, three seeds."""
     for seed in range(3):
-        for kind, loss in _without_with_and_preset():
-            run = replace(_cub(cub), loss=loss, seed=seed)
-            yield Planned(run, {"regularizer": kind, "seed": seed})
+        yield from _each(_cub(cub), PRESET, seed)
 
 
 def cub200(cub: str | None = None, **_: Any) -> Plan:
     """CUB-200-2011 at 96 pixels, EfficientNet-Lite0 from its ImageNet weights."""
-    base = _cub(cub)
-    for name in CUB_LOSSES:
-        own = ANCHOR if name == "proxy_anchor" else {}
-        for seed in range(3):
-            for kind, loss in _with_and_without(trained_loss(name)):
-                run = replace(base, loss=loss, seed=seed, **own)
-                yield Planned(run, {"loss": name, "regularizer": kind, "seed": seed})
+    for name, seed in itertools.product(CUB_LOSSES, range(3)):
+        base = replace(_cub(cub), **(ANCHOR if name == "proxy_anchor" else {}))
+        yield from _each(base, _with_and_without(trained_loss(name)), seed, loss=name)
 
 
 def cub200_scale(cub: str | None = None, **_: Any) -> Plan:
     """Norm-softmax on CUB-200-2011 at scale 11, three seeds; at 23 it is in `cub200`."""
     for seed in range(3):
-        for kind, loss in _with_and_without(NormSoftmax(scale=11.0)):
-            run = replace(_cub(cub), loss=loss, seed=seed)
-            yield Planned(run, {"scale": 11.0, "regularizer": kind, "seed": seed})
+        yield from _each(_cub(cub), _with_and_without(NormSoftmax(11.0)), seed, scale=11.0)
 
 
 def cub200_few(cub: str | None = None, **_: Any) -> Plan:
     """10, 25 and 50 seen classes of CUB-200-2011, 30 pictures each; other classes for each seed."""
     images = Path(_needed(cub, "CUB-200-2011", "--cub")).resolve() / "images"
-    names = sorted(path.name for path in images.iterdir() if path.is_dir())
-    seen, unseen = names[:100], tuple(names[100:])
-    for classes in (10, 25, 50):
-        for seed in range(4):
-            chosen = tuple(sorted(random.Random(seed).sample(seen, classes)))
-            split = Split(seen_classes=chosen, unseen_classes=unseen,
-                          train_pictures=30 * classes, test_pictures=1500)  # fmt: skip
-            base = default_run(
-                str(images), image_size=160, epochs=12, evaluate_every=12, interpolate=None
-            )
-            for kind, loss in _with_and_without(NormSoftmax()):
-                run = replace(base, split=split, loss=loss, seed=seed)
-                yield Planned(run, {"classes": classes, "regularizer": kind, "seed": seed})
+    for classes, seed in itertools.product((10, 25, 50), range(4)):
+        base = _few(images, 160, classes, seed)
+        yield from _each(base, _with_and_without(NormSoftmax()), seed, classes=classes)
 
 
 def cub200_interpolate(cub: str | None = None, **_: Any) -> Plan:
@@ -312,20 +286,26 @@ def grocery_interpolate(grocery: str | None = None, **_: Any) -> Plan:
 
 def _few_to_interpolate(folder: Path, image_size: int, class_counts: tuple[int, ...]) -> Plan:
     """Each with all seen classes trained on, and with some of them held out."""
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    half = len(names) // 2
+    loss = ProxySynthesis(NormSoftmax(scale=11.0))
     for classes, seed in itertools.product(class_counts, range(3)):
-        chosen = tuple(sorted(random.Random(seed).sample(names[:half], classes)))
-        split = Split(seen_classes=chosen, unseen_classes=tuple(names[half:]),
-                      train_pictures=30 * classes, test_pictures=1500)  # fmt: skip
-        base = default_run(
-            str(folder), image_size=image_size, epochs=12, evaluate_every=12, interpolate=None
-        )
-        run = replace(base, split=split, loss=ProxySynthesis(NormSoftmax(scale=11.0)), seed=seed)
+        run = replace(_few(folder, image_size, classes, seed), loss=loss, seed=seed)
         # report_epoch="best" holds classes out; of one evaluation, it is the last epoch
         for kind, planned in {"all": run, "held_out": replace(run, report_epoch="best")}.items():
             columns = {"classes": classes, "trained": kind, "seed": seed}
             yield Planned(planned, columns, partial(_interpolated, planned))
+
+
+def _few(folder: Path, image_size: int, classes: int, seed: int) -> Run:
+    """Train on some classes of the first half of a folder's, test on the second half."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    half = len(names) // 2
+    chosen = tuple(sorted(random.Random(seed).sample(names[:half], classes)))
+    split = Split(seen_classes=chosen, unseen_classes=tuple(names[half:]),
+                  train_pictures=30 * classes, test_pictures=1500)  # fmt: skip
+    base = default_run(
+        str(folder), image_size=image_size, epochs=12, evaluate_every=12, interpolate=None
+    )
+    return replace(base, split=split)
 
 
 def _interpolated(run: Run, model: Any) -> dict[str, float]:
@@ -368,12 +348,9 @@ def grocery(grocery: str | None = None, **_: Any) -> Plan:
         "norm_softmax, scale 11": (NormSoftmax(scale=11.0), {}),
         "proxy_anchor": (LOSSES["proxy_anchor"](), ANCHOR),
     }
-    for name, (loss, own) in losses.items():
-        for seed in range(3):
-            for kind, made in _with_and_without(loss):
-                run = replace(base, loss=made, seed=seed, **own)
-                columns = {"loss": name, "regularizer": kind, "seed": seed}
-                yield Planned(run, columns, partial(_against_catalogue, root, run))
+    for (name, (loss, own)), seed in itertools.product(losses.items(), range(3)):
+        for item in _each(replace(base, **own), _with_and_without(loss), seed, loss=name):
+            yield replace(item, measure=partial(_against_catalogue, root, item.run))
 
 
 def _against_catalogue(root: Path, run: Run, model: Any) -> dict[str, float]:
@@ -400,15 +377,6 @@ def _cub(root: str | None) -> Run:
     base = SCALES["small"].with_roots({"cub200": root}).run("cub200", NormSoftmax())
     assert base is not None
     return replace(base, evaluate_every=2, ks=())
-
-
-def _without_with_and_preset() -> list[tuple[str, Any]]:
-    preset = ProxySynthesis(NormSoftmax(), mu=3.0)
-    return [*_with_and_without(NormSoftmax()), ("mu_3", preset)]
-
-
-def _with_and_without(loss: Any) -> list[tuple[str, Any]]:
-    return [("none", loss), ("proxy_synthesis", ProxySynthesis(loss))]
 
 
 STUDIES: dict[str, Callable[..., Plan]] = {

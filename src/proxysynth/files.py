@@ -116,14 +116,14 @@ def seal(fields: Mapping[str, Any]) -> int:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder; if it is locked already, the error names the process. The system releases the
-    lock when the process ends, however it ends: there are no stale locks."""
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Lock a folder; if it is locked already, `wait`, or raise an error that names the process. The
+    system releases the lock when the process ends, however it ends: there are no stale locks."""
     path = folder / LOCK
     owner = ""
     with contextlib.suppress(OSError):
         owner = path.read_bytes()[:64].decode(errors="replace").strip()
-    lock = FileLock(path, timeout=0, thread_local=False)
+    lock = FileLock(path, timeout=-1 if wait else 0, thread_local=False)
     try:
         lock.acquire()
     except (Timeout, RuntimeError) as error:  # RuntimeError: locked by this thread

@@ -18,7 +18,7 @@ def test_both_losses_are_one():
     y, i = torch.arange(8) % 6, torch.arange(8)
     pairs = Draw(i, torch.roll(i, 1), torch.tensor(0.3), i, i)
     expected = ps.ProxySynthesis(ps.NormSoftmax()).by_reference(pairs, x, y, p)
-    torch.testing.assert_close(training.synthesis_loss(x, y, p, 0.3), expected)
+    torch.testing.assert_close(training.authors(x, y, p, 0.3), expected)
 
 
 def test_both_networks_are_one():
@@ -31,7 +31,7 @@ def test_both_networks_are_one():
 def test_both_see_the_same_pictures():
     pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32)).astype(np.uint8)
     listing = Listing(tuple("abcd"), np.arange(4) % 2, ("a", "b"), pixels=pixels)
-    theirs = training.Pictures(listing, Run(), PIXELS["grey"], 32)
+    theirs = training.Pictures(listing, None, PIXELS["grey"])
     (batch,) = Loader(listing, AsIs(), PIXELS["grey"]).batches(in_order(4, 4))
     for i in range(4):
         torch.testing.assert_close(theirs[i][0], batch.inputs(torch.device("cpu"))[i])

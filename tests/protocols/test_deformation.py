@@ -13,6 +13,7 @@ from proxysynth.data import PIXELS, AsIs, CenterCrop, Listing, glyphs, open_data
 from proxysynth.data.deformations import DEFORMATIONS, Deformed, Zoom
 from proxysynth.data.transforms import uniforms
 from proxysynth.protocols import Conventional, Deformation, contact_sheet, embeddings_of
+from proxysynth.protocols.conventional import make_loader
 from proxysynth.protocols.deformation import some_images, versions
 from proxysynth.retrieval import evaluate
 from proxysynth.training import Run, Split, load, train
@@ -133,7 +134,7 @@ def test_the_sheet_shows_what_the_network_is_given(photos) -> None:
     protocol = Deformation(seed=2)
     made = versions(model, query, protocol, rows=2, resources=Resources())
     assert list(made) == ["undeformed", *TABLE_3]
-    transform = protocol.transforms(model, query)["cutout"]
+    transform = make_loader(model, query, Resources(), DEFORMATIONS["cutout"], seed=2).transform
     assert isinstance(transform, Deformed)
     assert isinstance(transform.transform, CenterCrop)
     for shown, index in zip(made["cutout"], some_images(query, 2).tolist(), strict=True):

@@ -38,9 +38,7 @@ def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
             seed=args.seed,
             **parse_changes(args.settings),
         )
-    # Studies of different scales must not meet in one folder.
-    scale = "" if study.scale_name == "small" else f"-{study.scale_name}"
-    folder = args.out or STUDIES / f"{study.name}{scale}"
+    folder = args.out or STUDIES / study.name_with_scale
     if args.plan:
         return _show_plan(study, folder, args)
     try:

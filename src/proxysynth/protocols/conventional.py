@@ -74,27 +74,23 @@ def embeddings_of(
     return embed(model.embedder, make_loader(model, listing, resources or Resources()), tick=tick)
 
 
-def make_transform(
-    model: Trained, listing: Listing, deform: Deform | None = None, seed: int = 0, stream: int = 0
-) -> Transform:
-    """Brings these images to the network's input size, and deforms them unless `deform` is None."""
+def make_loader(
+    model: Trained,
+    listing: Listing,
+    resources: Resources,
+    deform: Deform | None = None,
+    seed: int = 0,
+    stream: int = 0,
+) -> Loader:
+    """Batches of these images as the model is tested on them, deformed if `deform` is given; what
+    a deformation draws depends on `seed` and `stream`."""
     transform: Transform = model.transform
+    cache = None
     if listing.root is None:  # images in memory
         transform = evaluation_transform(model.run, model.embedder, listing)
-    if deform is None:
-        return transform
-    return Deformed(transform, deform, model.embedder.image_size, seed, stream)
-
-
-def make_loader(
-    model: Trained, listing: Listing, resources: Resources, transform: Transform | None = None
-) -> Loader:
-    """Batches of these images as the model is tested on them; default: not deformed."""
-    cache = None if listing.root is None else make_cache(model.run, model.embedder, resources)
-    return Loader(
-        listing,
-        transform or make_transform(model, listing),
-        pixels_named(model.embedder.preprocess),
-        resources.loader_workers,
-        cache,
-    )
+    else:
+        cache = make_cache(model.run, model.embedder, resources)
+    if deform is not None:
+        transform = Deformed(transform, deform, model.embedder.image_size, seed, stream)
+    pixels = pixels_named(model.embedder.preprocess)
+    return Loader(listing, transform, pixels, resources.loader_workers, cache)

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data import Listing, Transform, pixels_named, read_image
+from proxysynth.data import Listing
 from proxysynth.data.deformations import DEFORMATIONS, Deform, Zoom
-from proxysynth.data.transforms import Bytes, uniforms
-from proxysynth.protocols.conventional import make_loader, make_transform
+from proxysynth.data.transforms import Bytes
+from proxysynth.protocols.conventional import make_loader
 from proxysynth.training.callbacks import Tick
 from proxysynth.training.inference import Trained, measure, usual_ks
-from proxysynth.training.prepare import make_cache
 from proxysynth.training.resources import Resources
 from proxysynth.values import check_integers, look_up
 
@@ -60,9 +59,7 @@ class Deformation:
         metrics = {}
         for name, deform in self.versions():
             loaders = [
-                make_loader(
-                    model, part, resources, make_transform(model, part, deform, self.seed, stream)
-                )
+                make_loader(model, part, resources, deform, self.seed, stream)
                 for part, stream in ((query, QUERY), (gallery, GALLERY))
                 if part is not None
             ]
@@ -78,13 +75,6 @@ class Deformation:
             if isinstance(deform, Zoom):
                 deform = replace(deform, opposite=self.opposite_zoom)
             yield name, deform
-
-    def transforms(self, model: Trained, listing: Listing) -> dict[str, Transform]:
-        """The transforms of the queries, by the name of the version."""
-        return {
-            name: make_transform(model, listing, deform, self.seed, QUERY)
-            for name, deform in self.versions()
-        }
 
 
 def contact_sheet(
@@ -127,17 +117,13 @@ def contact_sheet(
 
 def versions(
     model: Trained, query: Listing, protocol: Deformation, rows: int, resources: Resources
-) -> dict[str, list[Bytes]]:
-    """The first images of some classes, by the name of the version."""
-    cache = None if query.root is None else make_cache(model.run, model.embedder, resources)
-    mode = pixels_named(model.embedder.preprocess).mode
-    made: dict[str, list[Bytes]] = {}
-    for name, transform in protocol.transforms(model, query).items():
-        made[name] = []
-        for index in some_images(query, rows).tolist():
-            image = read_image(query, index, cache)
-            image = image if image.mode == mode else image.convert(mode)
-            made[name].append(transform(image, uniforms(0, 0, index, transform.draws)))
+) -> dict[str, Bytes]:
+    """The first images of some classes, (rows, h, w, channels), by the name of the version."""
+    made = {}
+    for name, deform in protocol.versions():
+        loader = make_loader(model, query, resources, deform, protocol.seed, QUERY)
+        (batch,) = loader.batches([some_images(query, rows)])
+        made[name] = batch.images.permute(0, 2, 3, 1).numpy()
     return made
 
 

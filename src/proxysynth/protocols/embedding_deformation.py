@@ -36,12 +36,11 @@ class EmbeddingDeformation:
 
         x~ = lam x_a + (1 - lam) x_b,   at unit length,   for the order (a, b) and for (b, a)
 
-    A synthetic is correct if its nearest neighbor is a synthetic of the same unordered pair of
-    classes; the gallery is all original embeddings and all other synthetics. The two orders lie
-    apart, except at lam = 0.5, where they coincide and each synthetic has twice as many near
-    companions: there the curve peaks. Towards 0 and 1 a synthetic lies close to one of its parents,
-    and only companions that share this parent are as close. Parents are drawn at random, the same
-    for every lam; no two synthetics of a pair have both parents in common.
+    A synthetic is correct if its nearest neighbor, among all originals and all other synthetics, is
+    a synthetic of the same unordered pair of classes. The two orders lie apart, except at
+    lam = 0.5, where they coincide and each synthetic has twice as many near companions: there the
+    curve peaks. Parents are drawn at random, the same for every lam; no two synthetics of a pair
+    have both parents in common.
 
     Args:
         pairs: number of pairs of classes to draw, or all if there are fewer.
@@ -77,17 +76,17 @@ class EmbeddingDeformation:
 
     def draw(self, labels: Tensor) -> Parents:
         """The parents of all synthetics, for originals with these labels."""
-        rng, of_class = np.random.default_rng(self.seed), labels.numpy()
-        members = _members(of_class, least=math.ceil(math.sqrt(2 * self.per_order)))
+        rng, half = np.random.default_rng(self.seed), self.per_order
+        members = _members(labels.numpy(), least=math.ceil(math.sqrt(2 * half)))
         parts = []
         for number, (a, b) in enumerate(_pairs(len(members), self.pairs, rng)):
             one, other = members[a], members[b]
             # Different couples: no two synthetics of a pair have both parents in common.
-            couples = rng.choice(len(one) * len(other), 2 * self.per_order, replace=False)
+            couples = rng.choice(len(one) * len(other), 2 * half, replace=False)
             one, other = one[couples // len(other)], other[couples % len(other)]
-            forth, back = slice(0, self.per_order), slice(self.per_order, None)
-            parts.append((one[forth], other[forth], np.full(self.per_order, number)))
-            parts.append((other[back], one[back], np.full(self.per_order, number)))
+            first = np.concatenate((one[:half], other[half:]))
+            second = np.concatenate((other[:half], one[half:]))
+            parts.append((first, second, np.full(2 * half, number)))
         columns = zip(*parts, strict=True)
         return Parents(*(torch.from_numpy(np.concatenate(column)) for column in columns))
 

@@ -35,11 +35,8 @@ TESTED = 1 / 3  # the time of a tested image, in trained ones: no backward pass
 
 
 class Estimate:
-    """Seconds that a run takes in one process, from the finished runs of a folder.
-
-    A kind of run that has none is timed: a few training steps on its own images, or on random ones
-    where these cannot be opened.
-    """
+    """Seconds that a run takes in one process, from the finished runs of a folder. A kind of run
+    that has none is timed: a few steps on its own images, or on random ones if there are none."""
 
     def __init__(self, folder: Path, device: str | None = None) -> None:
         self.finished = measured_rates(folder)

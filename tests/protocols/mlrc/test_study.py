@@ -214,6 +214,28 @@ def test_another_study_in_the_folder_or_the_storage(finished, tmp_path):
         run_study(study, tmp_path / "pictures", resources=MACHINE)
 
 
+def test_two_scales_in_one_storage(tmp_path):
+    storage = str(tmp_path / "shared.db")
+    smoke = tiny_study(trials=1)
+    for seed, name in enumerate(("small", "smoke", "paper")):  # the seed stands for other settings
+        study = replace(smoke, scale_name=name, seed=seed)
+        run_study(study, tmp_path / name, storage=storage, resources=MACHINE)
+    names = optuna.get_all_study_names(f"sqlite:///{storage}")
+    ours = {f"glyphs-norm_softmax-none{scale}" for scale in ("", "-smoke", "-paper")}
+    assert {name for name in names if " " not in name} == ours
+
+
+def test_a_study_named_without_its_scale_by_an_earlier_version_is_resumed(
+    finished, tmp_path, monkeypatch
+):
+    earlier = type(finished[1].study).name
+    with monkeypatch.context() as before:
+        before.setattr("proxysynth.protocols.mlrc.settings.Study.name_with_scale", earlier)
+        first = run_study(tiny_study(trials=1), tmp_path / "s", resources=MACHINE)
+    monkeypatch.setattr(search, "train", None)
+    assert run_study(tiny_study(trials=1), tmp_path / "s", resources=MACHINE) == first
+
+
 def test_a_worker_taken_for_dead_that_lives_counts_nothing_twice(tmp_path, monkeypatch):
     """Its trial is told failed while it trains: another one takes its place."""
     train, stolen = search.train, []
@@ -222,7 +244,7 @@ def test_a_worker_taken_for_dead_that_lives_counts_nothing_twice(tmp_path, monke
         result = train(run, place, **more)
         if place.name == "fold1" and not stolen:
             where = f"sqlite:///{tmp_path / 's' / 'study.db'}"
-            study = optuna.load_study(study_name="glyphs-norm_softmax-none", storage=where)
+            study = optuna.load_study(study_name="glyphs-norm_softmax-none-smoke", storage=where)
             study.tell(0, state=optuna.trial.TrialState.FAIL)
             stolen.append(place)
         return result

@@ -288,7 +288,9 @@ def test_three_workers_one_killed(tmp_path, kind):
 
     # The storage has five whole trials, and the killed one beside the one that took its place.
     where = storage or f"sqlite:///{folder / 'study.db'}"
-    study = optuna.load_study(study_name="glyphs-norm_softmax-none", storage=open_storage(where))
+    study = optuna.load_study(
+        study_name="glyphs-norm_softmax-none-smoke", storage=open_storage(where)
+    )
     assert sum(t.state.name in ("COMPLETE", "PRUNED") for t in study.trials) == 5
     taken = slots_of(study.trials, 5)
     assert [slot.current.value for slot in taken] == [t["value"] for t in first["trials"]]

@@ -21,6 +21,7 @@ from proxysynth.training.callbacks import Progress, Tick
 from proxysynth.training.loop import train
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.resources import Resources
+from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, EMBEDDINGS, MODEL, make_folder
 
 from .settings import Scale, Study
@@ -29,6 +30,7 @@ from .workers import Claimed, Queue, Slot, exclusive, import_optuna, slot_index
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial, Trial
 
 OBJECTIVE = "map@r"
 TRIALS = "trials"
@@ -64,26 +66,26 @@ def take_part(
     queue: Queue,
     name: str,
     do: Callable[[Claimed, Callable[[], None]], float],
+    describe: Callable[[FrozenTrial], str],
     note: Callable[[], str],
-    report: Callable[[Claimed, float | None], None],
 ) -> list[Slot]:
     """Work on the slots of a queue until all are done, here or elsewhere; returns them.
 
     Args:
-        name, note: of the progress bar.
-        do: returns the value of a claimed slot, or raises Optuna's TrialPruned; may call what it is
-            given to update the note.
-        report: gets each slot that was worked on, with its value; see `Queue.work_on`.
+        name: "trial" or "repetition".
+        do: returns the value of a slot, or raises Optuna's TrialPruned; may call what it is given
+            to update the note.
+        describe: the outcome of a slot, for a message.    note: ends messages, and the bar.
     """
     done = [slot for slot in queue.slots() if slot.done]
-    with work.progress.task(name, queue.count, len(done)) as tick:
+    with work.progress.task(f"{name}s", queue.count, len(done)) as tick:
         while len(done) < queue.count:
             claimed = queue.claim()
             if claimed is None:
                 time.sleep(1.0)  # between looks at the work of others
-            else:
-                update = partial(do, claimed, lambda: tick(0, note()))
-                report(claimed, queue.work_on(claimed, update))
+            elif told := queue.work_on(claimed, partial(do, claimed, lambda: tick(0, note()))):
+                which = f"{name.capitalize()} {claimed.index + 1} of {queue.count}"
+                work.progress.say(f"{which}: {describe(told)}; {note()}")
             before, done = len(done), [slot for slot in queue.slots() if slot.done]
             tick(len(done) - before, note())
     return done
@@ -92,28 +94,67 @@ def take_part(
 def search(work: Work, queue: Queue) -> list[Searched]:
     """Take part in the search until all its trials are done; returns them in order."""
 
+    def describe(trial: FrozenTrial) -> str:
+        params = ", ".join(f"{name}={value:.3g}" for name, value in trial.params.items())
+        pruned = trial.state.name == "PRUNED"
+        return f"{'pruned' if pruned else f'MAP@R {100 * (trial.value or 0):.2f}'} ({params})"
+
     def note() -> str:
         slots = queue.slots()
-        ended = [s.current for s in slots if s.current and s.current.state.name == "COMPLETE"]
-        best = f"best MAP@R {100 * max(t.value or 0 for t in ended):.1f}" if ended else ""
+        values = [s.current.value or 0 for s in slots if s.current.state.name == "COMPLETE"]
+        best = f"best MAP@R {100 * max(values):.1f}" if values else ""
         return "  ".join(part for part in (best, time_left(work.study.scale, slots)) if part)
 
-    def report(claimed: Claimed, value: float | None) -> None:
-        if not any(slot.index == claimed.index and slot.done for slot in queue.slots()):
-            return  # another worker has it now
-        params = ", ".join(f"{name}={v:.3g}" for name, v in claimed.trial.params.items())
-        outcome = "pruned" if value is None else f"MAP@R {100 * value:.2f}"
-        trial = f"Trial {claimed.index + 1} of {queue.count}"
-        work.progress.say(f"{trial}: {outcome} ({params}); {note()}")
-
-    finished = take_part(work, queue, "trials", partial(_trial, work), note, report)
+    finished = take_part(work, queue, "trial", partial(_trial, work), describe, note)
     return [_searched(slot) for slot in finished]
+
+
+def _trial(work: Work, claimed: Claimed, update: Callable[[], None]) -> float:
+    """Train the missing folds of a trial; returns the mean of all their values."""
+    import optuna
+
+    study, trial = work.study, claimed.trial
+    params = {
+        item.name: trial.suggest_float(item.name, item.low, item.high, log=item.log)
+        for item in study.space
+    }
+
+    def after_fold(fold: int, mean: float) -> None:
+        update()
+        trial.report(mean, fold)
+        if study.scale.prune and fold + 1 < study.scale.folds and trial.should_prune():
+            raise optuna.TrialPruned
+
+    home = work.folder / TRIALS / study.key(params)
+    name = f"trial {claimed.index + 1}"
+    return train_folds(work, name, trial, params, study.seed, home, after_fold, keep_models=False)
+
+
+def _searched(slot: Slot) -> Searched:
+    trial, folds = slot.current, _folds(slot.current)
+    assert trial.value is not None
+    return Searched(
+        index=slot.index,
+        params=dict(trial.params),
+        value=trial.value,
+        folds=tuple(fold["value"] for fold in folds[: len(trial.intermediate_values)]),
+        pruned=trial.state.name == "PRUNED",
+        lost=slot.times_lost,
+        seconds=sum(fold["seconds"] for fold in folds),
+        note=next((fold["note"] for fold in folds if fold["note"]), ""),
+    )
+
+
+def _folds(trial: FrozenTrial) -> list[dict[str, Any]]:
+    """What `train_fold` returned for each fold of a trial that is trained, in order."""
+    made = {name: value for name, value in trial.user_attrs.items() if name.startswith("fold")}
+    return [made[f"fold{fold}"] for fold in range(len(made))]
 
 
 def best_of(trials: Sequence[Searched]) -> Searched:
     """The complete trial with the highest value, the first of equals."""
     complete = [trial for trial in trials if not trial.pruned]
-    best = max(complete, key=lambda trial: (trial.value, -trial.index))
+    best = max(complete, key=lambda trial: trial.value)
     if best.value <= 0:
         raise TrainingFailed(
             f"none of the {len(complete)} trials learned anything, the loss became non-finite: "
@@ -137,8 +178,8 @@ def importance(space: Space, trials: Sequence[Searched]) -> dict[str, float]:
         for item in space
     }
     for trial in complete:
-        made = {"params": trial.params, "distributions": distributions, "value": trial.value}
-        study.add_trial(optuna.trial.create_trial(**made))
+        made = {"params": trial.params, "value": trial.value}
+        study.add_trial(optuna.trial.create_trial(**made, distributions=distributions))
     # The better half against all: the best tenth of a short search would be one trial.
     share = 0.5 if len(complete) < 20 else 0.25
     kind = optuna.importance.PedAnovaImportanceEvaluator
@@ -148,8 +189,7 @@ def importance(space: Space, trials: Sequence[Searched]) -> dict[str, float]:
         evaluator = kind(baseline_quantile=share)
     found = optuna.importance.get_param_importances(study, evaluator=evaluator, normalize=False)
     total = sum(found.values())
-    shares = {name: float(part / total) for name, part in found.items() if total > 0}
-    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+    return {name: float(part / total) for name, part in found.items() if total > 0}
 
 
 def make_sampler(seed: int, random_trials: int, first: Mapping[str, float] | None) -> BaseSampler:
@@ -161,13 +201,8 @@ def make_sampler(seed: int, random_trials: int, first: Mapping[str, float] | Non
     """
     optuna = import_optuna()
 
-    class Seeded(optuna.samplers.BaseSampler):  # type: ignore[name-defined]
-        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
-            return {}
-
-        def sample_relative(self, study: Any, trial: Any, space: Any) -> dict[str, Any]:
-            return {}
-
+    # Like a random sampler, it draws each parameter on its own.
+    class Seeded(optuna.samplers.RandomSampler):  # type: ignore[name-defined]
         def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
             index = slot_index(trial, study.get_trials(deepcopy=False))
             if first is not None and index == 0:
@@ -185,16 +220,42 @@ def make_sampler(seed: int, random_trials: int, first: Mapping[str, float] | Non
     return made
 
 
-def train_fold(
-    work: Work, params: Mapping[str, float], fold: int, seed: int, folder: Path, *, keep_model: bool
-) -> dict[str, Any]:
+def train_folds(
+    work: Work,
+    name: str,
+    trial: Trial,
+    params: Mapping[str, float],
+    seed: int,
+    folder: Path,
+    after_fold: Callable[[int, float], None],
+    *,
+    keep_models: bool,
+) -> float:
+    """Train the folds of a trial or repetition; returns the mean of their values.
+
+    Folds that another machine has trained are not trained again, unless the models are needed.
+    `after_fold` gets the number of each fold, and the mean so far.
+    """
+    values: list[float] = []
+    with work.progress.task(f"folds of {name}", work.study.scale.folds) as tick:
+        for fold in range(work.study.scale.folds):
+            key = f"fold{fold}"
+            if keep_models or key not in trial.user_attrs:
+                run = work.study.run(params, fold, seed)
+                trial.set_user_attr(key, train_fold(work, run, folder / key, keep_models))
+            values.append(trial.user_attrs[key]["value"])
+            tick(1, f"validation MAP@R {100 * fmean(values):.1f}")
+            after_fold(fold, fmean(values))
+    return fmean(values)
+
+
+def train_fold(work: Work, run: Run, folder: Path, keep_model: bool) -> dict[str, Any]:
     """Train one fold into its folder: resumes if interrupted, returns the result if finished.
 
     Returns:
         value: MAP@R on the held-out classes, 0 if the loss became non-finite; epoch: the best one;
         seconds: of the training; note: what went wrong, if something did.
     """
-    run = work.study.run(params, fold, seed)
     make_folder(folder)
     with exclusive(folder):  # a worker that was considered dead may still train here
         pass
@@ -212,6 +273,19 @@ def train_fold(
     for name in (EMBEDDINGS,) if keep_model else (EMBEDDINGS, MODEL):
         (folder / name).unlink(missing_ok=True)
     return made
+
+
+@dataclass(frozen=True)
+class BarsOnly:
+    """Progress that shows the bars of a training but not its many messages."""
+
+    progress: Progress
+
+    def say(self, sentence: str) -> None:
+        pass
+
+    def task(self, name: str, total: int, done: int = 0) -> AbstractContextManager[Tick]:
+        return self.progress.task(name, total, done)
 
 
 def check_folds(study: Study) -> str:
@@ -233,71 +307,14 @@ def check_folds(study: Study) -> str:
 def time_left(scale: Scale, searching: Sequence[Slot], repeating: Sequence[Slot] = ()) -> str:
     """An estimate such as "1 h 20 min left", from the slots of the search and, once they have
     begun, of the repetitions; "" before the first training is over."""
-    trials = [t for slot in (*searching, *repeating) if (t := slot.current) is not None]
-    folds = [v for t in trials for name, v in t.user_attrs.items() if name.startswith("fold")]
+    trials = [slot.current for slot in (*searching, *repeating)]
+    folds = [fold for trial in trials for fold in _folds(trial)]
     if not folds:
         return ""
     workers = max(1, sum(trial.state.name == "RUNNING" for trial in trials))
-    left = (scale.trials + scale.repetitions) * scale.folds - len(folds)
-    for slot in searching:  # the folds that pruning saved
-        if slot.done and slot.current is not None:
-            left -= scale.folds - len(slot.current.intermediate_values)
+    saved = sum(  # by pruning
+        scale.folds - len(slot.current.intermediate_values) for slot in searching if slot.done
+    )
+    left = (scale.trials + scale.repetitions) * scale.folds - len(folds) - saved
     seconds = fmean(fold["seconds"] for fold in folds) * max(0, left) / workers
     return f"{duration(seconds, rough=True)} left"
-
-
-@dataclass(frozen=True)
-class BarsOnly:
-    """Progress that shows the bars of a training but not its many messages."""
-
-    progress: Progress
-
-    def say(self, sentence: str) -> None:
-        pass
-
-    def task(self, name: str, total: int, done: int = 0) -> AbstractContextManager[Tick]:
-        return self.progress.task(name, total, done)
-
-
-def _trial(work: Work, claimed: Claimed, after_fold: Callable[[], None]) -> float:
-    """Train the missing folds of a trial; returns the mean of all their values."""
-    import optuna
-
-    study, trial = work.study, claimed.trial
-    params = {
-        item.name: trial.suggest_float(item.name, item.low, item.high, log=item.log)
-        for item in study.space
-    }
-    home = work.folder / TRIALS / study.key(params)
-    values: list[float] = []
-    with work.progress.task(f"folds of trial {claimed.index + 1}", study.scale.folds) as tick:
-        for fold in range(study.scale.folds):
-            name = f"fold{fold}"
-            if name not in trial.user_attrs:
-                made = train_fold(work, params, fold, study.seed, home / name, keep_model=False)
-                trial.set_user_attr(name, made)
-            values.append(trial.user_attrs[name]["value"])
-            tick(1, f"MAP@R {100 * fmean(values):.1f}")
-            after_fold()
-            trial.report(fmean(values), fold)
-            if study.scale.prune and len(values) < study.scale.folds and trial.should_prune():
-                raise optuna.TrialPruned
-    return fmean(values)
-
-
-def _searched(slot: Slot) -> Searched:
-    trial = slot.current
-    assert trial is not None
-    assert trial.value is not None
-    names = sorted(name for name in trial.user_attrs if name.startswith("fold"))
-    folds = [trial.user_attrs[name] for name in names]
-    return Searched(
-        index=slot.index,
-        params=dict(trial.params),
-        value=trial.value,
-        folds=tuple(fold["value"] for fold in folds[: len(trial.intermediate_values)]),
-        pruned=trial.state.name == "PRUNED",
-        lost=slot.times_lost,
-        seconds=sum(fold["seconds"] for fold in folds),
-        note=next((fold["note"] for fold in folds if fold["note"]), ""),
-    )

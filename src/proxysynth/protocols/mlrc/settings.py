@@ -1,9 +1,7 @@
 """What a study is: its scale, the training it varies, and the study as one frozen value.
 
-`paper` is section C.2, completed from the reference code of Musgrave, Belongie and Lim:
-BN-Inception with a layer to 128 dimensions, all batch norm frozen, RMSprop at 1e-6 (momentum 0.9,
-weight decay 1e-4), batches of 32 images of 32 different classes, 227 pixels. `small` is for glyphs
-and a small machine, `smoke` tests within seconds that everything works.
+`paper` is section C.2, completed from the reference code of Musgrave, Belongie and Lim. `small` is
+for glyphs and a small machine, `smoke` tests within seconds that everything works.
 
 The reference code counts steps, in "epochs" of 100: it evaluates every 2 of them (CARS 5, SOP 20),
 stops when the best is more than 9 (14, 39) old, that is after 5 (3, 2) evaluations without a better
@@ -18,21 +16,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.training.defaults import default_run
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import check_integers, digest, encode, look_up, parse_field, parse_settings
 
-from .spaces import PROXY_LR, Space, build_loss, run_fields, space_of
+from .spaces import PROXY_LR, Space, build_loss, fields_of, space_of
 
-BATCH = 32
 MAX_STEPS = 100_000
 # Steps between evaluations, and steps without improvement before stopping, in the reference code.
 INTERVALS = {"cars196": (500, 1500), "sop": (2000, 4000)}
 DEFAULT_INTERVALS = (200, 1000)
-SEEN_IMAGES = {"cub200": 5864, "cars196": 8054, "sop": 59551, "inshop": 25882}
 
-SEARCHED = ("loss", "regularizer")
+SEARCHED = ("loss", "regularizer", "proxy_lr")
 FIXED_BY_PROTOCOL = ("seed", "data", "report_epoch", "split.fold", "split.folds", "task")
 
 
@@ -80,8 +77,14 @@ class Study:
 
     @property
     def name(self) -> str:
-        """Its name in a storage, and of its folder by default."""
+        """What is studied: "glyphs-cosface-none"."""
         return f"{self.data}-{self.loss}-{self.regularizer}"
+
+    @property
+    def name_with_scale(self) -> str:
+        """Its name in a storage, and of its folder by default: studies of different scales must not
+        meet in one. `small` is left out."""
+        return self.name if self.scale_name == "small" else f"{self.name}-{self.scale_name}"
 
     @property
     def trainings(self) -> int:
@@ -103,7 +106,7 @@ class Study:
             loss=build_loss(self.loss, self.regularizer, params),
             split=replace(self.base.split, fold=fold, folds=self.scale.folds),
             seed=seed,
-            **run_fields(params),  # type: ignore[arg-type]
+            **fields_of("", params),  # type: ignore[arg-type]
         )
 
     def key(self, params: Mapping[str, float]) -> str:
@@ -126,73 +129,51 @@ def make_study(
     """The study of a loss on some data.
 
     Args:
-        scale: "smoke", "small" or "paper"; default: small for glyphs, paper for other data.
+        scale: a key of `SCALES`; default: small for glyphs, paper for other data.
         trials, repetitions, folds: override the scale's.
         changes: fields of `Run` that all its trainings share, such as `weights`.
     """
     name = scale or ("small" if data == "glyphs" else "paper")
     given = {"trials": trials, "repetitions": repetitions, "folds": folds}
-    given = {field: number for field, number in given.items() if number is not None}
-    size = replace(look_up(name, SCALES, "scale"), **given)
-    base = base_run(data, loss, regularizer, name, seed=seed, **changes)
+    size = look_up(name, SCALES, "scale")
+    size = replace(size, **{field: n for field, n in given.items() if n is not None})
+    base = mlrc_run(data, loss, regularizer, name, seed=seed, **changes)
     return Study(loss, regularizer, base, space_of(loss, regularizer, size.near), size, name, seed)
 
 
-def base_run(data: str, loss: str, regularizer: str, scale: str, **changes: Any) -> Run:
-    """The run that every training of a study varies."""
-    if scale == "paper":
-        return mlrc_run(data, loss, regularizer, **changes)
+def mlrc_run(
+    data: str, loss: str, regularizer: str = "none", scale: str = "paper", **changes: Any
+) -> Run:
+    """One training as the protocol has it at this scale, with `changes` to the fields of `Run`; of
+    a fold once `split.fold` is set."""
     made: dict[str, Any] = {"loss": build_loss(loss, regularizer, {}), "report_epoch": "best"}
+    if scale == "paper":
+        made |= {"backbone": "bn_inception", "dim": 128, "pretrained": True, "image_size": 227}
+        made |= {"transforms": "mlrc", "augment": True, "crop_scale": (0.16, 1.0)}
+        made |= {"sampler": "m_per_class", "m": 1, "batch_size": 32, "precision": "float32"}
+        made |= {"optimizer": "rmsprop", "lr": 1e-6, "momentum": 0.9, "weight_decay": 1e-4}
+        made |= {"proxy_lr": PROXY_LR.start, "embedding_lr": None, "freeze_batch_norm": True}
+        made |= {"schedule": "constant", "warmup_epochs": 0}
+        run = default_run(data, **made | changes)
+        converted: dict[str, Any] = epochs_for(run)
+        return replace(run, **converted | {k: v for k, v in changes.items() if k in converted})
     if scale == "small":
         made |= {"epochs": 20, "evaluate_every": 5} if data == "glyphs" else {"interpolate": None}
-        return default_run(data, **made | changes)
-    made |= {"backbone": "conv4", "width": 0.25, "dim": 16, "pretrained": False}
-    made |= {"epochs": 2, "batch_size": 16, "evaluate_every": 2}
-    if data == "glyphs":
-        made["split"] = Split(train_classes=12, test_classes=8, faces_per_class=8)
     else:
-        made |= {"image_size": 32, "precision": "float32", "augment": False}
+        made |= {"backbone": "conv4", "width": 0.25, "dim": 16, "pretrained": False}
+        made |= {"epochs": 2, "batch_size": 16, "evaluate_every": 2}
+        if data == "glyphs":
+            made["split"] = Split(train_classes=12, test_classes=8, faces_per_class=8)
+        else:
+            made |= {"image_size": 32, "precision": "float32", "augment": False}
     return default_run(data, **made | changes)
 
 
-def mlrc_run(data: str, loss: str, regularizer: str = "none", seed: int = 0, **changes: Any) -> Run:
-    """One training as the protocol has it, with `changes` to the fields of `Run`; of a fold once
-    `split.fold` is set."""
-    made = {
-        "data": data,
-        "loss": build_loss(loss, regularizer, {}),
-        "backbone": "bn_inception",
-        "dim": 128,
-        "pretrained": True,
-        "image_size": 227,
-        "freeze_batch_norm": True,
-        "transforms": "mlrc",
-        "augment": True,
-        "crop_scale": (0.16, 1.0),
-        "sampler": "m_per_class",
-        "m": 1,
-        "batch_size": BATCH,
-        "optimizer": "rmsprop",
-        "lr": 1e-6,
-        "proxy_lr": PROXY_LR.start,
-        "momentum": 0.9,
-        "weight_decay": 1e-4,
-        "schedule": "constant",
-        "seed": seed,
-        "report_epoch": "best",
-        "warmup_epochs": 0,
-        "embedding_lr": None,
-        "precision": "float32",
-    }
-    run = default_run(**made | changes)
-    converted = {name: n for name, n in epochs_for(run).items() if name not in changes}
-    return replace(run, **converted)  # type: ignore[arg-type]
-
-
 def epochs_for(run: Run) -> dict[str, int]:
-    """The steps of the reference code in epochs of this data: when to evaluate and to stop."""
+    """When to evaluate and to stop: the steps of the reference code in epochs of this data."""
     name = run.data.partition(":")[0]
-    images = SEEN_IMAGES.get(name) or len(open_splits(run).train)
+    published = CATALOG.get(name)
+    images = published.pictures["train"] if published else len(open_splits(run).train)
     steps = max(1, images * 3 // 4 // run.batch_size)  # three of four folds
     between, without = INTERVALS.get(name, DEFAULT_INTERVALS)
     every = max(1, round(between / steps))
@@ -212,16 +193,12 @@ def parse_changes(settings: Sequence[str]) -> dict[str, Any]:
     split: dict[str, Any] = {}
     for path, text in parse_settings(settings).items():
         part, _, name = path.rpartition(".")
-        if path == "proxy_lr" or path in SEARCHED or part in SEARCHED:
+        if path in SEARCHED or part in SEARCHED:
             raise ValueError(f"--set {path}: the field is searched, remove it")
         if path in FIXED_BY_PROTOCOL:
             raise ValueError(f"--set {path}: the field is fixed by the protocol, remove it")
-        if part == "split":
-            split[name] = parse_field(Split, name, text, KINDS)
-        elif part:
+        if part not in ("", "split"):
             raise ValueError(f"--set {path}: unknown part {part!r}, only split has fields")
-        else:
-            changes[name] = parse_field(Run, name, text, KINDS)
-    if split:
-        changes["split"] = Split(**split)
-    return changes
+        into, kind = (split, Split) if part else (changes, Run)
+        into[name] = parse_field(kind, name, text, KINDS)
+    return {**changes, "split": Split(**split)} if split else changes

@@ -76,14 +76,18 @@ NEAR = 4.0  # a short search stays within this factor of the start, or this part
 
 def space_of(loss: str, regularizer: str, near: bool = False) -> Space:
     """The search space of a loss with a regularizer; `near` the start values, for a search of few
-    trials: within a factor of 4 on a logarithmic scale, within a quarter of the width on a linear
-    one."""
-    ranges = (
-        PROXY_LR,
-        *look_up(loss, OF_LOSS, "loss"),
-        *look_up(regularizer, OF_REGULARIZER, "regularizer"),
-    )
-    return tuple(_narrowed(item) for item in ranges) if near else ranges
+    trials: within a factor of 4 on a logarithmic scale, a quarter of the width on a linear one."""
+    of_regularizer = look_up(regularizer, OF_REGULARIZER, "regularizer")
+    ranges = (PROXY_LR, *look_up(loss, OF_LOSS, "loss"), *of_regularizer)
+    return tuple(map(_narrowed, ranges)) if near else ranges
+
+
+def _narrowed(item: Range) -> Range:
+    part = (item.high - item.low) / NEAR
+    low, high = item.start - part, item.start + part
+    if item.log:
+        low, high = item.start / NEAR, item.start * NEAR
+    return replace(item, low=max(low, item.low), high=min(high, item.high))
 
 
 def starts(space: Space) -> dict[str, float]:
@@ -93,24 +97,13 @@ def starts(space: Space) -> dict[str, float]:
 
 def build_loss(loss: str, regularizer: str, params: Mapping[str, float]) -> Any:
     """The loss with these parameters, wrapped in its regularizer if there is one."""
-    made = look_up(loss, LOSSES, "loss")(**FIXED.get(loss, {}), **_of("loss", params))
+    made = look_up(loss, LOSSES, "loss")(**FIXED.get(loss, {}), **fields_of("loss", params))
     kind = look_up(regularizer, REGULARIZERS, "regularizer")
-    return made if kind is None else kind(made, **_of("regularizer", params))
+    return made if kind is None else kind(made, **fields_of("regularizer", params))
 
 
-def run_fields(params: Mapping[str, float]) -> dict[str, float]:
-    """The parameters that are fields of the run itself."""
-    return _of("", params)
-
-
-def _of(part: str, params: Mapping[str, float]) -> dict[str, float]:
+def fields_of(part: str, params: Mapping[str, float]) -> dict[str, float]:
+    """The parameters that are fields of the "loss", of the "regularizer", or of the run itself, the
+    part ""."""
     named = ((name.rpartition("."), value) for name, value in params.items())
     return {field: value for (prefix, _, field), value in named if prefix == part}
-
-
-def _narrowed(item: Range) -> Range:
-    part = (item.high - item.low) / NEAR
-    low, high = item.start - part, item.start + part
-    if item.log:
-        low, high = item.start / NEAR, item.start * NEAR
-    return replace(item, low=max(low, item.low), high=min(high, item.high))

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from proxysynth.errors import WrongFolder
-from proxysynth.files import UNFINISHED, write_json
+from proxysynth.files import LOCK, UNFINISHED, write_json
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.provenance import provenance
 from proxysynth.retrieval import evaluate
@@ -28,6 +28,7 @@ from proxysynth.training.run_folder import make_folder
 from proxysynth.values import describe_differences
 
 from .search import (
+    OBJECTIVE,
     Searched,
     Work,
     best_of,
@@ -36,7 +37,7 @@ from .search import (
     search,
     take_part,
     time_left,
-    train_fold,
+    train_folds,
 )
 from .settings import Study
 from .spaces import starts
@@ -44,7 +45,6 @@ from .workers import (
     STORAGE_FILE,
     Claimed,
     Queue,
-    Watch,
     exclusive,
     hide_password,
     import_optuna,
@@ -55,6 +55,7 @@ from .workers import (
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.study import Study as OptunaStudy
+    from optuna.trial import FrozenTrial
 
 FORMAT = 1
 STUDY = "study.json"
@@ -107,35 +108,48 @@ def run_study(
     facts = {**study.facts(), "pictures": check_folds(study)}
     location = storage or f"sqlite:///{folder / STORAGE_FILE}"
     make_folder(folder)
-    with exclusive(folder):
-        claim_folder(folder, study, facts)
     work = Work(study, folder, resources or Resources(), progress or Silent())
     with storage_errors(location):
         with exclusive(folder):  # the first worker creates the tables
+            claim_folder(folder, study, facts)
             opened = open_storage(location)
-            made = _optuna_study(opened, study.name, study)
-            _check_same_study(made, facts, location)
-        searching = Queue(made, study.scale.trials, Watch())
+            made = _join(opened, study, facts, location)
+        searching = Queue(made, study.scale.trials)
         trials = search(work, searching)
         best = best_of(trials)
-        again = _optuna_study(opened, f"{study.name} {study.key(best.params)}", None)
-        repeating = Queue(again, study.scale.repetitions, Watch())
-        measured = repeat(work, repeating, searching, best.params)
+        again = _optuna_study(opened, f"{made.study_name} {study.key(best.params)}")
+        measured = repeat(work, Queue(again, study.scale.repetitions), searching, best.params)
     return Outcome(study, tuple(trials), best, tuple(measured))
 
 
-def _optuna_study(storage: BaseStorage, name: str, searched: Study | None) -> OptunaStudy:
-    """The Optuna study of this name, created if needed, with the sampler of what is `searched`."""
-    optuna = import_optuna()
-    sampler, pruner = optuna.samplers.RandomSampler(0), optuna.pruners.NopPruner()
-    if searched is not None:
-        scale = searched.scale
-        first = starts(searched.space) if scale.near else None
-        sampler = make_sampler(searched.seed, scale.random_trials, first)
-        if scale.prune:
-            pruner = optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=0)
-    made = {"storage": storage, "study_name": name, "sampler": sampler, "pruner": pruner}
+def _optuna_study(storage: BaseStorage, name: str, **choices: Any) -> OptunaStudy:
+    """The Optuna study of this name, created if needed."""
+    import optuna
+
+    made = {"storage": storage, "study_name": name, **choices}
     return optuna.create_study(**made, direction="maximize", load_if_exists=True)
+
+
+def _join(
+    storage: BaseStorage, study: Study, facts: Mapping[str, Any], location: str
+) -> OptunaStudy:
+    """The search in the storage, which keeps the facts; an error if it has others."""
+    import optuna
+
+    name, scale = study.name_with_scale, study.scale
+    there = {it.study_name: it.user_attrs for it in optuna.get_all_study_summaries(storage, False)}
+    if there.get(study.name, {}).get(FACTS) == facts:
+        name = study.name  # from an earlier version, which left the scale out
+    first = starts(study.space) if scale.near else None
+    sampler = make_sampler(study.seed, scale.random_trials, first)
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=0)
+    made = _optuna_study(storage, name, sampler=sampler, pruner=pruner)
+    if FACTS not in made.user_attrs:
+        made.set_user_attr(FACTS, json.loads(json.dumps(facts)))
+    elif made.user_attrs[FACTS] != facts:
+        place = f"the storage {hide_password(location)}"
+        raise _other_study(f"{place}, as {name!r},", "storage", made.user_attrs[FACTS], facts)
+    return made
 
 
 def check_folder(folder: Path, facts: Mapping[str, Any]) -> None:
@@ -144,15 +158,19 @@ def check_folder(folder: Path, facts: Mapping[str, Any]) -> None:
     path = folder / STUDY
     try:
         there = dict(json.loads(path.read_bytes())["facts"])
-        if "pictures" not in facts:
-            there.pop("pictures", None)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WrongFolder(f"{path} cannot be read as a study: choose another folder") from error
+    if "pictures" not in facts:
+        there.pop("pictures", None)
     if there != facts:
-        raise WrongFolder(
-            f"{folder} holds another study ({describe_differences(there, facts)}): choose "
-            "another folder with --out, or use that study's settings to resume it"
-        )
+        raise _other_study(str(folder), "folder with --out", there, facts)
+
+
+def _other_study(place: str, other: str, there: Any, here: Any) -> WrongFolder:
+    return WrongFolder(
+        f"{place} holds another study ({describe_differences(there, here)}): choose another "
+        f"{other}, or use that study's settings to resume it"
+    )
 
 
 def claim_folder(folder: Path, study: Study, facts: Mapping[str, Any]) -> None:
@@ -161,27 +179,14 @@ def claim_folder(folder: Path, study: Study, facts: Mapping[str, Any]) -> None:
     if path.exists():
         check_folder(folder, facts)
         return
-    others = [n for n in os.listdir(folder) if n != ".lock" and not n.startswith(OWN_FILES)]
+    others = [n for n in os.listdir(folder) if n != LOCK and not n.startswith(OWN_FILES)]
     if others:
         raise WrongFolder(
-            f"{folder} is not empty and holds no study (it has {sorted(others)[0]!r}): choose "
-            "another folder with --out"
+            f"{folder} is not empty and holds no study (it has {min(others)!r}): choose another "
+            "folder with --out"
         )
     about = {"format": FORMAT, "name": study.name, "scale": study.scale_name, "facts": facts}
     write_json(path, {**about, "provenance": provenance()})
-
-
-def _check_same_study(made: OptunaStudy, facts: Mapping[str, Any], location: str) -> None:
-    """Store the facts in the storage, or check that those there are the same."""
-    there = made.user_attrs.get(FACTS)
-    if there is None:
-        made.set_user_attr(FACTS, json.loads(json.dumps(facts)))
-    elif there != facts:
-        raise WrongFolder(
-            f"the storage {hide_password(location)} holds another study named "
-            f"{made.study_name!r} ({describe_differences(there, facts)}): choose another storage, "
-            "or use that study's settings to join it"
-        )
 
 
 def repeat(
@@ -191,34 +196,26 @@ def repeat(
 
     Nothing before this opens an image of an unseen class.
     """
-    study, before = work.study, searching.slots()
+    study, searched = work.study, searching.slots()
 
-    def note() -> str:
-        return time_left(study.scale, before, queue.slots())
-
-    def repetition(claimed: Claimed, _: Callable[[], None]) -> float:
+    def repetition(claimed: Claimed, update: Callable[[], None]) -> float:
         # Not the seed of the search, which influenced the choice of the parameters.
         seed, trial = study.seed + 1 + claimed.index, claimed.trial
         home = work.folder / REPETITIONS / f"{study.key(params)}-seed{seed}"
-        folders = [home / f"fold{fold}" for fold in range(study.scale.folds)]
-        with work.progress.task(f"folds of repetition {claimed.index + 1}", len(folders)) as tick:
-            for fold, folder in enumerate(folders):
-                made = train_fold(work, params, fold, seed, folder, keep_model=True)
-                trial.set_user_attr(f"fold{fold}", made)
-                tick(1, f"validation MAP@R {100 * made['value']:.1f}")
-            measured = measure_ensemble(work, folders)
+        name = f"repetition {claimed.index + 1}"
+        train_folds(work, name, trial, params, seed, home, lambda *_: update(), keep_models=True)
+        measured = measure_ensemble(work, [home / f"fold{i}" for i in range(study.scale.folds)])
         trial.set_user_attr(MEASURED, asdict(measured))
-        return measured.concatenated["map@r"]
+        return measured.concatenated[OBJECTIVE]
 
-    def report(claimed: Claimed, value: float | None) -> None:
-        if value is not None:
-            work.progress.say(
-                f"Repetition {claimed.index + 1} of {queue.count}: MAP@R {100 * value:.2f} on the "
-                f"unseen classes, concatenated; {note()}"
-            )
+    def describe(trial: FrozenTrial) -> str:
+        return f"MAP@R {100 * (trial.value or 0):.2f} on the unseen classes, concatenated"
 
-    finished = take_part(work, queue, "repetitions", repetition, note, report)
-    return [Measured(**slot.current.user_attrs[MEASURED]) for slot in finished if slot.current]
+    def note() -> str:
+        return time_left(study.scale, searched, queue.slots())
+
+    finished = take_part(work, queue, "repetition", repetition, describe, note)
+    return [Measured(**slot.current.user_attrs[MEASURED]) for slot in finished]
 
 
 def measure_ensemble(work: Work, folders: Sequence[Path]) -> Measured:

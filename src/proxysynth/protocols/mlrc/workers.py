@@ -1,10 +1,10 @@
 """Workers that share a study: its storage, the leases on trials, and who works on which slot.
 
 A study has a fixed number of slots, one for each trial it should have. A slot is a trial of Optuna,
-and another trial if its worker died or was interrupted. Which trial fills which slot follows from
-the numbers that the storage gives to trials, and from no other fact: the first `count` fresh trials
-make the slots, in order; of several trials for one slot, the first that has not failed counts. So
-no lock is needed, and nothing counts twice.
+and another trial if its worker died or was interrupted. Which trial fills which slot follows only
+from the numbers that the storage gives to trials: the first `count` fresh trials make the slots, in
+order; of several trials for one slot, the first that has not failed counts. So no lock is needed,
+and nothing counts twice.
 
 A worker renews a lease on its trial, an attribute in the storage (Optuna's own heartbeat supports
 databases only, and only its own loop). The lease is a counter; other workers compare it with what
@@ -25,11 +25,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proxysynth.errors import WrongFolder
 from proxysynth.files import locked
 
 if TYPE_CHECKING:
@@ -61,17 +60,8 @@ def import_optuna() -> Any:
     return optuna
 
 
-@contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """Lock a folder, waiting until another process releases it."""
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(locked(folder))
-                break
-            except WrongFolder:
-                time.sleep(0.1)
-        yield
+exclusive = partial(locked, wait=True)
+"""Locks a folder, waiting until another process releases it."""
 
 
 # The storage.
@@ -86,13 +76,15 @@ def open_storage(location: str) -> BaseStorage:
     it ends in `.db` or `.sqlite`, else to a journal file."""
     optuna, path = import_optuna(), Path(location).expanduser().absolute()
     with storage_errors(location, opening=True):
-        url = location if "://" in location else f"sqlite:///{path}"
-        if url != location and not location.endswith((".db", ".sqlite", ".sqlite3")):
-            from optuna.storages.journal import JournalFileBackend
-
-            if not path.parent.is_dir():
-                raise FileNotFoundError(f"there is no folder {path.parent}")
-            return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+        if "://" in location:
+            url = location
+        elif path.suffix in (".db", ".sqlite", ".sqlite3"):
+            url = f"sqlite:///{path}"
+        elif not path.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {path.parent}")
+        else:
+            file = optuna.storages.journal.JournalFileBackend(str(path))
+            return optuna.storages.JournalStorage(file)
         # A connection that a server has closed meanwhile is opened again.
         options: dict[str, Any] = {"pool_pre_ping": True}
         if url.startswith("sqlite"):
@@ -180,18 +172,18 @@ class Watch:
 
 def _ended(lease: Any) -> bool:
     """Whether the lease belongs to a process of this machine that no longer runs."""
-    if not isinstance(lease, dict) or lease.get("at") != machine() or os.name != "posix":
+    if lease is None or lease["at"] != machine() or os.name != "posix":
         return False
     try:
-        os.kill(int(lease["pid"]), 0)
+        os.kill(lease["pid"], 0)
     except ProcessLookupError:
         return True
-    except (PermissionError, KeyError, ValueError):
+    except PermissionError:  # it runs, as another user
         pass
     return False
 
 
-@lru_cache
+@cache
 def machine() -> str:
     """Identifies this machine since its last boot; containers count as machines of their own."""
     parts = [socket.gethostname()]
@@ -212,14 +204,13 @@ class Slot:
     trials: tuple[FrozenTrial, ...]
 
     @property
-    def current(self) -> FrozenTrial | None:
-        """The trial that counts: the first that has not failed."""
-        return next((trial for trial in self.trials if trial.state.name != "FAIL"), None)
+    def current(self) -> FrozenTrial:
+        """The trial that counts: the first that has not failed, else the last."""
+        return next((t for t in self.trials if t.state.name != "FAIL"), self.trials[-1])
 
     @property
     def done(self) -> bool:
-        current = self.current
-        return current is not None and current.state.name in ("COMPLETE", "PRUNED")
+        return self.current.state.name in ("COMPLETE", "PRUNED")
 
     @property
     def times_lost(self) -> int:
@@ -257,7 +248,7 @@ class Queue:
 
     study: OptunaStudy
     count: int
-    watch: Watch
+    watch: Watch = field(default_factory=Watch)
 
     def slots(self) -> list[Slot]:
         return slots_of(self.study.get_trials(deepcopy=False), self.count)
@@ -267,53 +258,46 @@ class Queue:
         for trial in self.study.get_trials(deepcopy=False):
             if trial.state.name == "RUNNING" and self.watch.dead(trial):
                 self.give_back(trial.number)
-        for slot in self.slots():
-            if slot.current is None:
-                self._enqueue_again(slot)
         slots = self.slots()
-        waiting = any(s.current is not None and s.current.state.name == "WAITING" for s in slots)
-        if not waiting and len(slots) == self.count:
+        states = {slot.current.state.name for slot in slots}
+        if len(slots) == self.count and not states & {"FAIL", "WAITING"}:
             return None
+        for slot in slots:
+            if slot.current.state.name == "FAIL":
+                self._enqueue_again(slot)
         asked = self.study.ask()
         for slot in self.slots():
-            if slot.current is not None and slot.current.number == asked.number:
+            if slot.current.number == asked.number:
                 return Claimed(slot.index, asked)
         asked.set_user_attr(SURPLUS, True)  # another worker was faster
         self.give_back(asked.number)
         return None
 
-    def work_on(self, claimed: Claimed, do: Callable[[], float]) -> float | None:
-        """Do the work of a slot under a lease and store its value; None if it does not count."""
+    def work_on(self, claimed: Claimed, do: Callable[[], float]) -> FrozenTrial | None:
+        """Do the work of a slot under a lease and store its value; returns the finished trial, None
+        if another worker considered this one dead and has the slot now."""
         import optuna
 
-        states, number = optuna.trial.TrialState, claimed.trial.number
         value: float | None
         try:
             with leased(claimed.trial):
                 try:
-                    value = do()
+                    value, state = do(), optuna.trial.TrialState.COMPLETE
                 except optuna.TrialPruned:
-                    value = None
-            state = states.PRUNED if value is None else states.COMPLETE
-            try:
-                self.study.tell(claimed.trial, value, state=state)
-            except ValueError:
-                if self.study.get_trials(deepcopy=False)[number].state.name == "RUNNING":
-                    raise
-                return None
+                    value, state = None, optuna.trial.TrialState.PRUNED
+            told = self.study.tell(claimed.trial, value, state=state, skip_if_finished=True)
         except optuna.exceptions.UpdateFinishedTrialError:
-            return None  # this worker was considered dead: another one has the slot now
+            return None
         except BaseException:
-            self.give_back(number)
+            self.give_back(claimed.trial.number)
             raise
-        return value
+        return told if told.state == state else None
 
     def give_back(self, number: int) -> None:
         """Release the slot of a trial that will not be finished: the next claim queues it again."""
         import optuna
 
-        # Another worker may have found it dead as well.
-        with contextlib.suppress(ValueError, RuntimeError, optuna.exceptions.OptunaError):
+        with contextlib.suppress(Exception):  # another worker may have found it dead as well
             self.study.tell(number, state=optuna.trial.TrialState.FAIL)
 
     def _enqueue_again(self, slot: Slot) -> None:
