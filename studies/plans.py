@@ -176,12 +176,9 @@ def glyph_anchor(**_: Any) -> Plan:
 
 def glyph_gradients(**_: Any) -> Plan:
     """Which proxies move a trained network's embeddings: Proxy-anchor and Norm-softmax."""
-    for seed in range(3):
-        for name in ("proxy_anchor", "norm_softmax"):
-            for kind, loss in _with_and_without(trained_loss(name)):
-                run = replace(GLYPHS, loss=loss, seed=seed)
-                columns = {"loss": name, "regularizer": kind, "seed": seed}
-                yield Planned(run, columns, partial(_toward_own_proxy, run))
+    for seed, name in itertools.product(range(3), ("proxy_anchor", "norm_softmax")):
+        for item in _each(GLYPHS, _with_and_without(trained_loss(name)), seed, loss=name):
+            yield replace(item, measure=partial(_toward_own_proxy, item.run))
 
 
 def _toward_own_proxy(run: Run, model: Any) -> dict[str, float]:
