@@ -215,7 +215,7 @@ def test_no_product_is_off_by_more_than_its_bound(kind, dtype, d: int) -> None:
 def test_thresholds_of_a_block_are_safe(kind, dtype) -> None:
     x = torch.nn.functional.normalize(kind(96, 64), dim=1)
     a, b = rounded(x[:48], dtype), rounded(x[48:], dtype)
-    block = Block.of(a, b, torch.empty(48, 48), torch.empty(48, 48))
+    block = Block(multiply(a, b, *torch.empty(2, 48, 48)), a, b)
     true = x[:48].double() @ x[48:].double().T
     t = true[:, :1].float()
     assert block.reaching(t)[true >= t].all()

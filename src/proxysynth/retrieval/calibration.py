@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -223,10 +224,9 @@ class Calibration:
     unknown: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        tables: list[Mapping[str, Any]] = [self.thresholds, self.unknown, *self.rates.values()]
-        numbers = [self.eer, self.auc, self.same, self.different]
-        numbers += [value for table in tables for value in table.values()]
-        numbers += [value for point in self.curve for value in point]
+        tables = [self.thresholds, self.unknown, *self.rates.values()]
+        numbers = [self.eer, self.auc, self.same, self.different, *chain(*self.curve)]
+        numbers += chain.from_iterable(table.values() for table in tables)
         finite = all(type(one) in (int, float) and math.isfinite(one) for one in numbers)
         rated = set(self.thresholds) <= set(self.rates)
         if not finite or not rated or self.fitted_on not in FITTED_ON:
@@ -292,18 +292,16 @@ def calibrate(
         fit, fitted_on = count_pairs(*held_out), "held_out"
         checks = [(fit, every)]
     else:
-        fit, halves = every, _halves(sets)
-        checks = [] if halves is None else [halves, halves[::-1]]
+        fit, checks = every, _halves(sets)
         fitted_on = "test" if checks else "unchecked"
     thresholds, rates = {}, {}
     for target in targets:
         threshold = fit.fit(target)
-        tried = [(other.fit(target), check) for other, check in checks]
-        found = [check.rates(t) for t, check in tried if t is not None]
         if threshold is None:
             continue
-        found = found or [every.rates(threshold)]
         thresholds[target] = threshold
+        tried = [(other.fit(target), check) for other, check in checks]
+        found = [check.rates(t) for t, check in tried if t is not None] or [every.rates(threshold)]
         rates[target] = {key: sum(one[key] for one in found) / len(found) for key in found[0]}
     return Calibration(
         thresholds,
@@ -317,19 +315,20 @@ def calibrate(
     )
 
 
-def _halves(sets: Sets) -> tuple[PairCounts, PairCounts] | None:
-    """The pairs within each half of the classes; None unless both have pairs of both kinds."""
+def _halves(sets: Sets) -> list[tuple[PairCounts, PairCounts]]:
+    """The pairs within each half of the classes, and the same halves in the other order; empty
+    unless both have pairs of both kinds."""
     x, y, g, gy, own = sets
     classes = torch.unique(torch.cat([y, gy]))
     order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(0))
-    made = []
-    for part in (order[::2], order[1::2]):
-        mine, theirs = (torch.isin(each, classes[part.to(y.device)]) for each in (y, gy))
-        counts = _count(Sets(x[mine], y[mine], g[theirs], gy[theirs], own))
-        if not counts.of_both_kinds:
-            return None
-        made.append(counts)
-    return made[0], made[1]
+    order = order.to(y.device)
+
+    def count(part: Tensor) -> PairCounts:
+        mine, theirs = (torch.isin(each, classes[part]) for each in (y, gy))
+        return _count(Sets(x[mine], y[mine], g[theirs], gy[theirs], own))
+
+    a, b = count(order[::2]), count(order[1::2])
+    return [(a, b), (b, a)] if a.of_both_kinds and b.of_both_kinds else []
 
 
 def unknown_thresholds(

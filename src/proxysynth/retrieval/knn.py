@@ -117,12 +117,12 @@ def as_sets(
     embeddings: Array, labels: Array, gallery: Array | None, gallery_labels: Array | None
 ) -> Sets:
     """Labeled queries and the gallery, checked."""
+    if (gallery is None) != (gallery_labels is None):
+        raise ValueError("gallery and gallery_labels must be given together")
     x = as_embeddings(embeddings)
     y = as_labels(labels, len(x)).to(x.device)
-    if gallery is None and gallery_labels is None:
-        return Sets(x, y, x, y, True)
     if gallery is None or gallery_labels is None:
-        raise ValueError("gallery and gallery_labels must be given together")
+        return Sets(x, y, x, y, True)
     g = as_embeddings(gallery, "gallery")
     check_dimensions(x, g, "embeddings")
     gy = as_labels(gallery_labels, len(g), "gallery_labels", "gallery").to(x.device)
@@ -312,8 +312,6 @@ def multiply(x: Rounded, y: Rounded, S: Tensor, spare: Tensor) -> Tensor:
         return torch.mm(a, b, out=S)
     if a.dtype == torch.int8:
         return torch._int_mm(a, b, out=S.view(torch.int32))
-    if a.dtype == torch.float64:
-        return S.copy_(a @ b)
     return S.copy_(torch.mm(a, b, out=spare.view(-1).view(a.dtype)[: S.numel()].view(S.shape)))
 
 
@@ -329,10 +327,6 @@ class Block:
     S: Tensor
     x: Rounded
     y: Rounded
-
-    @classmethod
-    def of(cls, x: Rounded, y: Rounded, S: Tensor, spare: Tensor) -> Block:
-        return cls(multiply(x, y, S, spare), x, y)
 
     def rows(self, rows: Tensor) -> Block:
         return Block(self.S[rows], self.x[rows], self.y)
@@ -532,16 +526,13 @@ def _hidden_pairs(
     """`exclude` as pairs of query and position: the index, or its place in `numbers`."""
     if exclude is not None and len(exclude) != n:
         raise ValueError(f"exclude must have one entry per query, {n}, got {len(exclude)}")
-    if isinstance(exclude, Tensor | np.ndarray):
-        row, column = torch.arange(n), torch.as_tensor(exclude).long()
-    else:
-        pairs = [
-            (query, int(index))
-            for query, one in enumerate(exclude or ())
-            for index in (() if one is None else one if isinstance(one, Sequence) else (one,))
-        ]
-        row, column = torch.tensor(pairs, dtype=torch.int64).view(-1, 2).unbind(1)
-    row, column = row.to(device), column.to(device)
+    each = exclude.tolist() if isinstance(exclude, Tensor | np.ndarray) else exclude or ()
+    pairs = [
+        (query, int(index))
+        for query, one in enumerate(each)
+        for index in (() if one is None else one if isinstance(one, Sequence) else (one,))
+    ]
+    row, column = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2).unbind(1)
     if numbers is not None and len(numbers):
         place = torch.searchsorted(numbers, column.contiguous())
         known = numbers[place.clamp(max=len(numbers) - 1)] == column

@@ -40,6 +40,7 @@ from proxysynth.retrieval.knn import (
     Sets,
     dots,
     fast_types,
+    multiply,
     nonzero,
     places,
     rounded,
@@ -193,7 +194,8 @@ class Arrangement:
             self._buffers.both = torch.empty(2, n, device=self.gallery.x.device)
         S, spare = (buffer[:n].view(size) for buffer in self._buffers.both)
         queries, gallery = self.rounded(dtype)
-        return Block.of(queries[rows], gallery[columns], S, spare)
+        x, y = queries[rows], gallery[columns]
+        return Block(multiply(x, y, S, spare), x, y)
 
 
 def ranges(start: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
@@ -348,11 +350,9 @@ class _Counter:
             torch.arange(rows.start, rows.stop).to(gallery.index)
         )
         self.count = torch.bincount(row, minlength=len(self.x))
-        t = dots(self.x, gallery.x, row, place)
-        t = _side_by_side(t, row, self.count, -torch.inf)
-        index = _side_by_side(gallery.index[place], row, self.count, -1)
+        t = _side_by_side(dots(self.x, gallery.x, row, place), row, self.count, -torch.inf)
         self.t, order = t.sort(dim=1, descending=True, stable=True)
-        self.index = index.gather(1, order)
+        self.index = _side_by_side(gallery.index[place], row, self.count, -1).gather(1, order)
         self.live = self.count.clone()
         self.hits = torch.zeros_like(self.index)
         self.fresh = True
@@ -498,8 +498,10 @@ class _Sorting:
         ranks, last, nearest = self._sort(at, R, row, column, sift)
         again = ((last.minimum(nearest) < t.squeeze(1)) & (R > 0)).nonzero().squeeze(1)
         if len(again):
-            at, R, block = at[again], R[again], block.rows(again)
-            t = last[again].minimum(self._nearest_positive(at))
+            at, R, block, t = at[again], R[again], block.rows(again), last[again]
+            row, column = self.arrangement.positive_pairs(at)
+            s = dots(self.queries.x[at], self.gallery.x, row, column)
+            t = t.minimum(torch.full_like(t, ALL).scatter_reduce_(0, row, s, "amax"))
             row, column = nonzero(block.reaching(t[:, None]))
             second, *_ = self._sort(at, R, row, column)
             for all_rows, some in zip(ranks, second, strict=True):
@@ -562,12 +564,6 @@ class _Sorting:
         m += (lead + right - right.cumsum(0)).index_select(0, row)
         gain = lead.double().scatter_add_(0, row, m / (rank + before + 1).double())
         return Ranks(first, right + lead, gain), last, nearest
-
-    def _nearest_positive(self, at: Tensor) -> Tensor:
-        row, column = self.arrangement.positive_pairs(at)
-        best = self.queries.x.new_full((len(at),), ALL)
-        s = dots(self.queries.x[at], self.gallery.x, row, column)
-        return best.scatter_reduce_(0, row, s, "amax")
 
 
 def _threshold(block: Block, R: Tensor) -> Tensor:
