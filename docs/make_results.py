@@ -240,7 +240,7 @@ def settings() -> str:
         name += ", duplicates merged" if duplicates == "merge" else ""
         same = " (the paper's)" if here is paper else ""
         body.append([name + same, str(len(here)), *_pair(paper, here)])
-    head = ["", "seeds", "Recall@1", "vs. the paper's", "MAP@R", "vs. the paper's"]
+    head = ["", "folds", "Recall@1", "vs. the paper's", "MAP@R", "vs. the paper's"]
     return table(head, body)
 
 
@@ -251,13 +251,13 @@ def variants() -> str:
     for scale in sorted({row["scale"] for row in found}, key=float):
         of_scale = [row for row in found if row["scale"] == scale]
         body += [[f"{float(scale):g}", *cells] for cells in _against(of_scale, "proxy_synthesis")]
-    head = ["scale", "", "seeds", "Recall@1", "vs. the paper's", "MAP@R", "vs. the paper's"]
+    head = ["scale", "", "folds", "Recall@1", "vs. the paper's", "MAP@R", "vs. the paper's"]
     return table(head, body)
 
 
 def anchor() -> str:
     """The same for Proxy-anchor, against the plain loss, which Proxy Synthesis lowers."""
-    head = ["Proxy-anchor", "seeds", "Recall@1", "vs. without", "MAP@R", "vs. without"]
+    head = ["Proxy-anchor", "folds", "Recall@1", "vs. without", "MAP@R", "vs. without"]
     return table(head, _against(rows("study_glyph_anchor"), "none"))
 
 
@@ -312,7 +312,7 @@ def more() -> str:
                 for of in ("1.0", mu)
             )
             body.append([seen, f"{float(mu):g}", str(len(here)), *_pair(paper, here)])
-    head = ["seen classes", "mu", "seeds", "Recall@1", "vs. mu 1", "MAP@R", "vs. mu 1"]
+    head = ["seen classes", "mu", "folds", "Recall@1", "vs. mu 1", "MAP@R", "vs. mu 1"]
     return table(head, body)
 
 

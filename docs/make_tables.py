@@ -84,11 +84,11 @@ def summary() -> str:
     )
 
 
-def step_times() -> dict[int, dict[str, str]]:
-    """The time of each method relative to the plain loss, on one thread, by number of classes."""
+def step_times(threads: str = "1") -> dict[int, dict[str, str]]:
+    """The time of each method relative to the plain loss, by number of classes."""
     times: dict[int, dict[str, str]] = {}
     for row in rows("bench_step"):
-        if row["threads"] == "1":
+        if row["threads"] == threads:
             times.setdefault(int(row["classes"]), {})[row["method"]] = row["of_plain"]
     return dict(sorted(times.items()))
 
@@ -115,6 +115,17 @@ def speed() -> str:
     ]
     made = f"{table(head, body)}\n\n{source(rows('bench_step'))}"
     return made + (f" Memory: commit {memory[0]['commit']}." if memory else "")
+
+
+def threads() -> str:
+    """A step of the loss with two threads, relative to the plain one."""
+    times = step_times(threads="2")
+    head = ["", *(f"{classes:,} classes" for classes in times)]
+    names = dict.fromkeys(name for methods in times.values() for name in methods)
+    body = [
+        [METHODS[name], *(cell(methods.get(name)) for methods in times.values())] for name in names
+    ]
+    return table(head, body)
 
 
 def neighbours() -> str:
@@ -294,5 +305,5 @@ def fill(page: Path, tables: dict[str, Callable[[], str]]) -> None:
 if __name__ == "__main__":
     docs = ROOT / "docs"
     fill(ROOT / "README.md", {"results": results, "speed": summary})
-    fill(docs / "speed.md", {"speed": speed, "neighbours": neighbours})
+    fill(docs / "speed.md", {"speed": speed, "threads": threads, "neighbours": neighbours})
     fill(docs / "decisions.md", {"near_duplicates": near_duplicates, "reranking": reranking})
