@@ -263,3 +263,8 @@ def test_bad_heads_get_one_sentence() -> None:
         ps.ProxyHead(ps.NormSoftmax(), 2, 4).add_classes(["c"])
     with pytest.raises(ValueError, match="at least one new class"):
         ps.ProxyHead(ps.NormSoftmax(), 2, 4).add_classes(0)
+
+
+def test_a_module_with_its_own_proxies_is_refused() -> None:
+    with pytest.raises(ValueError, match="synthesize_over"):
+        ps.ProxyHead(torch.nn.Linear(4, 3), num_classes=3, dim=4)

@@ -233,7 +233,7 @@ def test_compiled_paths_of_similarity_and_reference() -> None:
         ({"lam": "a"}, "lam .* 'a'"),
         ({"duplicates": "drop"}, "duplicates .* 'drop'"),
         ({"embeddings": "both", "proxies": "original"}, "without its own proxy"),
-        ({"embeddings": "all"}, "embeddings='all'"),
+        ({"embeddings": "all"}, "embeddings must be .*'all'"),
     ],
 )
 def test_bad_settings_name_the_field(fields: dict, expected: str) -> None:

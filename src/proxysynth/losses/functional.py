@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 EPS = 1e-12
 """Vectors shorter than this are divided by it instead of by their length, as in F.normalize."""
@@ -150,10 +150,16 @@ def class_sums_of(loss: object) -> ClassSums | None:
 
 
 def check_loss(owner: object, loss: object) -> None:
-    """The loss must be an instance that can be called, not a class or a name."""
+    """The loss must be an instance that can be called, not a class, a name, or a module that holds
+    proxies of its own."""
     if isinstance(loss, type) or not callable(loss):
         given = f"the class {loss.__name__}" if isinstance(loss, type) else repr(loss)
         raise ValueError(f"{type(owner).__name__}: give a loss such as NormSoftmax(), got {given}")
+    if isinstance(loss, nn.Module) and any(p.dim() >= 2 for p in loss.parameters()):
+        raise ValueError(
+            f"{type(owner).__name__} takes a function of (x, y, p), but {type(loss).__name__} is a "
+            "module with its own proxies: use proxysynth.synthesize_over(module)"
+        )
 
 
 def check_plain_loss(owner: object, loss: object) -> None:
@@ -181,9 +187,10 @@ def check_range(owner: object, low: float, high: float, **fields: float) -> None
     for name, value in fields.items():
         number = as_number(value)
         if number is None or not low <= number <= high:
+            least = "above 0" if low == TINY else f"of at least {low:g}"
+            bounds = f"{least}, at most {high:g}" if high == HUGE else f"from {low:g} to {high:g}"
             raise ValueError(
-                f"{type(owner).__name__}: {name} must be a number from {low:g} to {high:g}, "
-                f"got {value!r}"
+                f"{type(owner).__name__}: {name} must be a number {bounds}, got {value!r}"
             )
         if number is not value:  # numpy's numbers become Python's; the owner is frozen
             object.__setattr__(owner, name, number)

@@ -78,6 +78,10 @@ class ProxyHead(nn.Module):
     def forward(
         self, embeddings: Tensor, labels: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
+        """The loss of embeddings (n, d) with labels (n,).
+
+        generator: for what a regularizer draws; default: torch's own.
+        """
         if self.training:
             self._warn_if_processes_drift_apart()
         loss = self.loss if self.training else self.plain

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from proxysynth.losses import functional
 from proxysynth.regularizers.class_sums import LossFromSums, outside_graphs
@@ -64,11 +64,10 @@ class ProxySynthesis:
         functional.check_loss(self, self.loss)
         if isinstance(self.loss, ProxySynthesis):
             raise ValueError(f"ProxySynthesis takes a plain loss, got {self.loss!r}")
-        if isinstance(self.loss, nn.Module) and any(p.dim() >= 2 for p in self.loss.parameters()):
-            raise ValueError(
-                f"ProxySynthesis wraps a function of (x, y, p), but {type(self.loss).__name__} "
-                "is a module with its own proxies: use proxysynth.synthesize_over(module)"
-            )
+        for name, value in (("embeddings", self.embeddings), ("proxies", self.proxies)):
+            if value not in get_args(Part):
+                known = ", ".join(map(repr, get_args(Part)))
+                raise ValueError(f"ProxySynthesis: {name} must be one of {known}, got {value!r}")
         if (self.embeddings, self.proxies) not in ABLATIONS:
             valid = "; ".join(f"{e!r} with {p!r}" for e, p in ABLATIONS)
             raise ValueError(
@@ -83,6 +82,10 @@ class ProxySynthesis:
     def __call__(
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
+        """The loss of embeddings (n, d), labels (n,) and proxies (c, d) or (c, k, d).
+
+        generator: for pairs and coefficients; default: torch's own.
+        """
         y = functional.check_batch(x, y, p, subproxies=functional.has_subproxies(self.loss))
         draw = self.draw(y, generator)
         # A plain loss draws nothing, so it need not accept a generator.

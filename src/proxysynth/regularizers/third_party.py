@@ -216,10 +216,14 @@ def _weight_name(module: nn.Module, weight: str | None) -> str:
     if weight is not None and weight not in matrices:
         raise ValueError(f"weight={weight!r} is not a matrix of the module, which has {listed}")
     if weight is None and len(matrices) != 1:
-        found = "no matrix" if not matrices else "more than one matrix"
+        if not matrices:
+            raise ValueError(
+                f"{type(module).__name__} holds no matrix of proxies: Proxy Synthesis needs a "
+                "proxy-based loss"
+            )
         raise ValueError(
-            f"expected one proxy weight in {type(module).__name__}, found {found} among {listed}: "
-            "name it with weight= (and class_dim=, if its shape is ambiguous)"
+            f"expected one proxy weight in {type(module).__name__}, found several matrices among "
+            f"{listed}: name it with weight= (and class_dim=, if its shape is ambiguous)"
         )
     return weight or matrices[0]
 
