@@ -23,14 +23,15 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a study, see --list")
     parser.add_argument("--list", action="store_true", help="list the studies")
-    parser.add_argument("--store", type=Path, default=Path("runs/studies"))
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    runs = Path("runs/studies")
+    parser.add_argument("--store", type=Path, default=runs, help="where the Runs are trained")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables go")
     parser.add_argument("--cub", metavar="ROOT", help="the folder of CUB-200-2011")
     parser.add_argument("--grocery", metavar="ROOT", help="the folder of GroceryStore")
     parser.add_argument("--only-table", action="store_true", help="write tables without training")
-    parser.add_argument("--threads", type=int)
+    parser.add_argument("--threads", type=int, help="of torch")
     args = parser.parse_args()
     if args.list or not args.names:
         for name, study in STUDIES.items():

@@ -25,6 +25,8 @@ def run_bench(args: argparse.Namespace) -> dict[str, Any]:
         for name in names:
             look_up(name, {**known, "all": ""}, "benchmark")
     messages = Console(stderr=True)
+    if not args.names:
+        messages.print("All benchmarks, about an hour; `proxysynth bench NAME` runs a single one.")
     rows: list[dict[str, Any]] = []
     for name in names:
         with messages.status(f"bench {name}: {known[name]}; keep the machine otherwise idle"):

@@ -56,7 +56,9 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
             approximate = Index.open(built.file).approximate(progress.say)
         progress.say(approximate.verdict)
         result["approximate"] = {f"recall@{k}": share for k, share in approximate.recall.items()}
-    output(args).say(built.summary)
+    console = output(args)
+    console.say(built.summary)
+    console.say(f"Next: proxysynth search {args.out} IMAGE, or proxysynth serve {args.out}")
     return result
 
 
@@ -97,7 +99,11 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     ]
     console = output(args)
     console.columns(("class", "similarity", "nearest class", "image"), rows)
-    if least is not None and unknown:
+    if index is not None and (same := sum(one.similarity > 0.9999 for _, one in made)):
+        console.say(f"{same:,} of {len(made):,} images are in the index themselves.")
+    if least is None:
+        console.say("No threshold was fitted, so no image is unknown; --threshold sets one.")
+    elif unknown:
         console.say(f"Unknown: similarity below {least:.4f}; --threshold sets another limit.")
     return {
         "run": str(args.run),
@@ -145,9 +151,14 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
     images, several = sum(map(len, groups)), count(len(groups), "group")
     titles = [count(len(group), "image") for group in groups]
     console = output(args)
-    console.say(f"Near-duplicates: {count(images, 'image')} of {len(index):,} in {several}")
+    if not groups:
+        console.say(
+            f"No near-duplicates among {len(index):,} images at {args.threshold:g} or above."
+        )
+    else:
+        console.say(f"Near-duplicates: {count(images, 'image')} of {len(index):,} in {several}")
     numbered = [f"group {number}: {title}" for number, title in enumerate(titles, 1)]
-    _show(console, numbered, groups, "more groups")
+    _show(console, numbered, groups)
     if args.out is not None:
         from proxysynth.report.pages import write_page
         from proxysynth.search.contact_sheet import Section, sheet
@@ -174,7 +185,7 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
         nmi = agreement(index, clusters)
     sheets = [] if args.out is None else write_sheets(args.out, index, clusters)
     console, titles = output(args), [cluster.title for cluster in clusters]
-    _show(console, titles, [cluster.images for cluster in clusters], "more")
+    _show(console, titles, [cluster.images for cluster in clusters])
     if nmi is not None:
         console.say(f"NMI of clusters and labels: {100 * nmi:.1f} %")
     if sheets:
@@ -196,9 +207,7 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _show(
-    console: Console, titles: Sequence[str], groups: Sequence[Sequence[Hit]], more: str
-) -> None:
+def _show(console: Console, titles: Sequence[str], groups: Sequence[Sequence[Hit]]) -> None:
     """Print the first groups of images, and the first images of each."""
     for title, images in list(zip(titles, groups, strict=True))[:SHOWN]:
         console.say(title)
@@ -207,7 +216,7 @@ def _show(
         if len(images) > MEMBERS:
             console.say(f"  ... and {len(images) - MEMBERS:,} more")
     if len(groups) > SHOWN:
-        console.say(f"... and {len(groups) - SHOWN:,} {more}; --json lists all of them")
+        console.say(f"... and {len(groups) - SHOWN:,} more; --json lists all of them")
 
 
 def run_export(args: argparse.Namespace) -> dict[str, Any]:
@@ -216,7 +225,14 @@ def run_export(args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'model.onnx'}")
     with usage_errors():
         source: Trained | Index
-        if args.to in ("onnx", "torch"):
+        of_run = args.to in ("onnx", "torch")
+        if args.source.is_file() if of_run else args.source.is_dir():
+            kinds = ("a run", "a file") if of_run else ("an index", "a folder")
+            raise ValueError(
+                f"--to {args.to} exports {kinds[0]}, but {args.source} is {kinds[1]}: runs are "
+                "exported to onnx or torch, indexes to parquet, npy or faiss"
+            )
+        if of_run:
             source = load(args.source, "cpu", backbone=args.backbone, trust=args.trust)
         else:
             source = Index.open(args.source)

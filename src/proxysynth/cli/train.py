@@ -78,10 +78,14 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         rows = {"trained": result.metrics, start: result.untrained}
         tested = f"{result.tested.capitalize()} of {result.data['name']}"
         render_metrics(rows, f"{tested}, percent ({result.why})", console)
+        if result.interpolation.get("a") is not None:
+            console.say("The epochs above were measured with the embedding layer, these without.")
     console.print(result.verdict, markup=False)
     if result.evaluated:
         console.print(result.notes[0], markup=False)
     console.say(f"Report: {report}")
+    if os.path.isdir(os.path.expanduser(run.data)):
+        console.say(f"Next: proxysynth index {folder} {run.data} -o {Path(folder).name}.index")
     return {"folder": str(folder), "report": str(report), **result.to_json()}
 
 

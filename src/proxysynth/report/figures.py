@@ -85,6 +85,8 @@ def curves(
         axes.axvline(mark, color=INK, linewidth=0.8, linestyle=(0, (1, 3)))
     axes.set_xlabel(x_label)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=x_label == "epoch"))
+    if x_label == "epoch" and len(seen := {x for line in lines for x in line.x}) == 1:
+        axes.set_xticks([*seen])  # around a single epoch, matplotlib would show fractions
     axes.margins(x=0.02, y=0.07)
     _label_ends(axes, [line for line in lines if line.x and not line.faint])
     return figure

@@ -52,6 +52,8 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
         )
     for sentence in (*verdicts(comparison), *comparison.remarks):
         console.print(sentence, markup=False)
+    if not comparison.several_seeds:
+        console.print("With one seed each, a small difference may be chance: train more seeds.")
 
 
 def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:

@@ -192,8 +192,9 @@ def _value(cell: int | np.integer[Any]) -> float:
 
 FITTED_ON = {
     "held_out": "classes held out of the seen ones; the rates are those on the test classes",
-    "test": "the test classes; the rates are those of thresholds fitted on one half of these "
-    "classes and applied to the other half",
+    "test": "the test classes; the rates are estimates for new classes, by thresholds fitted on "
+    "one half of these classes and applied to the other half, so they need not follow the order of "
+    "the thresholds",
     "unchecked": "the test classes, which are too few to check the rates on others",
 }
 """Which images a threshold was fitted on, and which its rates are about."""

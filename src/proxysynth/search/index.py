@@ -355,8 +355,9 @@ class Index:
             return None if made is None else made.thresholds.get(DEFAULT_TARGET)
         if made is None:
             raise ValueError(
-                f"{self.model.name} has no thresholds, or its folder is missing: train it with "
-                "this version, give its folder with --run, or give a similarity"
+                f"{self.model.name} has no fitted thresholds (a backbone without training, a run "
+                "that was not evaluated, or a run whose folder is missing): give a similarity, or "
+                "the folder of the run with --run"
             )
         return made.threshold(wanted)
 

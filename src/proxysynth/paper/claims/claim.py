@@ -256,15 +256,18 @@ def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
     if high[worst] < 0:
         return "contradicted", f"{worst}: off by {-means[worst]:.2g} over {count} seeds"
     weakest = min(means, key=means.__getitem__)
-    mean, half = means[weakest], half_width(margins[weakest], LEVEL)
+    mean, note = means[weakest], f" over {count} seeds"
+    half = half_width(margins[weakest], corrected if mean < 0 else LEVEL)
+    if mean < 0 and len(margins) > 1:
+        note += f", corrected for {len(margins)} margins"
     if mean < 0:  # one margin is enough to contradict
         needed = min(_seeds_needed(margins[n], corrected) for n in means if means[n] < 0)
     else:  # all of them have to be shown
         needed = max(_seeds_needed(values, LEVEL) for values in margins.values())
     about = f"about {needed} seeds" if needed <= MOST_SEEDS else f"more than {MOST_SEEDS} seeds"
     return "undecided", (
-        f"{weakest}: margin {mean:+.2g}, interval {mean - half:+.2g} to {mean + half:+.2g} "
-        f"over {count} seeds; {about} would decide"
+        f"{weakest}: margin {mean:+.2g}, interval {mean - half:+.2g} to {mean + half:+.2g}{note}; "
+        f"{about} would decide"
     )
 
 
