@@ -92,7 +92,7 @@ def penalty(loss: object, p: Tensor) -> Tensor | float:
     return loss.penalty(p) if hasattr(loss, "penalty") else 0.0
 
 
-Part = Callable[[Tensor], Tensor]
+Margin = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,9 @@ class ClassSums:
     offset: float = 0.0
 
 
-def softmax_sums(scale: float, harder: Part | None = None, slope: Part | None = None) -> ClassSums:
+def softmax_sums(
+    scale: float, harder: Margin | None = None, slope: Margin | None = None
+) -> ClassSums:
     """The declaration of a softmax: the mean of -log(e^z / (e^z + e^sums)), z = scale own; with a
     margin, z = scale harder(own), and `slope` is the derivative of `harder`."""
 
