@@ -104,7 +104,7 @@ def test_a_contact_sheet_is_written_and_shown_where_there_is_a_display(shop, cap
         monkeypatch.delenv(name, raising=False)
     code, _, err = run(capsys, "search", "shop.index", "class0/1.png", "--open")
     assert code == 0
-    assert "neighbours.html" in err
+    assert "neighbors.html" in err
     assert shown == []
     monkeypatch.setenv("DISPLAY", ":0")
     argv = ("search", "shop.index", "class0/1.png", "--open", "-o", "sheet.html", "--json")
@@ -112,7 +112,7 @@ def test_a_contact_sheet_is_written_and_shown_where_there_is_a_display(shop, cap
     assert json.loads(out)["sheet"] == "sheet.html"
     assert shown == [(shop / "sheet.html").as_uri()]
     assert "data:image/png" in (shop / "sheet.html").read_text()
-    assert "data:image/png" in (shop / "neighbours.html").read_text()
+    assert "data:image/png" in (shop / "neighbors.html").read_text()
 
 
 def test_approximate_says_what_it_loses(trained, shop, capsys):

@@ -235,7 +235,7 @@ SEARCH: Arguments = {
     **RERANK,
     "--approximate": "search with FAISS; prints its recall",
     "--open": "write a contact sheet and open it",
-    "-o --out FILE": "where to write the contact sheet (default: neighbours.html with --open)",
+    "-o --out FILE": "where to write the contact sheet (default: neighbors.html with --open)",
     **MOVED,
     **TRUST,
     **RESOURCES,

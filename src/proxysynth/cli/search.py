@@ -14,7 +14,7 @@ from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import resources, usage_errors
 from proxysynth.search.index import Hit, Index
 
-SHEET = Path("neighbours.html")
+SHEET = Path("neighbors.html")
 
 
 def run_search(args: argparse.Namespace) -> dict[str, Any]:

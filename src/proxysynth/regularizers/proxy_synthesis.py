@@ -38,7 +38,7 @@ class ProxySynthesis:
 
     Args:
         loss: any loss of this package, or any `(x, y, p) -> scalar`.
-        alpha: of the Beta distribution; smaller values keep synthetics closer to one parent.
+        alpha: parameter of Beta(alpha, alpha); a smaller one keeps synthetics closer to a parent.
         mu: synthetics per embedding of the batch; round(mu n) are made. May exceed 1.
         lam: a fixed coefficient in [0, 1] instead of a random one.
         per_pair: one coefficient for each pair instead of the paper's one for the batch.

@@ -122,8 +122,8 @@ class Run:
         task: "retrieval" of unseen classes, or "classification" of the seen ones, which also
             reports accuracy.
 
-        backbone: a name in `models.BACKBONES`, "timm:name", "hf:name_or_folder" (transformers), or
-            "package.module:function".
+        backbone: a name such as "efficientnet_lite0", "timm:name", "hf:name_or_folder" (of
+            transformers), or "package.module:function".
         width: factor on the number of channels, for backbones that support it.
         dim: dimension of the embeddings; None keeps the backbone's features.
         pooling: "average", "max" or "both"; of "timm:" and "hf:" backbones also "class", the class
@@ -178,10 +178,10 @@ class Run:
         compile: compile the network with torch.compile.
 
         extended: numbers of epochs that the run had when it was extended; see `extend`.
-        interpolate: a of the saved weights w = (1 - a) w_start + a w_trained; "auto" chooses the
-            best a on classes held out of the seen ones; "by_classes" is 0.75 with fewer than 40
-            seen classes and 1 with more. A new embedding layer is left out, so that a = 0 gives
-            the pretrained features. None saves the trained network, with its layer.
+        interpolate: the factor a in the saved weights, w = (1 - a) w_start + a w_trained; "auto"
+            chooses the best a on classes held out of the seen ones; "by_classes" is 0.75 with fewer
+            than 40 seen classes and 1 with more. A new embedding layer is left out, so that a = 0
+            gives the pretrained features. None saves the trained network, with its layer.
 
         seed: seed of all randomness.
         report_epoch: the epoch whose metrics are reported: "last"; "best" on classes held out of
