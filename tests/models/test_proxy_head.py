@@ -268,3 +268,12 @@ def test_bad_heads_get_one_sentence() -> None:
 def test_a_module_with_its_own_proxies_is_refused() -> None:
     with pytest.raises(ValueError, match="synthesize_over"):
         ps.ProxyHead(torch.nn.Linear(4, 3), num_classes=3, dim=4)
+
+
+@pytest.mark.parametrize("loss", [ps.ProxySynthesis(ps.NormSoftmax()), ps.SoftTriple()])
+def test_proxies_that_are_not_finite_are_named(loss: object) -> None:
+    head = ps.ProxyHead(loss, 5, 4)
+    with torch.no_grad():
+        head.proxies[3] = float("nan")
+    with pytest.raises(ValueError, match=r"proxies must be finite.* 1 of 5 .*class 3"):
+        head(torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]))

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pytorch_metric_learning import losses as theirs
+from pytorch_metric_learning.reducers import ClassWeightedReducer
 from torch import nn
 
 import proxysynth as ps
@@ -160,6 +161,15 @@ def test_a_table_that_reads_like_the_labels_is_left_alone(kind: type) -> None:
     value.backward()
     assert value.isfinite()
     assert module.W.grad.isfinite().all()
+
+
+def test_weights_of_the_classes_are_refused() -> None:
+    """A reducer of pytorch-metric-learning that keeps a weight for each class."""
+    reducer = ClassWeightedReducer(torch.ones(C))
+    module = theirs.NormalizedSoftmaxLoss(**SIZE, reducer=reducer)
+    x, y, _ = batch(ps.NormSoftmax(), dtype=torch.float32)
+    with pytest.raises(ValueError, match=r"ClassWeightedReducer\.weights"):
+        ps.synthesize_over(module)(x, y)
 
 
 def test_after_an_error_inside_the_module_is_as_it_was() -> None:

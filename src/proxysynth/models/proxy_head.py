@@ -17,7 +17,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from proxysynth.interfaces import Loss
-from proxysynth.losses.functional import as_number, check_loss, has_subproxies, plain_loss
+from proxysynth.losses.functional import (
+    as_number,
+    check_loss,
+    has_subproxies,
+    plain_loss,
+    values_can_be_read,
+)
 from proxysynth.values import encode
 
 DATA_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel")
@@ -85,9 +91,23 @@ class ProxyHead(nn.Module):
         if self.training:
             self._warn_if_processes_drift_apart()
         loss = self.loss if self.training else self.plain
-        if generator is None or not self._takes_generator[self.training]:
-            return loss(embeddings, labels, self.proxies)
-        return loss(embeddings, labels, self.proxies, generator=generator)
+        drawn = generator is not None and self._takes_generator[self.training]
+        more = {"generator": generator} if drawn else {}
+        value: Tensor = loss(embeddings, labels, self.proxies, **more)
+        # Many proxies take long to check, so they are checked only if something is wrong.
+        if values_can_be_read() and not torch.isfinite(value.detach()).all():
+            self._check_proxies()
+        return value
+
+    def _check_proxies(self) -> None:
+        finite = torch.isfinite(self.proxies.detach()).flatten(1).all(dim=1)
+        bad = (~finite).nonzero().flatten().tolist()
+        if bad:
+            raise ValueError(
+                f"proxies must be finite, got NaN or infinity in {len(bad)} of {len(finite)} "
+                f"classes (first: class {bad[0]}): lower their learning rate, and start again from "
+                "an earlier checkpoint"
+            )
 
     def logits(self, embeddings: Tensor) -> Tensor:
         """Scores (n, c) without a margin; their softmax gives the class probabilities."""

@@ -182,9 +182,11 @@ class LossFromSums:
             X = X * self.inverse_x[:, None]
             self.inverse_p = X.new_empty(c)
         self.X, self.rows, u, count = X, None, 0, n if self.original_rows else 0
+        # One process fills all of these; of several, each fills a part, and the parts are summed.
+        new = X.new_empty if self.group is None else X.new_zeros
         if draw is not None:
             u, pairs = len(draw.first), PairMatrix(draw.i, draw.j, draw.lam, X)
-            K = X.new_zeros(n, n)
+            K = new((n, n))
             if self.synthetic_rows:
                 V, count = X if normalized else None, count + len(draw.i)
                 self.rows = Mix(pairs, V, self.product_dtype, below=self.original_rows)
@@ -193,7 +195,7 @@ class LossFromSums:
         if keep and (n * c <= LARGE if self.keep is None else self.keep):
             kept = X.new_empty(n * (c + u))
         total = (_RowSums if sums.along == "rows" else _ColumnSums)(self, count, c + u)
-        own = X.new_zeros(count)  # logits of the own classes
+        own = new((count,))  # logits of the own classes
         for block in self.blocks:
             W, L = self._product(block, p, kept, first_time=True)
             if draw is not None:
@@ -235,7 +237,7 @@ class LossFromSums:
         d_K = d_Q = None
         # By the logarithm of the length of every mixed row: its logits fall as 1 / length.
         d_length = X.new_zeros(0 if rows is None else len(rows.weights))
-        d_X, d_p = torch.zeros_like(X), torch.empty_like(p)
+        d_X, d_p = (torch.empty_like if self.blocks else torch.zeros_like)(X), torch.empty_like(p)
         right, down = X if normalized else X * grad, grad * -LN2
         for block in reversed(self.blocks):  # the synthetic classes come first: they give d_K
             W, L = self._product(block, p, kept)
@@ -262,7 +264,7 @@ class LossFromSums:
                 d_L *= step
                 torch.mul(p_b, radial.to(p.dtype)[:, None], out=d_p_b)
             self._multiply(d_L.t(), right, d_p_b, scale, -LN2 if normalized else 0.0)
-            self._multiply(d_L, p_b, d_X, scale, 1.0)
+            self._multiply(d_L, p_b, d_X, scale, 0.0 if block is self.blocks[-1] else 1.0)
 
         if self.group is not None:
             d_X, d_length = self._sum(d_X, d_length)

@@ -175,7 +175,7 @@ class ProxySynthesis:
             target, first = merge_duplicates(labels, i, j)
             lam = lam[first][target] if self.per_pair else lam
         made = (torch.from_numpy(array) for array in (i, j, lam, target, first))
-        return Draw(*(tensor.to(y.device, non_blocking=True) for tensor in made))
+        return Draw(*(made if y.is_cpu else (t.to(y.device, non_blocking=True) for t in made)))
 
     def _kept(self, y: Tensor, made_y: Tensor, c: int) -> tuple[slice, slice, Tensor]:
         """Which rows and columns take part, and the labels of those rows among those columns."""

@@ -140,10 +140,14 @@ class SynthesizedOver(nn.Module):
                     f"{name} holds one number per class, which a synthetic class would lack: "
                     "use a module without a bias"
                 )
-        tables = ((c, c), (len(rows), len(rows)))  # for each pair of classes, or of sub-proxies
+        # One number for each class, or for each pair of classes or of sub-proxies.
+        tables = ((c, c), (len(rows), len(rows)))
         for part in self.module.modules():
             for key, value in (*part.__dict__.items(), *part._buffers.items()):
-                if isinstance(value, Tensor) and tuple(value.shape) in tables:
+                if not isinstance(value, Tensor):
+                    continue
+                weights = "weight" in key and value.shape == (c,)  # of a reducer, for example
+                if weights or tuple(value.shape) in tables:
                     raise ValueError(
                         f"{type(part).__name__}.{key} of shape {tuple(value.shape)} is for {c} "
                         f"classes, without the synthetic ones: use {type(self.module).__name__} "
