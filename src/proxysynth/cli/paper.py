@@ -140,12 +140,11 @@ def _show_plan(
     wanted: Mapping[str, Artifact], scale: Scale, store: Store, args: argparse.Namespace
 ) -> dict[str, Any]:
     """One line per artifact; with `--runs`, one per missing Run and study."""
-    from proxysynth.paper.store import label, make_plan
+    from proxysynth.paper.store import label, make_plans
     from proxysynth.protocols.estimates import Estimate
 
     estimate = Estimate(store.folder, args.device)
-    plans = {name: make_plan({name: one}, scale, store, estimate) for name, one in wanted.items()}
-    plan = make_plan(wanted, scale, store, estimate)
+    plan, plans = make_plans(wanted, scale, store, estimate)
     console = output(args)
     if args.runs:
         lines = [(run.identity, plan.times[run], label(run)) for run in plan.known]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -168,16 +168,18 @@ class Requests(Store):
         self.choose = choose
         self.runs: dict[Run, None] = {}
         self.studies: dict[str, Study] = {}
+        self.searched = False  # whether anything depends on what a search finds
 
     def result(self, run: Run) -> None:
         self.runs[run] = None
 
     def pick(self, choice: Choice) -> Any:
+        self.searched = True
         self.runs |= dict.fromkeys(choice.runs)
         return self.choose(choice)
 
     def study(self, name: str, make: Callable[[], Study | None]) -> dict[str, Any]:
-        if (study := make()) is not None:
+        if name not in self.studies and (study := make()) is not None:
             self.studies[name] = study
         return {}
 
@@ -235,18 +237,36 @@ class Plan:
 def make_plan(
     artifacts: Mapping[str, Artifact], scale: Scale, store: Store, estimate: Estimate | None = None
 ) -> Plan:
-    """What these artifacts need that the store lacks."""
+    """What these artifacts need together that the store lacks."""
+    return make_plans(artifacts, scale, store, estimate)[0]
+
+
+def make_plans(
+    artifacts: Mapping[str, Artifact], scale: Scale, store: Store, estimate: Estimate | None = None
+) -> tuple[Plan, dict[str, Plan]]:
+    """What these artifacts need that the store lacks: all together, and each by its name."""
     estimate = estimate or Estimate(store.folder)
 
     def guess(choice: Choice) -> Any:
         """What a search chose, or its first loss while it is unfinished."""
         return store.pick(choice) or next((run.loss for run in choice.runs), None)
 
-    known = requests(artifacts.values(), scale)
-    guessed = requests(artifacts.values(), scale, guess).runs
-    later = [run for run in guessed if run not in known.runs]
-    studies = {n: s for n, s in known.studies.items() if not store.has_study(n)}
-    left, left_later = store.missing(known.runs), store.missing(later)
+    asked: dict[str, tuple[Requests, Requests]] = {}
+    for name, artifact in artifacts.items():
+        known = requests([artifact], scale)
+        asked[name] = known, requests([artifact], scale, guess) if known.searched else known
+    each = {name: _plan([both], store, estimate) for name, both in asked.items()}
+    return _plan(list(asked.values()), store, estimate), each
+
+
+def _plan(asked: Sequence[tuple[Requests, Requests]], store: Store, estimate: Estimate) -> Plan:
+    """What is missing of what each artifact asks for, without and with guesses of searches."""
+    known = dict.fromkeys(run for one, _ in asked for run in one.runs)
+    guessed = dict.fromkeys(run for _, one in asked for run in one.runs)
+    later = [run for run in guessed if run not in known]
+    needed = {name: study for one, _ in asked for name, study in one.studies.items()}
+    studies = {name: study for name, study in needed.items() if not store.has_study(name)}
+    left, left_later = store.missing(known), store.missing(later)
     times: dict[Run | str, float] = {run: estimate(run) for run in (*left, *left_later)}
     times |= {name: estimate.study(study) for name, study in studies.items()}
     runs = [*left, *left_later, *(study.base for study in studies.values())]
@@ -254,7 +274,7 @@ def make_plan(
         tuple(left),
         tuple(left_later),
         studies,
-        len(known.runs) + len(later) + len(known.studies) - len(times),
+        len(known) + len(later) + len(needed) - len(times),
         times,
         all(kind_of(run) in estimate.finished for run in runs),
     )
@@ -343,4 +363,9 @@ def unusual(run: Run) -> dict[str, str]:
     """The settings that are not at their defaults, by their paths."""
     settings = encode(run)
     flat = rows(settings)
-    return {path: flat[path] for path in changed(settings, encode(Run()))}
+    return {path: flat[path] for path in changed(settings, _defaults())}
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    return encode(Run())
