@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -127,11 +128,14 @@ def test_duplicates_are_groups(shop, tmp_path, capsys):
         ["class0/copy.png", "class1/2.png"]
     ]
     assert made["duplicates"] == 1
-    assert sheet.read_text().count("<img") == 2
+    page = sheet.read_text()
+    assert page.count("<img") == 2
+    assert "group 1: 2 images" in page
     argv = ["duplicates", tmp_path / "x.index", "--threshold", "0.9999999", "-o", sheet]
     code, out, _ = run(capsys, *argv)
     assert code == 0
     assert "2 images of 16 in 1 group" in out
+    assert "group 1: 2 images" in out
     assert f"Contact sheet: {sheet}" in out.replace("\n", "")
     assert run(capsys, "duplicates", tmp_path / "x.index", "--threshold", "7")[0] == 2
 
@@ -142,15 +146,20 @@ def test_every_image_is_in_one_cluster(shop, tmp_path, capsys, words):
     images = [one["number"] for cluster in made["clusters"] for one in cluster["images"]]
     assert sorted(images) == list(range(40))
     if words != ("--method", "hdbscan", "--min-size", "3"):
-        assert len(made["clusters"]) == (4 if words else 8)
+        assert [one["number"] for one in made["clusters"]] == list(range(1, 5 if words else 9))
     assert 0 <= made["nmi"] <= 1
     assert len(made["sheets"]) == 1 + len(made["clusters"])
     for cluster, sheet in zip(made["clusters"], made["sheets"][1:], strict=True):
         similarities = [one["similarity"] for one in cluster["images"]]
         assert similarities == sorted(similarities, reverse=True)
-        with open(sheet) as page:
-            assert page.read().count("<img") == len(cluster["images"])
-    assert run(capsys, "cluster", shop / "shop.index", *words)[0] == 0
+        page = Path(sheet).read_text()
+        assert page.count("<img") == len(cluster["images"])
+        if cluster["number"] > 0:
+            assert f"cluster {cluster['number']}: " in page
+            assert Path(sheet).name == f"{cluster['number']:04d}.html"
+    code, out, _ = run(capsys, "cluster", shop / "shop.index", *words)
+    assert code == 0
+    assert "cluster 0" not in out
 
 
 def test_wrong_clusters(shop, capsys):

@@ -135,7 +135,7 @@ def test_a_moved_run(trained, shop, capsys):
     Image.new("RGB", (64, 64), "red").save(shop / "new.png")
     code, _, err = run(capsys, "search", "b.index", "new.png")
     assert code == 2
-    assert "is missing: restore it, or give its folder with --run" in err
+    assert f"not at {shop / 'here'}" in err.split("--run")[1]
     code, _, err = run(capsys, "search", "b.index", "new.png", "--run", "there")
     assert code == 0
     code, _, err = run(capsys, "search", "b.index", "new.png", "--run", trained / "run1")

@@ -76,6 +76,25 @@ def test_the_folder_can_be_given(shop, tmp_path, query, capsys):
         Index.open(file, folder=tmp_path / "nowhere")
 
 
+def test_a_message_says_what_to_do_and_where_was_looked_now_before_the_old_place(
+    shop, tmp_path, query
+):
+    shutil.rmtree(shop / "data")
+    shutil.rmtree(shop / "runs")
+    index = Index.open(shop.rename(tmp_path / "there") / "out" / "shop.index")
+    with pytest.raises(ValueError, match="--run") as lost:
+        index.search(query)
+    for message, option, name in (
+        (index.missing_images(), "--folder", "data/photos"),
+        (str(lost.value), "--run", "runs/shop"),
+    ):
+        places = [option, str(tmp_path / "there" / name), str(shop / name)]
+        found = [message.find(place) for place in places]
+        assert -1 not in found
+        assert found == sorted(found)
+    assert Index.open(index.file, folder=tmp_path).missing_images().endswith(f"in {tmp_path}")
+
+
 def test_a_sample_of_a_large_index_is_checked(shop):
     index = Index.open(shop / "out" / "shop.index")
     index.path(0).unlink()

@@ -166,13 +166,13 @@ def test_the_keyboard_is_enough(open_page) -> None:
     page.locator("#query-note a").wait_for()
     page.locator("#tab-search").focus()
     page.keyboard.press("ArrowRight")
-    page.locator("#map").wait_for()
+    page.locator("#view-map").wait_for()
     page.keyboard.press("ArrowRight")
-    page.locator("#report").wait_for()
+    page.locator("#view-report").wait_for()
 
 
 def test_the_map_shows_hovers_zooms_and_searches(open_page) -> None:
-    page = open_page("/#/map")
+    page = open_page("/#map")
     page.get_by_text("48 images; similar ones are near each other").wait_for()
     assert page.get_by_text("unseen class").count() == 1  # the legend
     canvas, tip = page.locator("#canvas"), page.locator("#tip")
@@ -203,11 +203,35 @@ def test_the_map_shows_hovers_zooms_and_searches(open_page) -> None:
     assert tip.is_visible()
     page.keyboard.press("Enter")
     page.locator("#query-note a").wait_for()
-    assert re.search(r"#/item/\d+/", page.url)
+    assert re.search(r"#item/\d+/", page.url)
+
+
+def test_every_view_has_an_address(open_page) -> None:
+    page = open_page()
+    cards(page).first.wait_for()
+    page.get_by_role("tab", name="Map").click()
+    the_map, note = page.locator("#view-map"), page.get_by_text("48 images; similar ones")
+    note.wait_for()
+    assert page.url.endswith("/#map")
+    page.reload()
+    note.wait_for()
+    assert page.evaluate("scrollY") == 0
+    page.get_by_role("tab", name="Report").click()
+    page.locator("#report-frame").wait_for()
+    page.go_back()
+    the_map.wait_for()
+    page.go_back()
+    cards(page).first.wait_for()
+    assert not the_map.is_visible()
+    page.go_forward()
+    the_map.wait_for()
+    assert page.get_by_role("tab", name="Map").get_attribute("aria-selected") == "true"
+    for shared in ("/#map", "/#/map"):  # the latter: as it was called before
+        open_page(shared).get_by_text("48 images; similar ones").wait_for()
 
 
 def test_the_report_is_shown_in_a_frame_that_runs_nothing(open_page) -> None:
-    page = open_page("/#/report")
+    page = open_page("/#report")
     frame = page.frame_locator("#report-frame")
     frame.get_by_text("Recall@1").first.wait_for()
     assert page.locator("#report-frame").get_attribute("sandbox") == ""
@@ -273,7 +297,7 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
 def test_labels_of_the_map_do_not_overlap(long_labels, browser, width) -> None:
     page = browser.new_page(viewport={"width": width, "height": 700})
     page.add_init_script(RECORD)
-    page.goto(f"{long_labels}/#/map")
+    page.goto(f"{long_labels}/#map")
     page.get_by_text("images; ").wait_for()
     seen = set()
     for _ in range(8):

@@ -124,7 +124,7 @@ def test_the_page_in_a_browser(proxy, browser, shop) -> None:
     page.set_input_files("#file", shop / "pictures" / "cup" / "0.png")
     page.locator("#results .closeness").first.wait_for()
     page.locator("#results .card").nth(1).click()
-    page.wait_for_url("**/shop/#/item/**")
+    page.wait_for_url("**/shop/#item/**")
     page.locator("#tab-map").click()
     page.get_by_text("48 images; ").wait_for()
     page.locator("#tab-report").click()

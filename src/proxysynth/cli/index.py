@@ -149,7 +149,7 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
         index = Index.open(args.index)
         groups = find_duplicates(index, args.threshold)
     images, several = sum(map(len, groups)), count(len(groups), "group")
-    titles = [count(len(group), "image") for group in groups]
+    titles = [f"group {i}: {count(len(group), 'image')}" for i, group in enumerate(groups, 1)]
     console = output(args)
     if not groups:
         console.say(
@@ -157,8 +157,7 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
         )
     else:
         console.say(f"Near-duplicates: {count(images, 'image')} of {len(index):,} in {several}")
-    numbered = [f"group {number}: {title}" for number, title in enumerate(titles, 1)]
-    _show(console, numbered, groups)
+    _show(console, titles, groups)
     if args.out is not None:
         from proxysynth.report.pages import write_page
         from proxysynth.search.contact_sheet import Section, sheet

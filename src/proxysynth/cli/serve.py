@@ -44,12 +44,8 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
     except (ValueError, OSError, RuntimeError) as error:
         # The index itself works: its own images can still be queries.
         print_warning(f"uploads cannot be embedded: {error}")
-    lost, checked = index.missing()
-    if lost:
-        print_warning(
-            f"{lost:,} of {checked:,} images are missing in {index.root}: restore them, or "
-            "give their folder with --folder"
-        )
+    if sentence := index.missing_images():
+        print_warning(sentence)
     if not is_loopback(args.host):
         print_warning("anyone who can reach this machine can search and see these images")
     print(f"{len(index):,} images at {address} (stop with Ctrl-C)", file=sys.stderr, flush=True)

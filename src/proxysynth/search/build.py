@@ -251,8 +251,8 @@ def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index | None:
         )
     if str(old.root) != root and old.root.is_dir():  # otherwise it was moved
         raise ValueError(
-            f"{out} is an index of {old.root}, not of {root}: give that folder, another file, or "
-            "--rebuild to replace it"
+            f"give another file than {out} for an index of {root}, or --rebuild to replace it: it "
+            f"is an index of {old.root}"
         )
     return old
 

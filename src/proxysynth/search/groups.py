@@ -90,7 +90,7 @@ class Cluster:
     """Images that lie close together.
 
     Args:
-        number: from 0, the largest cluster first; -1 for the images that belong to none.
+        number: from 1, the largest cluster first; -1 for the images that belong to none.
         images: the one nearest to the mean first; the similarity is that to the mean.
     """
 
@@ -142,7 +142,7 @@ def cluster_index(
         raise ValueError(f"method must be 'kmeans' or 'hdbscan', got {method!r}")
     members = [np.flatnonzero(part == number) for number in np.unique(part[part >= 0])]
     members.sort(key=lambda each: (-len(each), each[0]))
-    made = [Cluster(number, _by_mean(index, each)) for number, each in enumerate(members)]
+    made = [Cluster(number, _by_mean(index, each)) for number, each in enumerate(members, 1)]
     alone = np.flatnonzero(part < 0)
     return [*made, Cluster(-1, _by_mean(index, alone))] if len(alone) else made
 

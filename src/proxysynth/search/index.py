@@ -26,7 +26,7 @@ from proxysynth.search.index_file import (
     damaged,
     file_stamp,
     find_damage,
-    locate,
+    locations,
     open_index_file,
 )
 from proxysynth.search.model import ImageEmbedder, ModelIdentity, Source, as_list, open_model
@@ -162,9 +162,10 @@ class Index:
         about, parts = opened.about, opened.parts
         try:
             model = ModelIdentity.from_json(about["model"])
-            run = model.folder and locate(file, about, "run", model.folder)
-            self.model = replace(model, folder=run)
-            self.root = Path(folder or locate(file, about, "root", about["root"]))
+            self._runs = locations(file, about, "run", model.folder) if model.folder else []
+            self._roots = [folder] if folder else locations(file, about, "root", about["root"])
+            self.model = replace(model, folder=self._runs[0] if self._runs else None)
+            self.root = Path(self._roots[0])
             self.generation = str(about["generation"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise NotAnIndex(
@@ -254,6 +255,16 @@ class Index:
         checked = range(0, len(self), -(-len(self) // most))
         return sum(not os.path.exists(self.path(number)) for number in checked), len(checked)
 
+    def missing_images(self) -> str:
+        """What to do about images that no longer exist, as a sentence; empty if all do."""
+        lost, checked = self.missing()
+        if not lost:
+            return ""
+        return (
+            f"give the folder of the images with --folder, or restore them: {lost:,} of "
+            f"{checked:,} are not in {' or '.join(map(str, self._roots))}"
+        )
+
     def hit(self, number: int, similarity: float = 1.0) -> Hit:
         return Hit(int(number), self.paths[number], self.labels[number], float(similarity))
 
@@ -292,8 +303,8 @@ class Index:
         place = run if run is not None else self.model.folder or self.model.backbone
         if self.model.folder and run is None and not os.path.isdir(place):
             raise ValueError(
-                f"{self.model.name}, which made the index {self.file}, is missing: restore it, or "
-                "give its folder with --run"
+                f"give the folder of the run that made the index {self.file} with --run, or "
+                f"restore it: it is not at {' or '.join(self._runs)}"
             )
         made = open_model(place, device, backbone=backbone, trust=trust)
         if not made.identity.same_as(self.model):

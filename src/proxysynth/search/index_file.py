@@ -212,14 +212,16 @@ def _read_array(file: BinaryIO, kind: np.dtype[Any], count: int, offset: int) ->
     return made
 
 
-def locate(file: Path, about: Mapping[str, Any], name: str, recorded: str) -> str:
-    """The folder "root" or "run": beside the index if it has moved along, else as recorded."""
+def locations(file: Path, about: Mapping[str, Any], name: str, recorded: str) -> list[str]:
+    """Where the folder "root" or "run" may be: beside the index if moved along, or as recorded.
+
+    If one of them exists, that one alone.
+    """
     relative = about.get("relative", {}).get(name)
-    if relative is not None:
-        beside = os.path.join(os.path.dirname(os.path.abspath(file)), relative)
-        if os.path.isdir(beside):
-            return os.path.normpath(beside)
-    return recorded
+    home = os.path.dirname(os.path.abspath(file))
+    beside = [] if relative is None else [os.path.normpath(os.path.join(home, relative))]
+    places = list(dict.fromkeys([*beside, recorded]))
+    return next(([place] for place in places if os.path.isdir(place)), places)
 
 
 class Damage(NamedTuple):

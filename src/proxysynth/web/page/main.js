@@ -1,5 +1,5 @@
-// The views and what they share: tabs, messages, facts about the index. An address (#/map,
-// #/item/12) names a view and a question, so the browser's way back works.
+// The views and what they share: tabs, messages, facts about the index. An address (#map, #item/12)
+// names a view and a question, so that reloading, going back and sharing a link work.
 
 import { ask } from "./api.js";
 import { Search } from "./search.js";
@@ -17,7 +17,7 @@ const shared = {
   },
   // The index was replaced: numbers of the old one are no longer valid.
   renew() {
-    location.replace("#/search");
+    location.replace("#search");
     location.reload();
   },
   go(address) {
@@ -40,10 +40,14 @@ function show(name) {
   if (name === "report") showReport();
 }
 
+// The parts of the address; it used to begin with "#/", and links with that still work.
+function address() {
+  return location.hash.replace(/^#\/?/, "").split("/");
+}
+
 function route() {
-  // "#content", the link that skips the head, names a place on the page and no view.
-  if (location.hash && !location.hash.startsWith("#/")) return undefined;
-  const [name, number, generation] = location.hash.slice(2).split("/");
+  const [name, number, generation] = address();
+  if (name === "content") return undefined; // the link that skips the head: a place, not a view
   if (name === "map" || name === "report") return show(name);
   show("search");
   if (name === "item" && /^\d+$/.test(number)) {
@@ -63,7 +67,7 @@ function showReport() {
 }
 
 tabs.forEach((tab, i) => {
-  tab.addEventListener("click", () => shared.go(`#/${tab.id.slice(4)}`));
+  tab.addEventListener("click", () => shared.go(`#${tab.id.slice(4)}`));
   tab.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -92,7 +96,7 @@ async function begin() {
   } catch (error) {
     shared.say(error.message);
   }
-  if (location.hash && !location.hash.startsWith("#/")) location.replace("#/search");
+  if (address()[0] === "content") location.replace("#search");
   else route();
 }
 begin();

@@ -284,7 +284,7 @@ export class EmbeddingMap {
   }
 
   search(i) {
-    if (i >= 0) this.shared.go(`#/item/${this.points.number[i]}/${this.points.generation}`);
+    if (i >= 0) this.shared.go(`#item/${this.points.number[i]}/${this.points.generation}`);
   }
 
   press(event) {

@@ -47,7 +47,7 @@ export class Search {
       const file = [...event.clipboardData.files][0];
       if (file) this.fromFile(file);
     });
-    byId("clear").addEventListener("click", () => this.shared.go("#/search"));
+    byId("clear").addEventListener("click", () => this.shared.go("#search"));
     byId("controls").addEventListener("submit", (event) => event.preventDefault());
     byId("threshold").addEventListener("input", () => this.sift());
     byId("count").addEventListener("change", () => this.again());
@@ -79,7 +79,7 @@ export class Search {
       return;
     }
     this.lastFile = file;
-    this.shared.go("#/picture");
+    this.shared.go("#picture");
   }
 
   // The image given last, also when the browser's way back leads to it.
@@ -224,7 +224,7 @@ export class Search {
     card.setAttribute("aria-label", `${description}. Search from this image`);
     card.append(shot, text);
     card.addEventListener("click", () => {
-      this.shared.go(`#/item/${hit.number}/${this.generation}`);
+      this.shared.go(`#item/${hit.number}/${this.generation}`);
       scrollTo({ top: 0 });
     });
     item.append(card);
