@@ -1,4 +1,4 @@
-"""One folder for the whole session: tables at the scale smoke, made once."""
+"""One folder for the whole session: tables at the scale smoke, made once for all processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from proxysynth.paper.store import Store
 
@@ -30,10 +31,16 @@ def paper(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The folder, what the command printed, and its JSON."""
-    out = tmp_path_factory.mktemp("paper") / "out"
-    done = paper(*SMOKED, "--scale", "smoke", "--out", str(out), "--threads", "1", "--json")
-    told = json.loads(done.stdout.splitlines()[-1])
-    return {"out": Path(out), "told": told, "stdout": done.stdout, "stderr": done.stderr}
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # what the processes of pytest-xdist share
+        folder = folder.parent
+    out, said = folder / "smoke", folder / "smoke.json"
+    with FileLock(folder / "smoke.lock"):
+        if not said.exists():
+            done = paper(*SMOKED, "--scale", "smoke", "--out", str(out), "--threads", "1", "--json")
+            said.write_text(json.dumps({"stdout": done.stdout, "stderr": done.stderr}))
+    printed = json.loads(said.read_text())
+    return {"out": out, "told": json.loads(printed["stdout"].splitlines()[-1]), **printed}
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +52,10 @@ def smoke_store(smoke: dict[str, Any]) -> Store:
 def empty(tmp_path: Path) -> Store:
     """A store in which nothing was trained."""
     return Store(tmp_path / "empty")
+
+
+@pytest.fixture
+def estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans without timed steps, and without drawing glyphs to count them."""
+    monkeypatch.setattr("proxysynth.protocols.estimates.time_steps", lambda *_: 100.0)
+    monkeypatch.setattr("proxysynth.protocols.estimates.count_images", lambda *_: (3000, 1000))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paper.conftest import SMOKED, TABLES, paper
+from paper.conftest import SMOKED, TABLES
 from proxysynth.cli.paper import run_paper
 from proxysynth.cli.parser import UsageError, parser
 from proxysynth.errors import TrainingFailed
@@ -26,12 +25,6 @@ ALL = [*TABLES, *(f"figure{name}" for name in "12345ABCD")]
 
 def _args(*words: str) -> Any:
     return parser().parse_args(["paper", *words])
-
-
-@pytest.fixture
-def _estimated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans without timed steps."""
-    monkeypatch.setattr("proxysynth.protocols.estimates.time_steps", lambda *_: 100.0)
 
 
 def test_the_list_has_all_27(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +53,7 @@ def test_what_is_asked_wrongly_is_told_in_one_sentence(words: tuple[str, ...], s
         run_paper(_args(*words, "--plan"))
 
 
-@pytest.mark.usefixtures("_estimated")
+@pytest.mark.usefixtures("estimated")
 def test_a_plan_ends_with_what_is_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def last(*words: str) -> str:
         run_paper(_args(*words, "--plan", "--out", str(tmp_path / "out")))
@@ -73,7 +66,7 @@ def test_a_plan_ends_with_what_is_left(capsys: pytest.CaptureFixture[str], tmp_p
     assert " Runs and 36 studies missing" in last("all")
 
 
-@pytest.mark.usefixtures("_estimated")
+@pytest.mark.usefixtures("estimated")
 def test_a_plan_has_a_line_per_artifact_and_with_runs_one_per_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -130,7 +123,7 @@ def test_a_full_disk_is_told_in_one_sentence(
         run_paper(_args("figure1", "--scale", "smoke", "--out", str(tmp_path)))
 
 
-@pytest.mark.usefixtures("_estimated")
+@pytest.mark.usefixtures("estimated")
 def test_seeds_and_folders_reach_the_runs(tmp_path: Path) -> None:
     args = _args("table6", "--plan", "--json", "--scale", "paper", "--seeds", "2", "--out",
                  str(tmp_path / "out"), "--data", f"cars196:{tmp_path}")  # fmt: skip
@@ -141,7 +134,7 @@ def test_seeds_and_folders_reach_the_runs(tmp_path: Path) -> None:
     assert {run["what"].split(" on ")[1].split(",")[0] for run in told["runs"]} == {"cars196"}
 
 
-@pytest.mark.usefixtures("_estimated")
+@pytest.mark.usefixtures("estimated")
 def test_settings_reach_every_run_and_every_note(tmp_path: Path) -> None:
     words = ("--scale", "smoke", "--set", "epochs=2", "--set", "precision=auto")
     plain, other = (
@@ -296,9 +289,8 @@ def test_one_table_more_keeps_the_others_on_the_page(smoke: dict[str, Any], tmp_
     out = tmp_path / "out"
     shutil.copytree(smoke["out"], out)
     (out / "table2.md").unlink()
-    told = json.loads(
-        paper("table2", "--scale", "smoke", "--out", str(out), "--threads", "1", "--json").stdout
-    )
+    words = ("table2", "--scale", "smoke", "--out", str(out), "--threads", "1", "--json")
+    told = run_paper(_args(*words))
     assert list(told["artifacts"]) == ["table2"]
     assert (out / "table2.md").exists()
     text = (out / "paper.html").read_text()

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from paper.conftest import SMOKED, paper
+from paper.conftest import SMOKED
+from proxysynth.cli.paper import run_paper
+from proxysynth.cli.parser import parser
 from proxysynth.losses import NormSoftmax
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.scale import SCALES
-from proxysynth.paper.store import Store, make_plan, requests
+from proxysynth.paper.store import Store, make_plan, make_plans, requests
 from proxysynth.paper.tables.cells import synthesis_search
 from proxysynth.protocols.estimates import Estimate, count_images, kind_of, measured_rates, work
 from proxysynth.training.run import Run, Split
@@ -18,10 +19,11 @@ SMOKE, SMALL = SCALES["smoke"], SCALES["small"]
 ARTIFACTS = load_artifacts()
 
 
+@pytest.mark.usefixtures("estimated")
 def test_a_plan_starts_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = paper("table1", "table6", "--scale", "small", "--plan", "--out", str(out), "--json")
-    told = json.loads(done.stdout)
+    words = ["table1", "table6", "--scale", "small", "--plan", "--out", str(out), "--json"]
+    told = run_paper(parser().parse_args(["paper", *words]))
     assert not out.exists()
     # Table 1: five models, three seeds. Table 6: eight losses on four sets, of which Norm-softmax
     # on one is M1, and a search of six settings per set; after it the same with Proxy Synthesis.
@@ -32,11 +34,25 @@ def test_a_plan_starts_nothing(tmp_path: Path) -> None:
     assert len(told["runs"]) == told["missing"]
 
 
+@pytest.mark.usefixtures("estimated")
 def test_runs_are_shared_between_tables(empty: Store) -> None:
     names = ("table1", "table2", "table3", "table5", "table6", "tableF", "tableH")
     apart = sum(len(make_plan({name: ARTIFACTS[name]}, SMALL, empty).known) for name in names)
     together = make_plan({name: ARTIFACTS[name] for name in names}, SMALL, empty)
     assert len(together.known) == len(set(together.known)) < apart - 50
+
+
+@pytest.mark.usefixtures("estimated")
+def test_the_plans_of_all_and_of_each_agree(empty: Store) -> None:
+    tables = {name: ARTIFACTS[name] for name in ("table1", "table5", "table6", "tableG")}
+    plan, each = make_plans(tables, SMOKE, empty)
+    assert plan == make_plan(tables, SMOKE, empty)
+    assert each == {name: make_plan({name: one}, SMOKE, empty) for name, one in tables.items()}
+    assert set(plan.known) == {run for one in each.values() for run in one.known}
+    later = {run for one in each.values() for run in one.later}
+    assert set(plan.later) == later - set(plan.known)
+    assert plan.later
+    assert plan.studies == each["tableG"].studies
 
 
 def test_a_table_needs_what_it_asks_for() -> None:
