@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from proxysynth.data.transforms import resized
+from proxysynth.errors import reason
 from proxysynth.formatting import printable
 from proxysynth.memory import return_freed_memory, total_memory
 
@@ -111,11 +112,10 @@ def open_image(
         raise UnreadableImage(source, _what_it_is(source)) from error
     except OSError as error:
         # errno: the file system's fault (missing, forbidden); none: Pillow's, about the bytes.
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise UnreadableImage(source, reason.rstrip(".").lower()) from error
+        raise UnreadableImage(source, reason(error).rstrip(".").lower()) from error
     except Exception as error:  # a decoder may fail on damaged bytes in any way
-        reason = str(error) or type(error).__name__
-        raise UnreadableImage(source, f"it cannot be decoded ({reason})") from error
+        why = str(error) or type(error).__name__
+        raise UnreadableImage(source, f"it cannot be decoded ({why})") from error
 
 
 def _decoded(image: Image.Image, side: int, owned: bool) -> Image.Image:
@@ -326,7 +326,7 @@ class ImageCache:
         try:
             found = os.stat(name)
         except OSError as error:
-            raise UnreadableImage(name, os.strerror(error.errno or 0).lower()) from error
+            raise UnreadableImage(name, reason(error)) from error
         except ValueError as error:  # a name that no file can have
             raise UnreadableImage(name, str(error)) from error
         about = (os.path.abspath(name), found.st_mtime_ns, found.st_size, self.side, VERSION)

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from proxysynth.models import bn_inception, efficientnet_lite, resnet
 from proxysynth.models.conv4 import Conv4
-from proxysynth.models.embedder import RESIZE, Embedder, freeze_batch_norm
-from proxysynth.models.libraries import explained, is_library, make_library_backbone
+from proxysynth.models.embedder import RESIZE, Embedder
+from proxysynth.models.libraries import explained, make_timm, make_transformers
 from proxysynth.models.weights import Published, load_initial_weights, load_weights
 from proxysynth.values import look_up, nearest
 
@@ -76,25 +76,21 @@ def make_embedder(
     frozen_batch_norm: bool = False,
     architecture: Mapping[str, Any] | None = None,
 ) -> Embedder:
-    """A network from images to embeddings.
+    """A network from images to embeddings; `dim`, `pooling`, `weights` and `width` are as in `Run`.
 
     Args:
         backbone: a name in `BACKBONES`; `timm:name`; `hf:name_or_folder` of transformers;
             `package.module:function`, your own function that returns an `nn.Module`; or an
             `nn.Module`.
-        dim: of the embeddings; None keeps the backbone's features.
-        pooling: "average", "max" or "both" (their sum); for `timm:` and `hf:` also "class" (the
-            class token) and "own" (the network's own pooling).
         normalize: embeddings of unit length.
         pretrained: True for published weights, False for random ones. None takes published weights
             that come in a package, and otherwise random ones, with a warning if a file of
             published weights exists.
-        weights: a file of weights for the backbone, `.safetensors` or `.pth`.
         seed: of the random weights. torch's random state is not changed.
-        width: a factor on the channels, for the networks that have one.
-        image_size: side of the images; default: the network's own.
-        preprocess: pixel convention; default: the network's own.
-        frozen_batch_norm: see `freeze_batch_norm`.
+        image_size, preprocess: side of the images and pixel convention; default: the network's own.
+        frozen_batch_norm: keep all batch-norm statistics in training too; scale and shift are still
+            learned. As the paper trains on CUB-200-2011 and CARS196, where batches of few classes
+            would distort ImageNet's statistics.                                 [supplement C.2]
         architecture: builds an `hf:` network without its folder, see `models.libraries`.
     """
     for name, value in (("dim", dim), ("width", width), ("image_size", image_size)):
@@ -115,12 +111,13 @@ def make_embedder(
             load_initial_weights(network, str(backbone), known.published, pretrained, weights)
         else:
             published = pretrained if weights is None else False
+            library, _, name = str(backbone).partition(":")
             if isinstance(backbone, nn.Module):
                 network = backbone
-            elif is_library(backbone):
-                network = make_library_backbone(
-                    backbone, published, pooling, image_size, architecture
-                )
+            elif library == "timm":
+                network = make_timm(name, published is not False, pooling, image_size)
+            elif library == "hf":
+                network = make_transformers(name, published is not False, pooling, architecture)
             else:
                 network = call_by_name(backbone, published)
             if weights is not None:
@@ -134,7 +131,8 @@ def make_embedder(
         side, resize = image_size or declared("image_size", 224), declared("resize", RESIZE)
         channels = network.channels if known else measure_channels(network, pixels, side)
         net = Embedder(network, channels, dim, pooling, normalize, pixels, side, resize)
-    return freeze_batch_norm(net) if frozen_batch_norm else net
+    net.batch_norm_frozen = frozen_batch_norm
+    return net.train() if frozen_batch_norm else net
 
 
 def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:

@@ -68,7 +68,7 @@ class Embedder(nn.Module):
         self.preprocess = preprocess
         self.image_size = image_size
         self.resize = resize
-        self.batch_norm_frozen = False
+        self.batch_norm_frozen = False  # True from `make_embedder(frozen_batch_norm=True)`
         self._pool = look_up(pooling, POOLINGS, "pooling")
         self.embedding: nn.Module = nn.Identity()
         if dim is not None:
@@ -111,13 +111,3 @@ class Embedder(nn.Module):
             stage = self.backbone if name == "backbone" else getattr(self.backbone, name)
             x = stage(mix(x) if i == at else x)
         return mix(x) if at == len(self.stages) else x
-
-
-def freeze_batch_norm(net: Embedder, frozen: bool = True) -> Embedder:
-    """Keep all batch-norm statistics in training too; scale and shift are still learned.
-
-    As the paper trains on CUB-200-2011 and CARS196, where batches of few classes would distort
-    ImageNet's statistics. Persists through later calls of `train()`.             [supplement C.2]
-    """
-    net.batch_norm_frozen = frozen
-    return net.train(net.training)

@@ -42,25 +42,6 @@ def is_plain_name(backbone: str) -> bool:
     return re.fullmatch(r"hf(:.*)?|timm:[\w.]+", backbone, re.DOTALL) is not None
 
 
-def make_library_backbone(
-    backbone: str,
-    pretrained: bool | None,
-    pooling: str,
-    image_size: int | None,
-    architecture: Mapping[str, Any] | None,
-) -> nn.Module:
-    """The network "timm:name" or "hf:name_or_folder", with attributes `preprocess`, `image_size`,
-    `resize` and `architecture`; with published weights unless `pretrained` is False.
-
-    From the `architecture` of an earlier call, a network of transformers is built again, without
-    its folder and without a connection.
-    """
-    library, _, name = backbone.partition(":")
-    if library == "timm":
-        return _timm(name, pretrained is not False, pooling, image_size)
-    return _transformers(name, pretrained is not False, pooling, architecture)
-
-
 # Tokens
 
 
@@ -102,7 +83,8 @@ class TokenNetwork(nn.Module):
 # timm
 
 
-def _timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> nn.Module:
+def make_timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> nn.Module:
+    """The network "timm:name", with attributes `preprocess`, `image_size` and `resize`."""
     timm = _import_library("timm", f"timm:{name}")
     options: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
     if pooling != "own":
@@ -126,9 +108,11 @@ def _timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> 
 # transformers
 
 
-def _transformers(
+def make_transformers(
     name: str, pretrained: bool, pooling: str, architecture: Mapping[str, Any] | None
 ) -> nn.Module:
+    """The network "hf:name_or_folder", with the attributes of `make_timm` and `architecture`. From
+    that of an earlier call it is built again, without its folder and without a connection."""
     library = _import_library("transformers", f"hf:{name}")
     if architecture is not None:
         # With random weights, from what `run.json` holds; nothing else is read.

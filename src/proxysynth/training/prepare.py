@@ -69,8 +69,7 @@ def usable(
 ) -> Splits:
     """The splits as the run uses them: every file read once, validation classes held out."""
     if splits.train.root is not None:
-        parts = (splits.train, splits.validation, splits.query, splits.gallery)
-        with progress.task("reading", sum(len(part) for part in parts if part)) as tick:
+        with progress.task("reading", sum(map(len, splits.parts.values()))) as tick:
             splits = data.check_splits(
                 splits,
                 run.skip_bad,

@@ -149,9 +149,8 @@ def describe(splits: Splits, earlier: tuple[str, ...] = ()) -> dict[str, Any]:
         "test_fingerprint": replace(splits, train=splits.query, validation=None).fingerprint(),
         "shared_classes": len(seen & set(splits.query.classes)),
     }
-    for name in ("train", "validation", "query", "gallery"):
-        if (part := getattr(splits, name)) is not None:
-            about[name] = {"pictures": len(part), "classes": len(part.classes)}
+    for name, part in splits.parts.items():
+        about[name] = {"pictures": len(part), "classes": len(part.classes)}
     return about
 
 

@@ -68,16 +68,14 @@ def make_start(run: Run, net: Embedder) -> Start:
     if run.init is not None:
         # The run names its backbone itself; what the earlier one's file names is not called.
         earlier = load(run.init, "cpu", backbone=run.backbone)
-        theirs, ours = earlier.embedder.state_dict(), net.state_dict()
-        shapes = [{key: tuple(t.shape) for key, t in state.items()} for state in (theirs, ours)]
-        for key in {**ours, **theirs}:
-            there, here = (held.get(key) for held in shapes)
-            if there != here:
-                raise ValueError(
-                    f"init={run.init} has another network: {key} has the shape {there} there and "
-                    f"{here} here: use the same backbone, width, dim and pooling"
-                )
-        net.load_state_dict(theirs)
+        try:
+            net.load_state_dict(earlier.embedder.state_dict())
+        except RuntimeError as error:
+            difference = str(error).splitlines()[1].strip()
+            raise ValueError(
+                f"init={run.init} has another network ({difference}): use the same backbone, "
+                "width, dim and pooling"
+            ) from error
     state = {
         key: value.detach().clone()
         for key, value in net.state_dict().items()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from proxysynth.data.images import SUFFIXES
 from proxysynth.data.listing import Listing
+from proxysynth.values import build
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -48,13 +49,8 @@ class Benchmark:
 
 def _read_catalog() -> dict[str, Benchmark]:
     text = (resources.files(__package__) / "catalog.toml").read_text(encoding="utf-8")
-    catalog = {}
-    for name, table in tomllib.loads(text).items():
-        fields: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in table.items()
-        }
-        catalog[name] = Benchmark(name, **fields)
-    return catalog
+    tables = tomllib.loads(text).items()
+    return {name: build(Benchmark, {"name": name, **table}, {}) for name, table in tables}
 
 
 CATALOG = _read_catalog()

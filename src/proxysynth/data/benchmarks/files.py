@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from proxysynth.errors import reason
+
 # Of a MATLAB file, where a few bytes may announce an array that fills the memory.
 MAX_ELEMENTS = 1 << 30  # SVHN's largest array has 2^28
 MAX_CELLS = 1 << 20  # of cells and structs
@@ -99,9 +101,9 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
     except NotImplementedError as error:
         raise ValueError(f"{path} is a MATLAB file of version 7.3: save it with -v7") from error
     except Exception as error:  # a damaged file can fail in any way
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"{path} cannot be read as a MATLAB file ({reason}): download it again"
+            f"{path} cannot be read as a MATLAB file ({why}): download it again"
         ) from error
 
 
@@ -173,9 +175,9 @@ def read_pickle(path: Path) -> dict[str, Any]:
             for key, value in held.items()
         }
     except Exception as error:  # a damaged file can fail in any way
-        reason = error if isinstance(error, _Refused) else "it is damaged or not a pickle"
+        why = error if isinstance(error, _Refused) else "it is damaged or not a pickle"
         raise ValueError(
-            f"{path} is not a file of CIFAR's python archive ({reason}): download it again"
+            f"{path} is not a file of CIFAR's python archive ({why}): download it again"
         ) from error
 
 
@@ -244,9 +246,8 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        why = (error.strerror or "unknown").lower()
         raise ValueError(
-            f"cannot read {path} ({why}): unpack the archive again, it holds this file"
+            f"cannot read {path} ({reason(error)}): unpack the archive again, it holds this file"
         ) from error
 
 

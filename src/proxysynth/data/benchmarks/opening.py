@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxysynth.data.benchmarks.arrays import read_cifar10, read_cifar100, read_svhn
+from proxysynth.data.benchmarks import arrays, photographs
 from proxysynth.data.benchmarks.catalog import (
     CATALOG,
     Benchmark,
@@ -20,17 +20,11 @@ from proxysynth.data.benchmarks.catalog import (
     Root,
     how_to_get,
 )
-from proxysynth.data.benchmarks.photographs import (
-    read_cars196,
-    read_cub200,
-    read_inshop,
-    read_sop,
-    read_tiny_imagenet,
-)
 from proxysynth.data.check import Progress, UnreadableImages, in_threads, unreadable_images
 from proxysynth.data.images import UnreadableImage, open_image, write_atomically
 from proxysynth.data.listing import Splits, require_usable
 from proxysynth.data.transforms import resized
+from proxysynth.errors import reason
 from proxysynth.formatting import printable
 from proxysynth.values import look_up
 
@@ -39,14 +33,14 @@ QUALITY = 95
 RECORD = "prepared.json"
 
 READERS: dict[str, Callable[[Benchmark, Root], Contents]] = {
-    "cub200": read_cub200,
-    "cars196": read_cars196,
-    "sop": read_sop,
-    "inshop": read_inshop,
-    "cifar10": read_cifar10,
-    "cifar100": read_cifar100,
-    "svhn": read_svhn,
-    "tiny_imagenet": read_tiny_imagenet,
+    "cub200": photographs.read_cub200,
+    "cars196": photographs.read_cars196,
+    "sop": photographs.read_sop,
+    "inshop": photographs.read_inshop,
+    "cifar10": arrays.read_cifar10,
+    "cifar100": arrays.read_cifar100,
+    "svhn": arrays.read_svhn,
+    "tiny_imagenet": photographs.read_tiny_imagenet,
 }
 
 
@@ -73,8 +67,8 @@ def read_contents(name: str, root: Root) -> Contents:
 
 def splits_of(contents: Contents, incomplete: bool) -> Splits:
     """The splits of the images found, or an error if they are not the published set."""
-    for _, reason in contents.damaged:
-        raise ValueError(reason)
+    for _, why in contents.damaged:
+        raise ValueError(why)
     entry, base, found = contents.entry, contents.base, dict(contents.present)
     counts = contents.counts()
     if counts.too_many:
@@ -288,5 +282,4 @@ def _write(path: Path, data: bytes) -> None:
     try:
         write_atomically(path, data)
     except OSError as error:
-        reason = (error.strerror or "unknown").lower()
-        raise ValueError(f"cannot write {path}: {reason}") from error
+        raise ValueError(f"cannot write {path}: {reason(error)}") from error
