@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxysynth.paper.store import Store
+from proxysynth.training.inference import load
 from proxysynth.training.run import Run
 
 
@@ -55,7 +56,7 @@ def test_a_read_only_store_measures_nothing(empty: Store) -> None:
 def test_what_is_not_there_is_none(empty: Store) -> None:
     run = Run()
     assert empty.result(run) is None
-    assert empty.model(run) is None
+    assert empty.on_models("thing", [run], 1, lambda model: 7) == []
     assert run.identity in str(empty.folder_of(run))
     assert not empty.folder.exists()  # looking makes nothing
 
@@ -114,9 +115,8 @@ def test_a_finished_run_gives_its_result_and_model(smoke_store: Store) -> None:
 
     run = SCALES["smoke"].run("cars196", NormSoftmax())
     assert run is not None
-    result, model = smoke_store.result(run), smoke_store.model(run)
+    result, model = smoke_store.result(run), load(smoke_store.folder_of(run))
     assert result is not None
-    assert model is not None
     assert result.run == run.identity
     assert model.run == run
     assert Path(model.folder) == smoke_store.folder_of(run)

@@ -96,10 +96,6 @@ class Store:
         found: dict[str, float] = json.loads(lines[-1])
         return found
 
-    def model(self, run: Run) -> Trained | None:
-        """The trained model of a finished Run, else None."""
-        return None if self.result(run) is None else load(self.folder_of(run))
-
     def cached(self, name: str, key: Any, compute: Callable[[], Any]) -> Any:
         """A measurement that is made once and kept on disk as JSON; None if it is missing and the
         store is read-only. `key` is everything that it depends on: plain values or Runs."""

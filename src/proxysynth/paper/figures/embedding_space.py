@@ -181,7 +181,8 @@ def draw_clouds(clouds: Sequence[Cloud], names: Sequence[str] = ("",)) -> Figure
     """A row per cloud: seen and unseen on the left, seen and synthetic on the right."""
     rows, marks = len(clouds), MARKS
     high = 3.1 if rows == 1 else 2.3  # four rows fit on a page
-    figure, axes = style.panels(rows, 2, height=0.4 + rows * high)
+    titles = [f"{panel}, {name}" if name else panel for name, panel in product(names, PANELS)]
+    figure, axes = style.panels(titles, 2, height=0.4 + rows * high)
     if max(sum(point["kind"] == "proxy" for point in cloud) for cloud in clouds) > 40:
         # Large marks would hide small ones, so a proxy becomes an outline around its embeddings.
         marks = {
@@ -189,15 +190,13 @@ def draw_clouds(clouds: Sequence[Cloud], names: Sequence[str] = ("",)) -> Figure
             for kind, mark in MARKS.items()
         }
         marks["proxy"] |= {"color": "none", "edgecolor": DARK_BLUE, "linewidth": 0.8, "s": 28}
-    shown = product(zip(clouds, names, strict=True), PANELS.items())
-    for letter, one, ((cloud, name), (panel, kinds)) in zip("abcdefgh", axes, shown, strict=False):
+    for one, (cloud, kinds) in zip(axes, product(clouds, PANELS.values()), strict=True):
         style.without_ticks(one)
         one.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
         for kind, mark in marks.items():
             at = [(row["x"], row["y"]) for row in cloud if row["kind"] == kind]
             if at and kind in kinds:
                 one.scatter(*zip(*at, strict=True), **mark)
-        style.lettered(one, letter, f"{panel}, {name}" if name else panel)
     legend = [
         style.mark(
             m["marker"], m["color"], label, max(4.0, m["s"] ** 0.5), m["edgecolor"],

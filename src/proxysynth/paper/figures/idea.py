@@ -68,11 +68,11 @@ def draw_concepts() -> Figure:
 @style.styled
 def _draw(*drawn: Panel) -> Figure:
     unseen = any(panel.unseen for panel in drawn)
-    figure, axes = style.panels(1, 3, height=2.1 if unseen else 2.3)
-    for letter, panel, one in zip("abc", drawn, axes, strict=True):
+    titles = [panel.title for panel in drawn]
+    figure, axes = style.panels(titles, 3, height=2.1 if unseen else 2.3)
+    for panel, one in zip(drawn, axes, strict=True):
         style.without_ticks(one)
         one.set(xlim=(-WIDE, WIDE), ylim=(-HIGH, HIGH), aspect="equal")
-        style.lettered(one, letter, panel.title)
         if panel.steepness:  # the confidence of a classifier changes from red to blue
             blue = 1 / (1 + np.exp(-panel.steepness * np.linspace(-WIDE, WIDE, 512)))
             one.imshow(

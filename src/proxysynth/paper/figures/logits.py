@@ -33,7 +33,7 @@ from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import PAIR, method_name, ran_as, scale_notes, seeded
 from proxysynth.protocols.conventional import embeddings_of
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
-from proxysynth.training.inference import Trained
+from proxysynth.training.inference import Trained, load
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
 
@@ -90,14 +90,13 @@ def confidences(S: Matrix, scale: float) -> Matrix:
 @style.styled
 def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
     """Cosines above their softmax; the plain batch at the left, with synthetics at the right."""
-    figure, axes = style.panels(2, 2, height=7.0)
+    titles = [f"{method}: {what}" for what in ("cosine", "softmax") for method in METHODS]
+    figure, axes = style.panels(titles, 2, height=7.0, pad=20)
     c = len(plain)
     shown = [plain, mixed, confidences(plain, scale), confidences(mixed, scale)]
-    for number, (S, one) in enumerate(zip(shown, axes, strict=True)):
+    for S, one in zip(shown, axes, strict=True):
         style.without_ticks(one)
         image = one.imshow(S, cmap=style.COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
-        what = "cosine" if number < 2 else "softmax"
-        style.lettered(one, "abcd"[number], f"{METHODS[number % 2]}: {what}", pad=20)
         blocks = len(S) // c
         corners = product((0, c), repeat=2)
         for (name, mean), (row, column) in zip(diagonals(S, c).items(), corners, strict=False):
@@ -132,11 +131,9 @@ def _pairs(scale: Scale) -> list[tuple[Run, ...]]:
     return list(zip(*(seeded(scale, ON, loss, **at) for loss in losses), strict=True))
 
 
-def _logits(store: Store, pair: tuple[Run, ...]) -> tuple[Matrix, Matrix] | None:
-    """Both matrices of the figure; None if a Run of the pair is missing."""
-    plain, mixed = (store.model(run) for run in pair)
-    if plain is None or mixed is None:
-        return None
+def _logits(store: Store, pair: tuple[Run, ...]) -> tuple[Matrix, Matrix]:
+    """Both matrices of the figure, from a pair of finished Runs."""
+    plain, mixed = (load(store.folder_of(run)) for run in pair)
     synthesis = mixed.run.loss
     assert isinstance(synthesis, ProxySynthesis)
     return plain_logits(*batch_of(plain)), synthesis_logits(*batch_of(mixed), synthesis)
@@ -148,7 +145,6 @@ def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
 
     def measure(pair: tuple[Run, ...]) -> dict[str, float]:
         made = _logits(store, pair)
-        assert made is not None
         return {
             name + after: mean
             for S in made
@@ -181,7 +177,7 @@ def _note(found: list[dict[str, float]]) -> str:
 
 def _make(scale: Scale, store: Store) -> PaperFigure:
     pairs = _pairs(scale)
-    made = _logits(store, pairs[0]) if pairs else None
+    made = _logits(store, pairs[0]) if pairs and not store.missing(pairs[0]) else None
     caption = (
         "Cosine similarities (logits without their scale) of one batch, an image of each of "
         f"{len(made[0]) if made else CLASSES} seen classes, at the end of training on "

@@ -44,9 +44,9 @@ def _papers(part: str, regularizer: str) -> list[tuple[float, float]]:
 @style.styled
 def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
     """Two panels, seen and unseen classes; our lines with bands, the paper's pale behind them."""
-    figure, axes = style.panels(1, 2, height=3.2, sharey=True)
+    figure, axes = style.panels(list(PARTS.values()), 2, height=3.2, sharey=True)
     handles = {}
-    for letter, (part, label), one in zip("ab", PARTS.items(), axes, strict=True):
+    for part, one in zip(PARTS, axes, strict=True):
         one.set_xlabel(r"$\lambda$, share of the first class")
         one.grid(axis="y", color=style.FAINT, linewidth=0.6)
         one.set_axisbelow(True)
@@ -67,7 +67,6 @@ def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
                 middle, wide = np.array(means), np.array([stdev(at_lam[lam]) for lam in lams])
                 band = {"color": look["color"], "alpha": 0.3, "linewidth": 0}
                 one.fill_between(lams, middle - wide, middle + wide, **band)
-        style.lettered(one, letter, label)
     axes[0].set_ylabel("Recall@1 (%)")
     style.legend_below(figure, list(handles.values()), ncols=2)
     return figure
@@ -125,8 +124,8 @@ Grid = dict[tuple[float, float], tuple[float, ...]]
 @style.styled
 def draw_grids(grids: dict[str, Grid], alphas: Sequence[float], mus: Sequence[float]) -> Figure:
     """A heat map per grid, every cell with its number or a dash."""
-    figure, axes = style.panels(1, len(grids), height=0.9 + 0.42 * len(alphas))
-    for letter, (name, grid), one in zip("abcd", grids.items(), axes, strict=False):
+    figure, axes = style.panels(list(grids), len(grids), height=0.9 + 0.42 * len(alphas))
+    for grid, one in zip(grids.values(), axes, strict=True):
         seeds = [[grid.get((alpha, mu), ()) for mu in mus] for alpha in alphas]
         values = np.array([[fmean(cell) if cell else np.nan for cell in row] for row in seeds])
         there = values[~np.isnan(values)]
@@ -154,7 +153,6 @@ def draw_grids(grids: dict[str, Grid], alphas: Sequence[float], mus: Sequence[fl
         for line, many in ((one.axvline, len(mus)), (one.axhline, len(alphas))):
             for edge in range(1, many):
                 line(edge - 0.5, color=style.FAINT, linewidth=0.6)
-        style.lettered(one, letter, name)
     return figure
 
 

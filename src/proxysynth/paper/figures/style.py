@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -51,12 +52,22 @@ styled = rc_context(fname=Path(__file__).with_name("paper.mplstyle"))
 
 
 def panels(
-    rows: int = 1, columns: int = 1, *, width: float = PAGE, height: float = 3.0, **options: Any
+    titles: Sequence[str],
+    columns: int,
+    *,
+    width: float = PAGE,
+    height: float,
+    pad: float | None = None,
+    **options: Any,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with its size in inches, and its axes, row by row; `options` of `subplots`."""
+    """A figure with its size in inches, and a panel for each title, row by row: "(a) title". `pad`
+    is between title and panel, in points; `options` of `subplots`."""
     layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.03, hspace=0.05)
     figure = Figure(figsize=(width, height), layout=layout, dpi=200)
-    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    axes = figure.subplots(len(titles) // columns, columns, squeeze=False, **options)
+    for letter, title, one in zip(ascii_lowercase, titles, axes.flat, strict=False):
+        text = rf"$\bf{{({letter})}}$ {title}" if title else ""
+        one.set_title(text, loc="left", fontsize=9.5, color=INK, pad=pad)
     return figure, list(axes.flat)
 
 
@@ -79,11 +90,6 @@ def legend_below(figure: Figure, handles: Sequence[Artist], ncols: int | None = 
     figure.legend(handles=handles, loc="outside lower center", ncols=ncols or len(handles))
 
 
-def lettered(axes: Axes, letter: str, text: str, pad: float | None = None) -> None:
-    """The panel's title: "(a) ..."."""
-    axes.set_title(rf"$\bf{{({letter})}}$ {text}", loc="left", fontsize=9.5, color=INK, pad=pad)
-
-
 def without_ticks(axes: Axes) -> None:
     """A frame without ticks, for axes without a unit."""
     axes.set_xticks([])
@@ -96,7 +102,7 @@ def without_ticks(axes: Axes) -> None:
 @styled
 def not_run(message: str) -> Figure:
     """A placeholder for a figure whose Runs are missing: a dash and the reason."""
-    figure, (axes,) = panels(height=1.2)
+    figure, (axes,) = panels([""], 1, height=1.2)
     without_ticks(axes)
     axes.text(0.5, 0.5, f"–   {message}", ha="center", va="center", wrap=True, fontsize=9)
     return figure

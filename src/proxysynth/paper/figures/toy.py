@@ -199,9 +199,10 @@ def spaces(trained: TrainedToy, side: int = 121) -> dict[str, Space]:
 def draw_boundaries(shown: dict[str, dict[str, Space]]) -> Figure:
     """Four panels, input space above embedding space, without Proxy Synthesis and with it; `shown`
     is what `spaces` gave for each of `METHODS`."""
-    figure, axes = style.panels(2, 2, width=0.86 * style.PAGE, height=0.87 * style.PAGE)
     order = [(space, method) for space in HALF for method in METHODS]
-    for letter, (space, method), one in zip("abcd", order, axes, strict=True):
+    titles = [f"{method}: {space}s" for space, method in order]
+    figure, axes = style.panels(titles, 2, width=0.86 * style.PAGE, height=0.87 * style.PAGE)
+    for (space, method), one in zip(order, axes, strict=True):
         style.without_ticks(one)
         found, half = shown[method][space], HALF[space]
         blue, extent = np.asarray(found["blue"]), (-half, half, -half, half)
@@ -218,7 +219,6 @@ def draw_boundaries(shown: dict[str, dict[str, Space]]) -> Figure:
             one.plot((0, proxy[0]), (0, proxy[1]), color=INK, linewidth=0.9)
             style.dots(one, proxy, 62, color, marker="D", edgecolor=INK, linewidth=1, zorder=4)
         one.set(xlim=(-half, half), ylim=(-half, half))
-        style.lettered(one, letter, f"{method}: {space}s")
     bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=28, pad=0.02, ticks=[0, 0.5, 1])
     bar.ax.set_yticklabels(["red", "50 %", "blue"])
     bar.outline.set_visible(False)

@@ -51,13 +51,9 @@ def _table1(scale: Scale, store: Store) -> Table:
         parts: Any = ["both" if part == BOTH else part for part in labels[1:]]
         mixed = ProxySynthesis(PLAIN, embeddings=parts[0], proxies=parts[1])
         lines[labels] = (PLAIN if model == "M1" else mixed, number("table1", model=model))
-    return Table(
-        "Table 1",
-        "Recall@1 (%) with original and synthetic embeddings and proxies in Norm-softmax.",
-        ("model", "embeddings", "proxies"),
-        *_ablation(scale, store, lines),
-        (*cells.ran_on(scale, ON), "Differences are against M1, the plain loss."),
-    )
+    caption = "Recall@1 (%) with original and synthetic embeddings and proxies in Norm-softmax."
+    stubs, base = ("model", "embeddings", "proxies"), "M1, the plain loss"
+    return _ablation(scale, store, "Table 1", caption, stubs, lines, base)
 
 
 def _table2(scale: Scale, store: Store) -> Table:
@@ -66,25 +62,22 @@ def _table2(scale: Scale, store: Store) -> Table:
         for value in values:
             paper = number("table2", generation=kind, parameter=str(value))
             lines[label, f"{value:g}"] = (ProxySynthesis(PLAIN, **{kind: value}), paper)
-    return Table(
-        "Table 2",
+    caption = (
         "Recall@1 (%) of PS + Norm-softmax with a fixed lam and with lam drawn from "
-        "Beta(alpha, alpha).",
-        ("generation", "value"),
-        *_ablation(scale, store, lines),
-        (
-            *cells.ran_on(scale, ON),
-            "Differences are against plain Norm-softmax, M1 of Table 1.",
-        ),
+        "Beta(alpha, alpha)."
     )
+    stubs, base = ("generation", "value"), "plain Norm-softmax, M1 of Table 1"
+    return _ablation(scale, store, "Table 2", caption, stubs, lines, base)
 
 
 Lines = dict[tuple[str, ...], tuple[Any, float | None]]
 """By labels: the loss, and the paper's Recall@1."""
 
 
-def _ablation(scale: Scale, store: Store, lines: Lines) -> tuple[Any, Any]:
-    """Columns and rows: Recall@1 beside the paper's, and MAP@R, against the plain loss."""
+def _ablation(
+    scale: Scale, store: Store, title: str, caption: str, stubs: Any, lines: Lines, base: str
+) -> Table:
+    """Recall@1 beside the paper's, and MAP@R, against the plain loss, which is called `base`."""
 
     def of(loss: Any, paper: float | None, metric: str) -> Cell:
         plain, printed = seeded(scale, ON, PLAIN) * (loss != PLAIN), {}
@@ -94,7 +87,9 @@ def _ablation(scale: Scale, store: Store, lines: Lines) -> tuple[Any, Any]:
         return cell(store, seeded(scale, ON, loss), metric, plain, **printed)
 
     recall, map_r = column(scale, ON, "R@1"), Column("MAP@R", scale.heading(ON), "", "MAP@R")
-    return grid({recall: ("recall@1",), map_r: ("map@r",)}, lines, of)
+    made = grid({recall: ("recall@1",), map_r: ("map@r",)}, lines, of)
+    notes = (*cells.ran_on(scale, ON), f"Differences are against {base}.")
+    return Table(title, caption, stubs, *made, notes)
 
 
 # Tables 3 and B
