@@ -272,7 +272,6 @@ def calibrate(
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     held_out: tuple[Array, Array] | None = None,
-    targets: Iterable[str] = TARGETS,
 ) -> Calibration | None:
     """Fit thresholds and check them on a model's test images; None without pairs of both kinds.
 
@@ -283,7 +282,6 @@ def calibrate(
             fitted on these and checked on all test images. Without them, the test classes are
             parted in two: the rates are the means of fitting on one half and checking on the other,
             and the thresholds are fitted on all.
-        targets: what to fit thresholds to, see `TARGETS`.
     """
     sets = as_sets(embeddings, labels, gallery, gallery_labels)
     every = _count(sets)
@@ -296,7 +294,7 @@ def calibrate(
         fit, checks = every, _halves(sets)
         fitted_on = "test" if checks else "unchecked"
     thresholds, rates = {}, {}
-    for target in targets:
+    for target in TARGETS:
         threshold = fit.fit(target)
         if threshold is None:
             continue

@@ -393,8 +393,9 @@ def fast_types(device: torch.device, d: int) -> tuple[torch.dtype, ...]:
     return chosen
 
 
-def product_seconds(dtype: torch.dtype, d: int, side: int = 480) -> float:
+def product_seconds(dtype: torch.dtype, d: int) -> float:
     """The time of a product on one core; infinite where it is unavailable or wrong."""
+    side = 480
     largest = 127 if dtype == torch.int8 else 1
     x = torch.full((side, d), largest, dtype=dtype)
     x[::2] *= -1

@@ -56,9 +56,6 @@ MANY = 32
 NONE, ALL = 64.0, -64.0
 """Thresholds that no similarity and every similarity reaches, however coarse the product."""
 
-Progress = Callable[[int, int], None]
-"""Called with the number of blocks done and the number of all blocks."""
-
 
 class Ranks(NamedTuple):
     """What the metrics need of the ranks of b queries.
@@ -74,7 +71,7 @@ class Ranks(NamedTuple):
     gain: Tensor
 
 
-def ranks(arrangement: Arrangement, side: int, progress: Progress) -> Ranks:
+def ranks(arrangement: Arrangement, side: int) -> Ranks:
     """The ranks of the positives of all sorted queries; meaningless for those without positives.
 
     Args:
@@ -83,7 +80,7 @@ def ranks(arrangement: Arrangement, side: int, progress: Progress) -> Ranks:
     x, positives = arrangement.queries.x, int(arrangement.positives().sum())
     # Similarities in float64 are too long for the keys by which candidates are sorted.
     many = x.dtype == torch.float32 and positives >= MANY * arrangement.queries.n
-    parts = (_Sorting if many else _Counting)(arrangement).ranks(side, progress)
+    parts = (_Sorting if many else _Counting)(arrangement).ranks(side)
     return Ranks(*map(torch.cat, zip(*parts, strict=True)))
 
 
@@ -257,16 +254,16 @@ class _Counting:
         self.pause: collections.Counter[torch.dtype] = collections.Counter()
         self.wait: collections.Counter[torch.dtype] = collections.Counter()
 
-    def ranks(self, side: int, progress: Progress) -> Iterator[Ranks]:
+    def ranks(self, side: int) -> Iterator[Ranks]:
         positives = self.arrangement.positives()
         if self.arrangement.own and int(positives.sum()) <= POSITIVES:
-            return self._half(side, progress)
+            return self._half(side)
         height = max(STEP, POSITIVES // int(positives.max()) // STEP * STEP)
         height = min(side, len(self.queries.x), height)
         # Few queries at a time leave room for more of the gallery.
-        return self._all(height, side * side // height // STEP * STEP, progress)
+        return self._all(height, side * side // height // STEP * STEP)
 
-    def _half(self, side: int, progress: Progress) -> Iterator[Ranks]:
+    def _half(self, side: int) -> Iterator[Ranks]:
         """Each pair of blocks once, for the queries of both."""
         rows = self.gallery.blocks(side)
         # Round by round every block meets another, itself first: so all counters progress evenly,
@@ -284,19 +281,16 @@ class _Counting:
 
         with threads(self.gallery.x.device) as map_threads:
             counters = list(map_threads(partial(_Counter, self.arrangement), rows))
-            for done, _ in enumerate(map_threads(show, pairs), 1):
-                progress(done, len(pairs))
+            list(map_threads(show, pairs))
         yield from (counter.ranks() for counter in counters)
 
-    def _all(self, height: int, width: int, progress: Progress) -> Iterator[Ranks]:
+    def _all(self, height: int, width: int) -> Iterator[Ranks]:
         """All of the gallery for one block of queries after another."""
-        rows, columns = self.queries.blocks(height), self.gallery.blocks(width)
+        columns = self.gallery.blocks(width)
         with threads(self.gallery.x.device) as map_threads:
-            for i, a in enumerate(rows):
-                counter = _Counter(self.arrangement, a)
-                show = partial(self._show, a, [counter])
-                for done, _ in enumerate(map_threads(show, columns), i * len(columns) + 1):
-                    progress(done, len(rows) * len(columns))
+            for rows in self.queries.blocks(height):
+                counter = _Counter(self.arrangement, rows)
+                list(map_threads(partial(self._show, rows, [counter]), columns))
                 yield counter.ranks()
 
     def _show(self, a: slice, counters: list[_Counter], b: slice) -> None:
@@ -474,13 +468,10 @@ class _Sorting:
         # The lower half of a sort key: ties go to the lower index, positives are odd.
         self.low_key = (len(self.gallery.x) - self.gallery.index) << 1
 
-    def ranks(self, side: int, progress: Progress) -> Iterator[Ranks]:
+    def ranks(self, side: int) -> Iterator[Ranks]:
         height = min(side, max(STEP, CELLS // len(self.gallery.x) // STEP * STEP))
-        blocks = self.queries.blocks(height)
         with threads(self.gallery.x.device) as map_threads:
-            for done, made in enumerate(map_threads(self._ranks, blocks), 1):
-                yield made
-                progress(done, len(blocks))
+            yield from map_threads(self._ranks, self.queries.blocks(height))
 
     def _ranks(self, rows: slice) -> Ranks:
         R = self.arrangement.positives(rows)
