@@ -28,11 +28,8 @@ from torch import Tensor
 from proxysynth.retrieval.knn import Array, Sets, as_sets, unit
 
 CELLS_PER_UNIT = 2**15
-CELLS = 2 * CELLS_PER_UNIT + 1
-"""From -1 to 1; the last cell is for similarities of 1."""
-
-BLOCK = 2**21
-"""Similarities held at once."""
+CELLS = 2 * CELLS_PER_UNIT + 1  # from -1 to 1; the last cell is for similarities of 1
+BLOCK = 2**21  # similarities held at once
 
 TARGETS = ("far=0.1", "far=0.01", "far=0.001", "f1", "eer")
 """What a threshold can be fitted to: a false accept rate, the best F1, or equal error rates."""
@@ -40,8 +37,7 @@ TARGETS = ("far=0.1", "far=0.01", "far=0.001", "f1", "eer")
 DEFAULT_TARGET, UNKNOWN_TARGET = "far=0.01", "far=0.05"
 """For pairs of images; for an image and the nearest proxy."""
 
-CURVE = tuple(10 ** (-exponent / 8) for exponent in range(32, -1, -1))
-"""The false accept rates at which a ROC curve is recorded."""
+CURVE = tuple(10 ** (-exponent / 8) for exponent in range(32, -1, -1))  # FARs of a ROC curve
 
 
 @dataclass(frozen=True, eq=False)

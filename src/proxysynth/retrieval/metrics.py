@@ -39,11 +39,8 @@ from proxysynth.retrieval.ranking import STEP, Arrangement, ranks, round_up
 if TYPE_CHECKING:
     from proxysynth.retrieval.reranking import Method
 
-LISTS = 4096
-"""Queries whose lists of neighbors are held at once."""
-
-BLOCK = 80 * STEP
-"""Side of a block: large enough for a fast product, small enough to stay in the cache."""
+LISTS = 4096  # queries whose lists of neighbors are held at once
+BLOCK = 80 * STEP  # side of a block: large enough to be fast, small enough to stay in the cache
 
 
 def evaluate(

@@ -47,14 +47,9 @@ from proxysynth.retrieval.knn import (
     unit,
 )
 
-STEP = 16
-"""Sides of blocks are multiples of this."""
-
-MANY = 32
-"""Positives per query, on average, from which sorting is faster than counting."""
-
-NONE, ALL = 64.0, -64.0
-"""Thresholds that no similarity and every similarity reaches, however coarse the product."""
+STEP = 16  # sides of blocks are multiples of this
+MANY = 32  # positives per query, on average, from which sorting is faster than counting
+NONE, ALL = 64.0, -64.0  # thresholds that no and every similarity reaches, however coarse
 
 
 class Ranks(NamedTuple):
@@ -204,8 +199,7 @@ def ranges(start: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
 
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
-MOST_THREADS = 16
-"""With more threads Python itself becomes the bottleneck."""
+MOST_THREADS = 16  # with more Python itself becomes the bottleneck
 
 
 @contextmanager
@@ -232,17 +226,10 @@ def threads(device: torch.device) -> Iterator[Map]:
 
 # ---- Counting
 
-POSITIVES = 2**22
-"""Positives held at once, 20 to 24 bytes each. With more, queries are taken block by block."""
-
-FEW = 1 / 256
-"""Of a block, to be measured exactly: with more, look for those that need not be."""
-
-LONGEST_PAUSE = 15
-"""Blocks for which a type that was too coarse is skipped, at most."""
-
-EXACT_COST = 2**-14
-"""A finer block costs about this times its dimensions and entries, in exact similarities."""
+POSITIVES = 2**22  # held at once, 20 to 24 bytes each; with more, queries go block by block
+FEW = 1 / 256  # of a block, to be measured exactly: with more, look for those that need not be
+LONGEST_PAUSE = 15  # blocks for which a type that was too coarse is skipped, at most
+EXACT_COST = 2**-14  # times dimensions and entries: a finer block, in exact similarities
 
 
 class _Counting:
@@ -445,17 +432,10 @@ def _side_by_side(values: Tensor, row: Tensor, count: Tensor, pad: float) -> Ten
 
 # ---- Sorting
 
-CELLS = 2**21
-"""Similarities held at once, by each thread."""
-
-STRIDE = 16
-"""One in this many columns is sampled to estimate the threshold of a row."""
-
-MARGIN = 2.0
-"""Standard deviations of the sample by which the threshold is lowered."""
-
-TOO_COARSE = 1 / 32
-"""Candidates in vain, as a fraction of a row, above which a finer product is faster."""
+CELLS = 2**21  # similarities held at once, by each thread
+STRIDE = 16  # one in this many columns is sampled to estimate the threshold of a row
+MARGIN = 2.0  # standard deviations of the sample by which the threshold is lowered
+TOO_COARSE = 1 / 32  # candidates in vain, as a share of a row, above which a finer one is faster
 
 
 class _Sorting:
