@@ -189,7 +189,6 @@ BROKEN[2, 1] = math.nan
         (X, Y, {"ks": 5}, "ks must be a sequence"),
         (X, Y, {"ks": (1, 0)}, "ks must be integers >= 1, got 0"),
         (X, Y, {"ks": (1.5,)}, "ks must be integers >= 1, got 1.5"),
-        (X, Y, {"block": 0}, "block must be an integer >= 1, got 0"),
         (X, Y, {"gallery": X}, "gallery_labels"),
         (X, Y, {"gallery_labels": Y}, "gallery"),
         (X, Y, {"gallery": X[:, :2], "gallery_labels": Y}, "gallery must have the 4 dimensions"),

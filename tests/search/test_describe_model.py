@@ -1,5 +1,5 @@
 import io
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from PIL import Image
 import proxysynth as ps
 from proxysynth.data import UnreadableImage
 from proxysynth.search.model import ModelIdentity, open_model
+from proxysynth.values import build
 
 
 def test_it_embeds_as_the_run_does(model, run_folder, photos):
@@ -48,12 +49,12 @@ def test_what_is_no_picture(model, tmp_path):
 
 
 def test_an_identity_survives_json_and_is_stable(model, run_folder):
-    told = model.identity.to_json()
-    assert ModelIdentity.from_json(told) == model.identity == open_model(run_folder).identity
+    told = asdict(model.identity)
+    assert build(ModelIdentity, told, {}) == model.identity == open_model(run_folder).identity
     with pytest.raises(ValueError, match="dim"):
-        ModelIdentity.from_json({**told, "dim": "8"})
+        build(ModelIdentity, {**told, "dim": "8"}, {})
     with pytest.raises(ValueError, match="weights"):
-        ModelIdentity.from_json({**told, "weights": None})
+        build(ModelIdentity, {**told, "weights": None}, {})
 
 
 def test_a_moved_run_is_the_same_model_and_other_weights_are_not(model):

@@ -4,6 +4,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -231,7 +232,7 @@ print(seconds, resident() - before, len(index), index.dim, repr(last.path))
 
 def sparse_index(file, n: int, d: int) -> None:
     """An index of zeros that takes no room on the disk."""
-    told = {"format": FORMAT, "generation": "1", "root": "/", "model": identity(d).to_json()}
+    told = {"format": FORMAT, "generation": "1", "root": "/", "model": asdict(identity(d))}
     header, at = {"__metadata__": {ABOUT: json.dumps(told)}}, 0
     shapes = {"path_ends": [n + 1], "label_ends": [2], "stamps": [n, 2], "embeddings": [n, d],
               "label_codes": [n], "path_text": [60 * n], "label_text": [0]}  # fmt: skip

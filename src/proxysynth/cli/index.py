@@ -49,7 +49,7 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
         "file": str(built.file),
         "unreadable": [bad._asdict() for bad in built.unreadable],
         "dim": model.dim,
-        "model": model.identity.to_json(),
+        "model": asdict(model.identity),
     }
     if args.approximate:
         with usage_errors():

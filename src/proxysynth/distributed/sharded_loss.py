@@ -71,7 +71,6 @@ def sharded_loss(
     generator: torch.Generator | None = None,
     negatives: float = 1.0,
     block: int | None = None,
-    keep: bool | None = False,
 ) -> Tensor:
     """The loss of all proxies together, the same number on every process.
 
@@ -91,8 +90,6 @@ def sharded_loss(
             of the loss over all: fewer negatives, smaller sums. The gradient of a class that does
             not take part is zero.
         block: classes per block; None chooses.
-        keep: whether the logits of this process's classes are kept for the backward pass, which
-            saves one of four products; None keeps up to half a gigabyte.
     """
     check_shardable(loss)
     check_fraction(negatives)
@@ -115,7 +112,8 @@ def sharded_loss(
             total = torch.tensor(classes, device=x.device)
             dist.all_reduce(total, group=group)
             classes = int(total)
-    return LossFromSums(loss, place, draw, y, classes, group, block, keep)(x, p_shard)
+    # Keeping the logits would save one of four products, at the cost of their memory.
+    return LossFromSums(loss, place, draw, y, classes, group, block, keep=False)(x, p_shard)
 
 
 def blocked_loss(

@@ -28,11 +28,8 @@ from torch import Tensor
 from proxysynth.retrieval.knn import Array, Sets, as_sets, unit
 
 CELLS_PER_UNIT = 2**15
-CELLS = 2 * CELLS_PER_UNIT + 1
-"""From -1 to 1; the last cell is for similarities of 1."""
-
-BLOCK = 2**21
-"""Similarities held at once."""
+CELLS = 2 * CELLS_PER_UNIT + 1  # from -1 to 1; the last cell is for similarities of 1
+BLOCK = 2**21  # similarities held at once
 
 TARGETS = ("far=0.1", "far=0.01", "far=0.001", "f1", "eer")
 """What a threshold can be fitted to: a false accept rate, the best F1, or equal error rates."""
@@ -40,8 +37,7 @@ TARGETS = ("far=0.1", "far=0.01", "far=0.001", "f1", "eer")
 DEFAULT_TARGET, UNKNOWN_TARGET = "far=0.01", "far=0.05"
 """For pairs of images; for an image and the nearest proxy."""
 
-CURVE = tuple(10 ** (-exponent / 8) for exponent in range(32, -1, -1))
-"""The false accept rates at which a ROC curve is recorded."""
+CURVE = tuple(10 ** (-exponent / 8) for exponent in range(32, -1, -1))  # FARs of a ROC curve
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +268,6 @@ def calibrate(
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     held_out: tuple[Array, Array] | None = None,
-    targets: Iterable[str] = TARGETS,
 ) -> Calibration | None:
     """Fit thresholds and check them on a model's test images; None without pairs of both kinds.
 
@@ -283,7 +278,6 @@ def calibrate(
             fitted on these and checked on all test images. Without them, the test classes are
             parted in two: the rates are the means of fitting on one half and checking on the other,
             and the thresholds are fitted on all.
-        targets: what to fit thresholds to, see `TARGETS`.
     """
     sets = as_sets(embeddings, labels, gallery, gallery_labels)
     every = _count(sets)
@@ -296,7 +290,7 @@ def calibrate(
         fit, checks = every, _halves(sets)
         fitted_on = "test" if checks else "unchecked"
     thresholds, rates = {}, {}
-    for target in targets:
+    for target in TARGETS:
         threshold = fit.fit(target)
         if threshold is None:
             continue

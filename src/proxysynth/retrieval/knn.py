@@ -161,8 +161,7 @@ def unit(x: Tensor) -> Tensor:
     return x.div_(length.where(length > 0, 1))
 
 
-GATHERED = 2**22
-"""Numbers gathered at once on devices without a sampled product."""
+GATHERED = 2**22  # numbers gathered at once on devices without a sampled product
 
 
 def dots(x: Tensor, y: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -221,15 +220,10 @@ TYPES = (torch.int8, torch.bfloat16, torch.float32)
 """From coarse to fine. Many processors multiply bfloat16 about twice and int8 about four times as
 fast as float32; which types pay off is measured once per process. Only speed depends on it."""
 
-SHORT = 32
-"""Coarse types do not pay off for vectors of fewer dimensions."""
-
-PAYS = 0.7
-"""A coarser product must take less than this fraction of the time of the next finer one."""
-
+SHORT = 32  # coarse types do not pay off for vectors of fewer dimensions
+PAYS = 0.7  # a coarser product must take less than this share of the time of the next finer one
 LEAST = torch.iinfo(torch.int32).min
-LARGE = 2.0**30
-"""Beyond every sum of products of bytes, and exact both in float32 and in int32."""
+LARGE = 2.0**30  # beyond every sum of products of bytes, and exact both in float32 and in int32
 
 
 @dataclass(frozen=True)
@@ -393,8 +387,9 @@ def fast_types(device: torch.device, d: int) -> tuple[torch.dtype, ...]:
     return chosen
 
 
-def product_seconds(dtype: torch.dtype, d: int, side: int = 480) -> float:
+def product_seconds(dtype: torch.dtype, d: int) -> float:
     """The time of a product on one core; infinite where it is unavailable or wrong."""
+    side = 480
     largest = 127 if dtype == torch.int8 else 1
     x = torch.full((side, d), largest, dtype=dtype)
     x[::2] *= -1
@@ -415,11 +410,8 @@ def product_seconds(dtype: torch.dtype, d: int, side: int = 480) -> float:
 
 # ---- Nearest neighbors
 
-ROWS = 1024
-"""Queries that share a product, at most."""
-
-CELLS = 2**20
-"""Similarities, and numbers of the gallery, held at once: about what stays in the cache."""
+ROWS = 1024  # queries that share a product, at most
+CELLS = 2**20  # similarities, and numbers of the gallery, held at once: what stays in the cache
 
 Exclude = Tensor | Sequence[int | Sequence[int] | None]
 

@@ -34,16 +34,13 @@ from proxysynth.retrieval.knn import (
     is_integer,
     unit,
 )
-from proxysynth.retrieval.ranking import STEP, Arrangement, Progress, ranks, round_up
+from proxysynth.retrieval.ranking import STEP, Arrangement, ranks, round_up
 
 if TYPE_CHECKING:
     from proxysynth.retrieval.reranking import Method
 
-LISTS = 4096
-"""Queries whose lists of neighbors are held at once."""
-
-BLOCK = 80 * STEP
-"""Side of a block: large enough for a fast product, small enough to stay in the cache."""
+LISTS = 4096  # queries whose lists of neighbors are held at once
+BLOCK = 80 * STEP  # side of a block: large enough to be fast, small enough to stay in the cache
 
 
 def evaluate(
@@ -56,8 +53,6 @@ def evaluate(
     nmi: bool = False,
     rerank: str | Sequence[Method] | None = None,
     exclude: Sequence[Sequence[int]] | None = None,
-    block: int | None = None,
-    progress: Progress | None = None,
 ) -> dict[str, float]:
     """How well queries retrieve their class, as fractions in [0, 1].
 
@@ -75,8 +70,6 @@ def evaluate(
         rerank: methods of re-ranking such as "query_expansion", see `reranking`; default: none.
         exclude: for each query the gallery indices that it must not find; default: with a gallery
             none, without one itself.
-        block: side of the blocks of the similarity matrix; affects speed and memory only.
-        progress: called with the number of finished blocks and the total number of blocks.
 
     Returns:
         `recall@k` for every k, `precision@1`, `r_precision`, `map@r`, `nmi` on request; `queries`,
@@ -93,8 +86,6 @@ def evaluate(
         rerank=rerank,
         exclude=exclude,
         least=max(ks, default=1),
-        block=block,
-        progress=progress,
     )
     metrics = summarize(ranking, ks)
     if nmi:
@@ -141,7 +132,6 @@ def rank(
     exclude: Sequence[Sequence[int]] | None = None,
     least: int = 8,
     block: int | None = None,
-    progress: Progress | None = None,
 ) -> Ranking:
     """Rank the gallery for every query, exactly, and keep what the metrics need.
 
@@ -151,6 +141,7 @@ def rank(
 
     Args:
         least: with `rerank` or `exclude`, first positives are looked for at least this far.
+        block: side of the blocks of the similarity matrix; affects speed and memory only.
     """
     sets = as_sets(embeddings, labels, gallery, gallery_labels)
     if rerank is not None or exclude is not None:
@@ -162,7 +153,7 @@ def rank(
     first, precision = torch.full_like(positives, -1), torch.zeros_like(average)
     some = R > 0
     if some.any():
-        found = ranks(arrangement, side, progress or (lambda done, total: None))
+        found = ranks(arrangement, side)
         at, R = arrangement.queries.index[some], R[some]
         positives[at], first[at] = R, found.first[some]
         precision[at], average[at] = found.right[some] / R.double(), found.gain[some] / R.double()
@@ -237,25 +228,19 @@ def check_ks(ks: Iterable[int]) -> tuple[int, ...]:
 
 # ---- Clusters
 
-STEPS = 100
-"""Steps of k-means, at most."""
 
-Groups = NDArray[np.int64]
-"""(n,) the number of the cluster of each embedding."""
-
-
-def kmeans(embeddings: Array, k: int, *, seed: int = 0) -> Groups:
-    """The cluster, of k, of each embedding, by direction: k-means of scikit-learn."""
+def kmeans(embeddings: Array, k: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """(n,) the cluster, of k, of each embedding, by direction: k-means of scikit-learn."""
     x = directions(embeddings)
     if not is_integer(k) or not 1 <= k <= len(x):
         raise ValueError(
             f"k must be an integer from 1 to {len(x)}, the number of images, got {k!r}"
         )
-    cluster = scikit_learn("cluster").KMeans(k, n_init=1, max_iter=STEPS, random_state=seed)
+    cluster = scikit_learn("cluster").KMeans(k, n_init=1, max_iter=100, random_state=seed)
     return np.asarray(cluster.fit_predict(x), dtype=np.int64)
 
 
-def mutual_information(a: Groups, b: Groups) -> float:
+def mutual_information(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
     """The normalized mutual information of two labelings, in [0, 1]."""
     return float(scikit_learn("metrics").normalized_mutual_info_score(a, b))
 

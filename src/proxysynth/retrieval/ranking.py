@@ -47,17 +47,9 @@ from proxysynth.retrieval.knn import (
     unit,
 )
 
-STEP = 16
-"""Sides of blocks are multiples of this."""
-
-MANY = 32
-"""Positives per query, on average, from which sorting is faster than counting."""
-
-NONE, ALL = 64.0, -64.0
-"""Thresholds that no similarity and every similarity reaches, however coarse the product."""
-
-Progress = Callable[[int, int], None]
-"""Called with the number of blocks done and the number of all blocks."""
+STEP = 16  # sides of blocks are multiples of this
+MANY = 32  # positives per query, on average, from which sorting is faster than counting
+NONE, ALL = 64.0, -64.0  # thresholds that no and every similarity reaches, however coarse
 
 
 class Ranks(NamedTuple):
@@ -74,7 +66,7 @@ class Ranks(NamedTuple):
     gain: Tensor
 
 
-def ranks(arrangement: Arrangement, side: int, progress: Progress) -> Ranks:
+def ranks(arrangement: Arrangement, side: int) -> Ranks:
     """The ranks of the positives of all sorted queries; meaningless for those without positives.
 
     Args:
@@ -83,7 +75,7 @@ def ranks(arrangement: Arrangement, side: int, progress: Progress) -> Ranks:
     x, positives = arrangement.queries.x, int(arrangement.positives().sum())
     # Similarities in float64 are too long for the keys by which candidates are sorted.
     many = x.dtype == torch.float32 and positives >= MANY * arrangement.queries.n
-    parts = (_Sorting if many else _Counting)(arrangement).ranks(side, progress)
+    parts = (_Sorting if many else _Counting)(arrangement).ranks(side)
     return Ranks(*map(torch.cat, zip(*parts, strict=True)))
 
 
@@ -207,8 +199,7 @@ def ranges(start: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
 
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
-MOST_THREADS = 16
-"""With more threads Python itself becomes the bottleneck."""
+MOST_THREADS = 16  # with more Python itself becomes the bottleneck
 
 
 @contextmanager
@@ -235,17 +226,10 @@ def threads(device: torch.device) -> Iterator[Map]:
 
 # ---- Counting
 
-POSITIVES = 2**22
-"""Positives held at once, 20 to 24 bytes each. With more, queries are taken block by block."""
-
-FEW = 1 / 256
-"""Of a block, to be measured exactly: with more, look for those that need not be."""
-
-LONGEST_PAUSE = 15
-"""Blocks for which a type that was too coarse is skipped, at most."""
-
-EXACT_COST = 2**-14
-"""A finer block costs about this times its dimensions and entries, in exact similarities."""
+POSITIVES = 2**22  # held at once, 20 to 24 bytes each; with more, queries go block by block
+FEW = 1 / 256  # of a block, to be measured exactly: with more, look for those that need not be
+LONGEST_PAUSE = 15  # blocks for which a type that was too coarse is skipped, at most
+EXACT_COST = 2**-14  # times dimensions and entries: a finer block, in exact similarities
 
 
 class _Counting:
@@ -257,16 +241,16 @@ class _Counting:
         self.pause: collections.Counter[torch.dtype] = collections.Counter()
         self.wait: collections.Counter[torch.dtype] = collections.Counter()
 
-    def ranks(self, side: int, progress: Progress) -> Iterator[Ranks]:
+    def ranks(self, side: int) -> Iterator[Ranks]:
         positives = self.arrangement.positives()
         if self.arrangement.own and int(positives.sum()) <= POSITIVES:
-            return self._half(side, progress)
+            return self._half(side)
         height = max(STEP, POSITIVES // int(positives.max()) // STEP * STEP)
         height = min(side, len(self.queries.x), height)
         # Few queries at a time leave room for more of the gallery.
-        return self._all(height, side * side // height // STEP * STEP, progress)
+        return self._all(height, side * side // height // STEP * STEP)
 
-    def _half(self, side: int, progress: Progress) -> Iterator[Ranks]:
+    def _half(self, side: int) -> Iterator[Ranks]:
         """Each pair of blocks once, for the queries of both."""
         rows = self.gallery.blocks(side)
         # Round by round every block meets another, itself first: so all counters progress evenly,
@@ -284,19 +268,16 @@ class _Counting:
 
         with threads(self.gallery.x.device) as map_threads:
             counters = list(map_threads(partial(_Counter, self.arrangement), rows))
-            for done, _ in enumerate(map_threads(show, pairs), 1):
-                progress(done, len(pairs))
+            list(map_threads(show, pairs))
         yield from (counter.ranks() for counter in counters)
 
-    def _all(self, height: int, width: int, progress: Progress) -> Iterator[Ranks]:
+    def _all(self, height: int, width: int) -> Iterator[Ranks]:
         """All of the gallery for one block of queries after another."""
-        rows, columns = self.queries.blocks(height), self.gallery.blocks(width)
+        columns = self.gallery.blocks(width)
         with threads(self.gallery.x.device) as map_threads:
-            for i, a in enumerate(rows):
-                counter = _Counter(self.arrangement, a)
-                show = partial(self._show, a, [counter])
-                for done, _ in enumerate(map_threads(show, columns), i * len(columns) + 1):
-                    progress(done, len(rows) * len(columns))
+            for rows in self.queries.blocks(height):
+                counter = _Counter(self.arrangement, rows)
+                list(map_threads(partial(self._show, rows, [counter]), columns))
                 yield counter.ranks()
 
     def _show(self, a: slice, counters: list[_Counter], b: slice) -> None:
@@ -451,17 +432,10 @@ def _side_by_side(values: Tensor, row: Tensor, count: Tensor, pad: float) -> Ten
 
 # ---- Sorting
 
-CELLS = 2**21
-"""Similarities held at once, by each thread."""
-
-STRIDE = 16
-"""One in this many columns is sampled to estimate the threshold of a row."""
-
-MARGIN = 2.0
-"""Standard deviations of the sample by which the threshold is lowered."""
-
-TOO_COARSE = 1 / 32
-"""Candidates in vain, as a fraction of a row, above which a finer product is faster."""
+CELLS = 2**21  # similarities held at once, by each thread
+STRIDE = 16  # one in this many columns is sampled to estimate the threshold of a row
+MARGIN = 2.0  # standard deviations of the sample by which the threshold is lowered
+TOO_COARSE = 1 / 32  # candidates in vain, as a share of a row, above which a finer one is faster
 
 
 class _Sorting:
@@ -474,13 +448,10 @@ class _Sorting:
         # The lower half of a sort key: ties go to the lower index, positives are odd.
         self.low_key = (len(self.gallery.x) - self.gallery.index) << 1
 
-    def ranks(self, side: int, progress: Progress) -> Iterator[Ranks]:
+    def ranks(self, side: int) -> Iterator[Ranks]:
         height = min(side, max(STEP, CELLS // len(self.gallery.x) // STEP * STEP))
-        blocks = self.queries.blocks(height)
         with threads(self.gallery.x.device) as map_threads:
-            for done, made in enumerate(map_threads(self._ranks, blocks), 1):
-                yield made
-                progress(done, len(blocks))
+            yield from map_threads(self._ranks, self.queries.blocks(height))
 
     def _ranks(self, rows: slice) -> Ranks:
         R = self.arrangement.positives(rows)

@@ -47,11 +47,8 @@ Called with the queries, k, for each query the indices that it must not find, an
 to consider. A query that must not find one item is taken to be that item.
 """
 
-OVERLAP = 2 / 3
-"""The share of its own neighborhood that a neighbor must have in common to add the rest of it."""
-
-BLOCK = 1024
-"""Items of the gallery whose neighbors are searched at once."""
+OVERLAP = 2 / 3  # share of its neighborhood that a neighbor must have in common to add the rest
+BLOCK = 1024  # items of the gallery whose neighbors are searched at once
 
 
 @dataclass(frozen=True)

@@ -98,14 +98,14 @@ def open_approximate(index: Index, say: Callable[[str], None] | None = None) -> 
     return made
 
 
-def make_approximate(rows: Tensor, seed: int = 0) -> Approximate:
+def make_approximate(rows: Tensor) -> Approximate:
     """Train the cells, add the rows, and choose how many cells to search."""
     faiss = _faiss()
     n, d = rows.shape
     cells = int(min(65536, max(1, round(4 * n**0.5)), max(1, n // 32)))
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     made = faiss.IndexIVFFlat(faiss.IndexFlatIP(d), d, cells, faiss.METRIC_INNER_PRODUCT)
-    made.cp.seed = seed + 1
+    made.cp.seed = 1
     made.cp.min_points_per_centroid = 1  # no warning for small indexes
     chosen = np.sort(draw.choice(n, min(n, cells * PER_CELL), replace=False))
     made.train(_array(rows[torch.from_numpy(chosen)]))

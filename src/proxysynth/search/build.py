@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -153,7 +153,7 @@ def update_index(
             known = {one: row for one, row in known.items() if not damage.rows[row]}
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        about = json.dumps({"model": embedder.identity.to_json(), "root": root})
+        about = json.dumps({"model": asdict(embedder.identity), "root": root})
         with open_journal(out, about, embedder.dim) as journal:
             resumed = sum(one in journal.files and one not in known for one in found)
             todo = [one for one in found if one not in known and one not in journal.files]

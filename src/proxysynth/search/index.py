@@ -32,6 +32,7 @@ from proxysynth.search.index_file import (
 from proxysynth.search.model import ImageEmbedder, ModelIdentity, Source, as_list, open_model
 from proxysynth.training.inference import Prediction, read_calibration
 from proxysynth.training.run_folder import find_run
+from proxysynth.values import build
 
 if TYPE_CHECKING:
     from proxysynth.retrieval.reranking import Search
@@ -161,7 +162,7 @@ class Index:
     ) -> None:
         about, parts = opened.about, opened.parts
         try:
-            model = ModelIdentity.from_json(about["model"])
+            model: ModelIdentity = build(ModelIdentity, about["model"], {})
             self._runs = locations(file, about, "run", model.folder) if model.folder else []
             self._roots = [folder] if folder else locations(file, about, "root", about["root"])
             self.model = replace(model, folder=self._runs[0] if self._runs else None)

@@ -32,6 +32,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from proxysynth.errors import reason
 from proxysynth.files import replacing
 from proxysynth.retrieval.knn import Rows
 from proxysynth.search.model import ModelIdentity
@@ -140,10 +141,10 @@ def open_index_file(path: Path, memory: int | None = None) -> IndexFile:
             f"there is no index {path}: make one with `proxysynth index RUN FOLDER -o {path}`"
         ) from error
     except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        why = reason(error)
         if isinstance(error, IsADirectoryError):
-            reason = "it is a folder; give a file that `proxysynth index` wrote"
-        raise NotAnIndex(f"cannot open the index {path}: {reason}") from error
+            why = "it is a folder; give a file that `proxysynth index` wrote"
+        raise NotAnIndex(f"cannot open the index {path}: {why}") from error
     except NotAnIndex:
         raise
     except (ValueError, KeyError, TypeError, OverflowError, IndexChanged) as error:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from proxysynth.training.inference import Picture, Trained, load
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import RUN, Recorded
-from proxysynth.values import build, nearest
+from proxysynth.values import nearest
 
 Source = Picture | BinaryIO
 """An image: a path, an open file, a Pillow image, or a uint8 array (h, w) or (h, w, 3)."""
@@ -66,15 +66,6 @@ class ModelIdentity:
         """Whether both embed an image alike; the folder may have moved."""
         names = ("weights", "dim", "preprocess", "resize", "crop", "shrink")
         return all(getattr(self, name) == getattr(other, name) for name in names)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(values: Mapping[str, Any]) -> ModelIdentity:
-        """Raises TypeError or ValueError if a field is missing, unknown or of a wrong type."""
-        made: ModelIdentity = build(ModelIdentity, values, {})
-        return made
 
 
 def as_list(images: Source | Iterable[Source]) -> Iterable[Source]:

@@ -15,6 +15,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from proxysynth.errors import reason
 from proxysynth.search.index import Index
 
 from .app import create_app
@@ -37,14 +38,11 @@ def listen(host: str, port: int) -> socket.socket:
             f"no address is known for the host {host!r}: check its spelling, or drop --host "
             "to serve this machine only"
         ) from error
-    family, kind, protocol, _, address = found[0]
-    bound = socket.socket(family, kind, protocol)
+    family, _, _, _, address = found[0]
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(2048)
+        return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=both)
     except OSError as error:
-        bound.close()
         rights = f"port {port} of {host} needs more rights: choose one above 1023 with --port"
         reasons = {
             errno.EADDRINUSE: f"port {port} of {host} is in use: choose another with --port, or 0 "
@@ -54,9 +52,8 @@ def listen(host: str, port: int) -> socket.socket:
             errno.EADDRNOTAVAIL: f"{host} is not an address of this machine: give one that is with "
             "--host",
         }
-        unknown = f"cannot listen on port {port} of {host}: {error.strerror or error}"
+        unknown = f"cannot listen on port {port} of {host}: {reason(error)}"
         raise OSError(reasons.get(error.errno or 0, unknown)) from error
-    return bound
 
 
 def url(bound: socket.socket, host: str) -> str:
