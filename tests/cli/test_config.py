@@ -12,7 +12,7 @@ from proxysynth.cli import main
 from proxysynth.cli.config import field_help, to_toml
 from proxysynth.cli.parser import parser
 from proxysynth.cli.train import _run_and_folder
-from proxysynth.training import Run
+from proxysynth.training import Run, Split
 from proxysynth.training.defaults import run_from_options
 from proxysynth.values import encode
 
@@ -78,5 +78,8 @@ def test_show_config_as_json_and_as_toml(capsys) -> None:
         assert expected in capsys.readouterr().out
 
 
-def test_every_field_of_a_run_has_a_line_of_help() -> None:
-    assert set(Run.__dataclass_fields__) <= set(field_help(Run))
+@pytest.mark.parametrize("kind", [Run, Split])
+def test_every_field_has_its_own_line_of_help(kind: type) -> None:
+    about = field_help(kind)
+    assert set(kind.__dataclass_fields__) <= set(about)
+    assert len(set(about.values())) == len(about)

@@ -117,7 +117,7 @@ def test_groups_of_seeds_by_hand(tmp_path, pictures):
     assert b.spread("recall@1").deviation == pytest.approx(0.03 / math.sqrt(3))
     (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
     assert found.difference == pytest.approx(0.04)
-    assert found.within_spread is False
+    assert found.shown
     assert found.paired
     half = 4.302653 * 0.01 / math.sqrt(3)  # differences 5, 3, 4 points
     assert found.interval == pytest.approx((0.04 - half, 0.04 + half), abs=1e-6)
@@ -132,7 +132,6 @@ def test_groups_of_seeds_by_hand(tmp_path, pictures):
     narrow = [line.split() for line in shown(made, width=80).splitlines()]
     assert any("precision" in line for line in narrow)  # whole, not cut to fit
     assert any(line[:2] == ["±", "2.00"] for line in narrow)
-    assert "beyond the spread" in text
     page = page_of(made, tmp_path)
     assert "92.00 ± 2.00" in page.text
     assert verdict in page.text
@@ -142,18 +141,37 @@ def test_groups_of_seeds_by_hand(tmp_path, pictures):
     }  # fmt: skip
 
 
-def test_a_difference_within_the_spread(tmp_path, pictures):
+def test_an_interval_that_includes_zero_shows_no_difference(tmp_path, pictures):
     made = groups(tmp_path, pictures, (0.90, 0.94), (0.93, 0.93), seeds=((0, 1), (5, 6)))
     (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
-    assert found.within_spread is True
+    assert not found.shown
+    assert found.tone == ""
     assert not found.paired
     # Welch with one group that does not vary: 1 degree of freedom, t = 12.706
     half = 12.7062 * 0.02
     assert found.interval == pytest.approx((0.01 - half, 0.01 + half), abs=1e-5)
-    assert "within the spread" in verdicts(made)[0]
+    assert verdicts(made)[0].startswith("No difference shown between B and A")
+    assert "no difference shown" in shown(made)
     assert "unpaired" in verdicts(made)[0]
     assert "includes zero" in verdicts(made)[0]
     assert made.settings == {"lr": ("0.1", "0.2"), "seed": ("0, 1", "5, 6")}
+
+
+@pytest.mark.parametrize(("gain", "small"), [(0.001, True), (0.02, False)])
+def test_a_small_difference_is_called_small(tmp_path, pictures, gain, small):
+    first = (0.90, 0.92, 0.94)
+    made = groups(tmp_path, pictures, first, [value + gain for value in first])
+    (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
+    assert (found.shown, found.tone) == (True, "better")
+    assert ("small" in found.summary, "small" in verdicts(made)[0]) == (small, small)
+    assert f"B is {100 * gain:.2f} points above A" in verdicts(made)[0]
+
+
+def test_one_seed_each_shows_no_difference(two, tmp_path):
+    assert verdicts(two) == []
+    assert all(not item.shown and item.tone == "" for item in two.contrasts)
+    for text in (shown(two), page_of(two, tmp_path).text):
+        assert "no difference is shown" in text
 
 
 def test_seeds_in_another_order_are_paired_all_the_same(tmp_path, pictures):
@@ -168,8 +186,9 @@ def test_seeds_in_another_order_are_paired_all_the_same(tmp_path, pictures):
 def test_one_run_against_a_group(tmp_path, pictures):
     made = groups(tmp_path, pictures, (0.9,), (0.8, 0.84), ((0,), (0, 1)))
     (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
-    assert found.within_spread is False
+    assert not found.shown
     assert found.interval is None
+    assert "No difference shown" in verdicts(made)[0]
     assert "at least two seeds" in verdicts(made)[0]
 
 

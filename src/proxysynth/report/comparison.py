@@ -26,13 +26,14 @@ from proxysynth.values import digest
 
 from .examples import Disagreement, disagreement
 from .figures import SERIES, Curve, curves, inline_svg
-from .pages import render, write_page
+from .pages import render, tone, write_page
 from .run_report import FinishedRun, has_new_layer, read_finished
 from .settings import differing
 from .statistics import Interval, paired_interval, unpaired_interval
 
 MAIN = ("accuracy", "recall@1", "map@r")  # metrics with a sentence; the table has them all
 DRAWN = ("recall@1", "map@r", "loss")  # over epochs
+SMALL = 0.005  # half a percentage point: a difference below is called small
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,17 @@ class Contrast:
     letter: str  # of the group
     measure: str
     difference: float  # its mean minus the first group's
-    # at most the larger of the two standard deviations; None if neither group has several seeds
-    within_spread: bool | None
     interval: Interval | None  # the 95 % confidence interval; None if a group has one seed
     paired: bool  # whether the interval is of differences per seed, as it is for equal seeds
 
     @property
-    def includes_zero(self) -> bool:
-        return self.interval is not None and self.interval[0] <= 0 <= self.interval[1]
+    def shown(self) -> bool:
+        """Whether the runs show a difference: the interval excludes zero."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+    @property
+    def small(self) -> bool:
+        return abs(self.difference) < SMALL
 
     @property
     def interval_text(self) -> str:
@@ -106,14 +110,18 @@ class Contrast:
         return " to ".join(points(end, 2) for end in self.interval) if self.interval else DASH
 
     @property
+    def tone(self) -> str:
+        """The color of the difference: none if no difference was shown."""
+        return tone(self.difference) if self.shown else ""
+
+    @property
     def summary(self) -> str:
         """A few words for a table."""
-        if self.within_spread is None:
-            return "one run each"
-        if self.within_spread:
-            return "within the spread"
-        zero = ", but the interval includes zero" if self.includes_zero else ""
-        return f"beyond the spread{zero}"
+        if self.interval is None:
+            return "no difference shown: one seed"
+        if not self.shown:
+            return "no difference shown"
+        return "a small difference" if self.small else "a difference"
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +193,7 @@ class Comparison:
                 }
                 for group in self.groups
             ],
-            "contrasts": [asdict(item) for item in self.contrasts],
+            "contrasts": [{**asdict(item), "shown": item.shown} for item in self.contrasts],
             "settings": {path: list(values) for path, values in self.settings.items()},
             "queries": [item.to_json() for item in self.disagreements],
             "remarks": list(self.remarks),
@@ -248,8 +256,6 @@ def contrast(first: Group, other: Group, measure: str) -> Contrast | None:
     if a is None or b is None:
         return None
     difference = b.mean - a.mean
-    deviations = [s.deviation for s in (a, b) if s.deviation is not None]
-    within = abs(difference) <= max(deviations) if deviations else None
     interval, paired = None, False
     if a.n > 1 and b.n > 1:
         one, two = first.values(measure), other.values(measure)
@@ -257,36 +263,37 @@ def contrast(first: Group, other: Group, measure: str) -> Contrast | None:
         if paired:
             two = [two[other.seeds.index(seed)] for seed in first.seeds]
         interval = (paired_interval if paired else unpaired_interval)(one, two)
-    return Contrast(other.letter, measure, difference, within, interval, paired)
+    return Contrast(other.letter, measure, difference, interval, paired)
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """A sentence for each group and main metric: is the difference more than chance?"""
+    """A sentence for each group of several seeds and each main metric: was a difference shown?"""
     return [
         _verdict(comparison.groups[0], comparison.group(contrast.letter), contrast)
         for contrast in comparison.contrasts
-        if contrast.measure in MAIN and contrast.within_spread is not None
+        if contrast.measure in MAIN and comparison.several_seeds
     ]
 
 
 def _verdict(first: Group, other: Group, contrast: Contrast) -> str:
-    metric = metric_name(contrast.measure)
-    size = points(abs(contrast.difference), 2).lstrip("+")
-    side = "above" if contrast.difference > 0 else "below"
-    text = f"{other.letter} is {size} points {side} {first.letter} in {metric}"
-    if contrast.difference == 0:
-        text = f"{other.letter} and {first.letter} have the same {metric}"
+    metric, size = metric_name(contrast.measure), points(contrast.difference, 2)
     spreads = [
         f"{group.letter} ± {percent(spread.deviation, 2)} over {spread.n} seeds"
         for group in (first, other)
         if (spread := group.spread(contrast.measure)) and spread.deviation is not None
     ]
-    within = "within" if contrast.within_spread else "more than"
-    text += f", {within} the spread across seeds ({', '.join(spreads)})"
+    if contrast.shown:
+        side = "above" if contrast.difference > 0 else "below"
+        text = f"{other.letter} is {size.lstrip('+−')} points {side} {first.letter} in {metric}"
+        text += ", a small difference" if contrast.small else ""
+    else:
+        text = f"No difference shown between {other.letter} and {first.letter} in {metric}: {size}"
+        text += " points"
+    text += f" ({', '.join(spreads)})" if spreads else ""
     if contrast.interval is None:
         return f"{text}; a confidence interval needs at least two seeds each."
     how = "paired by seed" if contrast.paired else "unpaired"
-    zero = "includes" if contrast.includes_zero else "excludes"
+    zero = "excludes" if contrast.shown else "includes"
     return (
         f"{text}; {how}, the 95 % confidence interval of the difference is "
         f"{contrast.interval_text}, which {zero} zero."

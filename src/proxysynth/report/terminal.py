@@ -12,7 +12,6 @@ from rich.table import Table
 from proxysynth.formatting import metric_heading, metric_keys, metric_name, percent, points
 
 from .comparison import Comparison, verdicts
-from .pages import tone
 from .study import TITLES, Result, amount, method, metric_rows, trial_rows
 
 COLORS = {"better": "green", "worse": "red", "": "dim"}
@@ -30,7 +29,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
                 (
                     c.letter,
                     metric_name(c.measure),
-                    _colored(c.difference),
+                    f"[{COLORS[c.tone]}]{points(c.difference, 2)}[/]",
                     c.interval_text,
                     c.summary,
                 )
@@ -53,7 +52,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
     for sentence in (*verdicts(comparison), *comparison.remarks):
         console.print(sentence, markup=False)
     if not comparison.several_seeds:
-        console.print("With one seed each, a small difference may be chance: train more seeds.")
+        console.print("With one seed each, no difference is shown: train more seeds.")
 
 
 def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
@@ -100,10 +99,6 @@ def _table(
     return table
 
 
-def _colored(change: float) -> str:
-    return f"[{COLORS[tone(change)]}]{points(change, 2)}[/]"
-
-
 def _headings(keys: Sequence[str], room: int, least: int, gap: int = 2) -> list[str]:
     """The heads of columns of at least `least` characters, on one line each if all fit."""
     used = sum(gap + max(least, len(metric_name(key))) for key in keys)
@@ -115,11 +110,11 @@ def _runs(comparison: Comparison, width: int) -> Table:
     head = _headings(comparison.measures, room, 8)
     rows = []
     for run in comparison.runs:
-        changes = [comparison.difference(run, key) for key in comparison.measures]
-        cells = [
-            percent(run.metrics.get(key), 2) + ("" if change is None else f"\n{_colored(change)}")
-            for key, change in zip(comparison.measures, changes, strict=True)
-        ]
+        cells = []
+        for key in comparison.measures:
+            change = comparison.difference(run, key)
+            below = "" if change is None else f"\n[dim]{points(change, 2)}[/]"
+            cells.append(percent(run.metrics.get(key), 2) + below)
         letter = comparison.group_of(run).letter
         rows.append((letter, escape(run.name), str(run.run.seed), *cells))
     title = "Runs, in %, with the difference from the first"

@@ -39,17 +39,22 @@ class Split:
         order: "shuffled" draws the unseen classes; "sorted" takes the last ones by name.
         unseen_classes: names of the unseen classes, instead of a fraction.
         seen_classes: names of the seen classes; those in neither list are ignored.
-        train, test, query, gallery, validation: the sub-folder of the data that holds this part,
-            instead of a fraction.
+        train: sub-folder of the data with the images to train on, instead of a fraction.
+        test: sub-folder with the images to test on, each searching among all others.
+        query: sub-folder with the queries, instead of `test`.
+        gallery: sub-folder with the images that the queries search in.
+        validation: sub-folder with the images that something is chosen on, such as the epoch.
         root: folder that the paths of a table are relative to.
         incomplete: accept a benchmark with missing images.
-        train_classes, test_classes: glyphs: number of characters of this part.
+        train_classes: glyphs: number of characters to train on.
+        test_classes: glyphs: number of characters to test on.
         faces_per_class: glyphs: number of typefaces, and so of images, per seen character.
         query_faces: glyphs: number of typefaces whose images are queries; others are the gallery.
         test_faces: glyphs, classification: number of typefaces to test on; others are trained on.
         distortion: glyphs: strength of random rotation, shear, blur and noise.
         pictures_per_class: glyphs: number of distorted images per class.
-        train_pictures, test_pictures: use at most this many images, balanced over the classes.
+        train_pictures: train on at most this many images, balanced over the classes.
+        test_pictures: test on at most this many images, balanced over the classes.
         fold: cross-validation: test on this fold of the seen classes, train on the others, and do
             not use the unseen classes; None for no cross-validation.
         folds: number of folds of the cross-validation.
