@@ -49,11 +49,12 @@ def proxysynth(argv: list[str]) -> list[str]:
 
 
 def torchrun(argv: list[str]) -> list[str]:
-    """The same launcher with two processes, around a smaller command."""
+    """The same launcher with two processes, around a smaller command or the document's script."""
     argv[argv.index("--nproc-per-node") + 1] = "2"
-    at = argv.index("proxysynth") + 1
-    words = proxysynth(argv[at:])[5:]
-    return [sys.executable, "-m", "torch.distributed.run", *argv[:at], *words]
+    if "proxysynth" in argv:
+        at = argv.index("proxysynth") + 1
+        argv[at:] = proxysynth(argv[at:])[5:]
+    return [sys.executable, "-m", "torch.distributed.run", *argv]
 
 
 def pip(argv: list[str]) -> list[str]:

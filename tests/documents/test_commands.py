@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from documents.pages import DOCUMENTS, ROOT, blocks
+from documents.pages import DOCUMENTS, ROOT, blocks, scripts
 from documents.smaller import PROGRAMS
 from proxysynth.training import Run, train
 from training.tiny_pictures import pictures
@@ -79,7 +79,7 @@ def reader(tmp_path: Path, trained: Path, fork_server: str, monkeypatch) -> Path
             marks=[pytest.mark.slow] if path.name in TAKES_MINUTES else [],
         )
         for path in DOCUMENTS
-        if commands(path)
+        if commands(path) or scripts(path)
     ],
 )
 @pytest.mark.timeout(900)
@@ -89,6 +89,9 @@ def test_its_commands_run(document: Path, reader: Path) -> None:
         pytest.skip("there is no curl here")
     if "--out runs/shop" in script:
         shutil.rmtree(reader / "runs" / "shop")
+    for name, block in scripts(document).items():
+        assert name in script, f"no command runs {name}"
+        (reader / name).write_text(block)
     paths = {"PATH": f"{reader / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     shell = subprocess.Popen(
         ["bash", "-ex", "-c", script + "\nwait"],

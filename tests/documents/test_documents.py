@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from documents.pages import DOCUMENTS, ROOT, blocks
+from documents.pages import DOCUMENTS, ROOT, blocks, scripts
 
 BLOCKS = [
     pytest.param(block, id=f"{path.relative_to(ROOT)}:{number}")
     for path in DOCUMENTS
     for number, block in enumerate(blocks(path, "python"))
+    if block not in scripts(path).values()  # test_commands.py runs these
 ]
 
 
