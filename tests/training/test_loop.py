@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -99,6 +100,14 @@ def test_a_run_leaves_all_that_others_need(finished, glyph_run):
     assert evaluate(tensors["query"], tensors["query_labels"]) == result.metrics
     last = read_metrics(finished)[-1]
     assert {name: last[name] for name in result.metrics} == result.metrics
+
+
+def test_the_line_of_an_epoch_ends_with_the_time_elapsed_and_left(glyph_run, tmp_path):
+    told = Stopper()
+    train(glyph_run, tmp_path / "run", progress=told)
+    first, last = (line for line in told.said if line.startswith("epoch "))
+    assert re.search(r"MAP@R [\d.]+  \d+ s elapsed, \d+ s left$", first)
+    assert re.search(r"\d+ s elapsed$", last)
 
 
 def test_the_untrained_features_are_those_of_the_first_weights(finished, glyph_run):

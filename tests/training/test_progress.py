@@ -23,25 +23,6 @@ def test_sentences_and_no_bar_where_there_is_no_terminal():
     assert file.getvalue() == "epoch 1/2 [a path]\n"
 
 
-def test_the_line_of_an_epoch_ends_with_the_time_elapsed_and_left(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("rich.console.monotonic", lambda: now[0])
-    file = io.StringIO()
-    bars = Bars(file)
-    with bars.task("training", total=40, done=10) as tick:  # resumed after one of four epochs
-        for epoch in (2, 3, 4):
-            now[0] += 150
-            tick(10, "loss 1.0")
-            bars.say(f"epoch {epoch}/4  loss 1.0")
-        bars.say("another message")
-    assert file.getvalue().splitlines() == [
-        "epoch 2/4  loss 1.0  2 min elapsed, 5 min left",
-        "epoch 3/4  loss 1.0  5 min elapsed, 2 min left",
-        "epoch 4/4  loss 1.0  8 min elapsed",
-        "another message",
-    ]
-
-
 def test_a_bar_with_rate_and_loss_on_a_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")

@@ -52,7 +52,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
     for sentence in (*verdicts(comparison), *comparison.remarks):
         console.print(sentence, markup=False)
     if not comparison.several_seeds:
-        console.print("With one seed each, no difference is shown: train more seeds.")
+        console.print("One seed each cannot show a difference: train more seeds.")
 
 
 def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:

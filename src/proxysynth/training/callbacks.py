@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from proxysynth.formatting import duration, printable
+from proxysynth.formatting import printable
 
 Tick = Callable[[int, str], None]
 """tick(images, note): advances the bar by this many images; the note is shown next to it."""
@@ -46,8 +46,7 @@ class Silent:
 
 
 class Bars:
-    """Messages and nested bars on standard error; messages only if that is not a terminal. The
-    line of an epoch, in the task that trains, ends with the time elapsed and the time left."""
+    """Messages and nested bars on standard error; messages only if that is not a terminal."""
 
     def __init__(self, file: TextIO | None = None) -> None:
         # No markup: a message may hold a path with brackets.
@@ -66,15 +65,13 @@ class Bars:
         )
 
     def say(self, sentence: str) -> None:
-        if sentence.startswith("epoch ") and self._bars.tasks:
-            sentence += f"  {_times(self._bars.tasks[-1])}"
         lines = [printable(line) for line in sentence.split("\n")]
         self._console.print("\n".join(lines), soft_wrap=True)
 
     @contextmanager
     def task(self, name: str, total: int, done: int = 0) -> Iterator[Tick]:
         bars, label = self._bars, "  " * len(self._bars.tasks) + name
-        bar = bars.add_task(label, total=total, completed=done, note="", done=done)
+        bar = bars.add_task(label, total=total, completed=done, note="")
         bars.start()
         try:
             yield lambda images, note: bars.update(bar, advance=images, note=note)
@@ -82,14 +79,6 @@ class Bars:
             if len(bars.tasks) == 1:
                 bars.stop()
             bars.remove_task(bar)
-
-
-def _times(task: Task) -> str:
-    """8 s elapsed, 16 s left: at the pace since this process began the task."""
-    elapsed, now = task.elapsed or 0.0, task.completed - task.fields["done"]
-    text = f"{duration(elapsed, rough=True)} elapsed"
-    left = elapsed * (task.remaining or 0) / now if now else 0.0
-    return f"{text}, {duration(left, rough=True)} left" if left else text
 
 
 SLOW = 0.1  # steps per second: of slower bars, the notes estimate the time left

@@ -21,7 +21,7 @@ from proxysynth.distributed.data_parallel import note_on_processes, shared_batch
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
 from proxysynth.errors import Damaged, NotFinite, TrainingFailed, cannot_write
 from proxysynth.files import CannotWrite, locked
-from proxysynth.formatting import metric_name, percent
+from proxysynth.formatting import duration, metric_name, percent
 from proxysynth.models.embedder import Embedder
 from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
@@ -307,7 +307,12 @@ class _Training:
         first = "recall@1" if "recall@1" in line else "precision@1"
         keys = [key for key in ("accuracy", first, "map@r") if key in line]
         measured = "  ".join(f"{metric_name(key)} {percent(line[key])}" for key in keys)
-        self.progress.say(f"epoch {state.epoch}/{run.epochs}  loss {loss:.3f}  {measured}")
+        elapsed = time.perf_counter() - self.began
+        left = elapsed * (run.epochs - state.epoch) / state.epoch
+        times = f"{duration(elapsed, rough=True)} elapsed"
+        times += f", {duration(left, rough=True)} left" if left else ""
+        done = f"epoch {state.epoch}/{run.epochs}  loss {loss:.3f}"
+        self.progress.say("  ".join(filter(None, (done, measured, times))))
         self.state = state  # not before: interrupted, the evaluation is repeated
         self._save()
 
