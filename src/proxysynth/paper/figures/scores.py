@@ -17,7 +17,7 @@ from proxysynth.paper.printed import rows_of
 from proxysynth.paper.scale import NAMES, Scale, trained_loss
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables import cells
-from proxysynth.paper.tables.cars196 import ON, mixed_recalls, runs_of
+from proxysynth.paper.tables.cars196 import ON, mixed_recalls
 from proxysynth.paper.tables.cells import PAIR, measured, method_name, ran_as
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 from proxysynth.training.run import Run
@@ -74,8 +74,8 @@ def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
 
 def _figure5(scale: Scale, store: Store) -> PaperFigure:
     found = {
-        method: mixed_recalls(store, runs_of(scale, "norm_softmax", regularizer))
-        for method, regularizer in METHODS.items()
+        method: mixed_recalls(store, cells.seeded(scale, ON, trained_loss("norm_softmax", reg)))
+        for method, reg in METHODS.items()
     }
     data = [
         {"method": method, "classes": part, "lam": lam, "mean": fmean(values),

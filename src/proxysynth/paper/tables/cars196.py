@@ -98,11 +98,6 @@ PARTS = ("train", "test")
 LOSSES = ("norm_softmax", "proxy_nca")
 
 
-def runs_of(scale: Scale, loss: str, regularizer: str) -> tuple[Run, ...]:
-    """A plain loss, or the loss under Proxy Synthesis with the paper's alpha and mu."""
-    return seeded(scale, ON, trained_loss(loss, regularizer))
-
-
 def mixed_recalls(store: Store, runs: Iterable[Run]) -> dict[str, dict[float, tuple[float, ...]]]:
     """Recall@1 (%) of mixed embeddings: part ("train", "test") -> lam -> one number per Run; empty
     unless every Run is finished.                                            [Table B, Figure 5]"""
@@ -135,7 +130,7 @@ def _table3(scale: Scale, store: Store) -> Table:
         png = contact_sheet(model, open_splits(model.run).query, protocol)
         return base64.b64encode(png).decode()
 
-    runs = {reg: runs_of(scale, "norm_softmax", reg) for reg in PAIR}
+    runs = {reg: seeded(scale, ON, trained_loss("norm_softmax", reg)) for reg in PAIR}
     found = {reg: store.on_models("deformation_2", runs[reg], protocol, deformed) for reg in PAIR}
 
     def of(name: str, regularizer: str) -> Cell:
@@ -166,8 +161,8 @@ def _table3(scale: Scale, store: Store) -> Table:
 
 
 def _tableB(scale: Scale, store: Store) -> Table:
-    methods = list(product(LOSSES, PAIR))
-    found = {method: mixed_recalls(store, runs_of(scale, *method)) for method in methods}
+    methods = {method: trained_loss(*method) for method in product(LOSSES, PAIR)}
+    found = {key: mixed_recalls(store, seeded(scale, ON, loss)) for key, loss in methods.items()}
 
     def of(lam: float, loss: str, part: str, regularizer: str) -> Cell:
         values = {reg: found[loss, reg].get(part, {}).get(lam, ()) for reg in PAIR}
