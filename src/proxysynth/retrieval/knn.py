@@ -414,6 +414,8 @@ ROWS = 1024  # queries that share a product, at most
 CELLS = 2**20  # similarities, and numbers of the gallery, held at once: what stays in the cache
 
 Exclude = Tensor | Sequence[int | Sequence[int] | None]
+Excluded = Sequence[Sequence[int]]
+Among = np.ndarray[Any, np.dtype[np.int64]] | None
 
 
 class Neighbors(NamedTuple):
@@ -512,18 +514,20 @@ def top(queries: Tensor, gallery: Tensor, row: Tensor, column: Tensor, k: int) -
     return best
 
 
+def as_excluded(exclude: Exclude | None, n: int) -> Excluded:
+    """For each of n queries the gallery indices that it must not find."""
+    if exclude is not None and len(exclude) != n:
+        raise ValueError(f"exclude must have an entry for each of {n} queries, got {len(exclude)}")
+    each = exclude.tolist() if isinstance(exclude, Tensor | np.ndarray) else exclude or [None] * n
+    return [() if one is None else one if isinstance(one, Sequence) else (one,) for one in each]
+
+
 def _hidden_pairs(
     exclude: Exclude | None, n: int, numbers: Tensor | None, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """`exclude` as pairs of query and position: the index, or its place in `numbers`."""
-    if exclude is not None and len(exclude) != n:
-        raise ValueError(f"exclude must have one entry per query, {n}, got {len(exclude)}")
-    each = exclude.tolist() if isinstance(exclude, Tensor | np.ndarray) else exclude or ()
-    pairs = [
-        (query, int(index))
-        for query, one in enumerate(each)
-        for index in (() if one is None else one if isinstance(one, Sequence) else (one,))
-    ]
+    each = enumerate(as_excluded(exclude, n))
+    pairs = [(query, int(index)) for query, some in each for index in some]
     row, column = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2).unbind(1)
     if numbers is not None and len(numbers):
         place = torch.searchsorted(numbers, column.contiguous())

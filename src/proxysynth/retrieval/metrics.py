@@ -28,6 +28,7 @@ from proxysynth.retrieval.knn import (
     Array,
     Sets,
     as_embeddings,
+    as_excluded,
     as_labels,
     as_sets,
     check_size,
@@ -170,11 +171,8 @@ def _rank_lists(
     from proxysynth.retrieval.reranking import reranked
 
     x, y, g, gy = (each.cpu() for each in sets[:4])
-    hidden = exclude or [[i] if sets.own else [] for i in range(len(x))]
-    if len(hidden) != len(x):
-        raise ValueError(
-            f"exclude must have an entry for each of {len(x)} queries, got {len(hidden)}"
-        )
+    itself = torch.arange(len(x)) if sets.own else None
+    hidden = as_excluded(itself if exclude is None else exclude, len(x))
     classes, label = torch.unique(torch.cat([y, gy]), return_inverse=True)
     R = torch.bincount(label[len(y) :], minlength=len(classes))[label[: len(y)]]
     R -= torch.tensor([sum(int(gy[j]) == int(y[i]) for j in hidden[i]) for i in range(len(x))])

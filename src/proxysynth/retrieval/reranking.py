@@ -32,14 +32,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxysynth.retrieval.knn import dots, nearest, unit
+from proxysynth.retrieval.knn import Among, Excluded, dots, nearest, unit
 from proxysynth.values import check_integers, look_up, parse_field
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Excluded = Sequence[Sequence[int]]
-Among = NDArray[np.int64] | None
 Search = Callable[[Tensor, int, Excluded, Among], Tensor]
 """(n, k) gallery indices, the nearest first, of queries (n, d); -1 where there are fewer.
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.retrieval import knn
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
 CHEAP = 32 * 2**20  # bytes of an index file that is verified whenever it is opened: about 25 ms
 SIMILARITIES = 2**27  # held at once; more queries are answered one group after the other
 CANDIDATES = 1 / 16  # share of the rows that may remain; with more, float32 is as fast
-
-Exclude = int | Sequence[int] | None
-Excluded = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -99,9 +95,7 @@ class RoundedRows:
         # The error of a row with NaN, from a damaged file, has no bound.
         return RoundedRows(rows, short) if bool(short.error.isfinite().all()) else None
 
-    def nearest(
-        self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded
-    ) -> knn.Neighbors:
+    def nearest(self, x: Tensor, k: int, among: knn.Among, exclude: knn.Excluded) -> knn.Neighbors:
         """The k nearest rows of each of the queries x (q, d)."""
         together = max(1, SIMILARITIES // len(self.rows))
         if len(x) > together:
@@ -427,7 +421,7 @@ class Index:
         *,
         threshold: float | None = None,
         label: str | None = None,
-        exclude: Sequence[Exclude] | None = None,
+        exclude: knn.Exclude | None = None,
         approximate: bool = False,
         rerank: str | None = None,
     ) -> list[list[Hit]]:
@@ -440,15 +434,7 @@ class Index:
         x = self._checked(vectors, k)
         if threshold is not None and not -1 <= threshold <= 1:
             raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
-        if exclude is not None and len(exclude) != len(x):
-            raise ValueError(
-                f"exclude must have an entry for each of {len(x)} vectors, got {len(exclude)}"
-            )
-        k = min(k, len(self))
-        hidden = [
-            () if one is None else one if isinstance(one, Sequence) else (int(one),)
-            for one in exclude or [None] * len(x)
-        ]
+        k, hidden = min(k, len(self)), knn.as_excluded(exclude, len(x))
         among = None if label is None else self.labels.items_of(label)
         rerank = rerank or self.rerank
         if rerank is not None:
@@ -470,14 +456,14 @@ class Index:
         if methods not in self._rerankers:
             from proxysynth.retrieval.reranking import reranked  # needs scipy
 
-            def search(x: Tensor, k: int, exclude: Excluded, among: Any) -> Tensor:
+            def search(x: Tensor, k: int, exclude: knn.Excluded, among: Any) -> Tensor:
                 return self._nearest(x.float(), min(k, len(self)), among, exclude).indices
 
             self._rerankers[methods] = reranked(self.vectors(), methods, search)
         return self._rerankers[methods]
 
     def _reranked(
-        self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded, methods: str
+        self, x: Tensor, k: int, among: knn.Among, exclude: knn.Excluded, methods: str
     ) -> knn.Neighbors:
         """The neighbors in their new order, with their cosines to the query itself."""
         indices = self.reranker(methods)(x, k, exclude, among)
@@ -488,9 +474,7 @@ class Index:
             similarities[row, place] = knn.cosines(exact, self.vectors(), row, indices[row, place])
         return knn.Neighbors(similarities, indices)
 
-    def _nearest(
-        self, x: Tensor, k: int, among: NDArray[np.int64] | None, exclude: Excluded
-    ) -> knn.Neighbors:
+    def _nearest(self, x: Tensor, k: int, among: knn.Among, exclude: knn.Excluded) -> knn.Neighbors:
         if self._rounded is not None:
             return self._rounded.nearest(x, k, among, exclude)
         return knn.nearest(x, self.all_vectors, k, exclude=exclude, among=among)
