@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from proxysynth.training.run_folder import (
     EMBEDDINGS,
     EVALUATED,
     METRICS,
+    RUN,
     Result,
     read_metrics,
     read_result,
@@ -27,7 +29,7 @@ from proxysynth.values import encode
 from .examples import Embedded, Example, Pictures, choose, open_pictures
 from .figures import SERIES, Curve, curves, histogram, inline_svg, roc
 from .pages import render, write_page
-from .settings import changed, method, repeat_command, rows
+from .settings import changed, method, option_names, rows
 from .statistics import pair_similarities
 
 REPORT = "report.html"
@@ -113,12 +115,13 @@ class FinishedRun:
 
     @property
     def command(self) -> str:
-        """A command that trains the run again in another folder, or Python if there is none."""
+        """A command that trains the run again in another folder, or Python if its loss has no name
+        on the command line."""
         out = f"{self.name}-again"
-        command = repeat_command(self.tested_run, out)
-        if self.result.evaluated and command is not None:
-            return f"{command} --all-classes"
-        return command or PYTHON.format(str(self.path), out)
+        if option_names(self.run.loss) is None:
+            return PYTHON.format(str(self.path), out)
+        command = ["proxysynth", "train", "--config", str(self.tested_in / RUN), "--out", out]
+        return shlex.join([*command, *(["--all-classes"] if self.result.evaluated else [])])
 
     def embedded(self) -> Embedded:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
