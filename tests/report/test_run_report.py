@@ -113,7 +113,7 @@ def test_settings_repeat_and_provenance(report, run):
 
 def test_pairs_say_how_many_they_are(report):
     # 3 classes of 4: 3 x 6 pairs of one class, 66 - 18 of two
-    assert "all 18 pairs of the same class and all 48 pairs of different classes" in report.text
+    assert "All 18 pairs of the same class and 48 of different classes" in report.text
 
 
 def test_a_report_is_the_same_every_time(run):
@@ -187,7 +187,7 @@ def test_query_and_gallery_apart(tmp_path):
     page = Page(write_report(folder).read_text())
     assert "Each of 6 queries searches a gallery of 12 images" in page.text
     assert "1 of them also used for training" in page.text
-    assert "all 24 pairs of the same class and all 48 pairs of different classes" in page.text
+    assert "All 24 pairs of the same class and 48 of different classes" in page.text
     for query, neighbours in page.rows:
         assert all((kind == "right") == (label == query) for kind, label in neighbours)
 

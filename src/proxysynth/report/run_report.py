@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from proxysynth.formatting import distinct_captions, duration, metric_keys, metric_name
-from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
+from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration, count_pairs
 from proxysynth.tensor_files import read_tensors
 from proxysynth.training.defaults import default_run
 from proxysynth.training.run import Run
@@ -30,7 +30,6 @@ from .examples import Embedded, Example, Pictures, choose, open_pictures
 from .figures import SERIES, Curve, curves, histogram, inline_svg, roc
 from .pages import render, write_page
 from .settings import changed, method, option_names, rows
-from .statistics import pair_similarities
 
 REPORT = "report.html"
 DRAWN = ("accuracy", "recall@1", "precision@1", "map@r")  # metrics drawn over epochs
@@ -207,10 +206,11 @@ def report_page(run: FinishedRun) -> str:
     if run.metrics:
         test = run.embedded()
         examples = choose(test)
-        pairs = pair_similarities(test.query, test.labels, test.gallery, test.gallery_labels)
-    if pairs is not None:
+        target = {"gallery": test.gallery, "gallery_labels": test.gallery_labels}
+        pairs = count_pairs(test.query, test.labels, **target)
+    if pairs is not None and pairs.of_both_kinds:
         threshold = None if calibration is None else calibration.thresholds.get(DEFAULT_TARGET)
-        figure = histogram(pairs.same, pairs.different, threshold)
+        figure = histogram(pairs, threshold)
         pairs_svg = inline_svg(figure, "pairs", "Similarities of same- and different-class pairs")
     if calibration is not None and len(calibration.curve) > 1:
         roc_svg = inline_svg(roc(calibration.curve), "roc", "True over false accepts")
