@@ -18,6 +18,7 @@ from proxysynth.report.figures import (
     write_figure,
 )
 from proxysynth.report.pages import environment
+from proxysynth.retrieval.calibration import CELLS, PairCounts, count_pairs
 from report.made_up_runs import Page
 from report.test_study import made_up
 
@@ -66,11 +67,22 @@ def test_figures_are_the_same_every_time_and_share_no_id():
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("values", [[1.0, 1.0], [-1.0, 1.0], [0.2, 0.3]])
 def test_a_histogram_of_any_values(values):
-    pairs = np.array(values, np.float32)
-    text = inline_svg(histogram(pairs, pairs), "pairs", "x")
+    counts = np.histogram(values, CELLS, (-1, 1))[0]
+    figure = histogram(PairCounts(counts, counts))
+    text = inline_svg(figure, "pairs", "x")
     assert "var(--right)" in text
     assert "var(--wrong)" in text
     assert "nan" not in text
+
+
+def test_every_pair_is_in_the_histogram():
+    x = np.random.default_rng(0).normal(size=(40, 6))
+    x[1], x[2] = x[0], -x[0]  # similarities of 1 and of -1
+    pairs = count_pairs(x, np.arange(40) % 5)
+    outlines = [patch.get_data() for patch in histogram(pairs).axes[0].patches]
+    assert len(outlines) == 4
+    assert all(outline.values.sum() == pytest.approx(1) for outline in outlines)
+    assert {(o.edges[0], o.edges[-1]) for o in outlines} == {(-1.0, 1.0)}
 
 
 def test_curves_do_not_touch_the_state_of_pyplot():

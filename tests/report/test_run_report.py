@@ -2,17 +2,19 @@
 
 import json
 import re
+import shlex
 import shutil
 
 import pytest
 
 import proxysynth as ps
+from proxysynth.cli.parser import parser
 from proxysynth.errors import TrainingFailed
 from proxysynth.report import read_finished, write_report
 from proxysynth.report.pages import render, write_page
 from proxysynth.tensor_files import read_tensors, write_tensors
 from proxysynth.training.run import Split
-from proxysynth.training.run_folder import read_result
+from proxysynth.training.run_folder import read_result, read_run
 from report.made_up_runs import Page, make_pictures, make_run, unseen
 
 SECTIONS = [
@@ -98,8 +100,12 @@ def test_settings_repeat_and_provenance(report, run):
     settings = text[text.index("Different from the defaults") : text.index("at their defaults")]
     assert "lr 0.5" in settings
     assert "batch_size" not in settings
-    assert f"{'proxysynth train'} '{read_finished(run).run.data}'" in text
-    assert "--set lr=0.5" in text
+    command = read_finished(run).command
+    assert command in text
+    program, *words = shlex.split(command)
+    args = parser().parse_args(words)
+    assert (program, args.out.name) == ("proxysynth", f"{run.name}-again")
+    assert read_run(args.config.parent).run == read_finished(run).run
     for fact in ("abc123", "2.13.0", "a machine", "1 min 15 s", "cpu (1 thread)"):
         assert fact in text[text.index("Provenance") :]
     assert read_finished(run).data["fingerprint"] in text
@@ -107,7 +113,7 @@ def test_settings_repeat_and_provenance(report, run):
 
 def test_pairs_say_how_many_they_are(report):
     # 3 classes of 4: 3 x 6 pairs of one class, 66 - 18 of two
-    assert "all 18 pairs of the same class and all 48 pairs of different classes" in report.text
+    assert "All 18 pairs of the same class and 48 of different classes" in report.text
 
 
 def test_a_report_is_the_same_every_time(run):
@@ -181,7 +187,7 @@ def test_query_and_gallery_apart(tmp_path):
     page = Page(write_report(folder).read_text())
     assert "Each of 6 queries searches a gallery of 12 images" in page.text
     assert "1 of them also used for training" in page.text
-    assert "all 24 pairs of the same class and all 48 pairs of different classes" in page.text
+    assert "All 24 pairs of the same class and 48 of different classes" in page.text
     for query, neighbours in page.rows:
         assert all((kind == "right") == (label == query) for kind, label in neighbours)
 

@@ -17,7 +17,8 @@ from proxysynth.retrieval import nearest
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
 
-from .statistics import Floats, Ints
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
 
 NEIGHBORS = 8  # shown for each query
 EACH = 5  # queries shown of each kind in a report

@@ -19,9 +19,9 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import NDArray
 
 from proxysynth.files import write_bytes
+from proxysynth.retrieval.calibration import CELLS, PairCounts
 
 SIZE = (5.2, 3.1)  # inches; a phone shows it at two thirds, with letters that are still legible
 WIDE = (6.2, 3.4)
@@ -92,16 +92,15 @@ def curves(
     return figure
 
 
-def histogram(
-    same: NDArray[np.float32], different: NDArray[np.float32], threshold: float | None = None
-) -> Figure:
+def histogram(pairs: PairCounts, threshold: float | None = None) -> Figure:
     """Similarities of same-class and of different-class pairs, each as shares of its kind, and the
     threshold as a dotted line."""
     figure, axes = _empty()
-    low = min(float(same.min()), float(different.min()), 0.9)
+    at = np.linspace(-1, 1, CELLS)
+    low = min(at[np.flatnonzero(pairs.same + pairs.different)[0]], 0.9)
     edges = np.linspace(np.floor(low * 10) / 10, 1.0, 61)
-    for values, color in ((different, DIFFERENT), (same, SAME)):
-        share = np.histogram(np.clip(values, edges[0], 1.0), edges)[0] / len(values)
+    for counts, color in ((pairs.different, DIFFERENT), (pairs.same, SAME)):
+        share = np.histogram(at, edges, weights=counts / counts.sum())[0]
         axes.stairs(share, edges, fill=True, color=color, alpha=0.3, linewidth=0)
         axes.stairs(share, edges, color=color, linewidth=1.6)
     if threshold is not None:

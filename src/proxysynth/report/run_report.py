@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from proxysynth.formatting import distinct_captions, duration, metric_keys, metric_name
-from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
+from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration, count_pairs
 from proxysynth.tensor_files import read_tensors
 from proxysynth.training.defaults import default_run
 from proxysynth.training.run import Run
@@ -17,6 +18,7 @@ from proxysynth.training.run_folder import (
     EMBEDDINGS,
     EVALUATED,
     METRICS,
+    RUN,
     Result,
     read_metrics,
     read_result,
@@ -27,8 +29,7 @@ from proxysynth.values import encode
 from .examples import Embedded, Example, Pictures, choose, open_pictures
 from .figures import SERIES, Curve, curves, histogram, inline_svg, roc
 from .pages import render, write_page
-from .settings import changed, method, repeat_command, rows
-from .statistics import pair_similarities
+from .settings import changed, method, option_names, rows
 
 REPORT = "report.html"
 DRAWN = ("accuracy", "recall@1", "precision@1", "map@r")  # metrics drawn over epochs
@@ -113,12 +114,13 @@ class FinishedRun:
 
     @property
     def command(self) -> str:
-        """A command that trains the run again in another folder, or Python if there is none."""
+        """A command that trains the run again in another folder, or Python if its loss has no name
+        on the command line."""
         out = f"{self.name}-again"
-        command = repeat_command(self.tested_run, out)
-        if self.result.evaluated and command is not None:
-            return f"{command} --all-classes"
-        return command or PYTHON.format(str(self.path), out)
+        if option_names(self.run.loss) is None:
+            return PYTHON.format(str(self.path), out)
+        command = ["proxysynth", "train", "--config", str(self.tested_in / RUN), "--out", out]
+        return shlex.join([*command, *(["--all-classes"] if self.result.evaluated else [])])
 
     def embedded(self) -> Embedded:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
@@ -204,10 +206,11 @@ def report_page(run: FinishedRun) -> str:
     if run.metrics:
         test = run.embedded()
         examples = choose(test)
-        pairs = pair_similarities(test.query, test.labels, test.gallery, test.gallery_labels)
-    if pairs is not None:
+        target = {"gallery": test.gallery, "gallery_labels": test.gallery_labels}
+        pairs = count_pairs(test.query, test.labels, **target)
+    if pairs is not None and pairs.of_both_kinds:
         threshold = None if calibration is None else calibration.thresholds.get(DEFAULT_TARGET)
-        figure = histogram(pairs.same, pairs.different, threshold)
+        figure = histogram(pairs, threshold)
         pairs_svg = inline_svg(figure, "pairs", "Similarities of same- and different-class pairs")
     if calibration is not None and len(calibration.curve) > 1:
         roc_svg = inline_svg(roc(calibration.curve), "roc", "True over false accepts")
