@@ -12,13 +12,6 @@ import pytest
 import torch
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file run in one process, and so do those that share the paper's smoke runs."""
-    for item in items:
-        shared = "smoke" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("smoke" if shared else str(item.path)))
-
-
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
@@ -26,7 +19,10 @@ def _seeded() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One cache for all tests, so that glyphs are drawn once; never that of the user."""
+    """One cache for all tests and processes, so that glyphs are drawn once; never the user's."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # what the processes of pytest-xdist share
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROXYSYNTH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("PROXYSYNTH_CACHE", str(folder / "cache"))
         yield

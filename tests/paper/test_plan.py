@@ -13,6 +13,7 @@ from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store, make_plan, make_plans, requests
 from proxysynth.paper.tables.cells import synthesis_search
 from proxysynth.protocols.estimates import Estimate, count_images, kind_of, measured_rates, work
+from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run, Split
 
 SMOKE, SMALL = SCALES["smoke"], SCALES["small"]
@@ -117,3 +118,19 @@ def test_a_benchmark_is_counted_as_published() -> None:
 def test_data_that_cannot_be_opened_is_timed_on_random_images(tmp_path: Path) -> None:
     run = Run(data=f"cars196:{tmp_path}", image_size=32, pixels="grey", width=0.25, batch_size=4)
     assert Estimate(tmp_path)(run) > 1
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        Split(train_classes=6, test_classes=4),
+        Split(train_classes=6, test_classes=4, faces_per_class=8),
+        Split(train_classes=6, test_classes=4, distortion=0.5, pictures_per_class=3),
+        Split(train_classes=6, test_classes=4, query_faces=2),
+        Split(train_classes=6, test_faces=4),
+    ],
+)
+def test_glyphs_are_counted_without_drawing_them(split: Split) -> None:
+    drawn = open_splits(Run(data="glyphs", split=split))
+    tested = len(drawn.query) + len(drawn.gallery or ())
+    assert count_images("glyphs", split) == (len(drawn.train), tested)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ import torch
 
 from proxysynth.data import PIXELS, Batch, Listing, Loader
 from proxysynth.data.benchmarks.catalog import CATALOG
+from proxysynth.data.glyphs import FACES, glyphs
 from proxysynth.errors import WrongFolder
 from proxysynth.protocols.mlrc import Study
 from proxysynth.training.learner import Learner
@@ -117,11 +119,22 @@ def work(run: Run) -> float:
 
 @cache
 def count_images(data: str, split: Split) -> tuple[int, int]:
-    """How many images are trained on and tested; of a benchmark, as published."""
+    """How many images are trained on and tested; of a benchmark, as published, and of glyphs
+    without drawing them: where faces are tested, the number is an estimate."""
     name = data.partition(":")[0]
-    if name not in CATALOG:
+    if name == "glyphs" and split.fold is None and split.unseen_fraction is None:
+        faces, classes = len(FACES), inspect.signature(glyphs).parameters
+        train = split.train_classes or classes["train_classes"].default
+        test = split.test_classes or classes["test_classes"].default
+        train *= split.pictures_per_class or split.faces_per_class or faces
+        test *= split.pictures_per_class or faces
+        if split.test_faces:
+            test = train * split.test_faces // faces
+            train -= test
+    elif name in CATALOG:
+        pictures = CATALOG[name].pictures
+        train, test = pictures["train"], sum(pictures.values()) - pictures["train"]
+    else:
         splits = open_splits(Run(data=data, split=split))
         return len(splits.train), len(splits.query) + len(splits.gallery or ())
-    pictures = CATALOG[name].pictures
-    train, test = pictures["train"], sum(pictures.values()) - pictures["train"]
     return min(train, split.train_pictures or train), min(test, split.test_pictures or test)
