@@ -103,20 +103,16 @@ class RoundedRows:
             found = [self.nearest(x[part], k, among, exclude[part]) for part in parts]
             return knn.Neighbors(*map(torch.cat, zip(*found, strict=True)))
         short = knn.rounded(knn.unit(x.clone()), self.short.x.dtype)
-        if short.x.dtype == torch.int8:
-            S = torch._int_mm(short.x, self.short.x.T).float()
-            S.mul_(short.unit * self.short.unit)
-        else:
-            S = (short.x @ self.short.x.T).float()
+        S, spare = torch.empty(2, len(x), len(self.rows))
+        block = knn.Block(knn.multiply(short, self.short, S, spare), short, self.short)
         for query, hidden in enumerate(exclude):
-            S[query, list(hidden)] = -torch.inf
+            block.S[query, list(hidden)] = block.least
         numbers = None if among is None else torch.from_numpy(among)
         if numbers is not None:
-            S = S[:, numbers]
-        width = S.shape[1]
-        error = knn.error_bound(short.error, self.short.error) + 1.1 * short.grain
-        low = S.topk(min(k, width), dim=1).values[:, -1:] - 2 * error
-        near = (low <= S) & (-torch.inf < S)
+            block = replace(block, S=block.S[:, numbers])
+        S, width = block.S, block.S.shape[1]
+        low = block.certain(S.topk(min(k, width), dim=1).values[:, -1], -1)
+        near = (low[:, None] <= S) & (block.least < S)
         few = near.sum(1) <= max(4 * k, 1024, CANDIDATES * width)
         row, column = knn.nonzero(near & few[:, None])
         best = knn.top(x, self.rows, row, column if numbers is None else numbers[column], k)
