@@ -12,6 +12,7 @@ from proxysynth.cli.parser import parser
 from proxysynth.errors import TrainingFailed
 from proxysynth.report import read_finished, write_report
 from proxysynth.report.pages import render, write_page
+from proxysynth.report.run_report import report_page
 from proxysynth.tensor_files import read_tensors, write_tensors
 from proxysynth.training.run import Split
 from proxysynth.training.run_folder import read_result, read_run
@@ -114,6 +115,15 @@ def test_settings_repeat_and_provenance(report, run):
 def test_pairs_say_how_many_they_are(report):
     # 3 classes of 4: 3 x 6 pairs of one class, 66 - 18 of two
     assert "All 18 pairs of the same class and 48 of different classes" in report.text
+
+
+def test_of_many_images_the_pairs_are_a_sample(run, monkeypatch):
+    monkeypatch.setattr("proxysynth.report.run_report.SAMPLE", 8)
+    text = report_page(read_finished(run))
+    same, different = re.search(
+        r"A sample of (\d+) pairs of the same class and (\d+)", text
+    ).groups()
+    assert int(same) + int(different) == 8 * 7 // 2
 
 
 def test_a_report_is_the_same_every_time(run):

@@ -48,6 +48,15 @@ class Embedded:
             return self.query, self.labels
         return self.gallery, self.gallery_labels
 
+    def sample(self, most: int) -> Embedded:
+        """At most so many queries and gallery images, drawn with a fixed seed."""
+        parts = ((self.query, self.labels), self.target())[: 1 if self.gallery is None else 2]
+        kept: list[Any] = []
+        for vectors, labels in parts:
+            some = np.random.default_rng(0).permutation(len(labels))[:most]
+            kept += [vectors[some], labels[some]]
+        return Embedded(*kept)
+
     def with_positive(self) -> Ints:
         """The queries that have another image of their class to find."""
         _, labels = self.target()

@@ -32,6 +32,7 @@ from .pages import render, write_page
 from .settings import changed, method, option_names, rows
 
 REPORT = "report.html"
+SAMPLE = 10_000  # images whose pairs are counted: a few seconds, growing with the square
 DRAWN = ("accuracy", "recall@1", "precision@1", "map@r")  # metrics drawn over epochs
 TARGET_NAMES = {
     "far=0.1": "false accepts 10 %",
@@ -202,12 +203,15 @@ def report_page(run: FinishedRun) -> str:
     """The HTML page of a run."""
     examples: tuple[list[Example], list[Example]] = [], []
     pairs = pairs_svg = roc_svg = None
+    sampled = False
     calibration = run.calibration
     if run.metrics:
         test = run.embedded()
         examples = choose(test)
-        target = {"gallery": test.gallery, "gallery_labels": test.gallery_labels}
-        pairs = count_pairs(test.query, test.labels, **target)
+        some = test.sample(SAMPLE)
+        target = {"gallery": some.gallery, "gallery_labels": some.gallery_labels}
+        pairs = count_pairs(some.query, some.labels, **target)
+        sampled = max(len(test.labels), len(test.target()[1])) > SAMPLE
     if pairs is not None and pairs.of_both_kinds:
         threshold = None if calibration is None else calibration.thresholds.get(DEFAULT_TARGET)
         figure = histogram(pairs, threshold)
@@ -233,6 +237,7 @@ def report_page(run: FinishedRun) -> str:
         pictures=run.pictures(),
         captions=distinct_captions(run.classes),
         pairs=pairs,
+        sampled=sampled,
         pairs_svg=pairs_svg,
         interpolation=_interpolation(run),
         before="start" if run.run.init is not None else "untrained",
