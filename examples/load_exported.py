@@ -1,4 +1,4 @@
-"""Embed a picture with an exported model, without proxysynth or torch.
+"""Embed an image with an exported model, without proxysynth or torch.
 
 proxysynth export RUN --to onnx -o model.onnx
 python load_exported.py model.onnx photo.jpg
