@@ -293,7 +293,7 @@ def test_alpha_and_mu_are_searched_for_each_loss_at_the_papers_scale(tmp_path: P
         for scale in (SMALL, paper)
     }
     assert {name: len(found) for name, found in searched.items()} == {"small": 1, "paper": 8}
-    for scale, words in ((SMALL, "not for each loss"), (paper, "for each loss and data set")):
+    for scale, words in ((SMALL, "not for each loss"), (paper, "for each loss and dataset")):
         notes = " ".join(_made("table6", Store(tmp_path / "empty"), scale).notes)
         assert words in notes
         assert "batches of 180, AdamW" in notes

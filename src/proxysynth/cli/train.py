@@ -85,7 +85,8 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         console.print(result.notes[0], markup=False)
     console.say(f"Report: {report}")
     if os.path.isdir(os.path.expanduser(run.data)):
-        console.say(f"Next: proxysynth index {folder} {run.data} -o {Path(folder).name}.index")
+        images = args.data if args.data and os.path.isdir(args.data) else run.data  # as given
+        console.say(f"Next: proxysynth index {folder} {images} -o {Path(folder).name}.index")
     return {"folder": str(folder), "report": str(report), **result.to_json()}
 
 

@@ -130,7 +130,7 @@ def shuffled_names(names: Collection[str], seed: int) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The listings of a data set."""
+    """The listings of a dataset."""
 
     train: Listing  # the images of the seen classes
     query: Listing  # the test images
@@ -238,7 +238,8 @@ def with_fold(splits: Splits, fold: int, folds: int) -> Splits:
     classes = splits.train.classes
     if len(classes) < 2 * folds:
         raise ValueError(
-            f"{folds} folds need at least {2 * folds} seen classes, got {len(classes)}: use fewer"
+            f"{folds} folds need at least {2 * folds} seen classes, got {len(classes)}: use fewer "
+            "folds or more classes"
         )
     start, stop = (len(classes) * i // folds for i in (fold, fold + 1))
     held = splits.train.of_classes(classes[start:stop])
@@ -331,8 +332,12 @@ class ClassSplit:
 
     def classes(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """The seen and the unseen ones of these classes, each in alphabetical order."""
-        for name in sorted({*self.seen_classes, *self.unseen_classes} - set(names)):
-            raise ValueError(f"there is no class {name!r} in the data: {nearest(name, names)}")
+        unknown = sorted({*self.seen_classes, *self.unseen_classes} - set(names))
+        if unknown:
+            listed = " or ".join(map(repr, unknown))
+            raise ValueError(
+                f"there is no class {listed} in the data: {nearest(unknown[0], names)}"
+            )
         if self.unseen_classes or self.seen_classes:
             seen = set(self.seen_classes) or set(names) - set(self.unseen_classes)
             unseen = set(self.unseen_classes) or set(names) - seen

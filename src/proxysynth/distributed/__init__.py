@@ -1,6 +1,6 @@
 """Several processes: their group, gathering with gradients, proxies divided among them."""
 
-from proxysynth.distributed.process_group import gather_with_gradient
+from proxysynth.distributed.process_group import gather_with_gradient, join_process_group
 from proxysynth.distributed.sharded_loss import (
     Shards,
     blocked_loss,
@@ -14,6 +14,7 @@ __all__ = [
     "blocked_loss",
     "check_shardable",
     "gather_with_gradient",
+    "join_process_group",
     "sampled_classes",
     "sharded_loss",
 ]

@@ -76,12 +76,12 @@ class Column:
 
     name: str
     ours: str = ""  # what it ran on; empty if only the paper has numbers, as for cited methods
-    paper: str = ""  # the paper's data set; empty if only we have numbers
+    paper: str = ""  # the paper's dataset; empty if only we have numbers
     key: str = ""  # the name that claims use
 
     @property
     def measure(self) -> str:
-        """The name without the paper's data set, which has a heading of its own: "P@1"."""
+        """The name without the paper's dataset, which has a heading of its own: "P@1"."""
         return ", ".join(part for part in self.name.split(", ") if part != self.paper)
 
     @property

@@ -207,7 +207,7 @@ def counted(checked: Iterable[Checked]) -> str:
 
 
 def _setting(tables: Mapping[str, Table], scale: Scale) -> str:
-    """What the columns of each data set hold."""
+    """What the columns of each dataset hold."""
     if scale.name == "paper":
         return f"The paper's data, network and settings, over {len(scale.seeds)} seeds."
     held: dict[str, dict[str, None]] = {name: {} for name in NAMES.values()}

@@ -50,11 +50,11 @@ COPIES = 4  # of the embeddings, that an evaluation holds at most
 SPARE = 1 << 30  # bytes of a GPU that an evaluation leaves to blocks of similarities and others
 
 KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 40)}
-"""The ks that the literature prints for a data set; (1, 2, 4, 8) for the others."""
+"""The ks that the literature prints for a dataset; (1, 2, 4, 8) for the others."""
 
 
 def usual_ks(data: str) -> tuple[int, ...]:
-    """The ks of Recall@k for a data set by its name or specification."""
+    """The ks of Recall@k for a dataset by its name or specification."""
     return KS.get(data.partition(":")[0], (1, 2, 4, 8))
 
 

@@ -543,8 +543,7 @@ def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> 
     last = run.report_epoch == "last"
     why = "the last epoch" if last else f"the best epoch by {by} on {on}"
     if interpolation and (interpolation["a"] != 1 or interpolation["by"]):
-        share = f"{100 * interpolation['a']:g} %"
-        why += f", interpolated with the network before training ({share} of the trained weights)"
+        why += f", {100 * interpolation['a']:g} % of the way from the network before training"
         why += f", chosen on {held_out}" if interpolation["by"] else ""
     return why
 

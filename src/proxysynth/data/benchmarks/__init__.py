@@ -1,1 +1,1 @@
-"""The paper's data sets in their published layouts."""
+"""The paper's datasets in their published layouts."""

@@ -28,7 +28,7 @@ Root = str | os.PathLike[str]  # the folder of a copy, or its parent
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A published data set."""
+    """A published dataset."""
 
     name: str  # the part of `name:ROOT` before the colon
     title: str  # the name its authors gave it

@@ -168,7 +168,7 @@ class Evidence:
     def named(self, table: str, column: str) -> str:
         """A column for readers: "Softmax, glyphs 2", or "Softmax, CARS196" for the paper's."""
         head = next((head for head in self.tables[table].columns if head.key == column), None)
-        if head is None or head.measure == head.name:  # the data set is no part of the name
+        if head is None or head.measure == head.name:  # the dataset is no part of the name
             return head.name if head else column
         on = (self.view != "paper" and head.ours) or head.paper
         return ", ".join(filter(None, (head.measure, on)))

@@ -242,7 +242,7 @@ results/bench_training_efficientnet-lite0_at_96_pixels.csv."""
 
 
 def any_loss(e: Evidence) -> Finding:
-    """Every loss was trained with Proxy Synthesis on every data set of Table 6."""
+    """Every loss was trained with Proxy Synthesis on every dataset of Table 6."""
     for name in LOSS_NAMES.values():
         for column in RETRIEVAL:
             e.value("table6", f"PS + {name}", column)

@@ -1,4 +1,4 @@
-"""Tables 6, F, H, J and L: eight losses with and without Proxy Synthesis on four data sets."""
+"""Tables 6, F, H, J and L: eight losses with and without Proxy Synthesis on four datasets."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ def _notes(scale: Scale, store: Store, benchmarks: Sequence[str]) -> tuple[str, 
     searches = [synthesis_search(scale, b, loss) for b in benchmarks for loss in LOSS_NAMES]
     own = "batches of 180, AdamW, a warm-up epoch, both poolings"
     if scale.name == "paper":
-        how = "for each loss and data set"
+        how = "for each loss and dataset"
         anchor = f"Proxy-anchor is trained with its own settings: {own}."
     else:
-        how = "once per data set, with Norm-softmax and not for each loss,"
+        how = "once per dataset, with Norm-softmax and not for each loss,"
         anchor = f"Proxy-anchor is trained like the other losses, without its own settings ({own})."
     how = (
         f"Alpha and mu of Proxy Synthesis were chosen {how} on a held-out fifth of the seen classes"

@@ -60,7 +60,7 @@ def _changes(scale: Scale, benchmark: str, run: Run) -> dict[str, Any]:
 
 
 def command(scale: Scale, benchmark: str, loss: str, regularizer: str) -> str:
-    """The command that runs a study for these tables, in their folder. The data set's folder is
+    """The command that runs a study for these tables, in their folder. The dataset's folder is
     shown as ROOT: the table may be read on another machine."""
     run = scale.run(benchmark, loss)
     changes = dict(scale.settings) if run is None else _changes(scale, benchmark, run)

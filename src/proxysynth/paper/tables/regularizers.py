@@ -43,14 +43,14 @@ def _synthesis(alpha: float, mu: float) -> ProxySynthesis:
 
 
 def mixup_search(scale: Scale, benchmark: str, loss: str, regularizer: str) -> Choice:
-    """The alpha of a Mixup, for one loss on one data set.                             [Table E]"""
+    """The alpha of a Mixup, for one loss on one dataset.                             [Table E]"""
     what = f"{MIXUPS[regularizer]} with {LOSS_NAMES[loss]} on {ran_as(scale, benchmark)}"
     losses = [_mixed(regularizer, loss, alpha) for alpha in scale.mixup_alphas]
     return cells.search(scale, benchmark, what, losses)
 
 
 def grid_search(scale: Scale, name: str) -> Choice:
-    """alpha and mu of Proxy Synthesis on one data set: the cells of Table C."""
+    """alpha and mu of Proxy Synthesis on one dataset: the cells of Table C."""
     losses = [_synthesis(alpha, mu) for alpha in scale.class_alphas for mu in scale.class_mus]
     return cells.search(scale, name, ran_as(scale, name), losses, by="accuracy")
 
