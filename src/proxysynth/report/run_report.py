@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from proxysynth.training.run_folder import (
     EMBEDDINGS,
     EVALUATED,
     METRICS,
-    RUN,
     Result,
     read_metrics,
     read_result,
@@ -29,7 +27,7 @@ from proxysynth.values import encode
 from .examples import Embedded, Example, Pictures, choose, open_pictures
 from .figures import SERIES, Curve, curves, histogram, inline_svg, roc
 from .pages import render, write_page
-from .settings import changed, method, option_names, rows
+from .settings import changed, method, repeat_command, rows
 
 REPORT = "report.html"
 SAMPLE = 10_000  # images whose pairs are counted: a few seconds, growing with the square
@@ -115,13 +113,12 @@ class FinishedRun:
 
     @property
     def command(self) -> str:
-        """A command that trains the run again in another folder, or Python if its loss has no name
-        on the command line."""
+        """A command that trains the run again in another folder, or Python if there is none."""
         out = f"{self.name}-again"
-        if option_names(self.run.loss) is None:
-            return PYTHON.format(str(self.path), out)
-        command = ["proxysynth", "train", "--config", str(self.tested_in / RUN), "--out", out]
-        return shlex.join([*command, *(["--all-classes"] if self.result.evaluated else [])])
+        command = repeat_command(self.tested_run, out)
+        if self.result.evaluated and command is not None:
+            return f"{command} --all-classes"
+        return command or PYTHON.format(str(self.path), out)
 
     def embedded(self) -> Embedded:
         """The test embeddings, read on demand: those of many runs could fill the memory."""

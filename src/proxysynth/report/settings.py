@@ -1,7 +1,9 @@
-"""Settings of runs: as flat rows, against the defaults, and against each other."""
+"""Settings of runs: as flat rows, against the defaults, against each other, and as a command."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -9,10 +11,12 @@ from typing import Any
 from proxysynth.formatting import DASH
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
+from proxysynth.training.defaults import run_from_options
 from proxysynth.training.run import KINDS, Run
 from proxysynth.values import encode, flatten
 
 Settings = Mapping[str, Any]  # a Run as in run.json
+FLAGS = ("backbone", "epochs", "seed")  # fields of a Run with an option of their own
 
 
 def rows(settings: Settings) -> dict[str, str]:
@@ -60,6 +64,47 @@ def method(settings: Settings) -> str:
     return loss if regularizer == "none" else f"{loss} with {regularizer}"
 
 
+def repeat_command(run: Run, out: str) -> str | None:
+    """A short `proxysynth train` command that trains exactly this run; None if there is none.
+
+    It contains only what is not a default: an option is added while the command so far trains
+    something else. `out` is not the run's own folder, which holds it already.
+    """
+    names = option_names(run.loss)
+    if names is None:
+        return None
+    options: dict[str, Any] = {"data": run.data, "loss": names[0], "regularizer": names[1]}
+    settings: list[str] = []
+    wanted = flatten(unwrap(encode(run)))
+    made = run_from_options(**options)
+    while made != run:
+        given = flatten(unwrap(encode(made)))
+        missing = [(path, value) for path, value in wanted.items() if given.get(path) != value]
+        # One at a time, since some fields imply others; all if one alone is not a valid run.
+        for some in (missing[:1], missing):
+            flags = {path: value for path, value in some if path in FLAGS}
+            more = [f"{path}={_argument(value)}" for path, value in some if path not in FLAGS]
+            if flags.keys() & options.keys() or set(more) & set(settings):
+                return None  # already given, without effect
+            try:
+                made = run_from_options(**options | flags, settings=settings + more)
+                break
+            except ValueError:
+                continue
+        else:
+            return None
+        options, settings = options | flags, settings + more
+    command = ["proxysynth", "train"]
+    command += [run.data] if run.data != Run.data else []
+    for name, default in zip(("loss", "regularizer"), option_names(Run.loss) or (), strict=True):
+        command += [f"--{name}", options[name]] if options[name] != default else []
+    for name in FLAGS:
+        command += [f"--{name}", str(options[name])] if name in options else []
+    for setting in settings:
+        command += ["--set", setting]
+    return shlex.join([*command, "--out", out])
+
+
 def option_names(loss: Any) -> tuple[str, str] | None:
     """A loss and its regularizer as `--loss` and `--regularizer` name them."""
     wrappers = {kind: name for name, kind in REGULARIZERS.items() if kind is not None}
@@ -77,6 +122,13 @@ def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_text(item) for item in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _argument(value: Any) -> str:
+    """A value as `--set` reads it."""
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def unwrap(settings: Settings) -> dict[str, Any]:
