@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import subprocess
@@ -96,12 +97,12 @@ def test_what_is_given_back_is_claimed_by_the_next():
     assert suggest(second.trial) == x
 
 
-def test_two_workers_that_enqueue_the_same_lost_place():
+def test_a_lost_place_that_waits_in_optunas_queue():
     made, _ = queue(1)
     first = made.claim()
     suggest(first.trial)
     made.give_back(first.trial.number)
-    for _ in range(2):  # both saw the place lost before either had enqueued it
+    for _ in range(2):  # as earlier versions enqueued it
         made.study.enqueue_trial({"x": 0.5}, user_attrs={AGAIN: first.trial.number})
     second = made.claim()
     assert second.index == 0
@@ -109,6 +110,38 @@ def test_two_workers_that_enqueue_the_same_lost_place():
     made.study.tell(second.trial, 0.5)
     assert all_done(made)
     assert made.claim() is None
+
+
+def _claim_lost(path, barrier, found):
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    reaper = Reaper()
+    reaper.numbers.add(0)
+    made = Queue(optuna.load_study(study_name="s", storage=open_storage(path)), 1, reaper)
+    barrier.wait()
+    claimed = made.claim()
+    found.put(None if claimed is None else suggest(claimed.trial))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("name", ["study.db", "journal.log"])
+def test_of_workers_that_find_a_place_lost_at_once_one_gets_it(tmp_path, name):
+    context = multiprocessing.get_context("fork")
+    for round in range(8):
+        path = str(tmp_path / f"{round}{name}")
+        study = optuna.create_study(
+            study_name="s", storage=open_storage(path), direction="maximize"
+        )
+        x = suggest(study.ask())
+        barrier, found = context.Barrier(3), context.Queue()
+        workers = [
+            context.Process(target=_claim_lost, args=(path, barrier, found)) for _ in range(3)
+        ]
+        for worker in workers:
+            worker.start()
+        claimed = [found.get(timeout=60) for _ in workers]
+        for worker in workers:
+            worker.join()
+        assert sorted(claimed, key=str) == sorted([x, None, None], key=str)
 
 
 def test_fresh_trials_beyond_the_count_do_not_count():

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from proxysynth.files import locked
 
 if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
     from optuna.storages import BaseStorage
     from optuna.study import Study as OptunaStudy
     from optuna.trial import FrozenTrial, Trial
@@ -262,10 +263,8 @@ class Queue:
         states = {slot.current.state.name for slot in slots}
         if len(slots) == self.count and not states & {"FAIL", "WAITING"}:
             return None
-        for slot in slots:
-            if slot.current.state.name == "FAIL":
-                self._enqueue_again(slot)
-        asked = self.study.ask()
+        failed = next((slot for slot in slots if slot.current.state.name == "FAIL"), None)
+        asked = self.study.ask() if failed is None else self._ask_again(failed)
         for slot in self.slots():
             if slot.current.number == asked.number:
                 return Claimed(slot.index, asked)
@@ -294,17 +293,31 @@ class Queue:
         return told if told.state == state else None
 
     def give_back(self, number: int) -> None:
-        """Release the slot of a trial that will not be finished: the next claim queues it again."""
+        """Release the slot of a trial that will not be finished: the next claim takes it up."""
         import optuna
 
         with contextlib.suppress(Exception):  # another worker may have found it dead as well
             self.study.tell(number, state=optuna.trial.TrialState.FAIL)
 
-    def _enqueue_again(self, slot: Slot) -> None:
-        """Queue a slot whose trials all failed, with their parameters and known folds."""
+    def _ask_again(self, slot: Slot) -> Trial:
+        """A new trial for a slot whose trials all failed, with their parameters and known folds.
+
+        It begins as running: with SQLite, two workers may both get one trial of Optuna's queue.
+        """
+        import optuna
+
+        params: dict[str, Any] = {}
+        distributions: dict[str, BaseDistribution] = {}
         known: dict[str, Any] = {}
-        params: dict[str, float] = {}
         for trial in slot.trials:
-            known |= {k: v for k, v in trial.user_attrs.items() if k not in (LEASE, SURPLUS)}
             params |= trial.params
-        self.study.enqueue_trial(params, user_attrs={**known, AGAIN: slot.trials[0].number})
+            distributions |= trial.distributions
+            known |= {k: v for k, v in trial.user_attrs.items() if k not in (LEASE, SURPLUS)}
+        template = optuna.trial.create_trial(
+            state=optuna.trial.TrialState.RUNNING,
+            params=params,
+            distributions=distributions,
+            user_attrs={**known, AGAIN: slot.trials[0].number},
+        )
+        storage, study_id = self.study._storage, self.study._study_id
+        return optuna.Trial(self.study, storage.create_new_trial(study_id, template))
