@@ -79,7 +79,7 @@ def test_a_plan_has_a_line_per_artifact_and_with_runs_one_per_run(
     assert second.split()[:3] == ["tableG", "12", "0"]
     listed = lines("--runs")
     assert len(listed) == 15 + 12
-    assert listed[0].endswith("NormSoftmax on glyphs 2, 3 epochs, seed 0")
+    assert listed[0].endswith("NormSoftmax on distorted glyphs 2, 3 epochs, seed 0")
     assert listed[-1].endswith("cub200-proxy_anchor-proxy_synthesis")
 
 

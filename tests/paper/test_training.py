@@ -136,7 +136,7 @@ def test_a_runs_label_says_what_is_unusual() -> None:
     run = SMOKE.run("cars196", ProxySynthesis(NormSoftmax(), alpha=0.8), 2, report_epoch="best")
     assert run is not None
     assert plan.label(run) == (
-        "NormSoftmax with ProxySynthesis (alpha 0.8) on glyphs 2, validation held out, 1 epoch, "
+        "NormSoftmax with ProxySynthesis (alpha 0.8) on distorted glyphs 2, validation held out, 1 epoch, "
         "seed 2"
     )
 
@@ -146,5 +146,5 @@ def test_the_runs_of_figure_d_have_labels_of_their_own() -> None:
 
     labels = [plan.label(run) for run, *_ in runs_over_time(SCALES["small"]).values()]
     assert len(set(labels)) == 4
-    assert labels[0].endswith("on glyphs 2, 392 images, 1 epoch, seed 0")
-    assert labels[-1].endswith("on glyphs 2, 3 epochs, seed 0")
+    assert labels[0].endswith("on distorted glyphs 2, 392 images, 1 epoch, seed 0")
+    assert labels[-1].endswith("on distorted glyphs 2, 3 epochs, seed 0")

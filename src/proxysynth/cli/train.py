@@ -80,7 +80,7 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         render_metrics(rows, f"{tested}, percent ({result.why})", console)
         if result.interpolation.get("a") is not None:
             console.say("The epochs above were measured with the embedding layer, these without.")
-    console.print(result.verdict, markup=False)
+        console.print(result.verdict, markup=False)
     if result.evaluated:
         console.print(result.notes[0], markup=False)
     console.say(f"Report: {report}")

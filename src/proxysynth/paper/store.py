@@ -345,10 +345,12 @@ def label(run: Run) -> str:
     ]
     extra = f" ({', '.join(of_loss)})" if of_loss else ""
     data = run.data.partition(":")[0]
-    if data == "glyphs" and run.split.test_faces:
-        data = f"faces of {run.split.train_classes} glyphs"
-    elif data == "glyphs":
+    if data == "glyphs":
         data = f"glyphs {(run.split.seed or 0) + 1}"
+        if run.split.test_faces:
+            data = f"faces of {run.split.train_classes} glyphs"
+        if run.split.distortion:
+            data = f"distorted {data}"
     held_out = ", validation held out" if run.report_epoch == "best" else ""
     few = f"{run.split.train_pictures} images, " if run.split.train_pictures else ""
     epochs = f"{few}{count(run.epochs, 'epoch')}"

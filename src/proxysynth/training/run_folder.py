@@ -356,8 +356,8 @@ def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]
 COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")  # in the verdict
 LEAST_CHANGE = 5e-6  # a smaller one is rounding, and shows in none of the digits printed
 HELPS = (
-    " with `--set interpolate=auto`, with `--set dim=none` (no embedding layer), for fewer epochs "
-    "or with more classes"
+    " with `--set interpolate=auto`, with `--set dim=none` (no embedding layer), with other "
+    "`--epochs` or with more classes"
 )
 
 Metrics = Mapping[str, float]
