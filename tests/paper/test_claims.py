@@ -338,7 +338,7 @@ def test_a_number_that_the_paper_does_not_print() -> None:
 
 def test_claims_as_markdown(tables: Tables) -> None:
     checked = check(CLAIMS, tables)
-    text = claims_markdown(checked)
+    text = claims_markdown(checked, SCALES["small"])
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == len(CLAIMS) + 2
     assert all(line.count("|") - line.count("\\|") == 5 for line in lines)

@@ -290,3 +290,8 @@ def test_a_regularizer_made_for_the_original_classes_is_refused_by_name() -> Non
 def test_a_module_with_its_own_proxies_is_sent_to_synthesize_over() -> None:
     with pytest.raises(ValueError, match="ArcFaceLoss.*synthesize_over"):
         ps.ProxySynthesis(MODULES["ArcFaceLoss"]())
+
+
+def test_a_module_that_synthesizes_already_is_refused() -> None:
+    with pytest.raises(ValueError, match="synthesizes already"):
+        ps.synthesize_over(ps.ProxyHead(ps.ProxySynthesis(ps.NormSoftmax()), 5, 8))

@@ -89,3 +89,9 @@ def test_virtual_softmax_is_clipped_for_retrieval_only() -> None:
     assert run_from_options(*words, ["task=classification"]).loss.clip is None
     chosen = run_from_options(*words, ["task=classification", "regularizer.clip=3"])
     assert chosen.loss.clip == 3.0
+
+
+@pytest.mark.parametrize("path", ["loss.scale", "regularizer.alpha", "split.fold"])
+def test_a_field_of_a_part_is_suggested_with_its_part(path) -> None:
+    with pytest.raises(ValueError, match=f"did you mean '{path}'"):
+        run_from_options(settings=[f"{path.partition('.')[2]}=1"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -104,3 +106,10 @@ def test_a_thumbnail_is_made_once(tmp_path) -> None:
         assert client.get("/api/items/0/thumbnail").content == first.content
         assert client.get("/api/items/0/picture").status_code == 404
         assert client.get("/api/items/1/thumbnail").status_code == 404
+
+
+def test_the_style_sheet_names_only_what_the_page_has() -> None:
+    page = files("proxysynth.web") / "page"
+    styled = re.sub(r"#[0-9a-f]{3,8}\b(?=[;\s,)])", "", (page / "style.css").read_text())  # colors
+    ids = re.findall(r'id="([^"]+)"', (page / "index.html").read_text())
+    assert set(re.findall(r"#([a-z][\w-]*)", styled)) <= set(ids)

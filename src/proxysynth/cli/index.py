@@ -244,4 +244,6 @@ def run_export(args: argparse.Namespace) -> dict[str, Any]:
         text = f"{about['backbone']}, {shapes}; differs from the run by at most "
         text += f"{made.difference:.1e}"
     output(args).say(f"{made.file}: {text}")
+    if "items_file" in about:
+        output(args).say(f"{about['items_file']}: id, path and label of each row")
     return {"file": str(made.file), "to": args.to, "difference": made.difference, **about}

@@ -72,7 +72,7 @@ def _make(
 ) -> dict[str, Any]:
     from proxysynth.cli.parser import resources
     from proxysynth.paper.artifact import Table
-    from proxysynth.paper.book import SCALE_TEXTS, add, counted, write_book
+    from proxysynth.paper.book import add, conclusion, write_book
     from proxysynth.paper.store import train_all
     from proxysynth.provenance import provenance
     from proxysynth.training.callbacks import Bars
@@ -100,9 +100,7 @@ def _make(
                 done = f"{measured} of {len(cells)} cells measured, "
             progress.say(f"{made.title}: {done}{files[0]}")
         page, checked = write_book(scale, store, about)
-    smoke = scale.name == "smoke"
-    meaning = SCALE_TEXTS["smoke"] if smoke else f"Of the paper's claims, {counted(checked)}."
-    progress.say(f"Page: {page}. {meaning}")
+    progress.say(f"Page: {page}. {conclusion(checked, scale)}")
     return {
         "scale": scale.name,
         "out": str(store.folder),

@@ -269,7 +269,7 @@ def _scan(base: Path) -> tuple[list[tuple[str, str]], list[str]]:
     if empty:
         notes.append(f"{len(empty)} folders hold no image and are ignored: {_some(empty)}.")
     if others:
-        notes.append(f"{others.total()} files are not images by their name: {kinds}.")
+        notes.append(f"Ignored, because their names are not those of images: {kinds}.")
     return files, notes
 
 

@@ -87,7 +87,7 @@ def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Pa
     tables = evidence(artifacts, scale, store)
     checked = check(CLAIMS, tables, smoke=scale.name == "smoke")
     page = render_page(sections, tables, checked, runs, scale, store, about)
-    write_bytes(store.folder / CLAIMS_FILE, claims_markdown(checked).encode())
+    write_bytes(store.folder / CLAIMS_FILE, claims_markdown(checked, scale).encode())
     return write_page(store.folder / PAGE, page), checked
 
 
@@ -130,7 +130,7 @@ def render_page(
         sections=[Markup(text) for text in sections.values()],
         checked=checked,
         introduction=INTRODUCTION,
-        counts=counted(checked),
+        conclusion=conclusion(checked, scale),
         heads=HEADS,
         departures=lists,
         runs=rows,
@@ -149,9 +149,9 @@ def _run_row(run: Run, store: Store) -> dict[str, str]:
     }
 
 
-def claims_markdown(checked: Sequence[Checked]) -> str:
+def claims_markdown(checked: Sequence[Checked], scale: Scale) -> str:
     """The claims as a page of their own."""
-    lines = ["# Claims of the paper", "", INTRODUCTION, "", f"Here, {counted(checked)}.", ""]
+    lines = ["# Claims of the paper", "", INTRODUCTION, "", conclusion(checked, scale), ""]
     lines += [markdown_row(HEADS), markdown_row(["---"] * len(HEADS))]
     for one in checked:
         cells = (
@@ -196,6 +196,13 @@ def findings(tables: Mapping[str, Table], checked: Sequence[Checked], scale: Sca
         with suppress(Missing):
             found.append(sentence(ours))
     return [*found, f"Of {len(checked)} claims about results, {counted(checked)}."]
+
+
+def conclusion(checked: Iterable[Checked], scale: Scale) -> str:
+    """How many claims are supported, in one sentence; at scale smoke, that no number counts."""
+    if scale.name == "smoke":
+        return SCALE_TEXTS["smoke"]
+    return f"Of the paper's claims, {counted(checked)}."
 
 
 def counted(checked: Iterable[Checked]) -> str:

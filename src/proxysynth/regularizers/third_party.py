@@ -199,6 +199,11 @@ def _check_module(module: object) -> None:
                 f"{type(held).__name__} would hand synthetic labels to every loss it holds: put "
                 "synthesize_over around the proxy loss inside it"
             )
+        if isinstance(getattr(held, "loss", None), ProxySynthesis):
+            raise ValueError(
+                f"{type(held).__name__} holds ProxySynthesis, which synthesizes already: call it "
+                "as it is, or give it the loss without ProxySynthesis"
+            )
 
 
 def _check_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from proxysynth.losses import LOSSES, NormSoftmax
@@ -109,6 +109,10 @@ def run_from_options(
             raise ValueError(f"{path} cannot be set as a whole: set a field, as {path}.FIELD=VALUE")
         if part not in parts:
             raise ValueError(f"cannot set {path}: unknown part {part!r}: {nearest(part, kinds)}")
+        known = {field.name for field in fields(Run)}
+        for owner, kind in kinds.items() if path not in known and not part else ():
+            if is_dataclass(kind) and name in {field.name for field in fields(kind)}:
+                raise ValueError(f"Run has no field {name!r}: did you mean '{owner}.{name}'?")
         if path in NOT_SET:
             raise ValueError(f"{path} cannot be set: {NOT_SET[path]}")
         kind = kinds.get(part, Run)
