@@ -13,7 +13,7 @@ import torch
 
 from batches import gradients
 from losses import oracle
-from proxysynth.losses import NormSoftmax, ProxyAnchor
+from proxysynth.losses import LOSSES, NormSoftmax, ProxyAnchor
 from proxysynth.paper.store import Store
 from proxysynth.regularizers import ProxySynthesis
 from proxysynth.regularizers.mixing import synthesize
@@ -36,7 +36,7 @@ def studies(monkeypatch):
 
 def test_every_run_is_planned_once(studies, tmp_path) -> None:
     counts = {"cub200": 48, "cub200_scale": 6, "cub200_few": 24, "grocery": 18,
-              "glyph_losses": 160, "glyph_regularizers": 45, "glyph_classes": 72,
+              "glyph_losses": 20 * len(LOSSES), "glyph_regularizers": 45, "glyph_classes": 72,
               "glyph_settings": 52, "glyph_scales": 56, "glyph_variants": 68, "glyph_anchor": 20,
               "glyph_gradients": 12, "glyph_more": 16,
               "glyph_preset": 30, "cub200_preset": 9, "cub200_interpolate": 24,

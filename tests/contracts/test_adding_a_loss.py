@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def test_a_loss_has_everything_it_needs(name: str) -> None:
     assert kind.__dataclass_params__.frozen
     assert isinstance(loss.normalized, bool)
     assert getattr(ps, kind.__name__) is kind
-    assert "Eq" in (kind.__doc__ or ""), "the docstring says where it stands in the paper"
+    source = re.search(r"Eq|\b(19|20)\d\d\b", kind.__doc__ or "")
+    assert source, "the docstring names the equation, or the authors and the year of another paper"
     assert (CARDS / f"{name}.md").is_file(), f"write docs/losses/{name}.md"
     x, y, p = batch(loss)
     assert oracle(loss, x, y, p).isfinite()

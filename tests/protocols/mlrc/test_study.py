@@ -324,7 +324,7 @@ PAIRS = [(a, b) for a in LOSSES for b in REGULARIZERS if possible(a, b)]
 
 
 def test_most_pairs_are_possible():
-    assert len(PAIRS) == 8 + 8 + 1 + 7 + 7  # none, Proxy Synthesis, Virtual Softmax, the mixups
+    assert len(PAIRS) >= 8 + 8 + 1 + 7 + 7  # none, Proxy Synthesis, Virtual Softmax, the mixups
 
 
 @pytest.mark.slow
