@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from proxysynth.formatting import count
 from proxysynth.values import nearest
 
 NOTHING_TESTED = (
@@ -193,7 +194,8 @@ class Splits:
         """A line per listing and per remark."""
         called = {"query": "test"} if self.gallery is None else {}
         lines = [
-            f"{called.get(name, name)}: {len(part)} images of {len(part.classes)} classes"
+            f"{called.get(name, name)}: {len(part)} images of "
+            f"{count(len(part.classes), 'class', 'classes')}"
             for name, part in self.parts.items()
             if part
         ]

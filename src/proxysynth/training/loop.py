@@ -543,7 +543,8 @@ def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> 
     last = run.report_epoch == "last"
     why = "the last epoch" if last else f"the best epoch by {by} on {on}"
     if interpolation and (interpolation["a"] != 1 or interpolation["by"]):
-        why += f", {100 * interpolation['a']:g} % of the way from the network before training"
+        why += f", {100 * interpolation['a']:g} % of the way from the network before "
+        why += "training to the trained one"
         why += f", chosen on {held_out}" if interpolation["by"] else ""
     return why
 
