@@ -162,8 +162,8 @@ def reranking() -> str:
     data = "; ".join(f"{PHOTOGRAPHS[name]}: {size}" for name, size in sizes.items())
     caption = (
         f"{data}. Each image searches the others, with the ImageNet features of "
-        f"{found[0]['model']}, not trained; percent. Preparing the index and one query are timed "
-        "on one thread (`python -m benchmarks.reranking`):"
+        f"{found[0]['model']} at 224 pixels, not trained; percent. Preparing the index and one "
+        "query are timed on one thread (`python -m benchmarks.reranking`):"
     )
     return f"{caption}\n\n{table(head, body)}\n\n{source(found)}"
 
@@ -188,8 +188,8 @@ def near_duplicates() -> str:
     first = found[0]
     caption = (
         f"{int(first['images']):,} photographs of {PHOTOGRAPHS[first['data']]}, with the ImageNet "
-        f"features of {first['model']}, not trained: pairs that reach a threshold, and percent of "
-        f"{first['copies']} altered copies that reach it with their original "
+        f"features of {first['model']} at 224 pixels, not trained: pairs that reach a threshold, "
+        f"and percent of {first['copies']} altered copies that reach it with their original "
         "(`python -m benchmarks.near_duplicates`):"
     )
     head = ["threshold", "pairs of one product", "of two products", *kinds.values()]

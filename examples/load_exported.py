@@ -11,6 +11,8 @@ import numpy as np
 import onnxruntime
 from PIL import Image, ImageOps
 
+if len(sys.argv) != 3:
+    sys.exit("usage: python load_exported.py MODEL.onnx IMAGE")
 session = onnxruntime.InferenceSession(sys.argv[1])
 how = json.loads(session.get_modelmeta().custom_metadata_map["proxysynth"])["preprocessing"]
 crop, order = how["center_crop"], how["channels"]

@@ -9,7 +9,15 @@ from typing import Literal
 import pytest
 
 import proxysynth as ps
-from proxysynth.values import build, decode, digest, encode, parse_field, parse_settings
+from proxysynth.values import (
+    build,
+    decode,
+    digest,
+    encode,
+    parse_field,
+    parse_settings,
+    suggestion,
+)
 
 KINDS = {kind.__name__: kind for kind in [*ps.LOSSES.values(), ps.ProxySynthesis]}
 
@@ -83,6 +91,12 @@ def test_a_wrong_value_is_refused_in_one_line(name: str, value: object, expected
         parse_field(Sample, name, value, KINDS)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_first_name_that_begins_like_it_is_suggested() -> None:
+    assert suggestion("lite", ["lite2", "lite0", "heavy"]) == "did you mean 'lite0'? "
+    assert suggestion("lihte2", ["lite2", "lite0"]) == "did you mean 'lite2'? "
+    assert suggestion("x", ["xyz"]) == ""
 
 
 def test_settings() -> None:

@@ -19,8 +19,8 @@ def metric_name(metric: str) -> str:
 
 
 def metric_heading(metric: str) -> str:
-    """A metric's name for a narrow column, on two lines where it can be split: Recall over @1."""
-    return re.sub(r"(?<=[a-z])(?=@)|(?<=-)(?=precision)", "\n", metric_name(metric))
+    """A metric's name for a narrow column: R@1, R-prec."""
+    return metric_name(metric).replace("Recall@", "R@").replace("R-precision", "R-prec")
 
 
 def metric_keys(*results: Mapping[str, object]) -> list[str]:

@@ -29,7 +29,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def suggestion(name: str, names: Iterable[str]) -> str:
     """The question whether the closest name was meant; empty if none is close."""
-    close = difflib.get_close_matches(name, list(names), n=1)
+    names = sorted(names)
+    longer = [known for known in names if known.startswith(name)] if len(name) > 2 else []
+    close = longer or difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}? " if close else ""
 
 

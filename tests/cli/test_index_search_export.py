@@ -176,7 +176,10 @@ def test_export_and_its_json(trained, shop, capsys):
             "threshold must be a cosine",
         ),
         (["search", "shop.index", "class0/0.png", "--label", "clas0"], "did you mean 'class0'"),
-        (["search", "shop.index"], "the following arguments are required: IMAGE"),
+        (
+            ["search", "shop.index"],
+            "required: IMAGE; expected FILE (an index), IMAGE",
+        ),
         (["export", "gone", "--to", "onnx", "-o", "x"], "holds no run"),
         (["export", "RUN", "--to", "tflite", "-o", "x"], "choice 'tflite'"),
         (["export", "RUN", "--to", "torch", "-o", "photos"], "is a folder"),

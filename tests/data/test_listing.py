@@ -206,12 +206,12 @@ def test_training_is_possible_without_a_test():
         require_usable(splits, tested=True)
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_a_rule_leaves_two_classes_to_train_on(count):
+@pytest.mark.parametrize(("count", "seen"), [(2, 2), (3, 3), (4, 2), (5, 3)])
+def test_a_rule_leaves_two_classes_to_train_on_and_two_or_none_to_test(count, seen):
     splits = ClassSplit()(class_split_listing(NAMES[:count]))
-    assert len(splits.train.classes) == 2
-    assert len(splits.query.classes) == count - 2
-    assert not splits.testable
+    assert len(splits.train.classes) == seen
+    assert len(splits.query.classes) == count - seen
+    assert splits.testable == (count > seen)
 
 
 def test_all_classes_are_those_of_every_part_each_image_once():

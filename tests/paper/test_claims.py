@@ -90,6 +90,11 @@ def test_the_number_of_seeds_that_would_decide() -> None:
     assert "about 21 seeds" in decide({"a": [-v for v in values]})[1]
 
 
+def test_an_undecided_claim_names_the_margin_that_is_undecided() -> None:
+    reason = decide({"sure": [0.2, 0.21, 0.19], "open": [1.0, -0.6, 0.8]})[1]
+    assert reason.startswith("open: margin +0.4")
+
+
 def test_one_seed_is_undecided_unless_the_number_is_a_count() -> None:
     table = Table("T", "", ("r",), (), ())
     cell = Cell((5.0,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,17 @@ def test_tables_are_rebuilt_with_their_differences_and_verdicts(
             float(line["change"]), abs=2e-4
         )
         assert ("" if cell.paper is None else f"{cell.paper:g}") == line["paper"]
+
+
+def test_the_page_and_the_claims_are_what_the_script_renders(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed = script.FOLDER
+    made = shutil.copytree(committed, tmp_path / "made")
+    monkeypatch.setattr(script, "FOLDER", made)
+    script.main()
+    for name in ("paper.html", "claims.md", "table6.md"):
+        assert (made / name).read_bytes() == (committed / name).read_bytes(), name
 
 
 def test_the_page_has_no_link_that_leads_nowhere(script: Any) -> None:

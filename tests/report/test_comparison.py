@@ -130,7 +130,7 @@ def test_groups_of_seeds_by_hand(tmp_path, pictures):
     assert "92.00 ± 2.00" in " ".join(text.split())
     assert "+1.52 to +6.48" in text
     narrow = [line.split() for line in shown(made, width=80).splitlines()]
-    assert any("precision" in line for line in narrow)  # whole, not cut to fit
+    assert any("R-prec" in line for line in narrow)  # whole, not cut to fit
     assert any(line[:2] == ["±", "2.00"] for line in narrow)
     page = page_of(made, tmp_path)
     assert "92.00 ± 2.00" in page.text

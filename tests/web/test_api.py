@@ -83,7 +83,10 @@ def test_threshold_and_label_narrow(client) -> None:
     assert [hit["number"] for hit in cups] == [
         hit["number"] for hit in every if hit["label"] == "cup"
     ]
-    assert client.get("/api/items/0/search", params={"label": "none such"}).json()["hits"] == []
+    for route in ("/api/items", "/api/items/0/search"):
+        refused = client.get(route, params={"label": "none such"})
+        assert refused.status_code == 422
+        assert "none such" in refused.json()["error"]
 
 
 def test_settings_of_an_upload_come_by_form_or_address(client, shop) -> None:

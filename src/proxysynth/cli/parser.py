@@ -346,6 +346,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
+        if "arguments are required" in message:
+            taken = [a for a in self._actions if not a.option_strings and a.metavar]
+            message += "; expected " + ", ".join(f"{a.metavar} ({a.help})" for a in taken)
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:

@@ -307,7 +307,7 @@ class ClassSplit:
 
     Args:
         unseen_fraction: fraction of the classes that is unseen, rounded to a number of classes that
-            leaves at least two seen.
+            leaves at least two seen; a single unseen class could not be tested, so it is seen too.
         seed: draws them by their names, the same on every machine; adding a class keeps the order
             of the others.
         order: "shuffled" draws; "sorted" takes the last in alphabetical order, as the benchmarks
@@ -347,7 +347,8 @@ class ClassSplit:
             drawn = self.order == "shuffled"
             ordered = shuffled_names(names, self.seed) if drawn else sorted(names, reverse=True)
             count = round(self.unseen_fraction * len(names))
-            unseen = set(ordered[: max(0, min(count, len(names) - 2))])
+            count = min(count, len(names) - 2)
+            unseen = set(ordered[:count] if count >= 2 else ())
             seen = set(names) - unseen
         return sorted(seen), sorted(unseen)
 

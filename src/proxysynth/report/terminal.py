@@ -100,7 +100,7 @@ def _table(
 
 
 def _headings(keys: Sequence[str], room: int, least: int, gap: int = 2) -> list[str]:
-    """The heads of columns of at least `least` characters, on one line each if all fit."""
+    """The heads of columns of at least `least` characters, abbreviated unless all fit."""
     used = sum(gap + max(least, len(metric_name(key))) for key in keys)
     return [metric_name(key) if used <= room else metric_heading(key) for key in keys]
 
@@ -124,7 +124,7 @@ def _runs(comparison: Comparison, width: int) -> Table:
 def _groups(comparison: Comparison, width: int) -> Table:
     room = width - 14 - max(len(group.name) for group in comparison.groups)
     head = _headings(comparison.measures, room, 15)
-    split = any("\n" in title for title in head)  # then the numbers take two lines, too
+    split = head != [metric_name(key) for key in comparison.measures]  # numbers in two lines
     rows = []
     for group in comparison.groups:
         cells = [group.shown(key) for key in comparison.measures]

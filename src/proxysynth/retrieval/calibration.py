@@ -256,8 +256,11 @@ class Calibration:
 
 def _look_up(target: str, thresholds: Mapping[str, float]) -> float:
     if target not in thresholds:
-        known = ", ".join(thresholds) or "none: too few images"
-        raise ValueError(f"there is no threshold for {target!r}, only for: {known}")
+        known = ", ".join(thresholds) or "none"
+        raise ValueError(
+            f"there is no threshold for {target!r}, only for: {known}; a smaller rate needs more "
+            "test images, or give a similarity"
+        )
     return thresholds[target]
 
 

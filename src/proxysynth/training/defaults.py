@@ -14,7 +14,7 @@ from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, VirtualSoftmax
 from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import look_up, nearest, parse_field, parse_settings
 
-# Better on unseen classes of photographs than the paper's 23: see "The scale" in docs/results.md.
+# Better on unseen classes of photographs than the authors' 23: see "The scale" in docs/results.md.
 PHOTOGRAPH_SCALE = 11.0
 PHOTOGRAPHS: dict[str, Any] = {
     "loss": ProxySynthesis(NormSoftmax(PHOTOGRAPH_SCALE)),
@@ -43,7 +43,7 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
 
     Glyphs train a small network from scratch. All other data is assumed to be photographs and
     fine-tunes `efficientnet_lite0` from its ImageNet weights at 224 pixels, with a scale of 11 in
-    Norm-softmax instead of the paper's 23; with few seen classes and no `dim` given, the features
+    Norm-softmax instead of the authors' 23; with few seen classes and no `dim` given, the features
     of a network between the pretrained and the trained one are saved.
 
     Args:

@@ -179,10 +179,13 @@ class Snapshot:
         """At most `most` items, evenly spaced, of one label or of all."""
         if label is None:
             return evenly(len(self.index), most).tolist()
-        if label not in self.names:
-            return []
+        self.require_label(label)
         found = self.index.labels.items_of(label)
         return found[evenly(len(found), most)].tolist()
+
+    def require_label(self, label: str) -> None:
+        if label not in self.names:
+            raise Refused(422, f"no image has the label {label!r}: /api/labels lists all labels")
 
     def map(self, most: int) -> dict[str, Any]:
         """Positions of at most `most` items on the map, column by column."""
@@ -351,8 +354,8 @@ class Service:
         """The neighbors of an item or of a vector, of one label unless that is None or empty."""
         if isinstance(query, np.ndarray) and not (np.isfinite(query).all() and query.any()):
             raise Refused(422, "a vector must be finite and not all zeros: it has no direction")
-        if label and label not in now.names:
-            return []
+        if label:
+            now.require_label(label)
         hits: list[Hit] = await self._in_time(
             self.searcher.ask((now, label or None), SearchQuery(query, k, threshold))
         )

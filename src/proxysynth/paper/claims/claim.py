@@ -249,13 +249,15 @@ def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
     count = min(len(values) for values in margins.values())
     corrected = 1 - (1 - LEVEL) / len(margins)
     means = {name: fmean(values) for name, values in margins.items()}
-    if min(means[name] - half_width(values, LEVEL) for name, values in margins.items()) > 0:
+    low = {name: means[name] - half_width(values, LEVEL) for name, values in margins.items()}
+    if min(low.values()) > 0:
         return "supported", ""
     high = {name: means[name] + half_width(values, corrected) for name, values in margins.items()}
     worst = min(high, key=high.__getitem__)
     if high[worst] < 0:
         return "contradicted", f"{worst}: off by {-means[worst]:.2g} over {count} seeds"
-    weakest = min(means, key=means.__getitem__)
+    bounds = means if min(means.values()) < 0 else low
+    weakest = min(bounds, key=bounds.__getitem__)
     mean, note = means[weakest], f" over {count} seeds"
     half = half_width(margins[weakest], corrected if mean < 0 else LEVEL)
     if mean < 0 and len(margins) > 1:
