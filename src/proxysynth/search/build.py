@@ -11,7 +11,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from proxysynth.data import UnreadableImage
 from proxysynth.data.images import SUFFIXES
-from proxysynth.data.sources import CLUTTER
+from proxysynth.data.sources import folder_entries
 from proxysynth.errors import TrainingFailed, cannot_write
 from proxysynth.files import UNFINISHED, CannotWrite
 from proxysynth.search.index import Index
@@ -220,16 +220,11 @@ def _files(place: str, prefix: str, above: frozenset[str]) -> Iterator[Found]:
     real = os.path.realpath(place)
     if real in above:  # a link to a folder above
         return
-    try:
-        with os.scandir(place) as entries:
-            kept = [e for e in entries if not e.name.startswith(".") and e.name not in CLUTTER]
-    except OSError as error:
-        raise ValueError(f"cannot read the folder {place}: {error.strerror}") from error
-    for entry in kept:
-        # A link may point nowhere or to itself, for which `is_dir` of an entry raises.
-        if os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir():
-            yield from _files(entry.path, f"{prefix}{entry.name}/", above | {real})
-        elif os.path.splitext(entry.name)[1].lower() in SUFFIXES:
+    folders, others = folder_entries(place)
+    for folder in folders:
+        yield from _files(folder.path, f"{prefix}{folder.name}/", above | {real})
+    for entry in others:
+        if os.path.splitext(entry.name)[1].lower() in SUFFIXES:
             try:
                 about = entry.stat()
                 size, time_ns = about.st_size, about.st_mtime_ns
@@ -384,30 +379,20 @@ def embed_files(
     embedder: ImageEmbedder, root: Path, files: Sequence[Found], workers: int | None = None
 ) -> Iterator[Embedded]:
     """The embeddings of files, batch by batch, in order; threads decode ahead of the network."""
-    batches = [files[at : at + BATCH] for at in range(0, len(files), BATCH)]
-    coming, waiting = iter(batches), deque[list[Future[Picture | Unreadable]]]()
-
-    def opened(file: Found) -> Picture | Unreadable:
-        path = root / file.path
-        if path.exists() and not path.is_file():  # reading a pipe would wait forever
-            return Unreadable(file.path, "it is a pipe or a device, not a file")
-        try:
-            return embedder.opened(path)
-        except UnreadableImage as error:
-            return Unreadable(file.path, error.reason)
-
+    batches = (files[at : at + BATCH] for at in range(0, len(files), BATCH))
     pool = ThreadPoolExecutor(max(1, Resources(workers=workers).loader_workers))
+    begun = ([(f, pool.submit(embedder.opened, root / f.path)) for f in each] for each in batches)
     try:
-        for batch in batches:
-            for ahead in islice(coming, AHEAD + 1 - len(waiting)):
-                waiting.append([pool.submit(opened, file) for file in ahead])
-            images = [part.result() for part in waiting.popleft()]
-            bad = [image for image in images if isinstance(image, Unreadable)]
-            good = {
-                file: image
-                for file, image in zip(batch, images, strict=True)
-                if not isinstance(image, Unreadable)
-            }
+        waiting = deque(islice(begun, AHEAD))
+        while waiting:
+            waiting.extend(islice(begun, 1))
+            good: dict[Found, Picture] = {}
+            bad: list[Unreadable] = []
+            for file, image in waiting.popleft():
+                try:
+                    good[file] = image.result()
+                except UnreadableImage as error:
+                    bad.append(Unreadable(file.path, error.reason))
             rows = embedder.embed(list(good.values()), workers)
             finite = torch.isfinite(rows).all(dim=1)
             kept = [file for file, fine in zip(good, finite.tolist(), strict=True) if fine]
