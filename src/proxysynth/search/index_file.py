@@ -141,10 +141,7 @@ def open_index_file(path: Path, memory: int | None = None) -> IndexFile:
             f"there is no index {path}: make one with `proxysynth index RUN FOLDER -o {path}`"
         ) from error
     except OSError as error:
-        why = reason(error)
-        if isinstance(error, IsADirectoryError):
-            why = "it is a folder; give a file that `proxysynth index` wrote"
-        raise NotAnIndex(f"cannot open the index {path}: {why}") from error
+        raise NotAnIndex(f"cannot open the index {path}: {reason(error)}") from error
     except NotAnIndex:
         raise
     except (ValueError, KeyError, TypeError, OverflowError, IndexChanged) as error:
@@ -320,7 +317,7 @@ def write_index(
         out.write(text)
         for name in PARTS:
             if name == "embeddings":
-                sums[name] = _write_rows(out, blocks, model.dim)
+                sums[name] = _write_rows(out, blocks)
             else:
                 out.write(others[name].data)
         if out.tell() != len(text) + at:
@@ -331,20 +328,14 @@ def write_index(
         os.fsync(out.fileno())
 
 
-def _write_rows(out: BinaryIO, blocks: Iterable[NDArray[np.float32]], dim: int) -> list[str]:
+def _write_rows(out: BinaryIO, blocks: Iterable[NDArray[np.float32]]) -> list[str]:
     """Write the embeddings and return the checksum of every `ROWS_PER_SUM` rows."""
-    sums, count, running = [], 0, 0
-    for block in blocks:
-        rows = np.ascontiguousarray(block, TYPES["F32"]).reshape(-1, dim)
-        out.write(rows.data)
-        while len(rows):
-            part = rows[: ROWS_PER_SUM - count]
-            running, count = zlib.crc32(part.data, running), count + len(part)
-            rows = rows[len(part) :]
-            if count == ROWS_PER_SUM:
-                sums.append(f"{running:08x}")
-                count = running = 0
-    return [*sums, f"{running:08x}"] if count else sums
+    sums, rows = [], itertools.chain.from_iterable(blocks)
+    while some := list(itertools.islice(rows, ROWS_PER_SUM)):
+        part = np.array(some, TYPES["F32"])
+        out.write(part.data)
+        sums.append(_checksum(part))
+    return sums
 
 
 def _header_bytes(about: Mapping[str, Any], header: Mapping[str, Any]) -> bytes:
