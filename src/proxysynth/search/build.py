@@ -143,7 +143,7 @@ def update_index(
     verified: bool | None = False
     if old is not None:
         known = _known(old)
-        changed = len(found) != len(known) or any(one not in known for one in found)
+        changed = known.keys() != set(found)
         thorough = verify or changed or out.stat().st_size <= QUICK_TO_VERIFY
         damage = old.damage(embeddings=thorough)
         verified = None if damage is None else thorough
