@@ -203,10 +203,9 @@ def scan_folder(folder: str | os.PathLike[str]) -> list[Found]:
     so that it is reported when it is read.
     """
     base = Path(os.path.abspath(os.path.expanduser(folder)))
-    if not base.exists():
-        raise ValueError(f"there is no folder {base}: give the folder of the images to index")
     if not base.is_dir():
-        raise ValueError(f"{base} is a file: give the folder of the images to index")
+        what = f"{base} is a file" if base.exists() else f"there is no folder {base}"
+        raise ValueError(f"{what}: give the folder of the images to index")
     found = sorted(_files(str(base), "", frozenset()), key=lambda file: encoded(file.path))
     if not found:
         raise ValueError(
