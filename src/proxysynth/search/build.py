@@ -35,7 +35,6 @@ from proxysynth.training.inference import BATCH, Picture, Trained
 from proxysynth.training.resources import Resources
 
 AHEAD = 2  # batches decoded in advance
-GATHERED = 4096  # rows copied at a time
 JOURNAL_SECONDS = 2.0  # of work that a kill may cost
 QUICK_TO_VERIFY = 2**30  # bytes of an index that is always verified: about a second
 
@@ -175,7 +174,8 @@ def update_index(
             if written:
                 paths, labels = [one.path for one in items], [one.label for one in items]
                 stamps = np.array([(one.size, one.time) for one in items], dtype=np.int64)
-                rows = _rows(items, old, known, journal)
+                held = np.empty(0) if old is None else old.vectors().numpy()
+                rows = (held[known[one]] if one in known else journal.vector(one) for one in items)
                 write_index(out, embedder.identity, root, paths, labels, stamps, rows)
             journal.finished = True
     except OSError as error:
@@ -272,7 +272,7 @@ class Journal:
 
     def __init__(self, path: Path, about: str, dim: int) -> None:
         self.database = database = sqlite3.connect(path, timeout=0, isolation_level=None)
-        self.dim, self.finished = dim, False
+        self.finished = False
         try:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
             with database:
@@ -416,21 +416,6 @@ def _save(parts: Iterable[Embedded], journal: Journal, tick: Tick) -> list[Unrea
         tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
     journal.add(unsaved)
     return bad
-
-
-def _rows(
-    items: Sequence[Found], old: Index | None, known: dict[Found, int], journal: Journal
-) -> Iterator[NDArray[np.float32]]:
-    """The embeddings of the items, from the old index where it has them, else from the journal."""
-    for at in range(0, len(items), GATHERED):
-        part = items[at : at + GATHERED]
-        rows = np.empty((len(part), journal.dim), dtype=np.float32)
-        kept = np.array([known.get(one, -1) for one in part])
-        if old is not None:
-            rows[kept >= 0] = old.vectors().numpy()[kept[kept >= 0]]
-        for place in np.flatnonzero(kept < 0).tolist():
-            rows[place] = journal.vector(part[place])
-        yield rows
 
 
 def _check_room(folder: Path, todo: int, total: int, dim: int) -> None:

@@ -21,7 +21,7 @@ import math
 import os
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
@@ -267,7 +267,7 @@ def write_index(
     paths: Sequence[str],
     labels: Sequence[str | None],
     stamps: NDArray[np.int64],
-    blocks: Iterable[NDArray[np.float32]],
+    rows: Iterable[NDArray[np.float32]],
 ) -> None:
     """Write an index: under another name first, synced, then renamed, so it is complete or absent.
 
@@ -277,7 +277,7 @@ def write_index(
         paths: below the root, sorted by their bytes, all different.
         labels: of each item, or None.
         stamps: (n, 2) size and modification time of each file.
-        blocks: the rows (n, d) of unit length, a block at a time.
+        rows: n of (d,) and unit length.
     """
     raw = [encoded(path) for path in paths]
     if any(one >= other for one, other in itertools.pairwise(raw)):
@@ -317,7 +317,7 @@ def write_index(
         out.write(text)
         for name in PARTS:
             if name == "embeddings":
-                sums[name] = _write_rows(out, blocks)
+                sums[name] = _write_rows(out, iter(rows))
             else:
                 out.write(others[name].data)
         if out.tell() != len(text) + at:
@@ -328,9 +328,9 @@ def write_index(
         os.fsync(out.fileno())
 
 
-def _write_rows(out: BinaryIO, blocks: Iterable[NDArray[np.float32]]) -> list[str]:
+def _write_rows(out: BinaryIO, rows: Iterator[NDArray[np.float32]]) -> list[str]:
     """Write the embeddings and return the checksum of every `ROWS_PER_SUM` rows."""
-    sums, rows = [], itertools.chain.from_iterable(blocks)
+    sums = []
     while some := list(itertools.islice(rows, ROWS_PER_SUM)):
         part = np.array(some, TYPES["F32"])
         out.write(part.data)
