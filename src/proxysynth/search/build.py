@@ -12,7 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,7 +30,7 @@ from proxysynth.files import UNFINISHED, CannotWrite
 from proxysynth.search.index import Index
 from proxysynth.search.index_file import Damage, encoded, write_index
 from proxysynth.search.model import ImageEmbedder
-from proxysynth.training.callbacks import Progress, Silent, Tick
+from proxysynth.training.callbacks import Progress, Silent
 from proxysynth.training.inference import BATCH, Picture, Trained
 from proxysynth.training.resources import Resources
 
@@ -157,9 +157,12 @@ def update_index(
             resumed = sum(one in journal.files and one not in known for one in found)
             todo = [one for one in found if one not in known and one not in journal.files]
             _check_room(out.parent, len(todo), len(found), embedder.dim)
+            bad: list[Unreadable] = []
             with progress.task("embedding", len(found), len(found) - len(todo)) as tick:
-                parts = embed_files(embedder, Path(root), todo, workers)
-                bad = _save(parts, journal, tick)
+                for files, vectors, failed in embed_files(embedder, Path(root), todo, workers):
+                    journal.add(zip(files, vectors, strict=True))
+                    bad += failed
+                    tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
             items = [one for one in found if one in known or one in journal.files]
             if not items:
                 raise ValueError(
@@ -272,7 +275,7 @@ class Journal:
 
     def __init__(self, path: Path, about: str, dim: int) -> None:
         self.database = database = sqlite3.connect(path, timeout=0, isolation_level=None)
-        self.finished = False
+        self.finished, self.saved = False, time.perf_counter()
         try:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
             with database:
@@ -299,14 +302,17 @@ class Journal:
             raise
 
     def add(self, embedded: Iterable[tuple[Found, NDArray[np.float32]]]) -> None:
-        """Save files and their embeddings (d,)."""
-        with self.database:
+        """Save files and their embeddings (d,), on the disk every few seconds."""
+        if not self.database.in_transaction:
             self.database.execute("BEGIN EXCLUSIVE")
-            for file, vector in embedded:
-                row = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
-                insert = "INSERT OR REPLACE INTO images VALUES (?, ?, ?, ?, ?)"
-                self.database.execute(insert, (*row, _row_sum(*row)))
-                self.files.add(file)
+        for file, vector in embedded:
+            row = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
+            insert = "INSERT OR REPLACE INTO images VALUES (?, ?, ?, ?, ?)"
+            self.database.execute(insert, (*row, _row_sum(*row)))
+            self.files.add(file)
+        if time.perf_counter() - self.saved >= JOURNAL_SECONDS:
+            self.database.commit()
+            self.saved = time.perf_counter()
 
     def vector(self, file: Found) -> NDArray[np.float32]:
         query = "SELECT vector FROM images WHERE path = ?"
@@ -344,9 +350,11 @@ def open_journal(index: Path, about: str, dim: int) -> Iterator[Journal]:
         try:
             yield journal
         finally:
-            if journal.finished or not journal.files:
-                _remove(path)  # before the lock is released
-            journal.database.close()
+            with closing(journal.database):
+                if journal.finished or not journal.files:
+                    _remove(path)  # before the lock is released
+                else:
+                    journal.database.commit()
     except sqlite3.Error as error:
         code = _disk_error(error)
         if journal is None or code is None:
@@ -400,22 +408,6 @@ def embed_files(
             yield kept, rows[finite].numpy(), bad
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _save(parts: Iterable[Embedded], journal: Journal, tick: Tick) -> list[Unreadable]:
-    """Embed files into the journal, which is committed every few seconds."""
-    bad: list[Unreadable] = []
-    unsaved: list[tuple[Found, NDArray[np.float32]]] = []
-    last = time.perf_counter()
-    for files, vectors, failed in parts:
-        bad += failed
-        unsaved += zip(files, vectors, strict=True)
-        if time.perf_counter() - last >= JOURNAL_SECONDS:
-            journal.add(unsaved)
-            unsaved, last = [], time.perf_counter()
-        tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
-    journal.add(unsaved)
-    return bad
 
 
 def _check_room(folder: Path, todo: int, total: int, dim: int) -> None:

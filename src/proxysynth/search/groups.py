@@ -79,9 +79,7 @@ def duplicates(
         a, b = np.concatenate([a, np.arange(n)]), np.concatenate([b, group])
         links = coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
         part = connected_components(links, directed=False)[1]
-        lowest = np.full(n, n)
-        np.minimum.at(lowest, part, np.arange(n))
-        group = lowest[part]
+        group = np.unique(part, return_index=True)[1][part]
     return group, best
 
 
