@@ -21,7 +21,7 @@ import math
 import os
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
@@ -316,26 +316,20 @@ def write_index(
         text = _header_bytes(about, header)
         out.write(text)
         for name in PARTS:
-            if name == "embeddings":
-                sums[name] = _write_rows(out, iter(rows))
-            else:
+            if name != "embeddings":
                 out.write(others[name].data)
+                continue
+            sums[name], waiting = [], iter(rows)
+            while some := list(itertools.islice(waiting, ROWS_PER_SUM)):
+                part = np.array(some, TYPES["F32"])
+                out.write(part.data)
+                sums[name].append(_checksum(part))
         if out.tell() != len(text) + at:
             raise RuntimeError(f"expected {n} rows, got another number")
         out.seek(0)
         out.write(_header_bytes(about, header))  # of the same length: sums have eight digits
         out.flush()
         os.fsync(out.fileno())
-
-
-def _write_rows(out: BinaryIO, rows: Iterator[NDArray[np.float32]]) -> list[str]:
-    """Write the embeddings and return the checksum of every `ROWS_PER_SUM` rows."""
-    sums = []
-    while some := list(itertools.islice(rows, ROWS_PER_SUM)):
-        part = np.array(some, TYPES["F32"])
-        out.write(part.data)
-        sums.append(_checksum(part))
-    return sums
 
 
 def _header_bytes(about: Mapping[str, Any], header: Mapping[str, Any]) -> bytes:
