@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def prepare(folder: Path, size: Size) -> None:
     for n in size.items:
         paths, stamps = [f"{i:08d}.jpg" for i in range(n)], np.zeros((n, 2), dtype=np.int64)
         write_index(_file(folder, n), model, folder, paths, [None] * n, stamps,
-                    vectors(size, n, 1))  # fmt: skip
+                    chain.from_iterable(vectors(size, n, 1)))  # fmt: skip
     largest, costs = size.items[-1], {}
     with _cpu(costs, "export"):
         export(Index.open(_file(folder, largest)), "parquet", folder / "items.parquet")

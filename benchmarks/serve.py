@@ -116,7 +116,7 @@ def write(file: Path, root: Path, model: ModelIdentity, x: NDArray[Any], name: s
     paths = [f"{name}{i:07d}.jpg" for i in range(len(x))]
     labels = [f"class{i // 10:06d}" for i in range(len(x))]
     stamps = np.zeros((len(x), 2), dtype=np.int64)
-    write_index(file, model, root, paths, labels, stamps, [np.ascontiguousarray(x)])
+    write_index(file, model, root, paths, labels, stamps, x)
 
 
 def vectors(x: NDArray[np.float32], most: int = 256) -> list[Request]:

@@ -27,7 +27,7 @@ def index(tmp_path_factory):
     labels = [None if i % 7 == 0 else f"class{i % 13}" for i in range(ITEMS)]
     model = ModelIdentity(None, None, 0, "none", DIM, "imagenet", 256, 224, 256, "0" * 16)
     stamps = np.zeros((ITEMS, 2), dtype=np.int64)
-    write_index(folder / "x.index", model, folder, names, labels, stamps, [x.astype(np.float32)])
+    write_index(folder / "x.index", model, folder, names, labels, stamps, x.astype(np.float32))
     return ps.Index.open(folder / "x.index")
 
 

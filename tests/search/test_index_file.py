@@ -209,7 +209,7 @@ def test_paths_out_of_order_are_refused(tmp_path):
     stamps = np.zeros((2, 2), dtype=np.int64)
     with pytest.raises(ValueError, match="sorted"):
         write_index(
-            tmp_path / "x", identity(2), tmp_path, ["b", "a"], [None] * 2, stamps, [vectors(2, 2)]
+            tmp_path / "x", identity(2), tmp_path, ["b", "a"], [None] * 2, stamps, vectors(2, 2)
         )
 
 

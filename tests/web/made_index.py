@@ -30,4 +30,4 @@ def write_vectors(
     labels = labels or [None if i % 5 == 4 else f"label{i % 5}" for i in range(len(rows))]
     stamps = np.zeros((len(rows), 2), dtype=np.int64)
     model = identity(rows.shape[1], weights)
-    write_index(file, model, file.parent, paths, labels, stamps, [rows])
+    write_index(file, model, file.parent, paths, labels, stamps, rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from unittest.mock import Mock
 
 import pytest
 
@@ -101,7 +102,7 @@ async def reads_everything(scope, receive, send):
 
 
 def test_a_body_is_counted_while_it_comes_whatever_it_announces() -> None:
-    guard = Guard(reads_everything, Limits(body_bytes=1000), local=True)
+    guard = Guard(reads_everything, Limits(body_bytes=1000), local=True, monitor=Mock())
     assert call(guard, [b"x" * 500, b"x" * 500])[2] == b"1000"
     status, _, body = call(guard, [b"x" * 100] * 50, [(b"content-length", b"10")])
     assert status == 413
@@ -109,13 +110,13 @@ def test_a_body_is_counted_while_it_comes_whatever_it_announces() -> None:
 
 
 def test_an_announced_length_is_refused_before_anything_is_read() -> None:
-    guard = Guard(reads_everything, Limits(body_bytes=1000), local=True)
+    guard = Guard(reads_everything, Limits(body_bytes=1000), local=True, monitor=Mock())
     chunks = [b"x"] * 9
     assert call(guard, chunks, [(b"content-length", b"1001")])[0] == 413
 
 
 def test_a_body_that_trickles_is_cut_off() -> None:
-    guard = Guard(reads_everything, Limits(body_seconds=0.05), local=True)
+    guard = Guard(reads_everything, Limits(body_seconds=0.05), local=True, monitor=Mock())
     status, _, body = call(guard, [b"x"] * 1000, delay=0.02)
     assert status == 408
     assert "did not arrive within" in json.loads(body)["error"]

@@ -192,7 +192,7 @@ def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing |
 def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dict[str, PathLike]:
     """The folder of each part where the sub-folders are named so; {"": base} where they are
     classes. `otherwise` says what to do, besides renaming, about names that are neither."""
-    folders, _ = _entries(base)
+    folders, _ = folder_entries(base)
     named = [(ALSO_CALLED.get(e.name.lower(), e.name.lower()), e.path) for e in folders]
     parts: dict[str, PathLike] = dict(named)
     # A lone folder `test` may be the only class.
@@ -210,7 +210,7 @@ def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dic
 
 def _holds_classes(place: str) -> bool:
     """Whether a folder has folders and no image of its own, which a class would have."""
-    folders, others = _entries(place)
+    folders, others = folder_entries(place)
     return bool(folders) and not any(_is_image(entry.path) for entry in others)
 
 
@@ -226,7 +226,7 @@ def _folder(path: PathLike) -> Path:
     return base
 
 
-def _entries(place: PathLike) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
+def folder_entries(place: PathLike) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
     """The folders in a folder and its other entries, by name, without hidden ones."""
     try:
         with os.scandir(place) as found:
@@ -244,7 +244,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def _scan(base: Path) -> tuple[list[tuple[str, str]], list[str]]:
     """(path, class) of every image in a folder of classes, and notes on what was ignored."""
-    folders, loose = _entries(base)
+    folders, loose = folder_entries(base)
     files: list[tuple[str, str]] = []
     others = Counter[str]()
     for entry in folders:
@@ -278,7 +278,7 @@ def _files(place: str, above: frozenset[str]) -> Iterator[str]:
     real = os.path.realpath(place)
     if real in above:
         return
-    folders, others = _entries(place)
+    folders, others = folder_entries(place)
     for entry in others:
         if entry.is_symlink() or entry.is_file():  # a broken link is reported when it is read
             yield entry.path

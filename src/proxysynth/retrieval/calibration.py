@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -120,13 +121,11 @@ def parse_target(target: str) -> float | None:
     """The rate of "far=RATE"; None for "f1" and "eer"."""
     if target in ("f1", "eer"):
         return None
-    try:
-        rate = float(target.removeprefix("far=")) if target.startswith("far=") else math.nan
-    except (ValueError, AttributeError):  # not a number, or not a text
-        rate = math.nan
-    if not 0 < rate <= 1:
-        raise ValueError(f"target must be f1, eer or far=RATE, such as far=0.01, got {target!r}")
-    return rate
+    with suppress(ValueError):
+        name, rate = str(target).split("=")
+        if name == "far" and 0 < float(rate) <= 1:
+            return float(rate)
+    raise ValueError(f"target must be f1, eer or far=RATE, such as far=0.01, got {target!r}")
 
 
 def count_pairs(

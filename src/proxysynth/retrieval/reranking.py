@@ -23,7 +23,7 @@ A method is a value. `reranked` prepares it for a gallery and returns a search o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,11 +83,8 @@ class DatabaseAugmentation(QueryExpansion):
 
     def prepare(self, rows: Tensor, search: Search) -> tuple[Tensor, Search]:
         made = torch.empty_like(rows, dtype=torch.float32)
-        k = min(self.k, len(rows))
-        for at in range(0, len(rows), BLOCK):
-            x = rows[at : at + BLOCK]
-            found = search(x, k, _themselves(at, len(rows)), None)
-            made[at : at + BLOCK] = expand(x, rows, found, self.alpha)
+        for part, found in _neighbors(rows, min(self.k, len(rows)), search):
+            made[part] = expand(rows[part], rows, found, self.alpha)
         return made, plain_search(made)
 
 
@@ -180,9 +177,7 @@ class _Neighborhoods:
         # At least one neighbor, and no more than there are others.
         self.k1, self.k2 = max(1, min(method.k1, n - 1)), min(method.k2, n)
         most = max(self.k1, self.k2 - 1)
-        starts = range(0, n, BLOCK)
-        parts = [search(rows[i : i + BLOCK], most, _themselves(i, n), None) for i in starts]
-        near = torch.cat(parts)[:, :most].numpy()
+        near = torch.cat([found for _, found in _neighbors(rows, most, search)]).numpy()
         self.reach = self._similarities(self.rows, near)[:, self.k1 - 1]  # of the last neighbor
 
         def reciprocal(k: int) -> csr_array:
@@ -266,8 +261,12 @@ class _Neighborhoods:
         return made
 
 
-def _themselves(at: int, n: int) -> list[list[int]]:
-    return [[i] for i in range(at, min(at + BLOCK, n))]
+def _neighbors(rows: Tensor, k: int, search: Search) -> Iterator[tuple[slice, Tensor]]:
+    """Blocks of the gallery, each with (b, k) the nearest others of its items."""
+    for at in range(0, len(rows), BLOCK):
+        numbers = range(at, min(at + BLOCK, len(rows)))
+        part = slice(numbers.start, numbers.stop)
+        yield part, search(rows[part], k, [[number] for number in numbers], None)
 
 
 def _check_number(method: object, name: str, most: float = math.inf) -> None:

@@ -33,7 +33,6 @@ SPARE = 16  # candidates beyond k, because FAISS computes in float32
 SAMPLE = 200  # images of the index that are searched both ways
 ENOUGH = 0.98  # recall@10: the number of cells searched is doubled until it is reached
 PER_CELL = 64  # training rows per cell
-BLOCK = 65536  # rows added at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +108,7 @@ def make_approximate(rows: Tensor) -> Approximate:
     made.cp.min_points_per_centroid = 1  # no warning for small indexes
     chosen = np.sort(draw.choice(n, min(n, cells * PER_CELL), replace=False))
     made.train(_array(rows[torch.from_numpy(chosen)]))
-    for at in range(0, n, BLOCK):
-        made.add(_array(rows[at : at + BLOCK]))
+    made.add(_array(rows))
 
     # The fewest cells, doubled again and again, that reach the recall.
     asked = torch.from_numpy(np.sort(draw.choice(n, min(n, SAMPLE), replace=False)))

@@ -11,8 +11,8 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,18 +24,17 @@ from numpy.typing import NDArray
 
 from proxysynth.data import UnreadableImage
 from proxysynth.data.images import SUFFIXES
-from proxysynth.data.sources import CLUTTER
+from proxysynth.data.sources import folder_entries
 from proxysynth.errors import TrainingFailed, cannot_write
 from proxysynth.files import UNFINISHED, CannotWrite
 from proxysynth.search.index import Index
 from proxysynth.search.index_file import Damage, encoded, write_index
 from proxysynth.search.model import ImageEmbedder
-from proxysynth.training.callbacks import Progress, Silent, Tick
+from proxysynth.training.callbacks import Progress, Silent
 from proxysynth.training.inference import BATCH, Picture, Trained
 from proxysynth.training.resources import Resources
 
 AHEAD = 2  # batches decoded in advance
-GATHERED = 4096  # rows copied at a time
 JOURNAL_SECONDS = 2.0  # of work that a kill may cost
 QUICK_TO_VERIFY = 2**30  # bytes of an index that is always verified: about a second
 
@@ -143,7 +142,7 @@ def update_index(
     verified: bool | None = False
     if old is not None:
         known = _known(old)
-        changed = len(found) != len(known) or any(one not in known for one in found)
+        changed = known.keys() != set(found)
         thorough = verify or changed or out.stat().st_size <= QUICK_TO_VERIFY
         damage = old.damage(embeddings=thorough)
         verified = None if damage is None else thorough
@@ -158,9 +157,12 @@ def update_index(
             resumed = sum(one in journal.files and one not in known for one in found)
             todo = [one for one in found if one not in known and one not in journal.files]
             _check_room(out.parent, len(todo), len(found), embedder.dim)
+            bad: list[Unreadable] = []
             with progress.task("embedding", len(found), len(found) - len(todo)) as tick:
-                parts = embed_files(embedder, Path(root), todo, workers)
-                bad = _save(parts, journal, tick)
+                for files, vectors, failed in embed_files(embedder, Path(root), todo, workers):
+                    journal.add(zip(files, vectors, strict=True))
+                    bad += failed
+                    tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
             items = [one for one in found if one in known or one in journal.files]
             if not items:
                 raise ValueError(
@@ -175,7 +177,8 @@ def update_index(
             if written:
                 paths, labels = [one.path for one in items], [one.label for one in items]
                 stamps = np.array([(one.size, one.time) for one in items], dtype=np.int64)
-                rows = _rows(items, old, known, journal)
+                held = np.empty(0) if old is None else old.vectors().numpy()
+                rows = (held[known[one]] if one in known else journal.vector(one) for one in items)
                 write_index(out, embedder.identity, root, paths, labels, stamps, rows)
             journal.finished = True
     except OSError as error:
@@ -203,10 +206,9 @@ def scan_folder(folder: str | os.PathLike[str]) -> list[Found]:
     so that it is reported when it is read.
     """
     base = Path(os.path.abspath(os.path.expanduser(folder)))
-    if not base.exists():
-        raise ValueError(f"there is no folder {base}: give the folder of the images to index")
     if not base.is_dir():
-        raise ValueError(f"{base} is a file: give the folder of the images to index")
+        what = f"{base} is a file" if base.exists() else f"there is no folder {base}"
+        raise ValueError(f"{what}: give the folder of the images to index")
     found = sorted(_files(str(base), "", frozenset()), key=lambda file: encoded(file.path))
     if not found:
         raise ValueError(
@@ -220,16 +222,11 @@ def _files(place: str, prefix: str, above: frozenset[str]) -> Iterator[Found]:
     real = os.path.realpath(place)
     if real in above:  # a link to a folder above
         return
-    try:
-        with os.scandir(place) as entries:
-            kept = [e for e in entries if not e.name.startswith(".") and e.name not in CLUTTER]
-    except OSError as error:
-        raise ValueError(f"cannot read the folder {place}: {error.strerror}") from error
-    for entry in kept:
-        # A link may point nowhere or to itself, for which `is_dir` of an entry raises.
-        if os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir():
-            yield from _files(entry.path, f"{prefix}{entry.name}/", above | {real})
-        elif os.path.splitext(entry.name)[1].lower() in SUFFIXES:
+    folders, others = folder_entries(place)
+    for folder in folders:
+        yield from _files(folder.path, f"{prefix}{folder.name}/", above | {real})
+    for entry in others:
+        if os.path.splitext(entry.name)[1].lower() in SUFFIXES:
             try:
                 about = entry.stat()
                 size, time_ns = about.st_size, about.st_mtime_ns
@@ -278,7 +275,7 @@ class Journal:
 
     def __init__(self, path: Path, about: str, dim: int) -> None:
         self.database = database = sqlite3.connect(path, timeout=0, isolation_level=None)
-        self.dim, self.finished = dim, False
+        self.finished, self.saved = False, time.perf_counter()
         try:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
             with database:
@@ -305,14 +302,17 @@ class Journal:
             raise
 
     def add(self, embedded: Iterable[tuple[Found, NDArray[np.float32]]]) -> None:
-        """Save files and their embeddings (d,)."""
-        with self.database:
+        """Save files and their embeddings (d,), on the disk every few seconds."""
+        if not self.database.in_transaction:
             self.database.execute("BEGIN EXCLUSIVE")
-            for file, vector in embedded:
-                row = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
-                insert = "INSERT OR REPLACE INTO images VALUES (?, ?, ?, ?, ?)"
-                self.database.execute(insert, (*row, _row_sum(*row)))
-                self.files.add(file)
+        for file, vector in embedded:
+            row = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
+            insert = "INSERT OR REPLACE INTO images VALUES (?, ?, ?, ?, ?)"
+            self.database.execute(insert, (*row, _row_sum(*row)))
+            self.files.add(file)
+        if time.perf_counter() - self.saved >= JOURNAL_SECONDS:
+            self.database.commit()
+            self.saved = time.perf_counter()
 
     def vector(self, file: Found) -> NDArray[np.float32]:
         query = "SELECT vector FROM images WHERE path = ?"
@@ -350,9 +350,11 @@ def open_journal(index: Path, about: str, dim: int) -> Iterator[Journal]:
         try:
             yield journal
         finally:
-            if journal.finished or not journal.files:
-                _remove(path)  # before the lock is released
-            journal.database.close()
+            with closing(journal.database):
+                if journal.finished or not journal.files:
+                    _remove(path)  # before the lock is released
+                else:
+                    journal.database.commit()
     except sqlite3.Error as error:
         code = _disk_error(error)
         if journal is None or code is None:
@@ -384,30 +386,20 @@ def embed_files(
     embedder: ImageEmbedder, root: Path, files: Sequence[Found], workers: int | None = None
 ) -> Iterator[Embedded]:
     """The embeddings of files, batch by batch, in order; threads decode ahead of the network."""
-    batches = [files[at : at + BATCH] for at in range(0, len(files), BATCH)]
-    coming, waiting = iter(batches), deque[list[Future[Picture | Unreadable]]]()
-
-    def opened(file: Found) -> Picture | Unreadable:
-        path = root / file.path
-        if path.exists() and not path.is_file():  # reading a pipe would wait forever
-            return Unreadable(file.path, "it is a pipe or a device, not a file")
-        try:
-            return embedder.opened(path)
-        except UnreadableImage as error:
-            return Unreadable(file.path, error.reason)
-
+    batches = (files[at : at + BATCH] for at in range(0, len(files), BATCH))
     pool = ThreadPoolExecutor(max(1, Resources(workers=workers).loader_workers))
+    begun = ([(f, pool.submit(embedder.opened, root / f.path)) for f in each] for each in batches)
     try:
-        for batch in batches:
-            for ahead in islice(coming, AHEAD + 1 - len(waiting)):
-                waiting.append([pool.submit(opened, file) for file in ahead])
-            images = [part.result() for part in waiting.popleft()]
-            bad = [image for image in images if isinstance(image, Unreadable)]
-            good = {
-                file: image
-                for file, image in zip(batch, images, strict=True)
-                if not isinstance(image, Unreadable)
-            }
+        waiting = deque(islice(begun, AHEAD))
+        while waiting:
+            waiting.extend(islice(begun, 1))
+            good: dict[Found, Picture] = {}
+            bad: list[Unreadable] = []
+            for file, image in waiting.popleft():
+                try:
+                    good[file] = image.result()
+                except UnreadableImage as error:
+                    bad.append(Unreadable(file.path, error.reason))
             rows = embedder.embed(list(good.values()), workers)
             finite = torch.isfinite(rows).all(dim=1)
             kept = [file for file, fine in zip(good, finite.tolist(), strict=True) if fine]
@@ -416,37 +408,6 @@ def embed_files(
             yield kept, rows[finite].numpy(), bad
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _save(parts: Iterable[Embedded], journal: Journal, tick: Tick) -> list[Unreadable]:
-    """Embed files into the journal, which is committed every few seconds."""
-    bad: list[Unreadable] = []
-    unsaved: list[tuple[Found, NDArray[np.float32]]] = []
-    last = time.perf_counter()
-    for files, vectors, failed in parts:
-        bad += failed
-        unsaved += zip(files, vectors, strict=True)
-        if time.perf_counter() - last >= JOURNAL_SECONDS:
-            journal.add(unsaved)
-            unsaved, last = [], time.perf_counter()
-        tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
-    journal.add(unsaved)
-    return bad
-
-
-def _rows(
-    items: Sequence[Found], old: Index | None, known: dict[Found, int], journal: Journal
-) -> Iterator[NDArray[np.float32]]:
-    """The embeddings of the items, from the old index where it has them, else from the journal."""
-    for at in range(0, len(items), GATHERED):
-        part = items[at : at + GATHERED]
-        rows = np.empty((len(part), journal.dim), dtype=np.float32)
-        kept = np.array([known.get(one, -1) for one in part])
-        if old is not None:
-            rows[kept >= 0] = old.vectors().numpy()[kept[kept >= 0]]
-        for place in np.flatnonzero(kept < 0).tolist():
-            rows[place] = journal.vector(part[place])
-        yield rows
 
 
 def _check_room(folder: Path, todo: int, total: int, dim: int) -> None:

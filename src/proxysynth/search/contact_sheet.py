@@ -22,7 +22,6 @@ class Section(NamedTuple):
 
     title: str
     images: Sequence[Hit | str | os.PathLike[str]]
-    empty: str = "No image is that similar."
 
 
 def write_contact_sheet(

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.data import pixels_named
@@ -36,7 +35,7 @@ TORCH_FILE = f"{KEY}.json"  # of the same text in a torch program
 BATCHES = (1, 2, 5)  # sizes on which an exported model is compared with the original
 TOLERANCE = 1e-5
 MOST_ONNX = 2_000_000_000  # bytes of weights that one ONNX file can hold
-BLOCK = 16384  # rows of an index written at a time
+BLOCK = 16384  # rows of an index in a record batch of a table
 
 Embed = Callable[[Tensor], Tensor]
 
@@ -234,7 +233,8 @@ def write_parquet(index: Index, path: Path) -> dict[str, Any]:
     kinds = {"id": arrow.int64(), "path": arrow.string(), "label": arrow.string()}
     schema = arrow.schema(kinds | {"vector": arrow.list_(arrow.float32(), index.dim)})
     with parquet.ParquetWriter(path, schema) as writer:
-        for at, rows in _blocks(index):
+        for at in range(0, len(index), BLOCK):
+            rows = index.vectors(at, at + BLOCK).numpy()
             columns = [
                 arrow.array(np.arange(at, at + len(rows))),
                 arrow.array([_utf8(text) for text in index.paths[at : at + BLOCK]]),
@@ -247,12 +247,10 @@ def write_parquet(index: Index, path: Path) -> dict[str, Any]:
 
 def write_npy(index: Index, path: Path) -> dict[str, Any]:
     """The embeddings (n, d) float32 in the order of the ids."""
-    shape = (len(index), index.dim)
-    made = np.lib.format.open_memmap(path, "w+", np.dtype("<f4"), shape)
-    for at, rows in _blocks(index):
-        made[at : at + BLOCK] = rows
-    made.flush()
-    return {"shape": list(shape)}
+    rows = index.vectors().numpy()
+    with open(path, "wb") as file:  # given a name, numpy insists on the suffix .npy
+        np.save(file, rows)
+    return {"shape": list(rows.shape)}
 
 
 def _write_items(index: Index, out: Path) -> Path:
@@ -268,8 +266,7 @@ def write_faiss(index: Index, path: Path) -> dict[str, Any]:
     """An exact FAISS index by inner product, which is the cosine of unit vectors."""
     faiss = needed("faiss", "faiss", "use --to npy")
     made = faiss.IndexFlatIP(index.dim)
-    for _, rows in _blocks(index):
-        made.add(rows)
+    made.add(index.vectors().numpy())
     faiss.write_index(made, str(path))
     return {"metric": "inner product"}
 
@@ -278,12 +275,6 @@ _MODEL: dict[str, tuple[Callable[[Trained, dict[str, Any], Path], None], Callabl
 _MODEL = {"onnx": (write_onnx, open_onnx), "torch": (write_torch, open_torch)}
 _INDEX: dict[str, Callable[[Index, Path], dict[str, Any]]]
 _INDEX = {"parquet": write_parquet, "npy": write_npy, "faiss": write_faiss}
-
-
-def _blocks(index: Index) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """The embeddings, some at a time, each with the number of the first."""
-    for at in range(0, len(index), BLOCK):
-        yield at, index.vectors(at, at + BLOCK).numpy()
 
 
 def _utf8(text: str | None) -> str | None:

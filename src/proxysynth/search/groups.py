@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from proxysynth.errors import cannot_write
 from proxysynth.formatting import count
 from proxysynth.retrieval import knn
 from proxysynth.retrieval.metrics import (
@@ -25,6 +24,7 @@ from proxysynth.retrieval.metrics import (
 )
 from proxysynth.search.build import Unreadable, embed_files, scan_folder
 from proxysynth.search.index import Hit, Index
+from proxysynth.training.run_folder import make_folder
 
 NEAR_DUPLICATE = 0.95  # the similarity from which on two images are near-duplicates
 BLOCK = 2**22  # similarities held at once
@@ -79,9 +79,7 @@ def duplicates(
         a, b = np.concatenate([a, np.arange(n)]), np.concatenate([b, group])
         links = coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
         part = connected_components(links, directed=False)[1]
-        lowest = np.full(n, n)
-        np.minimum.at(lowest, part, np.arange(n))
-        group = lowest[part]
+        group = np.unique(part, return_index=True)[1][part]
     return group, best
 
 
@@ -180,11 +178,7 @@ def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> lis
     from proxysynth.report.pages import write_page
     from proxysynth.search.contact_sheet import Section, sheet
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error, "nothing was written") from error
-
+    make_folder(folder)
     made = []
     for cluster in clusters:
         some = cluster.images[:SHOWN]

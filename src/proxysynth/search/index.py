@@ -331,14 +331,13 @@ class Index:
         made = []
         for indices, s in zip(found.indices.tolist(), found.similarities.tolist(), strict=True):
             similar = sum(least is None or similarity >= least for similarity in s)
-            known = similar > 0
             labels = [self.labels[number] for number in indices[: similar or 1]]
             votes: Counter[str] = Counter()
             for label, similarity in zip(labels, s, strict=False):
                 votes[label] += max(0.0, similarity)
             winner = votes.most_common(1)[0][0]  # of equals, the nearest
             similarity = s[labels.index(winner)]
-            made.append(Prediction(winner if known else None, winner, similarity))
+            made.append(Prediction(winner if similar else None, winner, similarity))
         return made
 
     def threshold(

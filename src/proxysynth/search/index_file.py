@@ -141,10 +141,7 @@ def open_index_file(path: Path, memory: int | None = None) -> IndexFile:
             f"there is no index {path}: make one with `proxysynth index RUN FOLDER -o {path}`"
         ) from error
     except OSError as error:
-        why = reason(error)
-        if isinstance(error, IsADirectoryError):
-            why = "it is a folder; give a file that `proxysynth index` wrote"
-        raise NotAnIndex(f"cannot open the index {path}: {why}") from error
+        raise NotAnIndex(f"cannot open the index {path}: {reason(error)}") from error
     except NotAnIndex:
         raise
     except (ValueError, KeyError, TypeError, OverflowError, IndexChanged) as error:
@@ -270,7 +267,7 @@ def write_index(
     paths: Sequence[str],
     labels: Sequence[str | None],
     stamps: NDArray[np.int64],
-    blocks: Iterable[NDArray[np.float32]],
+    rows: Iterable[NDArray[np.float32]],
 ) -> None:
     """Write an index: under another name first, synced, then renamed, so it is complete or absent.
 
@@ -280,7 +277,7 @@ def write_index(
         paths: below the root, sorted by their bytes, all different.
         labels: of each item, or None.
         stamps: (n, 2) size and modification time of each file.
-        blocks: the rows (n, d) of unit length, a block at a time.
+        rows: n of (d,) and unit length.
     """
     raw = [encoded(path) for path in paths]
     if any(one >= other for one, other in itertools.pairwise(raw)):
@@ -319,32 +316,20 @@ def write_index(
         text = _header_bytes(about, header)
         out.write(text)
         for name in PARTS:
-            if name == "embeddings":
-                sums[name] = _write_rows(out, blocks, model.dim)
-            else:
+            if name != "embeddings":
                 out.write(others[name].data)
+                continue
+            sums[name], waiting = [], iter(rows)
+            while some := list(itertools.islice(waiting, ROWS_PER_SUM)):
+                part = np.array(some, TYPES["F32"])
+                out.write(part.data)
+                sums[name].append(_checksum(part))
         if out.tell() != len(text) + at:
             raise RuntimeError(f"expected {n} rows, got another number")
         out.seek(0)
         out.write(_header_bytes(about, header))  # of the same length: sums have eight digits
         out.flush()
         os.fsync(out.fileno())
-
-
-def _write_rows(out: BinaryIO, blocks: Iterable[NDArray[np.float32]], dim: int) -> list[str]:
-    """Write the embeddings and return the checksum of every `ROWS_PER_SUM` rows."""
-    sums, count, running = [], 0, 0
-    for block in blocks:
-        rows = np.ascontiguousarray(block, TYPES["F32"]).reshape(-1, dim)
-        out.write(rows.data)
-        while len(rows):
-            part = rows[: ROWS_PER_SUM - count]
-            running, count = zlib.crc32(part.data, running), count + len(part)
-            rows = rows[len(part) :]
-            if count == ROWS_PER_SUM:
-                sums.append(f"{running:08x}")
-                count = running = 0
-    return [*sums, f"{running:08x}"] if count else sums
 
 
 def _header_bytes(about: Mapping[str, Any], header: Mapping[str, Any]) -> bytes:

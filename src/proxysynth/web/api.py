@@ -159,18 +159,16 @@ JPEG: dict[str, Any] = {
     "content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}},
     "description": "The image, encoded again.",
 }
-COMMON = errors(400, 408, 413, 421)
-UPLOAD = COMMON | errors(403, 415, 422, 503)
-VECTOR = COMMON | errors(403, 422, 503)
-ITEM = COMMON | errors(404, 409, 422)
+SEARCH = errors(403, 422, 503)
+ITEM = errors(404, 409, 422)
 SEARCH_ITEM = ITEM | errors(503)
 IMAGE = {200: JPEG} | SEARCH_ITEM
 
 
 def api(service: Service) -> APIRouter:
-    routes = APIRouter(prefix="/api")
+    routes = APIRouter(prefix="/api", responses=errors(400, 408, 413, 421))
 
-    @routes.get("/health", response_model=Health, responses=COMMON)
+    @routes.get("/health", response_model=Health)
     async def health() -> Response:
         """The state of the service, and what it serves."""
         now = service.live.current
@@ -192,7 +190,7 @@ def api(service: Service) -> APIRouter:
             }
         )
 
-    @routes.post("/search", response_model=SearchResults, responses=UPLOAD)
+    @routes.post("/search", response_model=SearchResults, responses=SEARCH | errors(415))
     async def search(
         file: Annotated[UploadFile, File(description="an image")],
         query: Settings,
@@ -213,14 +211,14 @@ def api(service: Service) -> APIRouter:
             await file.close()
         return results(now, await service.search(now, vector, **{**dict(query), **given}))
 
-    @routes.post("/search/vector", response_model=SearchResults, responses=VECTOR)
+    @routes.post("/search/vector", response_model=SearchResults, responses=SEARCH)
     async def search_vector(query: VectorQuery) -> Response:
         """The images nearest to an embedding of any length but 0."""
         now, wanted = service.live.current, dict(query)
         vector = as_query(now, wanted.pop("vector"))
         return results(now, await service.search(now, vector, **wanted))
 
-    @routes.get("/items", response_model=Items, responses=COMMON | errors(422))
+    @routes.get("/items", response_model=Items, responses=errors(422))
     async def items(k: Neighbors = 24, label: Label | None = None) -> Response:
         """Some images, evenly spread over the index."""
         now = service.live.current
@@ -253,13 +251,13 @@ def api(service: Service) -> APIRouter:
         now = service.item(number, generation)
         return jpeg(await service.image(now, number), generation)
 
-    @routes.get("/labels", response_model=LabelList, responses=COMMON)
+    @routes.get("/labels", response_model=LabelList)
     async def labels() -> Response:
         """Every label and the number of its images."""
         now = service.live.current
         return as_json({"generation": now.generation, "labels": now.labels})
 
-    @routes.get("/map", response_model=MapPoints, responses=COMMON | errors(503))
+    @routes.get("/map", response_model=MapPoints, responses=errors(503))
     async def map_points() -> Response:
         """The positions of the images on the map of the embedding space, column by column."""
         return as_json(await service.map())

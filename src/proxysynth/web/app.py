@@ -22,17 +22,13 @@ from .guard import REPORT_POLICY, Guard, Limits, Refused, error_response
 from .monitor import Monitor
 from .service import Service
 
-PAGE = {
-    "index.html": "text/html",
-    "style.css": "text/css",
-    "api.js": "text/javascript",
-    "captions.js": "text/javascript",
-    "main.js": "text/javascript",
-    "search.js": "text/javascript",
-    "map.js": "text/javascript",
-    "icon.svg": "image/svg+xml",
+TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
 }
-"""The files of the page; no others are served."""
+"""The files of the page, by suffix."""
 
 
 def create_app(
@@ -77,13 +73,13 @@ def create_app(
     _add_pages(app, service, monitor)
     _explain_errors(app)
     names = frozenset(name.lower().rstrip(".") for name in allow_hosts)
-    return Guard(app, service.limits, local, names, prefix, monitor)
+    return Guard(app, service.limits, local, monitor, names, prefix)
 
 
 def _add_pages(app: FastAPI, service: Service, monitor: Monitor) -> None:
     """Everything that is not JSON."""
-    package = files(__package__).joinpath("page")
-    contents = {name: package.joinpath(name).read_bytes() for name in PAGE}
+    page_files = files(__package__).joinpath("page").iterdir()
+    contents = {file.name: file.read_bytes() for file in page_files}
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
@@ -91,10 +87,11 @@ def _add_pages(app: FastAPI, service: Service, monitor: Monitor) -> None:
 
     @app.get("/page/{name}", include_in_schema=False)
     async def part(name: str) -> Response:
-        if name not in PAGE:
+        if name not in contents:
             raise Refused(404, f"the page has no part {name}")
         headers = {"Cache-Control": "no-cache"}
-        return Response(contents[name], media_type=PAGE[name], headers=headers)
+        kind = TYPES[os.path.splitext(name)[1]]
+        return Response(contents[name], media_type=kind, headers=headers)
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:

@@ -96,9 +96,9 @@ class Guard:
     app: ASGIApp
     limits: Limits
     local: bool
+    monitor: Monitor
     allow_hosts: frozenset[str] = frozenset()
     root_path: str = ""
-    monitor: Monitor | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -142,9 +142,8 @@ class Guard:
             response = error_response(refused.status_code, refused.detail)
             await response(scope, receive, send_with_headers)
         finally:
-            if self.monitor is not None:
-                seconds = time.perf_counter() - begun
-                self.monitor.record(scope, method, status or 500, sent, seconds)
+            seconds = time.perf_counter() - begun
+            self.monitor.record(scope, method, status or 500, sent, seconds)
 
     def _counted(self, receive: Receive, most: int) -> Receive:
         """`receive`, until too much has arrived or it takes too long."""

@@ -79,10 +79,9 @@ def serve(
     names = [*allow_hosts, *([] if local else [host, socket.gethostname()])]
     app = create_app(index, local=local, allow_hosts=names, **options)
 
-    monitor = app.monitor
     in_main_thread = threading.current_thread() is threading.main_thread()
-    if monitor is not None and in_main_thread and hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: monitor.reload_index())
+    if in_main_thread and hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: app.monitor.reload_index())
     config = uvicorn.Config(
         app,
         log_config=None,
