@@ -141,7 +141,10 @@ def open_index_file(path: Path, memory: int | None = None) -> IndexFile:
             f"there is no index {path}: make one with `proxysynth index RUN FOLDER -o {path}`"
         ) from error
     except OSError as error:
-        raise NotAnIndex(f"cannot open the index {path}: {reason(error)}") from error
+        why = reason(error)
+        if isinstance(error, IsADirectoryError):
+            why = "it is a folder; give a file that `proxysynth index` wrote"
+        raise NotAnIndex(f"cannot open the index {path}: {why}") from error
     except NotAnIndex:
         raise
     except (ValueError, KeyError, TypeError, OverflowError, IndexChanged) as error:
