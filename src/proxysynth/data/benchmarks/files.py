@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proxysynth.errors import reason
+from proxysynth.errors import first_line, reason
 
 # Of a MATLAB file, where a few bytes may announce an array that fills the memory.
 MAX_ELEMENTS = 1 << 30  # SVHN's largest array has 2^28
@@ -101,9 +101,8 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
     except NotImplementedError as error:
         raise ValueError(f"{path} is a MATLAB file of version 7.3: save it with -v7") from error
     except Exception as error:  # a damaged file can fail in any way
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"{path} cannot be read as a MATLAB file ({why}): download it again"
+            f"{path} cannot be read as a MATLAB file ({first_line(error)}): download it again"
         ) from error
 
 
