@@ -16,8 +16,7 @@ import dataclasses
 import inspect
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import filterfalse
 from pathlib import Path
 from typing import Any
@@ -31,11 +30,6 @@ from proxysynth.formatting import printable
 from proxysynth.values import nearest
 
 PathLike = str | os.PathLike[str]
-
-# name -> function (root, **options) -> Splits, for benchmarks with a layout of their own.
-BENCHMARKS: dict[str, Callable[..., Splits]] = {
-    name: partial(open_benchmark, name) for name in CATALOG
-}
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 TESTED = ({"test"}, {"query", "gallery"})
@@ -61,8 +55,8 @@ def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
     name, colon, root = text.partition(":")
     if text == "glyphs":
         return glyphs(**_known(options, inspect.signature(glyphs).parameters, text))
-    if colon and name in BENCHMARKS:
-        return BENCHMARKS[name](root, **_known(options, ("incomplete",), name))
+    if colon and name in CATALOG:
+        return open_benchmark(name, root, **_known(options, ("incomplete",), name))
     given: dict[str, Any] = {
         key: tuple(value) if key.endswith("_classes") else value
         for key, value in options.items()
@@ -118,14 +112,14 @@ def _known(options: dict[str, Any], names: Collection[str], what: str) -> dict[s
 
 def _unknown(text: str) -> str:
     if os.path.isfile(os.path.expanduser(text)):
-        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in BENCHMARKS)])
+        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in CATALOG)])
         return f"data must be a folder, a CSV or one of {names}, got the file {printable(text)}"
-    if text in BENCHMARKS:
+    if text in CATALOG:
         return f"{text} needs the folder of its files: write {text}:ROOT"
     name, colon, _ = text.partition(":")
     if colon and len(name) > 1 and name.isidentifier():
-        return f"there is no benchmark {name!r}: {nearest(name, BENCHMARKS)}"
-    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *BENCHMARKS])
+        return f"there is no benchmark {name!r}: {nearest(name, CATALOG)}"
+    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *CATALOG])
     found = f"there is no folder or CSV {text!r}"
     return f"{found}: {hint}, or give a folder with a sub-folder per class"
 
