@@ -23,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 
 from proxysynth.data import UnreadableImage
+from proxysynth.data.folders import CLUTTER
 from proxysynth.data.images import SUFFIXES
-from proxysynth.data.sources import CLUTTER
 from proxysynth.errors import TrainingFailed, cannot_write
 from proxysynth.files import UNFINISHED, CannotWrite
 from proxysynth.search.index import Index

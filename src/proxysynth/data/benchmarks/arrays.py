@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.benchmarks.catalog import Benchmark, Contents, Root, copy_folder
+from proxysynth.data.benchmarks.catalog import Benchmark, Contents, copy_folder
 from proxysynth.data.benchmarks.files import read_mat, read_pickle, rows
+from proxysynth.data.images import PathLike
 from proxysynth.data.listing import Listing
 
 SIDE = 32
@@ -29,20 +30,20 @@ BYTES = 3 * SIDE * SIDE
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images (n, 32, 32, 3) and labels (n,)
 
 
-def read_cifar10(entry: Benchmark, root: Root) -> Contents:
+def read_cifar10(entry: Benchmark, root: PathLike) -> Contents:
     train = [f"data_batch_{i}" for i in range(1, 6)]
     parts = {"train": train, "test": ["test_batch"]}
     return _read_cifar(entry, root, parts, ("batches.meta.txt", "batches.meta"), "", label_bytes=1)
 
 
-def read_cifar100(entry: Benchmark, root: Root) -> Contents:
+def read_cifar100(entry: Benchmark, root: PathLike) -> Contents:
     parts = {"train": ["train"], "test": ["test"]}
     return _read_cifar(entry, root, parts, ("fine_label_names.txt", "meta"), "fine_", label_bytes=2)
 
 
 def _read_cifar(
     entry: Benchmark,
-    root: Root,
+    root: PathLike,
     stems: dict[str, list[str]],
     names_files: tuple[str, str],
     prefix: str,
@@ -108,7 +109,7 @@ def _is_list_of(values: Any, kind: type) -> bool:
     return isinstance(values, list) and all(type(value) is kind for value in values)
 
 
-def read_svhn(entry: Benchmark, root: Root) -> Contents:
+def read_svhn(entry: Benchmark, root: PathLike) -> Contents:
     base = copy_folder(entry, root, ("train_32x32.mat", "test_32x32.mat"))
     stems = {"train": ["train"], "test": ["test"]}
     return _contents(entry, base, stems, "_32x32.mat", tuple("0123456789"), _svhn)

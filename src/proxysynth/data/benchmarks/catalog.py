@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.images import SUFFIXES
+from proxysynth.data.folders import existing_folder
+from proxysynth.data.images import PathLike
 from proxysynth.data.listing import Listing
 from proxysynth.values import build
 
@@ -22,8 +23,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-Root = str | os.PathLike[str]  # the folder of a copy, or its parent
 
 
 @dataclass(frozen=True)
@@ -139,16 +138,13 @@ class Counts(NamedTuple):
         return ", ".join(counted)
 
 
-def copy_folder(entry: Benchmark, root: Root, wanted: Sequence[str]) -> Path:
+def copy_folder(entry: Benchmark, root: PathLike, wanted: Sequence[str]) -> Path:
     """The folder of the copy: `root` or one that its archive makes inside, with a wanted file."""
     if not os.fspath(root):
         raise ValueError(
             f"{entry.title} needs the folder of its files: write {entry.name}:ROOT with its folder"
         )
-    base = Path(os.path.abspath(os.path.expanduser(root)))
-    if not base.is_dir():
-        what = "is a file" if base.exists() else "does not exist"
-        raise ValueError(f"{base} {what}: give the folder of {entry.title}, with {wanted[0]} in it")
+    base = existing_folder(root, f"give the folder of {entry.title}, with {wanted[0]} in it")
     for folder in ("", *entry.folders):
         if first_there(base / folder, wanted) is not None:
             return base / folder
@@ -174,32 +170,18 @@ def first_there(base: Path, names: Iterable[str]) -> str | None:
     return next((name for name in names if (base / name).exists()), None)
 
 
-def image_files(folder: Path) -> list[str]:
-    """The names of the images in a folder, without hidden ones; none if it does not exist."""
-    names = (name for name in _entries(folder) if not name.startswith("."))
-    return sorted(name for name in names if os.path.splitext(name)[1].lower() in SUFFIXES)
-
-
-def class_folders(base: Path) -> dict[str, list[str]]:
-    """The names of the images in each sub-folder that has any."""
-    names = sorted(name for name in _entries(base, folders=True) if not name.startswith("."))
-    return {name: images for name in names if (images := image_files(base / name))}
-
-
 def _exist(listing: Listing) -> NDArray[np.bool_]:
     """Which images are there, (n,). Listing each folder once is many times faster than a stat of
     each file."""
     if listing.root is None:
         return np.ones(len(listing), dtype=np.bool_)
     places = [name.rpartition("/")[::2] for name in listing.names]
-    found = {folder: _entries(listing.root / folder) for folder in {place[0] for place in places}}
+    found = {folder: _names(listing.root / folder) for folder in {place[0] for place in places}}
     return np.array([file in found[folder] for folder, file in places], dtype=np.bool_)
 
 
-def _entries(place: Path, folders: bool = False) -> frozenset[str]:
-    """The names of the files, or of the folders, in a folder; none if it does not exist."""
+def _names(folder: Path) -> frozenset[str]:
     try:
-        with os.scandir(place) as entries:
-            return frozenset(entry.name for entry in entries if entry.is_dir() == folders)
-    except OSError:
+        return frozenset(os.listdir(folder))
+    except OSError:  # there is no such folder
         return frozenset()

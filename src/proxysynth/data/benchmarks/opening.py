@@ -17,11 +17,11 @@ from proxysynth.data.benchmarks.catalog import (
     Benchmark,
     Contents,
     Counts,
-    Root,
     how_to_get,
 )
 from proxysynth.data.check import Progress, UnreadableImages, in_threads, unreadable_images
-from proxysynth.data.images import UnreadableImage, open_image, write_atomically
+from proxysynth.data.folders import absolute
+from proxysynth.data.images import PathLike, UnreadableImage, open_image, write_atomically
 from proxysynth.data.listing import Splits, require_usable
 from proxysynth.data.transforms import resized
 from proxysynth.errors import reason
@@ -32,7 +32,7 @@ LISTED = 5  # files of a kind that are named to a reader; the value holds all of
 QUALITY = 95
 RECORD = "prepared.json"
 
-READERS: dict[str, Callable[[Benchmark, Root], Contents]] = {
+READERS: dict[str, Callable[[Benchmark, PathLike], Contents]] = {
     "cub200": photographs.read_cub200,
     "cars196": photographs.read_cars196,
     "sop": photographs.read_sop,
@@ -44,13 +44,13 @@ READERS: dict[str, Callable[[Benchmark, Root], Contents]] = {
 }
 
 
-def open_benchmark(name: str, root: Root, incomplete: bool = False) -> Splits:
+def open_benchmark(name: str, root: PathLike, incomplete: bool = False) -> Splits:
     """The splits of a benchmark, as in the paper's section C.1. `root` is the folder of the copy
     or its parent; `incomplete` accepts an incomplete copy, with a note, instead of raising."""
     return splits_of(read_contents(name, root), incomplete)
 
 
-def read_contents(name: str, root: Root) -> Contents:
+def read_contents(name: str, root: PathLike) -> Contents:
     """The contents of the copy by its label files; each image is named once."""
     contents: Contents = look_up(name, READERS, "benchmark")(CATALOG[name], root)
     seen: set[str] = set()
@@ -148,7 +148,7 @@ class CopyCheck:
 
 def check_benchmark(
     name: str,
-    root: Root,
+    root: PathLike,
     allow_incomplete: bool = False,
     workers: int = 0,
     progress: Progress | None = None,
@@ -198,8 +198,8 @@ class PreparedCopy:
 
 def prepare_benchmark(
     name: str,
-    root: Root,
-    out: Root,
+    root: PathLike,
+    out: PathLike,
     side: int = 256,
     incomplete: bool = False,
     workers: int = 0,
@@ -226,7 +226,7 @@ def prepare_benchmark(
     if held or (entry.side is not None and side >= entry.side):
         raise ValueError(f"{entry.title} has no image files larger than {side}: use it as it is")
     splits_of(contents, incomplete)  # raises where the copy is not whole
-    target = Path(os.path.abspath(os.path.expanduser(out)))
+    target = absolute(out)
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(base)):
         raise ValueError(f"the downscaled copy must be outside {base}, got {target}")
     fingerprints = [part.fingerprint() for part in contents.parts.values()]

@@ -12,13 +12,12 @@ import numpy as np
 from proxysynth.data.benchmarks.catalog import (
     Benchmark,
     Contents,
-    Root,
-    class_folders,
     copy_folder,
     first_there,
-    image_files,
 )
 from proxysynth.data.benchmarks.files import read_mat, relative_name, rows
+from proxysynth.data.folders import absolute, folder_entries, image_files
+from proxysynth.data.images import PathLike
 from proxysynth.data.listing import Listing, listing_of_files
 
 CARS_LABELS = ("cars_annos.mat", "devkit/cars_annos.mat")
@@ -35,7 +34,7 @@ CARS_META = ("devkit/cars_meta.mat", "cars_meta.mat")
 CARS_FIRST_UNSEEN = "f"
 
 
-def read_cub200(entry: Benchmark, root: Root) -> Contents:
+def read_cub200(entry: Benchmark, root: PathLike) -> Contents:
     """CUB-200-2011: 200 kinds of birds (Wah et al. 2011); the first 100 train, the others test.
 
     images.txt               1 001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg
@@ -74,7 +73,7 @@ def _halves(
     return parts
 
 
-def read_cars196(entry: Benchmark, root: Root) -> Contents:
+def read_cars196(entry: Benchmark, root: PathLike) -> Contents:
     """CARS196: 196 models of cars (Krause et al. 2013), in any of its three forms.
 
         cars_annos.mat, car_ims/             one file for all images
@@ -87,8 +86,8 @@ def read_cars196(entry: Benchmark, root: Root) -> Contents:
     try:
         base = copy_folder(entry, root, (*CARS_LABELS, "cars_train", "car_ims"))
     except ValueError:
-        found = _cars_by_folder(entry, Path(os.path.abspath(os.path.expanduser(root))))
-        if not os.fspath(root) or found is None:
+        found = _cars_by_folder(entry, absolute(root)) if os.fspath(root) else None
+        if found is None:
             raise
         return found
     halves = (base / "cars_train").is_dir() and not (base / "car_ims").is_dir()
@@ -138,10 +137,11 @@ def _cars_by_folder(entry: Benchmark, root: Path) -> Contents | None:
         base = root / folder
         above = [half for half in ("train", "test") if (base / half).is_dir()] or [""]
         images: dict[str, list[str]] = {}
-        for half in above:
-            for label, names in class_folders(base / half).items():
-                named = ((Path(half) / label / name).as_posix() for name in names)
-                images.setdefault(label, []).extend(named)
+        for place in (base / half for half in above if base.is_dir()):
+            for label in (entry.name for entry in folder_entries(place)[0]):
+                for name in image_files(place / label):
+                    file = (place / label / name).relative_to(base).as_posix()
+                    images.setdefault(label, []).append(file)
         if images:
             parts = {}
             for part, classes in _cars_split(entry, list(images)).items():
@@ -166,7 +166,7 @@ def _cars_split(entry: Benchmark, classes: list[str]) -> dict[str, list[str]]:
     return {"train": seen, "test": [name for name in ordered if name not in set(seen)]}
 
 
-def read_sop(entry: Benchmark, root: Root) -> Contents:
+def read_sop(entry: Benchmark, root: PathLike) -> Contents:
     """Stanford Online Products: 22,634 things once for sale (Oh Song et al. 2016).
 
         Ebay_train.txt   image_id class_id super_class_id path
@@ -185,7 +185,7 @@ def read_sop(entry: Benchmark, root: Root) -> Contents:
     return Contents(entry, base, parts, labels, tuple(labels.values()), tuple(sorted(folders)))
 
 
-def read_inshop(entry: Benchmark, root: Root) -> Contents:
+def read_inshop(entry: Benchmark, root: PathLike) -> Contents:
     """In-Shop Clothes Retrieval: 7,982 garments (Liu et al. 2016).
 
         list_eval_partition.txt   52712
@@ -213,7 +213,7 @@ def read_inshop(entry: Benchmark, root: Root) -> Contents:
     return Contents(entry, base, parts, dict.fromkeys(parts, file), (file,), (f"{above}img",))
 
 
-def read_tiny_imagenet(entry: Benchmark, root: Root) -> Contents:
+def read_tiny_imagenet(entry: Benchmark, root: PathLike) -> Contents:
     """TinyImageNet: 200 classes of ImageNet at 64 x 64.
 
         wnids.txt                  n02124075
