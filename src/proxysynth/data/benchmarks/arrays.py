@@ -65,7 +65,7 @@ def _read_cifar(
         names = [row.columns[0] for row in rows(names_file, ("class",))]
     else:
         names = read_pickle(names_file).get(f"{prefix}label_names")
-    if not _is_list_of(names, str) or len(set(names)) != len(names) or not names:
+    if not _is_list_of(names, str) or not names:
         raise ValueError(f"{names_file} must hold the names of the classes: download it again")
 
     def arrays(file: Path) -> Arrays:
@@ -73,14 +73,7 @@ def _read_cifar(
             data, labels = _binary(file, label_bytes)
         else:
             data, labels = _python(file, f"{prefix}labels")
-        wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
-        if len(wrong):
-            raise ValueError(
-                f"{file} must have labels below {len(names)}, image {wrong[0]} has "
-                f"{labels[wrong[0]]}: download it again"
-            )
-        planes = data.reshape(-1, 3, SIDE, SIDE)
-        return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
+        return data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), labels
 
     return _contents(entry, base, stems, ".bin" if binary else "", tuple(names), arrays)
 
@@ -125,9 +118,7 @@ def _svhn(file: Path) -> Arrays:
             f"X of {file} must be uint8 (32, 32, 3, {y.size}), got {x.dtype} {x.shape}"
         )
     labels = y.reshape(-1).astype(np.int64)
-    if y.size and not 1 <= labels.min() <= labels.max() <= 10:
-        raise ValueError(f"y of {file} must lie in 1..10, got {labels.min()} to {labels.max()}")
-    return np.ascontiguousarray(x.transpose(3, 0, 1, 2)), labels % 10
+    return x.transpose(3, 0, 1, 2), np.where(labels == 10, 0, labels)
 
 
 def _contents(
@@ -151,10 +142,16 @@ def _contents(
                 continue
             try:
                 x, y = read(base / file)
+                wrong = y[(y < 0) | (y >= len(classes))]
+                if len(wrong):
+                    raise ValueError(
+                        f"{base / file} must have labels below {len(classes)}, got {wrong[0]}: "
+                        "download it again"
+                    )
             except ValueError as error:
                 damaged.append((file, str(error)))
                 continue
-            pixels.append(x)
+            pixels.append(np.ascontiguousarray(x))
             labels.append(y)
             names += [f"{stem}:{i}" for i in range(len(y))]
         made = np.concatenate(labels), classes
