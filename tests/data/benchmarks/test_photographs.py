@@ -236,7 +236,7 @@ def test_bad_label_files_of_sop(tmp_path, monkeypatch):
         (whole + "9 9 1", "line 7 of .*Ebay_test.txt must have image_id, class_id"),
         ("<html>Not found</html>", "Ebay_test.txt must start with a line of image_id"),
         (whole.replace("chair_final", "../../chair"), "must name an image under its own folder"),
-        (whole + "9 9 1 bicycle_final/1_1.JPG\n", r"Ebay_test.txt names bicycle_final/1_1.JPG aga"),
+        (whole + "9 9 1 bicycle_final/1_1.JPG\n", "name bicycle_final/1_1.JPG 2 times"),
     ):
         file.write_text(text)
         with pytest.raises(ValueError, match=words) as caught:
@@ -271,7 +271,7 @@ def test_a_missing_gallery_picture(tmp_path, monkeypatch):
     root = inshop(tmp_path, monkeypatch)
     gone = "img/MEN/Denim/id_00000007/01_2_side.jpg"
     (root / gone).unlink()
-    with pytest.raises(ValueError, match=f"list_eval_partition.txt names {gone} which is not"):
+    with pytest.raises(ValueError, match=f"there is no .*{gone}"):
         open_data(f"inshop:{root}")
     splits = open_data(f"inshop:{root}", incomplete=True)
     assert splits.gallery is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -69,8 +69,6 @@ class Contents:
     entry: Benchmark
     base: Path  # the folder of the copy; all names below are under it
     parts: dict[str, Listing]  # the images of train and test, or of train, query and gallery
-    # for each part the file that names its images; "" where folders do
-    labels: dict[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()  # label files, which a downscaled copy needs too if they exist
     folders: tuple[str, ...] = ()  # where its images lie, and nothing else should
     missing: tuple[str, ...] = ()  # folders, or files of many images each, that are not there
@@ -93,13 +91,10 @@ class Contents:
             {part: (found[part][1], n) for part, n in self.entry.classes.items()},
         )
 
-    def missing_images(self) -> list[tuple[str, str]]:
-        """Each missing image, and the file that names it."""
-        return [
-            (listing.names[i], self.labels.get(part, ""))
-            for part, listing in self.parts.items()
-            for i in np.flatnonzero(~_exist(listing))
-        ]
+    def all_missing(self) -> tuple[str, ...]:
+        """Every image, file of images and folder that is not there."""
+        images = [x.names[i] for x in self.parts.values() for i in np.flatnonzero(~_exist(x))]
+        return (*self.missing, *images)
 
     def extra_files(self) -> list[str]:
         """Files in the image folders that no label file names; hidden ones are ignored."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from proxysynth.data.images import PathLike, UnreadableImage, open_image, write_
 from proxysynth.data.listing import Splits, require_usable
 from proxysynth.data.transforms import resized
 from proxysynth.errors import reason
-from proxysynth.formatting import printable
+from proxysynth.formatting import count, printable
 from proxysynth.values import look_up
 
 LISTED = 5  # files of a kind that are named to a reader; the value holds all of them
@@ -53,15 +54,13 @@ def open_benchmark(name: str, root: PathLike, incomplete: bool = False) -> Split
 def read_contents(name: str, root: PathLike) -> Contents:
     """The contents of the copy by its label files; each image is named once."""
     contents: Contents = look_up(name, READERS, "benchmark")(CATALOG[name], root)
-    seen: set[str] = set()
-    for part, listing in contents.parts.items():
-        for image in listing.names:
-            if image in seen:
-                raise ValueError(
-                    f"{contents.base / contents.labels.get(part, '')} names {image} again, "
-                    "each image must be named once: download it again"
-                )
-            seen.add(image)
+    named = Counter(image for listing in contents.parts.values() for image in listing.names)
+    for image, times in named.most_common(1):
+        if times > 1:
+            raise ValueError(
+                f"the label files in {contents.base} name {image} {times} times, each image must "
+                "be named once: download them again"
+            )
     return contents
 
 
@@ -77,12 +76,9 @@ def splits_of(contents: Contents, incomplete: bool) -> Splits:
             "use it as a folder of your own"
         )
     if not counts.complete and not incomplete:
-        why, images = "", contents.missing_images()
-        if contents.missing:
-            why = f", there is no {base / contents.missing[0]}"
-        elif images:
-            why = f", {images[0][1]} names {images[0][0]} which is not there"
-            why += f", nor are {len(images) - 1:,} others" if images[1:] else ""
+        missing = contents.all_missing()
+        why = f", there is no {base / missing[0]}" if missing else ""
+        why += f", nor {count(len(missing) - 1, 'other file')}" if missing[1:] else ""
         raise ValueError(
             f"the copy of {entry.title} in {base} is incomplete, it has {counts}{why}: "
             f"{how_to_get(entry, base)}, or accept the copy as it is: --set split.incomplete=true "
@@ -177,7 +173,7 @@ def check_benchmark(
         root=str(contents.base),
         pictures=counts.pictures,
         classes=counts.classes,
-        missing=(*contents.missing, *(image for image, _ in contents.missing_images())),
+        missing=contents.all_missing(),
         extra=tuple(contents.extra_files()),
         unreadable=tuple(unreadable),
         refusal=refusal,

@@ -58,7 +58,7 @@ def read_cub200(entry: Benchmark, root: PathLike) -> Contents:
         files.append((f"images/{name}", label))
     parts = _halves(entry, base, files, folder_of)
     kept = ("images.txt", labels.name, "classes.txt")
-    return Contents(entry, base, parts, dict.fromkeys(parts, "images.txt"), kept, ("images",))
+    return Contents(entry, base, parts, kept, ("images",))
 
 
 def _halves(
@@ -105,7 +105,6 @@ def read_cars196(entry: Benchmark, root: PathLike) -> Contents:
         files += _cars_labels(base / file, field, above)
         folders.append(folder)
         kept.append(file)
-    labels = " or ".join(Path(file).name for file in kept) if halves else kept[0]
     names: list[str] = []
     if names_file := first_there(base, CARS_META if halves else kept):
         held = read_mat(base / names_file, ("class_names",), simplify=True)
@@ -113,7 +112,7 @@ def read_cars196(entry: Benchmark, root: PathLike) -> Contents:
         kept += [names_file] if halves else []
     called = {c: names[c - 1] if 0 < c <= len(names) else str(c) for _, c in files}
     parts = _halves(entry, base, files, called)
-    return Contents(entry, base, parts, dict.fromkeys(parts, labels), tuple(kept), tuple(folders))
+    return Contents(entry, base, parts, tuple(kept), tuple(folders))
 
 
 def _cars_labels(file: Path, field: str, above: str) -> list[tuple[str, int]]:
@@ -182,7 +181,7 @@ def read_sop(entry: Benchmark, root: PathLike) -> Contents:
         named = [(row.path(3), str(row.integer(1))) for row in lines]
         folders |= {name.partition("/")[0] for name, _ in named if "/" in name}
         parts[part] = listing_of_files(base, named, sorted({label for _, label in named}, key=int))
-    return Contents(entry, base, parts, labels, tuple(labels.values()), tuple(sorted(folders)))
+    return Contents(entry, base, parts, tuple(labels.values()), tuple(sorted(folders)))
 
 
 def read_inshop(entry: Benchmark, root: PathLike) -> Contents:
@@ -210,7 +209,7 @@ def read_inshop(entry: Benchmark, root: PathLike) -> Contents:
         part: listing_of_files(base, named, seen if part == "train" else unseen)
         for part, named in files.items()
     }
-    return Contents(entry, base, parts, dict.fromkeys(parts, file), (file,), (f"{above}img",))
+    return Contents(entry, base, parts, (file,), (f"{above}img",))
 
 
 def read_tiny_imagenet(entry: Benchmark, root: PathLike) -> Contents:
@@ -239,4 +238,4 @@ def read_tiny_imagenet(entry: Benchmark, root: PathLike) -> Contents:
     files = {"train": train, "test": test}
     parts = {part: listing_of_files(base, named, classes) for part, named in files.items()}
     kept, folders = ("wnids.txt", labels, "words.txt"), (*folder_of.values(), "val/images")
-    return Contents(entry, base, parts, {"test": labels}, kept, folders, missing)
+    return Contents(entry, base, parts, kept, folders, missing)
