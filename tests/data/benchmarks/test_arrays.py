@@ -70,11 +70,11 @@ def test_the_folder_above_and_the_archive(tmp_path, monkeypatch):
 def test_a_missing_batch(tmp_path, monkeypatch, make):
     root = make(tmp_path, monkeypatch)
     next(root.glob("data_batch_3*")).unlink()
-    with pytest.raises(ValueError, match=r"16 of 20 train images.*data_batch_3.*incomplete=True"):
+    with pytest.raises(ValueError, match=r"train: 16 of 20 images.*data_batch_3.*incomplete=True"):
         open_data(f"cifar10:{root}")
     splits = open_data(f"cifar10:{root}", incomplete=True)
     assert len(splits.train) == 16
-    assert "16 of 20 train images" in splits.remarks()[0]
+    assert "train: 16 of 20 images" in splits.remarks()[0]
 
 
 def test_no_class_names(tmp_path, monkeypatch):
@@ -149,7 +149,7 @@ def test_ten_is_the_digit_0(tmp_path, monkeypatch):
 def test_a_missing_file(tmp_path, monkeypatch):
     root = svhn(tmp_path, monkeypatch)
     (root / "test_32x32.mat").unlink()
-    with pytest.raises(ValueError, match=r"0 of 11 test images.*test_32x32.mat"):
+    with pytest.raises(ValueError, match=r"test: 0 of 11 images.*test_32x32.mat"):
         open_data(f"svhn:{root}")
     with pytest.raises(ValueError, match="has no test images"):
         open_data(f"svhn:{root}", incomplete=True)

@@ -124,13 +124,13 @@ class Counts(NamedTuple):
         """Whether there are more images than were published: then it is another dataset."""
         return any(found > n for pairs in self for found, n in pairs.values())
 
+    def lines(self) -> list[str]:
+        pairs = {part: (*self.pictures[part], *self.classes[part]) for part in self.pictures}
+        text = "{}: {:,} of {:,} images, {:,} of {:,} classes"
+        return [text.format(part, *numbers) for part, numbers in pairs.items()]
+
     def __str__(self) -> str:
-        counted = []
-        for part, (found, published) in self.pictures.items():
-            of, classes = self.classes[part]
-            few = f" of {of:,} instead of {classes:,} classes" if of != classes else ""
-            counted.append(f"{found:,} of {published:,} {part} images{few}")
-        return ", ".join(counted)
+        return "; ".join(self.lines())
 
 
 def copy_folder(entry: Benchmark, root: PathLike, wanted: Sequence[str]) -> Path:

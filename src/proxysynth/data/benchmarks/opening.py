@@ -72,7 +72,7 @@ def splits_of(contents: Contents, incomplete: bool) -> Splits:
     counts = contents.counts()
     if counts.too_many:
         raise ValueError(
-            f"{base} is not {entry.title} as published, it has {counts}: remove what was added, or "
+            f"{base} is not {entry.title} as published ({counts}): remove what was added, or "
             "use it as a folder of your own"
         )
     if not counts.complete and not incomplete:
@@ -80,13 +80,13 @@ def splits_of(contents: Contents, incomplete: bool) -> Splits:
         why = f", there is no {base / missing[0]}" if missing else ""
         why += f", nor {count(len(missing) - 1, 'other file')}" if missing[1:] else ""
         raise ValueError(
-            f"the copy of {entry.title} in {base} is incomplete, it has {counts}{why}: "
+            f"the copy of {entry.title} in {base} is incomplete ({counts}){why}: "
             f"{how_to_get(entry, base)}, or accept the copy as it is: --set split.incomplete=true "
             "for training (in Python incomplete=True), --allow-incomplete for `proxysynth data`"
         )
     if empty := " and no ".join(part for part, listing in found.items() if not len(listing)):
         raise ValueError(f"{base} has no {empty} images: {how_to_get(entry, base)}")
-    notes = () if counts.complete else (f"The copy of {entry.title} is incomplete: {counts}.",)
+    notes = () if counts.complete else (f"The copy of {entry.title} is incomplete ({counts}).",)
     if entry.task == "retrieval":  # otherwise train and test share one table of classes
         for part in found.keys() & {"train", "test"}:
             found[part] = found[part].without_empty_classes()
@@ -124,12 +124,8 @@ class CopyCheck:
 
     def describe(self) -> str:
         """A line per part and per kind of problem."""
-        lines = [f"{self.title} in {printable(self.root)}"]
-        for part, (found, published) in self.pictures.items():
-            of, classes = self.classes[part]
-            lines.append(
-                f"{part}: {found:,} of {published:,} images, {of:,} of {classes:,} classes"
-            )
+        counts = Counts(self.pictures, self.classes)
+        lines = [f"{self.title} in {printable(self.root)}", *counts.lines()]
         unreadable = tuple(f"{file} ({why})" for file, why in self.unreadable)
         problems = {"missing": self.missing, "extra": self.extra, "unreadable": unreadable}
         for kind, files in problems.items():
