@@ -43,7 +43,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
 
 
-def files_below(place: str, above: frozenset[str] = frozenset()) -> Iterator[str]:
+def files_below(place: PathLike, above: frozenset[str] = frozenset()) -> Iterator[str]:
     """All files below a folder. A link back to a folder above is not followed."""
     real = os.path.realpath(place)
     if real in above:

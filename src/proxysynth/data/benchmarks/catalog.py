@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.folders import existing_folder
+from proxysynth.data.folders import existing_folder, files_below
 from proxysynth.data.images import PathLike
 from proxysynth.data.listing import Listing
 from proxysynth.values import build
@@ -99,14 +99,10 @@ class Contents:
     def extra_files(self) -> list[str]:
         """Files in the image folders that no label file names; hidden ones are ignored."""
         named = {name for part in self.parts.values() for name in part.names}
-        extra = []
-        for folder in self.folders:
-            for place, inner, files in os.walk(self.base / folder):
-                inner[:] = sorted(name for name in inner if not name.startswith("."))
-                under = Path(place).relative_to(self.base)
-                names = ((under / file).as_posix() for file in files if not file.startswith("."))
-                extra += sorted(name for name in names if name not in named)
-        return extra
+        folders = [self.base / folder for folder in self.folders if (self.base / folder).is_dir()]
+        paths = (Path(path) for folder in folders for path in files_below(folder))
+        found = (path.relative_to(self.base).as_posix() for path in paths)
+        return [name for name in found if name not in named]
 
 
 class Counts(NamedTuple):
