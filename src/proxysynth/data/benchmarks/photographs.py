@@ -137,7 +137,7 @@ def _cars_by_folder(entry: Benchmark, root: Path) -> Contents | None:
         above = [half for half in ("train", "test") if (base / half).is_dir()] or [""]
         images: dict[str, list[str]] = {}
         for place in (base / half for half in above if base.is_dir()):
-            for label in (entry.name for entry in folder_entries(place)[0]):
+            for label in (found.name for found in folder_entries(place)[0]):
                 for name in image_files(place / label):
                     file = (place / label / name).relative_to(base).as_posix()
                     images.setdefault(label, []).append(file)
