@@ -1,4 +1,4 @@
-"""Exceptions of a run; their messages are written for the user."""
+"""Exceptions of a run, and errors of other code as messages for the user."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ ADVICE = {
 def reason(error: OSError) -> str:
     """What went wrong, without the number and the file: "no space left on device"."""
     return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def cannot_write(path: Path, error: OSError, intact: str) -> TrainingFailed:

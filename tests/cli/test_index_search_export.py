@@ -159,7 +159,7 @@ def test_export_and_its_json(trained, shop, capsys):
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (["index", "RUN", "gone", "-o", "x.index"], "there is no folder"),
+        (["index", "RUN", "gone", "-o", "x.index"], "does not exist"),
         (["index", "gone", "photos", "-o", "x.index"], "folder of a trained run or a backbone"),
         (["index", "efficientnet_lite9", "photos", "-o", "x"], "did you mean 'efficientnet_lite"),
         (["index", "RUN", "photos", "-o", "photos"], "is a folder"),

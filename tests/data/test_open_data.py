@@ -1,6 +1,6 @@
 import pytest
 
-from proxysynth.data import BENCHMARKS, open_data
+from proxysynth.data import open_data, sources
 
 FOUR = {"ants": 2, "bees": 2, "cats": 2, "dogs": 2}
 
@@ -38,14 +38,14 @@ def test_a_csv(make_folder, tmp_path):
 
 def test_a_benchmark(monkeypatch):
     made = object()
-    monkeypatch.setitem(BENCHMARKS, "birds", lambda root, **options: (made, root, options))
-    assert open_data("birds:/some/where", incomplete=True) == (
+    monkeypatch.setattr(sources, "open_benchmark", lambda *given, **options: (made, given, options))
+    assert open_data("cub200:/some/where", incomplete=True) == (
         made,
-        "/some/where",
+        ("cub200", "/some/where"),
         {"incomplete": True},
     )
-    with pytest.raises(ValueError, match="no benchmark 'bird': did you mean 'birds'"):
-        open_data("bird:/some/where")
+    with pytest.raises(ValueError, match="no benchmark 'cub20': did you mean 'cub200'"):
+        open_data("cub20:/some/where")
 
 
 @pytest.mark.parametrize(

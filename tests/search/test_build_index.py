@@ -275,7 +275,7 @@ def test_too_little_room_is_said_before_the_work(model, photos, tmp_path, monkey
 
 def test_folders_without_pictures(model, tmp_path):
     out = tmp_path / "a.index"
-    with pytest.raises(ValueError, match="there is no folder"):
+    with pytest.raises(ValueError, match="does not exist"):
         update_index(model, tmp_path / "gone", out)
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="is a file"):

@@ -42,25 +42,24 @@ def test_a_mixed_batch_gives_what_each_gives_alone(service) -> None:
         (vector(2), {"k": 20, "label": "label2"}),
         (7, {"k": 500}),
         (vector(3), {"k": 5, "threshold": 0.4}),
-        (vector(4), {"k": 5, "label": "unknown"}),
         (2, {"k": 9, "label": "label2"}),
     ]
     together = ask(service, *queries)
     for query, hits in zip(queries, together, strict=True):
         assert hits == ask(service, query)[0]
     assert [len(hits) for hits in together[:3]] == [3, 20, 199]
-    assert together[4] == []
     assert all(hit.similarity >= 0.4 for hit in together[3])
     assert {hit.label for hit in together[1]} == {"label2"}
-    assert 2 not in [hit.number for hit in together[5]]
+    assert 2 not in [hit.number for hit in together[4]]
 
 
 def test_a_bad_query_spoils_no_other(service) -> None:
     bad = (np.full(8, np.nan, np.float32), {})
     zero = (np.zeros(8, np.float32), {})
+    other = (vector(4), {"label": "unknown"})
     good = (vector(1), {"k": 4})
-    answers = ask(service, bad, good, zero, good)
-    assert [type(answer) for answer in answers] == [Refused, list, Refused, list]
+    answers = ask(service, bad, good, zero, good, other)
+    assert [type(answer) for answer in answers] == [Refused, list, Refused, list, Refused]
     assert answers[1] == answers[3] == ask(service, good)[0]
 
 

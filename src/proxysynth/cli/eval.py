@@ -10,8 +10,7 @@ import torch
 
 from proxysynth.cli.console import Console
 from proxysynth.cli.parser import UsageError, resources, usage_errors
-from proxysynth.data import Splits, UnreadableImages
-from proxysynth.data.check import unreadable_images, without
+from proxysynth.data import Splits, check_splits
 from proxysynth.data.sources import open_test_data
 from proxysynth.files import write_bytes
 from proxysynth.formatting import count, printable
@@ -239,21 +238,14 @@ def _data(args: argparse.Namespace, model: Trained, machine: Resources) -> Split
     """Other images, each read once; bad ones are an error or skipped."""
     with usage_errors():
         query, gallery = open_test_data(args.data)
-    parts = {"query": query} if gallery is None else {"query": query, "gallery": gallery}
-    cache, total = make_cache(model.run, model.embedder, machine), sum(map(len, parts.values()))
-    with Bars().task("reading", total) as tick:
-        bad = unreadable_images(parts, cache, machine.loader_workers, lambda *_: tick(1, ""))
-    errors = [error for found in bad.values() for error in found.values()]
-    if errors:
-        fault = UnreadableImages(errors, total)
-        fault.report(Bars().say)
-        if not args.skip_bad:
-            raise fault
-        Bars().say(f"{fault.summary()}. They are skipped.")
-        parts = {name: without(part, bad[name]) for name, part in parts.items()}
-        if not all(map(len, parts.values())):
-            raise ValueError("none of the images can be read: choose other data")
-    if gallery is None:
-        parts["query"] = parts["query"].without_empty_classes()
-    none = query.of_classes(())
-    return Splits(none, parts["query"], parts.get("gallery"), name=args.data)
+    query = query.without_empty_classes() if gallery is None else query
+    splits = Splits(query.of_classes(()), query, gallery, name=args.data)
+    cache, bars = make_cache(model.run, model.embedder, machine), Bars()
+    with bars.task("reading", sum(map(len, splits.parts.values()))) as tick:
+        workers, progress = machine.loader_workers, lambda *_: tick(1, "")
+        splits = check_splits(splits, args.skip_bad, cache, workers, progress, bars.say)
+    for note in splits.notes:
+        bars.say(note)
+    if not all(len(part) for name, part in splits.parts.items() if name != "train"):
+        raise ValueError("none of the images can be read: choose other data")
+    return splits

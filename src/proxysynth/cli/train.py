@@ -13,7 +13,7 @@ from proxysynth.cli import FAILED, INTERRUPTED, USAGE
 from proxysynth.cli.config import Config, read_config, to_dict, to_toml
 from proxysynth.cli.console import output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
-from proxysynth.data import BENCHMARKS, open_data
+from proxysynth.data import CATALOG, open_data
 from proxysynth.distributed.process_group import Ranks, join_process_group, reports_failure
 from proxysynth.files import LOCK
 from proxysynth.report import write_report
@@ -171,6 +171,6 @@ def _earlier_config(folder: Path) -> Config:
 def check_exists(data: str) -> None:
     """Raise ValueError if the data does not exist; its contents are checked later."""
     name, colon, root = data.partition(":")
-    path = root if colon and name in BENCHMARKS else data
+    path = root if colon and name in CATALOG else data
     if data != "glyphs" and not os.path.exists(os.path.expanduser(path)):
         open_data(data)

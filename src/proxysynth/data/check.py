@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from proxysynth.data.images import ImageCache, UnreadableImage, cache_folder, open_image
 from proxysynth.data.listing import Listing, Splits, require_usable
 from proxysynth.formatting import printable
@@ -43,11 +41,6 @@ class UnreadableImages(ValueError):
         more = len(self.images) - SHOWN
         named += f"; and {more} more" if more > 0 else ""
         return f"{len(self.images)} of {self.total} images cannot be read: {named}"
-
-    def report(self, say: Callable[[str], None]) -> None:
-        """A line for each image, if there are more than the message names."""
-        if len(self.images) > SHOWN:
-            say("\n".join(f"{printable(e.path)}: {e.reason}" for e in self.images))
 
 
 def in_threads(
@@ -115,18 +108,19 @@ def check_splits(
                 memo.parent.mkdir(parents=True, exist_ok=True)
                 memo.touch()
         return splits
-    problem = UnreadableImages(errors, sum(len(part) for part in parts.values()))
-    if say is not None:
-        problem.report(say)
+    problem = UnreadableImages(errors, sum(map(len, parts.values())))
+    if say is not None and len(errors) > SHOWN:
+        say("\n".join(f"{printable(e.path)}: {e.reason}" for e in errors))
     if not skip_bad:
         raise problem
     kept: dict[str, Any] = {}
     for name, part in parts.items():
         shared = splits.gallery is not None and name in ("query", "gallery")  # table of classes
-        kept[name] = without(part, bad[name])
-        kept[name] = kept[name] if shared else kept[name].without_empty_classes()
+        readable = part.take([i for i in range(len(part)) if i not in bad[name]])
+        kept[name] = readable if shared else readable.without_empty_classes()
     notes = (*splits.notes, f"{problem.summary()}. They are skipped.")
-    return require_usable(replace(splits, **kept, notes=notes))
+    checked = replace(splits, **kept, notes=notes)
+    return require_usable(checked) if splits.train else checked  # else it is only tested
 
 
 def _memo(parts: Iterable[Listing]) -> Path | None:
@@ -139,8 +133,3 @@ def _memo(parts: Iterable[Listing]) -> Path | None:
             return None
         seen.update(f"{path}\0{state.st_size} {state.st_mtime_ns}\n".encode(errors="replace"))
     return cache_folder() / "checked" / seen.hexdigest()
-
-
-def without(listing: Listing, bad: Mapping[int, object]) -> Listing:
-    """The listing without the images at these indices."""
-    return listing.take(np.setdiff1d(np.arange(len(listing)), list(bad))) if bad else listing

@@ -330,13 +330,13 @@ def _pieces(control: list[NDArray[np.float64]]) -> Segments:
     return np.concatenate([along[:-1], along[1:]], axis=2).reshape(-1, 4)
 
 
-def centered(segments: Segments, em: float = EM, fit: float = FIT) -> Segments:
+def centered(segments: Segments, fit: float = FIT) -> Segments:
     """The outline in pixels, y downwards, its bounding box centered in the image."""
     if not len(segments):
         return segments
     x, y = segments[:, 0], segments[:, 1]
     width, height = x.max() - x.min(), y.max() - y.min()
-    scale = min(em, fit / max(width, height, 1e-9))
+    scale = min(EM, fit / max(width, height, 1e-9))
     middle = np.array([(x.max() + x.min()) / 2, (y.max() + y.min()) / 2] * 2)
     return (segments - middle) * (np.array([1.0, -1.0, 1.0, -1.0]) * scale) + SIDE / 2
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from proxysynth.data.transforms import resized
-from proxysynth.errors import reason
+from proxysynth.errors import first_line, reason
 from proxysynth.formatting import printable
 from proxysynth.memory import return_freed_memory, total_memory
 
@@ -114,8 +114,7 @@ def open_image(
         # errno: the file system's fault (missing, forbidden); none: Pillow's, about the bytes.
         raise UnreadableImage(source, reason(error).rstrip(".").lower()) from error
     except Exception as error:  # a decoder may fail on damaged bytes in any way
-        why = str(error) or type(error).__name__
-        raise UnreadableImage(source, f"it cannot be decoded ({why})") from error
+        raise UnreadableImage(source, f"it cannot be decoded ({first_line(error)})") from error
 
 
 def _decoded(image: Image.Image, side: int, owned: bool) -> Image.Image:

@@ -16,39 +16,30 @@ import dataclasses
 import inspect
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
-from itertools import filterfalse
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.benchmarks.opening import open_benchmark
+from proxysynth.data.folders import absolute, existing_folder, files_below, folder_entries, is_image
 from proxysynth.data.glyphs import glyphs
-from proxysynth.data.images import SUFFIXES
+from proxysynth.data.images import PathLike
 from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_files, require_usable
 from proxysynth.formatting import printable
 from proxysynth.values import nearest
-
-PathLike = str | os.PathLike[str]
-
-# name -> function (root, **options) -> Splits, for benchmarks with a layout of their own.
-BENCHMARKS: dict[str, Callable[..., Splits]] = {
-    name: partial(open_benchmark, name) for name in CATALOG
-}
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 TESTED = ({"test"}, {"query", "gallery"})
 UNTESTED = {"train", "validation"}
 LAYOUTS = tuple({"train", *parts} for parts in TESTED)  # validation may join any of these
+ADVICE = "give a folder with a sub-folder per class"
 EXPECTED = "train and test, or train, query and gallery (and optionally validation)"
 ALSO_CALLED = {"val": "validation", "valid": "validation"}
-# Folders that systems leave beside images, some with thumbnails inside.
-CLUTTER = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN", "lost+found"})
 RULE_OPTIONS = tuple(field.name for field in dataclasses.fields(ClassSplit))
 
 
-def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
+def open_data(spec: PathLike, **options: Any) -> Splits:
     """The splits that `spec` names.
 
     "glyphs"        train_classes, test_classes, seed, faces_per_class, query_faces, test_faces
@@ -61,8 +52,8 @@ def open_data(spec: str | os.PathLike[str], **options: Any) -> Splits:
     name, colon, root = text.partition(":")
     if text == "glyphs":
         return glyphs(**_known(options, inspect.signature(glyphs).parameters, text))
-    if colon and name in BENCHMARKS:
-        return BENCHMARKS[name](root, **_known(options, ("incomplete",), name))
+    if colon and name in CATALOG:
+        return open_benchmark(name, root, **_known(options, ("incomplete",), name))
     given: dict[str, Any] = {
         key: tuple(value) if key.endswith("_classes") else value
         for key, value in options.items()
@@ -88,11 +79,11 @@ def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:
     """
     text = os.fspath(spec)
     if os.path.isdir(os.path.expanduser(text)):
-        base = _folder(text)
+        base = absolute(text)
         places = _own_parts(base, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
         parts, _ = _listings(base, {k: v for k, v in places.items() if k not in UNTESTED})
     elif _is_table(text):
-        file = _absolute(text)
+        file = absolute(text)
         parts = _table(file, file.parent, "put the CSV into a folder that holds all images")
         if set(parts) - UNTESTED not in (*TESTED, {""}):
             raise ValueError(
@@ -118,16 +109,16 @@ def _known(options: dict[str, Any], names: Collection[str], what: str) -> dict[s
 
 def _unknown(text: str) -> str:
     if os.path.isfile(os.path.expanduser(text)):
-        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in BENCHMARKS)])
+        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in CATALOG)])
         return f"data must be a folder, a CSV or one of {names}, got the file {printable(text)}"
-    if text in BENCHMARKS:
+    if text in CATALOG:
         return f"{text} needs the folder of its files: write {text}:ROOT"
     name, colon, _ = text.partition(":")
     if colon and len(name) > 1 and name.isidentifier():
-        return f"there is no benchmark {name!r}: {nearest(name, BENCHMARKS)}"
-    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *BENCHMARKS])
+        return f"there is no benchmark {name!r}: {nearest(name, CATALOG)}"
+    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *CATALOG])
     found = f"there is no folder or CSV {text!r}"
-    return f"{found}: {hint}, or give a folder with a sub-folder per class"
+    return f"{found}: {hint}, or {ADVICE}"
 
 
 def open_folder(
@@ -142,7 +133,7 @@ def open_folder(
         rule: splits the classes; train/ and test/ are then taken for classes too.
         parts: the folder of each part, anywhere under the root, with one sub-folder per class.
     """
-    base = _folder(root)
+    base = existing_folder(root, ADVICE)
     if not parts:
         how = "use --set split.train=DIR --set split.test=DIR"
         parts = {"": base} if rule else _own_parts(base, LAYOUTS, how)
@@ -154,7 +145,7 @@ def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, List
     """The images of each part's folder, and notes on what was ignored."""
     listings, notes = {}, []
     for name, place in parts.items():
-        where = _folder(base / place)
+        where = existing_folder(base / place, ADVICE)
         if not where.is_relative_to(base):
             raise ValueError(f"the folder of {name} must lie under {base}, got {where}")
         files, remarks = _scan(where)
@@ -211,35 +202,7 @@ def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dic
 def _holds_classes(place: str) -> bool:
     """Whether a folder has folders and no image of its own, which a class would have."""
     folders, others = folder_entries(place)
-    return bool(folders) and not any(_is_image(entry.path) for entry in others)
-
-
-def _absolute(path: PathLike) -> Path:
-    return Path(os.path.abspath(os.path.expanduser(path)))
-
-
-def _folder(path: PathLike) -> Path:
-    base = _absolute(path)
-    if not base.is_dir():
-        what = "is a file" if base.exists() else "does not exist"
-        raise ValueError(f"{printable(base)} {what}: give a folder with a sub-folder per class")
-    return base
-
-
-def folder_entries(place: PathLike) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
-    """The folders in a folder and its other entries, by name, without hidden ones."""
-    try:
-        with os.scandir(place) as found:
-            kept = [e for e in found if not e.name.startswith(".") and e.name not in CLUTTER]
-    except OSError as error:
-        raise ValueError(f"cannot read the folder {printable(place)}: {error.strerror}") from error
-    kept.sort(key=lambda entry: entry.name)
-    return list(filter(_is_folder, kept)), list(filterfalse(_is_folder, kept))
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    # Of a circular link, `entry.is_dir` raises.
-    return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+    return bool(folders) and not any(is_image(entry.path) for entry in others)
 
 
 def _scan(base: Path) -> tuple[list[tuple[str, str]], list[str]]:
@@ -248,17 +211,17 @@ def _scan(base: Path) -> tuple[list[tuple[str, str]], list[str]]:
     files: list[tuple[str, str]] = []
     others = Counter[str]()
     for entry in folders:
-        for path in _files(entry.path, frozenset({os.path.realpath(base)})):
-            if _is_image(path):
+        for path in files_below(entry.path, frozenset({os.path.realpath(base)})):
+            if is_image(path):
                 files.append((path, entry.name))
             else:
-                others[_suffix(path)] += 1
+                others[os.path.splitext(path)[1].lower() or "without suffix"] += 1
     full = {label for _, label in files}
     empty = [entry.name for entry in folders if entry.name not in full]
-    kinds = _some(f"{n} {suffix}" for suffix, n in others.most_common())
+    kinds = _some(f"{n} {kind}" for kind, n in others.most_common())
     if not files:
         where = printable(base)
-        if n := sum(_is_image(entry.path) for entry in loose):
+        if n := sum(is_image(entry.path) for entry in loose):
             got = f"{n} images directly in {where}: move each class to its own folder"
         elif others:
             got = f"only other files in {where} ({kinds}): convert them to JPEG or PNG"
@@ -273,27 +236,6 @@ def _scan(base: Path) -> tuple[list[tuple[str, str]], list[str]]:
     return files, notes
 
 
-def _files(place: str, above: frozenset[str]) -> Iterator[str]:
-    """All files below a folder. A link back to a folder above is not followed."""
-    real = os.path.realpath(place)
-    if real in above:
-        return
-    folders, others = folder_entries(place)
-    for entry in others:
-        if entry.is_symlink() or entry.is_file():  # a broken link is reported when it is read
-            yield entry.path
-    for entry in folders:
-        yield from _files(entry.path, above | {real})
-
-
-def _is_image(path: str) -> bool:
-    return _suffix(path) in SUFFIXES
-
-
-def _suffix(path: str) -> str:
-    return os.path.splitext(path)[1].lower() or "without suffix"
-
-
 def _some(names: Iterable[str], most: int = 5) -> str:
     names = [printable(name) for name in names]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")
@@ -304,8 +246,8 @@ def open_table(
 ) -> Splits:
     """The splits of a CSV: as its column `split` says, else by the rule. Its paths are relative to
     `root`, by default its own folder, and stay inside."""
-    file = _absolute(path)
-    base = file.parent if root is None else _absolute(root)
+    file = absolute(path)
+    base = file.parent if root is None else absolute(root)
     if not base.is_dir():
         raise ValueError(
             f"there is no folder {base}: split.root is where the paths of {file} start"

@@ -25,6 +25,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from proxysynth.errors import first_line
+
 LIBRARIES = ("timm", "hf")
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 PROCESSOR = ("image_mean", "image_std", "size", "crop_size", "do_center_crop")
@@ -269,8 +271,3 @@ def explained(sentence: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise ValueError(f"{sentence} ({type(error).__name__}: {first_line(error)})") from error
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its class."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

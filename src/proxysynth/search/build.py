@@ -23,8 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from proxysynth.data import UnreadableImage
-from proxysynth.data.images import SUFFIXES
-from proxysynth.data.sources import folder_entries
+from proxysynth.data.folders import existing_folder, folder_entries, is_image
 from proxysynth.errors import TrainingFailed, cannot_write
 from proxysynth.files import UNFINISHED, CannotWrite
 from proxysynth.search.index import Index
@@ -205,10 +204,7 @@ def scan_folder(folder: str | os.PathLike[str]) -> list[Found]:
     Hidden files are skipped and links are followed. A broken link is listed with size and time 0,
     so that it is reported when it is read.
     """
-    base = Path(os.path.abspath(os.path.expanduser(folder)))
-    if not base.is_dir():
-        what = f"{base} is a file" if base.exists() else f"there is no folder {base}"
-        raise ValueError(f"{what}: give the folder of the images to index")
+    base = existing_folder(folder, "give the folder of the images to index")
     found = sorted(_files(str(base), "", frozenset()), key=lambda file: encoded(file.path))
     if not found:
         raise ValueError(
@@ -226,7 +222,7 @@ def _files(place: str, prefix: str, above: frozenset[str]) -> Iterator[Found]:
     for folder in folders:
         yield from _files(folder.path, f"{prefix}{folder.name}/", above | {real})
     for entry in others:
-        if os.path.splitext(entry.name)[1].lower() in SUFFIXES:
+        if is_image(entry.name):
             try:
                 about = entry.stat()
                 size, time_ns = about.st_size, about.st_mtime_ns

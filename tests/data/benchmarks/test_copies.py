@@ -273,7 +273,7 @@ def test_unreadable_pictures_are_named_at_the_end(tmp_path, monkeypatch):
 def test_an_incomplete_copy(tmp_path, monkeypatch):
     root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
     (root / "images" / "001.Auk" / "0.jpg").unlink()
-    with pytest.raises(ValueError, match="is incomplete, it has 4 of 5 train"):
+    with pytest.raises(ValueError, match="is incomplete .train: 4 of 5 images"):
         prepare_benchmark("cub200", root, out)
     assert not out.exists()
     assert prepare_benchmark("cub200", root, out, incomplete=True).written == 10

@@ -5,7 +5,6 @@ import pytest
 
 from benchmark_imitations import MAKERS, cub200, save_picture
 from proxysynth.data import (
-    BENCHMARKS,
     CATALOG,
     catalog_rows,
     check_splits,
@@ -46,7 +45,7 @@ def test_another_number_than_published(tmp_path, monkeypatch, name):
         open_data(f"{name}:{root}")
     text = str(caught.value)
     assert "incomplete" in text
-    assert f"of {entry.pictures['train']:,} train images" in text
+    assert f"of {entry.pictures['train']:,} images" in text
     assert "incomplete=True" in text
     assert "\n" not in text
     if name in ("cub200", "cars196"):  # these few classes are all of the published first half
@@ -78,16 +77,17 @@ def test_wrong_roots(tmp_path, name):
 def test_a_label_file_that_names_a_missing_picture(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     (root / "images" / "003.Crow" / "1.jpg").unlink()
-    words = r"5 of 6 test images, images.txt names images/003.Crow/1.jpg which is not there: down"
+    words = r"test: 5 of 6 images, .*, there is no .*images/003.Crow/1.jpg: down"
     with pytest.raises(ValueError, match=words):
         open_data(f"cub200:{root}")
     (root / "images" / "003.Crow" / "2.jpg").unlink()
-    with pytest.raises(ValueError, match="nor are 1 others"):
+    with pytest.raises(ValueError, match="nor 1 other file"):
         open_data(f"cub200:{root}")
     splits = open_data(f"cub200:{root}", incomplete=True)
     assert splits.query.names[:2] == ("images/003.Crow/0.jpg", "images/003.Crow/3.jpg")
     assert splits.notes == (
-        "The copy of CUB-200-2011 is incomplete: 5 of 5 train images, 4 of 6 test images.",
+        "The copy of CUB-200-2011 is incomplete "
+        "(train: 5 of 5 images, 2 of 2 classes; test: 4 of 6 images, 2 of 2 classes).",
     )
 
 
@@ -95,7 +95,7 @@ def test_a_class_without_pictures_goes(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     for path in (root / "images" / "001.Auk").iterdir():
         path.unlink()
-    words = "2 of 5 train images of 1 instead of 2 classes"
+    words = "train: 2 of 5 images, 1 of 2 classes"
     with pytest.raises(ValueError, match=words):
         open_data(f"cub200:{root}")
     with pytest.raises(ValueError, match="at least 2 seen classes, got 1"):
@@ -106,7 +106,7 @@ def test_a_half_unpacked_archive(tmp_path, monkeypatch):
     root = cub200(tmp_path / "CUB_200_2011", monkeypatch)
     (tmp_path / "CUB_200_2011.tgz").write_bytes(b"\x1f\x8b")
     (root / "images").rename(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match=r"0 of 5 train.*unpack .*CUB_200_2011.tgz first"):
+    with pytest.raises(ValueError, match=r"train: 0 of 5.*unpack .*CUB_200_2011.tgz first"):
         open_data(f"cub200:{tmp_path}")
     with pytest.raises(ValueError, match=r"no train and no test images: unpack .*tgz first"):
         open_data(f"cub200:{tmp_path}", incomplete=True)
@@ -172,7 +172,7 @@ def test_the_misprint_is_noted():
 
 
 def test_every_entry_has_a_reader_and_says_where_it_comes_from():
-    assert set(CATALOG) == set(READERS) == set(BENCHMARKS)
+    assert set(CATALOG) == set(READERS)
     for name, entry in CATALOG.items():
         assert entry.name == name
         assert set(entry.pictures) == set(entry.classes)

@@ -236,7 +236,7 @@ def test_bad_label_files_of_sop(tmp_path, monkeypatch):
         (whole + "9 9 1", "line 7 of .*Ebay_test.txt must have image_id, class_id"),
         ("<html>Not found</html>", "Ebay_test.txt must start with a line of image_id"),
         (whole.replace("chair_final", "../../chair"), "must name an image under its own folder"),
-        (whole + "9 9 1 bicycle_final/1_1.JPG\n", r"Ebay_test.txt names bicycle_final/1_1.JPG aga"),
+        (whole + "9 9 1 bicycle_final/1_1.JPG\n", "name bicycle_final/1_1.JPG 2 times"),
     ):
         file.write_text(text)
         with pytest.raises(ValueError, match=words) as caught:
@@ -271,7 +271,7 @@ def test_a_missing_gallery_picture(tmp_path, monkeypatch):
     root = inshop(tmp_path, monkeypatch)
     gone = "img/MEN/Denim/id_00000007/01_2_side.jpg"
     (root / gone).unlink()
-    with pytest.raises(ValueError, match=f"list_eval_partition.txt names {gone} which is not"):
+    with pytest.raises(ValueError, match=f"there is no .*{gone}"):
         open_data(f"inshop:{root}")
     splits = open_data(f"inshop:{root}", incomplete=True)
     assert splits.gallery is not None
@@ -328,7 +328,7 @@ def test_pictures_reach_a_network(tmp_path, monkeypatch):
 def test_a_missing_class(tmp_path, monkeypatch):
     root = tiny_imagenet(tmp_path, monkeypatch)
     (root / "train" / CLASSES[1]).rename(tmp_path / "aside")
-    with pytest.raises(ValueError, match=f"6 of 9 train.*no .*train/{CLASSES[1]}/images"):
+    with pytest.raises(ValueError, match=f"train: 6 of 9.*no .*train/{CLASSES[1]}/images"):
         open_data(f"tiny_imagenet:{root}")
     splits = open_data(f"tiny_imagenet:{root}", incomplete=True)
     assert splits.train.classes == splits.query.classes == CLASSES
@@ -349,5 +349,5 @@ def test_more_pictures_than_published(tmp_path, monkeypatch):
     root = tiny_imagenet(tmp_path, monkeypatch)
     save_picture(root / f"train/{CLASSES[0]}/images/mine.jpg")
     for incomplete in (False, True):
-        with pytest.raises(ValueError, match="not TinyImageNet as published, it has 10 of 9 train"):
+        with pytest.raises(ValueError, match="not TinyImageNet as published .train: 10 of 9"):
             open_data(f"tiny_imagenet:{root}", incomplete=incomplete)

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.benchmarks.catalog import Benchmark, Contents, Root, copy_folder
+from proxysynth.data.benchmarks.catalog import Benchmark, Contents, copy_folder
 from proxysynth.data.benchmarks.files import read_mat, read_pickle, rows
+from proxysynth.data.images import PathLike
 from proxysynth.data.listing import Listing
 
 SIDE = 32
@@ -29,20 +30,20 @@ BYTES = 3 * SIDE * SIDE
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images (n, 32, 32, 3) and labels (n,)
 
 
-def read_cifar10(entry: Benchmark, root: Root) -> Contents:
+def read_cifar10(entry: Benchmark, root: PathLike) -> Contents:
     train = [f"data_batch_{i}" for i in range(1, 6)]
     parts = {"train": train, "test": ["test_batch"]}
     return _read_cifar(entry, root, parts, ("batches.meta.txt", "batches.meta"), "", label_bytes=1)
 
 
-def read_cifar100(entry: Benchmark, root: Root) -> Contents:
+def read_cifar100(entry: Benchmark, root: PathLike) -> Contents:
     parts = {"train": ["train"], "test": ["test"]}
     return _read_cifar(entry, root, parts, ("fine_label_names.txt", "meta"), "fine_", label_bytes=2)
 
 
 def _read_cifar(
     entry: Benchmark,
-    root: Root,
+    root: PathLike,
     stems: dict[str, list[str]],
     names_files: tuple[str, str],
     prefix: str,
@@ -64,7 +65,7 @@ def _read_cifar(
         names = [row.columns[0] for row in rows(names_file, ("class",))]
     else:
         names = read_pickle(names_file).get(f"{prefix}label_names")
-    if not _is_list_of(names, str) or len(set(names)) != len(names) or not names:
+    if not _is_list_of(names, str) or not names:
         raise ValueError(f"{names_file} must hold the names of the classes: download it again")
 
     def arrays(file: Path) -> Arrays:
@@ -72,14 +73,7 @@ def _read_cifar(
             data, labels = _binary(file, label_bytes)
         else:
             data, labels = _python(file, f"{prefix}labels")
-        wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
-        if len(wrong):
-            raise ValueError(
-                f"{file} must have labels below {len(names)}, image {wrong[0]} has "
-                f"{labels[wrong[0]]}: download it again"
-            )
-        planes = data.reshape(-1, 3, SIDE, SIDE)
-        return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
+        return data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), labels
 
     return _contents(entry, base, stems, ".bin" if binary else "", tuple(names), arrays)
 
@@ -108,7 +102,7 @@ def _is_list_of(values: Any, kind: type) -> bool:
     return isinstance(values, list) and all(type(value) is kind for value in values)
 
 
-def read_svhn(entry: Benchmark, root: Root) -> Contents:
+def read_svhn(entry: Benchmark, root: PathLike) -> Contents:
     base = copy_folder(entry, root, ("train_32x32.mat", "test_32x32.mat"))
     stems = {"train": ["train"], "test": ["test"]}
     return _contents(entry, base, stems, "_32x32.mat", tuple("0123456789"), _svhn)
@@ -124,9 +118,7 @@ def _svhn(file: Path) -> Arrays:
             f"X of {file} must be uint8 (32, 32, 3, {y.size}), got {x.dtype} {x.shape}"
         )
     labels = y.reshape(-1).astype(np.int64)
-    if y.size and not 1 <= labels.min() <= labels.max() <= 10:
-        raise ValueError(f"y of {file} must lie in 1..10, got {labels.min()} to {labels.max()}")
-    return np.ascontiguousarray(x.transpose(3, 0, 1, 2)), labels % 10
+    return x.transpose(3, 0, 1, 2), np.where(labels == 10, 0, labels)
 
 
 def _contents(
@@ -150,10 +142,16 @@ def _contents(
                 continue
             try:
                 x, y = read(base / file)
+                wrong = y[(y < 0) | (y >= len(classes))]
+                if len(wrong):
+                    raise ValueError(
+                        f"{base / file} must have labels below {len(classes)}, got {wrong[0]}: "
+                        "download it again"
+                    )
             except ValueError as error:
                 damaged.append((file, str(error)))
                 continue
-            pixels.append(x)
+            pixels.append(np.ascontiguousarray(x))
             labels.append(y)
             names += [f"{stem}:{i}" for i in range(len(y))]
         made = np.concatenate(labels), classes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.images import SUFFIXES
+from proxysynth.data.folders import existing_folder, files_below
+from proxysynth.data.images import PathLike
 from proxysynth.data.listing import Listing
 from proxysynth.values import build
 
@@ -22,8 +23,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-Root = str | os.PathLike[str]  # the folder of a copy, or its parent
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,6 @@ class Contents:
     entry: Benchmark
     base: Path  # the folder of the copy; all names below are under it
     parts: dict[str, Listing]  # the images of train and test, or of train, query and gallery
-    # for each part the file that names its images; "" where folders do
-    labels: dict[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()  # label files, which a downscaled copy needs too if they exist
     folders: tuple[str, ...] = ()  # where its images lie, and nothing else should
     missing: tuple[str, ...] = ()  # folders, or files of many images each, that are not there
@@ -94,25 +91,18 @@ class Contents:
             {part: (found[part][1], n) for part, n in self.entry.classes.items()},
         )
 
-    def missing_images(self) -> list[tuple[str, str]]:
-        """Each missing image, and the file that names it."""
-        return [
-            (listing.names[i], self.labels.get(part, ""))
-            for part, listing in self.parts.items()
-            for i in np.flatnonzero(~_exist(listing))
-        ]
+    def all_missing(self) -> tuple[str, ...]:
+        """Every image, file of images and folder that is not there."""
+        images = [x.names[i] for x in self.parts.values() for i in np.flatnonzero(~_exist(x))]
+        return (*self.missing, *images)
 
     def extra_files(self) -> list[str]:
         """Files in the image folders that no label file names; hidden ones are ignored."""
         named = {name for part in self.parts.values() for name in part.names}
-        extra = []
-        for folder in self.folders:
-            for place, inner, files in os.walk(self.base / folder):
-                inner[:] = sorted(name for name in inner if not name.startswith("."))
-                under = Path(place).relative_to(self.base)
-                names = ((under / file).as_posix() for file in files if not file.startswith("."))
-                extra += sorted(name for name in names if name not in named)
-        return extra
+        folders = [self.base / folder for folder in self.folders if (self.base / folder).is_dir()]
+        paths = (Path(path) for folder in folders for path in files_below(folder))
+        found = (path.relative_to(self.base).as_posix() for path in paths)
+        return [name for name in found if name not in named]
 
 
 class Counts(NamedTuple):
@@ -130,25 +120,22 @@ class Counts(NamedTuple):
         """Whether there are more images than were published: then it is another dataset."""
         return any(found > n for pairs in self for found, n in pairs.values())
 
+    def lines(self) -> list[str]:
+        pairs = {part: (*self.pictures[part], *self.classes[part]) for part in self.pictures}
+        text = "{}: {:,} of {:,} images, {:,} of {:,} classes"
+        return [text.format(part, *numbers) for part, numbers in pairs.items()]
+
     def __str__(self) -> str:
-        counted = []
-        for part, (found, published) in self.pictures.items():
-            of, classes = self.classes[part]
-            few = f" of {of:,} instead of {classes:,} classes" if of != classes else ""
-            counted.append(f"{found:,} of {published:,} {part} images{few}")
-        return ", ".join(counted)
+        return "; ".join(self.lines())
 
 
-def copy_folder(entry: Benchmark, root: Root, wanted: Sequence[str]) -> Path:
+def copy_folder(entry: Benchmark, root: PathLike, wanted: Sequence[str]) -> Path:
     """The folder of the copy: `root` or one that its archive makes inside, with a wanted file."""
     if not os.fspath(root):
         raise ValueError(
             f"{entry.title} needs the folder of its files: write {entry.name}:ROOT with its folder"
         )
-    base = Path(os.path.abspath(os.path.expanduser(root)))
-    if not base.is_dir():
-        what = "is a file" if base.exists() else "does not exist"
-        raise ValueError(f"{base} {what}: give the folder of {entry.title}, with {wanted[0]} in it")
+    base = existing_folder(root, f"give the folder of {entry.title}, with {wanted[0]} in it")
     for folder in ("", *entry.folders):
         if first_there(base / folder, wanted) is not None:
             return base / folder
@@ -174,32 +161,18 @@ def first_there(base: Path, names: Iterable[str]) -> str | None:
     return next((name for name in names if (base / name).exists()), None)
 
 
-def image_files(folder: Path) -> list[str]:
-    """The names of the images in a folder, without hidden ones; none if it does not exist."""
-    names = (name for name in _entries(folder) if not name.startswith("."))
-    return sorted(name for name in names if os.path.splitext(name)[1].lower() in SUFFIXES)
-
-
-def class_folders(base: Path) -> dict[str, list[str]]:
-    """The names of the images in each sub-folder that has any."""
-    names = sorted(name for name in _entries(base, folders=True) if not name.startswith("."))
-    return {name: images for name in names if (images := image_files(base / name))}
-
-
 def _exist(listing: Listing) -> NDArray[np.bool_]:
     """Which images are there, (n,). Listing each folder once is many times faster than a stat of
     each file."""
     if listing.root is None:
         return np.ones(len(listing), dtype=np.bool_)
     places = [name.rpartition("/")[::2] for name in listing.names]
-    found = {folder: _entries(listing.root / folder) for folder in {place[0] for place in places}}
+    found = {folder: _names(listing.root / folder) for folder in {place[0] for place in places}}
     return np.array([file in found[folder] for folder, file in places], dtype=np.bool_)
 
 
-def _entries(place: Path, folders: bool = False) -> frozenset[str]:
-    """The names of the files, or of the folders, in a folder; none if it does not exist."""
+def _names(folder: Path) -> frozenset[str]:
     try:
-        with os.scandir(place) as entries:
-            return frozenset(entry.name for entry in entries if entry.is_dir() == folders)
-    except OSError:
+        return frozenset(os.listdir(folder))
+    except OSError:  # there is no such folder
         return frozenset()

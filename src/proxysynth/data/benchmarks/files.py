@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proxysynth.errors import reason
+from proxysynth.errors import first_line, reason
 
 # Of a MATLAB file, where a few bytes may announce an array that fills the memory.
 MAX_ELEMENTS = 1 << 30  # SVHN's largest array has 2^28
@@ -101,9 +101,8 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
     except NotImplementedError as error:
         raise ValueError(f"{path} is a MATLAB file of version 7.3: save it with -v7") from error
     except Exception as error:  # a damaged file can fail in any way
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"{path} cannot be read as a MATLAB file ({why}): download it again"
+            f"{path} cannot be read as a MATLAB file ({first_line(error)}): download it again"
         ) from error
 
 
@@ -115,11 +114,13 @@ def _check_nesting(data: bytes) -> None:
         variable = data[start : start + 8 + size]
         if kind == 15:  # compressed
             variable = zlib.decompressobj().decompress(variable[8:], MAX_ELEMENTS)
-        _check_variable(variable)
+        _end_of_array(variable, 0, MAX_DEPTH)
         start += 8 + size
 
 
-def _check_variable(data: bytes) -> None:
+def _end_of_array(data: bytes, at: int, depth: int) -> int:
+    """Where the array at this place ends; an error if it has more than `depth` levels of cells."""
+
     def element(at: int) -> tuple[bytes, int]:
         """The bytes of an element, and where the next one begins."""
         kind, size = struct.unpack_from("<II", data, at)
@@ -127,32 +128,27 @@ def _check_variable(data: bytes) -> None:
             return data[at + 4 : at + 4 + (kind >> 16)], at + 8
         return data[at + 8 : at + 8 + size], at + 8 + size + -size % 8
 
-    at, left = 0, [1]  # arrays still to read, of each array around the present place
-    while left:
-        if left[-1] == 0:
-            left.pop()
-            continue
-        left[-1] -= 1
-        if struct.unpack_from("<II", data, at)[1] == 0:  # an empty array
-            at += 8
-            continue
-        (flags,) = struct.unpack_from("<I", data, at + 16)
-        dims, at = element(at + 24)
-        _, at = element(at)  # its name
-        count, kind = math.prod(np.frombuffer(dims, "<i4").tolist()), flags & 0xFF
-        if kind == 2:  # a struct
-            length, at = element(at)
-            fields, at = element(at)
-            count *= len(fields) // int.from_bytes(length, "little")
-        if kind in (1, 2):  # a cell or a struct: arrays follow
-            left.append(count)
-            if len(left) > MAX_DEPTH or not 0 <= count <= MAX_CELLS:
-                raise ValueError("its cells are nested too deeply, or too many")
-        elif kind in (4, *range(6, 16)):  # text or numbers
-            for _ in range(2 if flags & 0x800 else 1):  # complex: two parts
-                _, at = element(at)
-        else:
-            raise ValueError("it has objects or functions")
+    if struct.unpack_from("<II", data, at)[1] == 0:  # an empty array
+        return at + 8
+    (flags,) = struct.unpack_from("<I", data, at + 16)
+    dims, at = element(at + 24)
+    _, at = element(at)  # its name
+    count, kind = math.prod(np.frombuffer(dims, "<i4").tolist()), flags & 0xFF
+    if kind == 2:  # a struct
+        length, at = element(at)
+        fields, at = element(at)
+        count *= len(fields) // int.from_bytes(length, "little")
+    if kind in (1, 2):  # a cell or a struct: arrays follow
+        if depth == 0 or not 0 <= count <= MAX_CELLS:
+            raise ValueError("its cells are nested too deeply, or too many")
+        for _ in range(count):
+            at = _end_of_array(data, at, depth - 1)
+    elif kind in (4, *range(6, 16)):  # text or numbers
+        for _ in range(2 if flags & 0x800 else 1):  # complex: two parts
+            _, at = element(at)
+    else:
+        raise ValueError("it has objects or functions")
+    return at
 
 
 def read_pickle(path: Path) -> dict[str, Any]:

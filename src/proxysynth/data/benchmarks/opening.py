@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,22 +18,22 @@ from proxysynth.data.benchmarks.catalog import (
     Benchmark,
     Contents,
     Counts,
-    Root,
     how_to_get,
 )
 from proxysynth.data.check import Progress, UnreadableImages, in_threads, unreadable_images
-from proxysynth.data.images import UnreadableImage, open_image, write_atomically
+from proxysynth.data.folders import absolute
+from proxysynth.data.images import PathLike, UnreadableImage, open_image, write_atomically
 from proxysynth.data.listing import Splits, require_usable
 from proxysynth.data.transforms import resized
 from proxysynth.errors import reason
-from proxysynth.formatting import printable
+from proxysynth.formatting import count, printable
 from proxysynth.values import look_up
 
 LISTED = 5  # files of a kind that are named to a reader; the value holds all of them
 QUALITY = 95
 RECORD = "prepared.json"
 
-READERS: dict[str, Callable[[Benchmark, Root], Contents]] = {
+READERS: dict[str, Callable[[Benchmark, PathLike], Contents]] = {
     "cub200": photographs.read_cub200,
     "cars196": photographs.read_cars196,
     "sop": photographs.read_sop,
@@ -44,24 +45,22 @@ READERS: dict[str, Callable[[Benchmark, Root], Contents]] = {
 }
 
 
-def open_benchmark(name: str, root: Root, incomplete: bool = False) -> Splits:
+def open_benchmark(name: str, root: PathLike, incomplete: bool = False) -> Splits:
     """The splits of a benchmark, as in the paper's section C.1. `root` is the folder of the copy
     or its parent; `incomplete` accepts an incomplete copy, with a note, instead of raising."""
     return splits_of(read_contents(name, root), incomplete)
 
 
-def read_contents(name: str, root: Root) -> Contents:
+def read_contents(name: str, root: PathLike) -> Contents:
     """The contents of the copy by its label files; each image is named once."""
     contents: Contents = look_up(name, READERS, "benchmark")(CATALOG[name], root)
-    seen: set[str] = set()
-    for part, listing in contents.parts.items():
-        for image in listing.names:
-            if image in seen:
-                raise ValueError(
-                    f"{contents.base / contents.labels.get(part, '')} names {image} again, "
-                    "each image must be named once: download it again"
-                )
-            seen.add(image)
+    named = Counter(image for listing in contents.parts.values() for image in listing.names)
+    for image, times in named.most_common(1):
+        if times > 1:
+            raise ValueError(
+                f"the label files in {contents.base} name {image} {times} times, each image must "
+                "be named once: download them again"
+            )
     return contents
 
 
@@ -73,24 +72,21 @@ def splits_of(contents: Contents, incomplete: bool) -> Splits:
     counts = contents.counts()
     if counts.too_many:
         raise ValueError(
-            f"{base} is not {entry.title} as published, it has {counts}: remove what was added, or "
+            f"{base} is not {entry.title} as published ({counts}): remove what was added, or "
             "use it as a folder of your own"
         )
     if not counts.complete and not incomplete:
-        why, images = "", contents.missing_images()
-        if contents.missing:
-            why = f", there is no {base / contents.missing[0]}"
-        elif images:
-            why = f", {images[0][1]} names {images[0][0]} which is not there"
-            why += f", nor are {len(images) - 1:,} others" if images[1:] else ""
+        missing = contents.all_missing()
+        why = f", there is no {base / missing[0]}" if missing else ""
+        why += f", nor {count(len(missing) - 1, 'other file')}" if missing[1:] else ""
         raise ValueError(
-            f"the copy of {entry.title} in {base} is incomplete, it has {counts}{why}: "
+            f"the copy of {entry.title} in {base} is incomplete ({counts}){why}: "
             f"{how_to_get(entry, base)}, or accept the copy as it is: --set split.incomplete=true "
             "for training (in Python incomplete=True), --allow-incomplete for `proxysynth data`"
         )
     if empty := " and no ".join(part for part, listing in found.items() if not len(listing)):
         raise ValueError(f"{base} has no {empty} images: {how_to_get(entry, base)}")
-    notes = () if counts.complete else (f"The copy of {entry.title} is incomplete: {counts}.",)
+    notes = () if counts.complete else (f"The copy of {entry.title} is incomplete ({counts}).",)
     if entry.task == "retrieval":  # otherwise train and test share one table of classes
         for part in found.keys() & {"train", "test"}:
             found[part] = found[part].without_empty_classes()
@@ -128,12 +124,8 @@ class CopyCheck:
 
     def describe(self) -> str:
         """A line per part and per kind of problem."""
-        lines = [f"{self.title} in {printable(self.root)}"]
-        for part, (found, published) in self.pictures.items():
-            of, classes = self.classes[part]
-            lines.append(
-                f"{part}: {found:,} of {published:,} images, {of:,} of {classes:,} classes"
-            )
+        counts = Counts(self.pictures, self.classes)
+        lines = [f"{self.title} in {printable(self.root)}", *counts.lines()]
         unreadable = tuple(f"{file} ({why})" for file, why in self.unreadable)
         problems = {"missing": self.missing, "extra": self.extra, "unreadable": unreadable}
         for kind, files in problems.items():
@@ -148,7 +140,7 @@ class CopyCheck:
 
 def check_benchmark(
     name: str,
-    root: Root,
+    root: PathLike,
     allow_incomplete: bool = False,
     workers: int = 0,
     progress: Progress | None = None,
@@ -177,7 +169,7 @@ def check_benchmark(
         root=str(contents.base),
         pictures=counts.pictures,
         classes=counts.classes,
-        missing=(*contents.missing, *(image for image, _ in contents.missing_images())),
+        missing=contents.all_missing(),
         extra=tuple(contents.extra_files()),
         unreadable=tuple(unreadable),
         refusal=refusal,
@@ -198,8 +190,8 @@ class PreparedCopy:
 
 def prepare_benchmark(
     name: str,
-    root: Root,
-    out: Root,
+    root: PathLike,
+    out: PathLike,
     side: int = 256,
     incomplete: bool = False,
     workers: int = 0,
@@ -226,7 +218,7 @@ def prepare_benchmark(
     if held or (entry.side is not None and side >= entry.side):
         raise ValueError(f"{entry.title} has no image files larger than {side}: use it as it is")
     splits_of(contents, incomplete)  # raises where the copy is not whole
-    target = Path(os.path.abspath(os.path.expanduser(out)))
+    target = absolute(out)
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(base)):
         raise ValueError(f"the downscaled copy must be outside {base}, got {target}")
     fingerprints = [part.fingerprint() for part in contents.parts.values()]

@@ -12,13 +12,12 @@ import numpy as np
 from proxysynth.data.benchmarks.catalog import (
     Benchmark,
     Contents,
-    Root,
-    class_folders,
     copy_folder,
     first_there,
-    image_files,
 )
 from proxysynth.data.benchmarks.files import read_mat, relative_name, rows
+from proxysynth.data.folders import absolute, folder_entries, image_files
+from proxysynth.data.images import PathLike
 from proxysynth.data.listing import Listing, listing_of_files
 
 CARS_LABELS = ("cars_annos.mat", "devkit/cars_annos.mat")
@@ -35,7 +34,7 @@ CARS_META = ("devkit/cars_meta.mat", "cars_meta.mat")
 CARS_FIRST_UNSEEN = "f"
 
 
-def read_cub200(entry: Benchmark, root: Root) -> Contents:
+def read_cub200(entry: Benchmark, root: PathLike) -> Contents:
     """CUB-200-2011: 200 kinds of birds (Wah et al. 2011); the first 100 train, the others test.
 
     images.txt               1 001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg
@@ -59,7 +58,7 @@ def read_cub200(entry: Benchmark, root: Root) -> Contents:
         files.append((f"images/{name}", label))
     parts = _halves(entry, base, files, folder_of)
     kept = ("images.txt", labels.name, "classes.txt")
-    return Contents(entry, base, parts, dict.fromkeys(parts, "images.txt"), kept, ("images",))
+    return Contents(entry, base, parts, kept, ("images",))
 
 
 def _halves(
@@ -74,7 +73,7 @@ def _halves(
     return parts
 
 
-def read_cars196(entry: Benchmark, root: Root) -> Contents:
+def read_cars196(entry: Benchmark, root: PathLike) -> Contents:
     """CARS196: 196 models of cars (Krause et al. 2013), in any of its three forms.
 
         cars_annos.mat, car_ims/             one file for all images
@@ -87,8 +86,8 @@ def read_cars196(entry: Benchmark, root: Root) -> Contents:
     try:
         base = copy_folder(entry, root, (*CARS_LABELS, "cars_train", "car_ims"))
     except ValueError:
-        found = _cars_by_folder(entry, Path(os.path.abspath(os.path.expanduser(root))))
-        if not os.fspath(root) or found is None:
+        found = _cars_by_folder(entry, absolute(root)) if os.fspath(root) else None
+        if found is None:
             raise
         return found
     halves = (base / "cars_train").is_dir() and not (base / "car_ims").is_dir()
@@ -106,7 +105,6 @@ def read_cars196(entry: Benchmark, root: Root) -> Contents:
         files += _cars_labels(base / file, field, above)
         folders.append(folder)
         kept.append(file)
-    labels = " or ".join(Path(file).name for file in kept) if halves else kept[0]
     names: list[str] = []
     if names_file := first_there(base, CARS_META if halves else kept):
         held = read_mat(base / names_file, ("class_names",), simplify=True)
@@ -114,7 +112,7 @@ def read_cars196(entry: Benchmark, root: Root) -> Contents:
         kept += [names_file] if halves else []
     called = {c: names[c - 1] if 0 < c <= len(names) else str(c) for _, c in files}
     parts = _halves(entry, base, files, called)
-    return Contents(entry, base, parts, dict.fromkeys(parts, labels), tuple(kept), tuple(folders))
+    return Contents(entry, base, parts, tuple(kept), tuple(folders))
 
 
 def _cars_labels(file: Path, field: str, above: str) -> list[tuple[str, int]]:
@@ -138,10 +136,11 @@ def _cars_by_folder(entry: Benchmark, root: Path) -> Contents | None:
         base = root / folder
         above = [half for half in ("train", "test") if (base / half).is_dir()] or [""]
         images: dict[str, list[str]] = {}
-        for half in above:
-            for label, names in class_folders(base / half).items():
-                named = ((Path(half) / label / name).as_posix() for name in names)
-                images.setdefault(label, []).extend(named)
+        for place in (base / half for half in above if base.is_dir()):
+            for label in (found.name for found in folder_entries(place)[0]):
+                for name in image_files(place / label):
+                    file = (place / label / name).relative_to(base).as_posix()
+                    images.setdefault(label, []).append(file)
         if images:
             parts = {}
             for part, classes in _cars_split(entry, list(images)).items():
@@ -166,7 +165,7 @@ def _cars_split(entry: Benchmark, classes: list[str]) -> dict[str, list[str]]:
     return {"train": seen, "test": [name for name in ordered if name not in set(seen)]}
 
 
-def read_sop(entry: Benchmark, root: Root) -> Contents:
+def read_sop(entry: Benchmark, root: PathLike) -> Contents:
     """Stanford Online Products: 22,634 things once for sale (Oh Song et al. 2016).
 
         Ebay_train.txt   image_id class_id super_class_id path
@@ -182,10 +181,10 @@ def read_sop(entry: Benchmark, root: Root) -> Contents:
         named = [(row.path(3), str(row.integer(1))) for row in lines]
         folders |= {name.partition("/")[0] for name, _ in named if "/" in name}
         parts[part] = listing_of_files(base, named, sorted({label for _, label in named}, key=int))
-    return Contents(entry, base, parts, labels, tuple(labels.values()), tuple(sorted(folders)))
+    return Contents(entry, base, parts, tuple(labels.values()), tuple(sorted(folders)))
 
 
-def read_inshop(entry: Benchmark, root: Root) -> Contents:
+def read_inshop(entry: Benchmark, root: PathLike) -> Contents:
     """In-Shop Clothes Retrieval: 7,982 garments (Liu et al. 2016).
 
         list_eval_partition.txt   52712
@@ -210,10 +209,10 @@ def read_inshop(entry: Benchmark, root: Root) -> Contents:
         part: listing_of_files(base, named, seen if part == "train" else unseen)
         for part, named in files.items()
     }
-    return Contents(entry, base, parts, dict.fromkeys(parts, file), (file,), (f"{above}img",))
+    return Contents(entry, base, parts, (file,), (f"{above}img",))
 
 
-def read_tiny_imagenet(entry: Benchmark, root: Root) -> Contents:
+def read_tiny_imagenet(entry: Benchmark, root: PathLike) -> Contents:
     """TinyImageNet: 200 classes of ImageNet at 64 x 64.
 
         wnids.txt                  n02124075
@@ -239,4 +238,4 @@ def read_tiny_imagenet(entry: Benchmark, root: Root) -> Contents:
     files = {"train": train, "test": test}
     parts = {part: listing_of_files(base, named, classes) for part, named in files.items()}
     kept, folders = ("wnids.txt", labels, "words.txt"), (*folder_of.values(), "val/images")
-    return Contents(entry, base, parts, {"test": labels}, kept, folders, missing)
+    return Contents(entry, base, parts, kept, folders, missing)
