@@ -217,7 +217,7 @@ def report_page(run: FinishedRun) -> str:
     # The number of warm-up epochs depends on that of epochs.
     warm = default_run(run.run.data, epochs=run.run.epochs).warmup_epochs
     defaults = encode(default_run(run.run.data, warmup_epochs=warm))
-    flat, unusual = rows(run.settings), changed(run.settings, defaults)
+    unusual = changed(run.settings, defaults)
     figures, legend = _training_figures(run)
     metrics = metric_keys(run.metrics)
     return render(
@@ -240,8 +240,8 @@ def report_page(run: FinishedRun) -> str:
         calibration=calibration,
         roc_svg=roc_svg,
         targets=TARGET_NAMES,
-        changed={path: flat[path] for path in unusual},
-        unchanged={path: text for path, text in flat.items() if path not in unusual},
+        changed=unusual,
+        unchanged={k: text for k, text in rows(run.settings).items() if k not in unusual},
     )
 
 
