@@ -110,7 +110,7 @@ def main() -> None:
     about = {key: rows("table1")[0][key] for key in ABOUT}
     page = render_page(sections, tables, checked, [], SCALE, nothing, about)
     write_bytes(FOLDER / PAGE, page.encode())
-    write_bytes(FOLDER / CLAIMS_FILE, claims_markdown(checked).encode())
+    write_bytes(FOLDER / CLAIMS_FILE, claims_markdown(checked, SCALE).encode())
 
 
 if __name__ == "__main__":
