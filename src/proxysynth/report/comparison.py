@@ -29,7 +29,7 @@ from .figures import SERIES, Curve, curves, inline_svg
 from .pages import render, tone, write_page
 from .run_report import FinishedRun, has_new_layer, read_finished
 from .settings import differing
-from .statistics import Interval, paired_interval, unpaired_interval
+from .statistics import Interval, difference_interval
 
 MAIN = ("accuracy", "recall@1", "map@r")  # metrics with a sentence; the table has them all
 DRAWN = ("recall@1", "map@r", "loss")  # over epochs
@@ -255,15 +255,12 @@ def contrast(first: Group, other: Group, measure: str) -> Contrast | None:
     a, b = first.spread(measure), other.spread(measure)
     if a is None or b is None:
         return None
-    difference = b.mean - a.mean
-    interval, paired = None, False
-    if a.n > 1 and b.n > 1:
-        one, two = first.values(measure), other.values(measure)
-        paired = set(first.seeds) == set(other.seeds) and a.n == b.n == len(first.seeds)
-        if paired:
-            two = [two[other.seeds.index(seed)] for seed in first.seeds]
-        interval = (paired_interval if paired else unpaired_interval)(one, two)
-    return Contrast(other.letter, measure, difference, interval, paired)
+    one, two = first.values(measure), other.values(measure)
+    paired = set(first.seeds) == set(other.seeds) and a.n == b.n == len(first.seeds) > 1
+    if paired:
+        two = [two[other.seeds.index(seed)] for seed in first.seeds]
+    interval = difference_interval(one, two, paired)
+    return Contrast(other.letter, measure, b.mean - a.mean, interval, paired)
 
 
 def verdicts(comparison: Comparison) -> list[str]:
