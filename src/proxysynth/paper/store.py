@@ -15,7 +15,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -123,12 +123,10 @@ class Store:
         found = [self.cached(name, [run, encode(about)], partial(compute, run)) for run in runs]
         return [] if None in found else found
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """Lock the folder itself while tables are measured and written; waits for its turn."""
         make_folder(self.folder)
-        with locked(self.folder, wait=True):
-            yield
+        return locked(self.folder, wait=True)
 
     @contextmanager
     def claim(self, run: Run) -> Iterator[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -236,12 +237,11 @@ def group_by_seed(runs: Sequence[FinishedRun]) -> tuple[Group, ...]:
     """Group the runs that differ only in the seed. The same run trained twice makes two groups,
     to show whether the result was the same."""
     found: dict[tuple[str, int], list[FinishedRun]] = {}
+    seen: Counter[tuple[str, int]] = Counter()
     for run in runs:
-        key = digest((replace(run.run, seed=0), run.data["fingerprint"]))
-        again = 0
-        while run.run.seed in [other.run.seed for other in found.get((key, again), ())]:
-            again += 1
-        found.setdefault((key, again), []).append(run)
+        key, seed = digest((replace(run.run, seed=0), run.data["fingerprint"])), run.run.seed
+        found.setdefault((key, seen[key, seed]), []).append(run)
+        seen[key, seed] += 1
     groups = []
     for number, members in enumerate(found.values()):
         again, position = divmod(number, len(ascii_uppercase))  # A, ..., Z, A2, B2, ...
@@ -303,7 +303,6 @@ def write_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Pa
 
 
 def comparison_page(comparison: Comparison) -> str:
-    """The HTML page of a comparison."""
     names = [group.name for group in comparison.groups]
     runs = count(len(comparison.runs), "run")
     summary = f"{runs} on {and_join(sorted({run.title for run in comparison.runs}))}"

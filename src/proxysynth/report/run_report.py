@@ -197,7 +197,6 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
 
 
 def report_page(run: FinishedRun) -> str:
-    """The HTML page of a run."""
     examples: tuple[list[Example], list[Example]] = [], []
     pairs = pairs_svg = roc_svg = None
     sampled = False
