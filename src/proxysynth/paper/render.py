@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from proxysynth.files import write_bytes
 from proxysynth.formatting import DASH
 from proxysynth.paper.artifact import Cell, Column, PaperFigure, Row, Table
 from proxysynth.report.figures import write_figure
-from proxysynth.report.pages import environment
+from proxysynth.report.pages import data_uri, environment
 from proxysynth.report.statistics import half_width
 
 
@@ -223,10 +222,6 @@ def section(name: str, artifact: Table | PaperFigure) -> str:
     file = io.BytesIO()
     artifact.figure.savefig(file, format="png", dpi=160, bbox_inches="tight", facecolor="white")
     return template.render(name=name, table=None, figure=artifact, image=data_uri(file.getvalue()))
-
-
-def data_uri(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 # Files

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,8 @@ from proxysynth.retrieval import nearest, rank
 from proxysynth.retrieval.knn import Sets
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
+
+from .pages import data_uri
 
 NEIGHBORS = 8  # shown for each query
 EACH = 5  # queries shown of each kind in a report
@@ -208,4 +209,4 @@ def thumbnail(listing: Listing, index: int, side: int = SIDE) -> str | None:
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     file, kind = io.BytesIO(), "png" if max(image.size) <= LOSSLESS else "jpeg"
     image.save(file, kind, **({"optimize": True} if kind == "png" else {"quality": 82}))
-    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+    return data_uri(file.getvalue(), kind)
