@@ -16,15 +16,10 @@ from proxysynth.paper.artifact import Cell, ContactSheet, Row, Table
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.book import CLAIMS_FILE, PAGE, claims_markdown, render_page
 from proxysynth.paper.claims import CLAIMS, check
-from proxysynth.paper.render import (
-    data_uri,
-    section,
-    table_latex,
-    table_markdown,
-    templates,
-)
+from proxysynth.paper.render import section, table_latex, table_markdown, templates
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
+from proxysynth.report.pages import data_uri
 
 FOLDER = Path(__file__).parents[1] / "results" / "paper_small"
 SCALE = SCALES["small"]

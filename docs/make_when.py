@@ -13,8 +13,8 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from proxysynth.paper.figures.style import BLUE, FAINT, GOLD, INK, lettered, panels, styled
-from proxysynth.paper.render import save_plot
+from proxysynth.paper.figures.style import BLUE, FAINT, GOLD, INK, panels, styled
+from proxysynth.report.figures import write_figure
 from proxysynth.report.statistics import paired_interval
 
 DOCS = Path(__file__).parent
@@ -95,10 +95,8 @@ def level_by_scale(axes: Axes, rows: list[Row], letter: str) -> None:
 
 
 def _titled(axes: Axes, letter: str, text: str) -> None:
-    if letter:
-        lettered(axes, letter, text)
-    else:  # the only panel
-        axes.set_title(text, loc="left", fontsize=9.5, color=INK)
+    shown = rf"$\bf{{({letter})}}$ {text}" if letter else text  # no letter: the only panel
+    axes.set_title(shown, loc="left", fontsize=9.5, color=INK)
 
 
 def _numbered(axes: Axes, values: list[int] | list[float]) -> None:
@@ -111,14 +109,15 @@ def _numbered(axes: Axes, values: list[int] | list[float]) -> None:
 def draw(results: Path) -> Figure:
     parts = {"glyph_classes": gain_by_classes, "glyph_scales": level_by_scale}
     made = {name: rows for name in parts if (rows := read(results / f"study_{name}.csv"))}
-    figure, axes = panels(1, len(made), width=3.6 * len(made), height=3.0)
+    figure, axes = panels([""] * len(made), len(made), width=3.6 * len(made), height=3.0)
     for letter, place, (name, rows) in zip("ab", axes, made.items(), strict=False):
         parts[name](place, rows, letter if len(made) > 1 else "")
     return figure
 
 
 def main(results: Path, folder: Path) -> None:
-    save_plot(folder, "when_it_helps", draw(results), ("svg", "png"))
+    look = {"fonts": "path", "dpi": 200, "bbox_inches": "tight"}
+    write_figure(draw(results), folder, "when_it_helps", **look)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def report_of(run: Path, shop: Path) -> Any:
 def test_embeddings_of(run: Path, shop: Path) -> Any:
     made = read_finished(run)
     arrays = made.embedded()
-    return made.query_names, made.classes, arrays.query.tolist(), arrays.labels.tolist()
+    return made.query_names, made.classes, arrays.x.tolist(), arrays.y.tolist()
 
 
 def resumed(run: Path, shop: Path) -> Any:

@@ -10,7 +10,7 @@ from proxysynth.cli.parser import parser
 from proxysynth.losses import NormSoftmax
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.scale import SCALES
-from proxysynth.paper.store import Store, make_plan, make_plans, requests
+from proxysynth.paper.store import Store, make_plans, requests
 from proxysynth.paper.tables.cells import synthesis_search
 from proxysynth.protocols.estimates import Estimate, count_images, kind_of, measured_rates, work
 from proxysynth.training.prepare import open_splits
@@ -38,8 +38,8 @@ def test_a_plan_starts_nothing(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("estimated")
 def test_runs_are_shared_between_tables(empty: Store) -> None:
     names = ("table1", "table2", "table3", "table5", "table6", "tableF", "tableH")
-    apart = sum(len(make_plan({name: ARTIFACTS[name]}, SMALL, empty).known) for name in names)
-    together = make_plan({name: ARTIFACTS[name] for name in names}, SMALL, empty)
+    together, each = make_plans({name: ARTIFACTS[name] for name in names}, SMALL, empty)
+    apart = sum(len(one.known) for one in each.values())
     assert len(together.known) == len(set(together.known)) < apart - 50
 
 
@@ -47,8 +47,8 @@ def test_runs_are_shared_between_tables(empty: Store) -> None:
 def test_the_plans_of_all_and_of_each_agree(empty: Store) -> None:
     tables = {name: ARTIFACTS[name] for name in ("table1", "table5", "table6", "tableG")}
     plan, each = make_plans(tables, SMOKE, empty)
-    assert plan == make_plan(tables, SMOKE, empty)
-    assert each == {name: make_plan({name: one}, SMOKE, empty) for name, one in tables.items()}
+    alone = {name: make_plans({name: one}, SMOKE, empty) for name, one in tables.items()}
+    assert alone == {name: (one, {name: one}) for name, one in each.items()}
     assert set(plan.known) == {run for one in each.values() for run in one.known}
     later = {run for one in each.values() for run in one.later}
     assert set(plan.later) == later - set(plan.known)
@@ -69,7 +69,7 @@ def test_a_table_needs_what_it_asks_for() -> None:
 
 def test_nothing_is_missing_after_the_smoke(smoke_store: Store) -> None:
     tables = {name: ARTIFACTS[name] for name in SMOKED}
-    plan = make_plan(tables, SMOKE, smoke_store)
+    plan, _ = make_plans(tables, SMOKE, smoke_store)
     assert plan.known == plan.later == ()
     assert plan.done > 100
     assert plan.seconds == 0

@@ -2,19 +2,24 @@
 
 import numpy as np
 import pytest
+import torch
 
-from proxysynth.report.examples import Embedded, choose, disagreement, look_up
+from proxysynth.report.examples import choose, disagreement, look_up
+from proxysynth.retrieval.knn import as_sets
 
 
 def by_sorting(data, query, k):
     """Cosines in float64, sorted; the query itself left out by its index."""
-    gallery, labels = data.target()
-    x, g = data.query[query].astype(float), gallery.astype(float)
+    y, labels = data.y.numpy(), data.gallery_y.numpy()
+    x, g = data.x[query].double().numpy(), data.gallery.double().numpy()
     cosine = g @ x / np.linalg.norm(g, axis=1) / np.linalg.norm(x)
-    order = [
-        i for i in np.argsort(-cosine, kind="stable") if data.gallery is not None or i != query
-    ]
-    return [(i, labels[i] == data.labels[query], cosine[i]) for i in order[:k]]
+    order = [i for i in np.argsort(-cosine, kind="stable") if not data.own or i != query]
+    return [(i, labels[i] == y[query], cosine[i]) for i in order[:k]]
+
+
+def own(x, labels):
+    """Queries that are their own gallery."""
+    return as_sets(x, labels, None, None)
 
 
 @pytest.fixture(params=["own", "apart"])
@@ -24,26 +29,26 @@ def data(request):
     centre = draw.normal(size=(6, 8))
     x = (centre[labels] + draw.normal(size=(30, 8))).astype(np.float32)
     if request.param == "own":
-        return Embedded(x, labels)
+        return own(x, labels)
     g = (centre[labels] + draw.normal(size=(30, 8))).astype(np.float32)
-    return Embedded(x, labels, g[:25], labels[:25])
+    return as_sets(x, labels, g[:25], labels[:25])
 
 
 def test_neighbours_are_the_nearest_and_marked(data):
-    for example in look_up(data, range(30), k=4):
+    for example in look_up(data, list(range(30)), k=4):
         want = by_sorting(data, example.query, 4)
         assert [n.index for n in example.neighbors] == [i for i, _, _ in want]
         assert [n.right for n in example.neighbors] == [bool(r) for _, r, _ in want]
         assert [n.similarity for n in example.neighbors] == pytest.approx(
             [s for _, _, s in want], abs=1e-5
         )
-        assert example.label == data.labels[example.query]
+        assert example.label == data.y[example.query]
 
 
 def test_a_duplicate_is_found_but_never_the_query_itself():
     x = np.ones((4, 2), np.float32)
-    data = Embedded(x, np.array([0, 0, 1, 1]))
-    for example in look_up(data, range(4), k=3):
+    data = own(x, np.array([0, 0, 1, 1]))
+    for example in look_up(data, list(range(4)), k=3):
         assert example.query not in [n.index for n in example.neighbors]
         assert len(example.neighbors) == 3
 
@@ -59,23 +64,24 @@ def test_half_right_and_half_wrong(data):
 
 def test_where_all_are_right_there_is_no_wrong_one():
     x = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
-    right, wrong = choose(Embedded(x, np.repeat(np.arange(3), 4)), each=5)
+    right, wrong = choose(own(x, np.repeat(np.arange(3), 4)), each=5)
     assert len(right) == 5
     assert wrong == []
 
 
 def test_a_query_without_another_of_its_class_is_not_shown():
     x = np.eye(5, dtype=np.float32)
-    right, wrong = choose(Embedded(x, np.array([0, 0, 0, 1, 2])), each=5)
+    right, wrong = choose(own(x, np.array([0, 0, 0, 1, 2])), each=5)
     assert {example.query for example in right + wrong} == {0, 1, 2}
 
 
 def test_disagreement_counts_every_query_once(data):
     draw = np.random.default_rng(9)
-    moved = data.query + draw.normal(size=data.query.shape).astype(np.float32)
-    other = Embedded(moved, data.labels, data.gallery, data.gallery_labels)
+    moved = data.x.numpy() + draw.normal(size=data.x.shape).astype(np.float32)
+    other = own(moved, data.y) if data.own else data._replace(x=torch.from_numpy(moved))
     found = disagreement("a", data, "b", other, shown=2)
-    queries = data.with_positive().tolist()
+    there = set(data.gallery_y.tolist())
+    queries = [query for query, label in enumerate(data.y.tolist()) if label in there]
     pairs = [
         tuple(bool(by_sorting(which, query, 1)[0][1]) for which in (data, other))
         for query in queries
@@ -95,6 +101,6 @@ def test_disagreement_counts_every_query_once(data):
 
 
 def test_other_pictures_cannot_be_compared(data):
-    other = Embedded(data.query, data.labels[::-1].copy())
+    other = own(data.x, data.y.flip(0))
     with pytest.raises(ValueError, match="different images"):
         disagreement("a", data, "b", other)

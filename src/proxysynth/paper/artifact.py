@@ -13,7 +13,7 @@ from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-from proxysynth.report.statistics import Interval, paired_interval, unpaired_interval
+from proxysynth.report.statistics import Interval, difference_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,12 +55,8 @@ class Cell:
     @cached_property
     def interval(self) -> Interval | None:
         """The 95 % interval of the difference; None with fewer than two seeds."""
-        ours, base = self.ours, self.reference
-        if min(len(ours), len(base)) < 2:
-            return None
-        if self.paired and len(ours) == len(base):
-            return paired_interval(base, ours)
-        return unpaired_interval(base, ours)
+        base, ours = self.reference, self.ours
+        return difference_interval(base, ours, self.paired and len(ours) == len(base))
 
     @property
     def verdict(self) -> Literal["better", "worse", ""]:

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Environment
 
 from proxysynth.files import write_bytes
 from proxysynth.formatting import DASH
 from proxysynth.paper.artifact import Cell, Column, PaperFigure, Row, Table
-from proxysynth.report.pages import environment
+from proxysynth.report.figures import write_figure
+from proxysynth.report.pages import data_uri, environment
 from proxysynth.report.statistics import half_width
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-FORMATS = ("svg", "pdf", "png")
-_NO_DATES = {
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    "png": {"Software": None},
-}  # the same figure always gives the same file
 
 
 class CellText(NamedTuple):
@@ -234,10 +224,6 @@ def section(name: str, artifact: Table | PaperFigure) -> str:
     return template.render(name=name, table=None, figure=artifact, image=data_uri(file.getvalue()))
 
 
-def data_uri(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
-
-
 # Files
 
 
@@ -254,7 +240,9 @@ def write_files(
         paths, files = [], {".md": table_markdown(made, name), ".csv": table_csv(made, about)}
         files[".tex"] = table_latex(made)
     else:
-        paths, files = save_plot(folder, name, made.figure), {".md": figure_markdown(made, name)}
+        kinds, look = ("svg", "pdf", "png"), {"dpi": 200, "bbox_inches": "tight"}
+        paths = write_figure(made.figure, folder, name, kinds, fonts="path", **look)
+        files = {".md": figure_markdown(made, name)}
         files |= {".csv": rows_csv(made.data)} if made.data else {}
         files |= {"_numbers.csv": table_csv(numbers, about)} if numbers else {}
     contents = {ending: text.encode() for ending, text in files.items()}
@@ -263,22 +251,4 @@ def write_files(
     for ending, content in contents.items():
         paths.append(folder / f"{name}{ending}")
         write_bytes(paths[-1], content)
-    return paths
-
-
-def save_plot(
-    folder: Path, name: str, figure: Figure, formats: Sequence[str] = FORMATS
-) -> list[Path]:
-    """NAME in each format; reproducible byte for byte."""
-    from matplotlib import rc_context
-
-    paths = []
-    for kind in formats:
-        file = io.BytesIO()
-        with rc_context({"svg.hashsalt": name}):
-            figure.savefig(
-                file, format=kind, dpi=200, bbox_inches="tight", metadata=_NO_DATES[kind]
-            )
-        paths.append(folder / f"{name}.{kind}")
-        write_bytes(paths[-1], file.getvalue())
     return paths

@@ -9,13 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from proxysynth.losses import LOSSES, Softmax, SoftTriple, SquaredProxyNCA
-from proxysynth.regularizers import (
-    REGULARIZERS,
-    InputMixup,
-    ManifoldMixup,
-    ProxySynthesis,
-    VirtualSoftmax,
-)
+from proxysynth.regularizers import REGULARIZERS
 from proxysynth.values import look_up
 
 C2 = "section C.2"
@@ -122,17 +116,15 @@ def paper_settings(name: str, loss: str = "norm_softmax") -> Settings:
 
 def classified_loss(name: str, regularizer: str) -> Any:
     """Softmax with a regularizer and the values that the paper found best, as in Table D."""
-    loss = Softmax()
-    if regularizer == "proxy_synthesis":
-        alpha, mu = CLASSIFIED_ALPHA_MU[name].value
-        return ProxySynthesis(loss, alpha=alpha, mu=mu)
-    if regularizer == "virtual_softmax":
-        return VirtualSoftmax(loss, clip=None)  # section D.4 clips for retrieval only
-    if regularizer == "input_mixup":
-        return InputMixup(loss, alpha=INPUT_MIXUP_ALPHA.value)
-    if regularizer == "manifold_mixup":
-        return ManifoldMixup(loss, alpha=MANIFOLD_MIXUP_ALPHA[name].value)
-    return loss
+    alpha, mu = CLASSIFIED_ALPHA_MU[name].value
+    values = {
+        "proxy_synthesis": {"alpha": alpha, "mu": mu},
+        "virtual_softmax": {"clip": None},  # section D.4 clips for retrieval only
+        "input_mixup": {"alpha": INPUT_MIXUP_ALPHA.value},
+        "manifold_mixup": {"alpha": MANIFOLD_MIXUP_ALPHA[name].value},
+    }
+    over: Any = REGULARIZERS[regularizer]
+    return Softmax() if over is None else over(Softmax(), **values[regularizer])
 
 
 def trained_loss(name: str, regularizer: str = "none") -> Any:

@@ -14,24 +14,22 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from proxysynth.errors import NotFinite, WrongFolder
-from proxysynth.files import LOCK, locked, write_json
+from proxysynth.files import locked, write_json
 from proxysynth.formatting import count, duration
 from proxysynth.paper.artifact import Artifact, Choice
 from proxysynth.paper.scale import Scale
 from proxysynth.protocols.estimates import Estimate, kind_of
 from proxysynth.protocols.mlrc import Study, run_study
 from proxysynth.protocols.mlrc.search import BarsOnly
-from proxysynth.report.settings import changed, method, rows
+from proxysynth.report.settings import changed, method
 from proxysynth.report.study import write_study
 from proxysynth.training.callbacks import Bars, Progress
 from proxysynth.training.inference import Trained, load
@@ -125,12 +123,10 @@ class Store:
         found = [self.cached(name, [run, encode(about)], partial(compute, run)) for run in runs]
         return [] if None in found else found
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """Lock the folder itself while tables are measured and written; waits for its turn."""
         make_folder(self.folder)
-        with FileLock(self.folder / LOCK, thread_local=False):
-            yield
+        return locked(self.folder, wait=True)
 
     @contextmanager
     def claim(self, run: Run) -> Iterator[bool]:
@@ -230,13 +226,6 @@ class Plan:
         )
 
 
-def make_plan(
-    artifacts: Mapping[str, Artifact], scale: Scale, store: Store, estimate: Estimate | None = None
-) -> Plan:
-    """What these artifacts need together that the store lacks."""
-    return make_plans(artifacts, scale, store, estimate)[0]
-
-
 def make_plans(
     artifacts: Mapping[str, Artifact], scale: Scale, store: Store, estimate: Estimate | None = None
 ) -> tuple[Plan, dict[str, Plan]]:
@@ -247,33 +236,25 @@ def make_plans(
         """What a search chose, or its first loss while it is unfinished."""
         return store.pick(choice) or next((run.loss for run in choice.runs), None)
 
-    asked: dict[str, tuple[Requests, Requests]] = {}
-    for name, artifact in artifacts.items():
-        known = requests([artifact], scale)
-        asked[name] = known, requests([artifact], scale, guess) if known.searched else known
-    each = {name: _plan([both], store, estimate) for name, both in asked.items()}
-    return _plan(list(asked.values()), store, estimate), each
+    def plan(*some: Artifact) -> Plan:
+        asked = requests(some, scale)
+        guessed = requests(some, scale, guess).runs if asked.searched else {}
+        later = [run for run in guessed if run not in asked.runs]
+        studies = {k: study for k, study in asked.studies.items() if not store.has_study(k)}
+        left, left_later = store.missing(asked.runs), store.missing(later)
+        times: dict[Run | str, float] = {run: estimate(run) for run in (*left, *left_later)}
+        times |= {name: estimate.study(study) for name, study in studies.items()}
+        runs = [*left, *left_later, *(study.base for study in studies.values())]
+        return Plan(
+            tuple(left),
+            tuple(left_later),
+            studies,
+            len(asked.runs) + len(later) + len(asked.studies) - len(times),
+            times,
+            all(kind_of(run) in estimate.finished for run in runs),
+        )
 
-
-def _plan(asked: Sequence[tuple[Requests, Requests]], store: Store, estimate: Estimate) -> Plan:
-    """What is missing of what each artifact asks for, without and with guesses of searches."""
-    known = dict.fromkeys(run for one, _ in asked for run in one.runs)
-    guessed = dict.fromkeys(run for _, one in asked for run in one.runs)
-    later = [run for run in guessed if run not in known]
-    needed = {name: study for one, _ in asked for name, study in one.studies.items()}
-    studies = {name: study for name, study in needed.items() if not store.has_study(name)}
-    left, left_later = store.missing(known), store.missing(later)
-    times: dict[Run | str, float] = {run: estimate(run) for run in (*left, *left_later)}
-    times |= {name: estimate.study(study) for name, study in studies.items()}
-    runs = [*left, *left_later, *(study.base for study in studies.values())]
-    return Plan(
-        tuple(left),
-        tuple(left_later),
-        studies,
-        len(known) + len(later) + len(needed) - len(times),
-        times,
-        all(kind_of(run) in estimate.finished for run in runs),
-    )
+    return plan(*artifacts.values()), {name: plan(one) for name, one in artifacts.items()}
 
 
 def train_all(
@@ -359,11 +340,4 @@ def label(run: Run) -> str:
 
 def unusual(run: Run) -> dict[str, str]:
     """The settings that are not at their defaults, by their paths."""
-    settings = encode(run)
-    flat = rows(settings)
-    return {path: flat[path] for path in changed(settings, _defaults())}
-
-
-@cache
-def _defaults() -> dict[str, Any]:
-    return encode(Run())
+    return changed(encode(run), encode(Run()))

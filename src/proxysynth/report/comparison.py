@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from .figures import SERIES, Curve, curves, inline_svg
 from .pages import render, tone, write_page
 from .run_report import FinishedRun, has_new_layer, read_finished
 from .settings import differing
-from .statistics import Interval, paired_interval, unpaired_interval
+from .statistics import Interval, difference_interval
 
 MAIN = ("accuracy", "recall@1", "map@r")  # metrics with a sentence; the table has them all
 DRAWN = ("recall@1", "map@r", "loss")  # over epochs
@@ -236,12 +237,11 @@ def group_by_seed(runs: Sequence[FinishedRun]) -> tuple[Group, ...]:
     """Group the runs that differ only in the seed. The same run trained twice makes two groups,
     to show whether the result was the same."""
     found: dict[tuple[str, int], list[FinishedRun]] = {}
+    seen: Counter[tuple[str, int]] = Counter()
     for run in runs:
-        key = digest((replace(run.run, seed=0), run.data["fingerprint"]))
-        again = 0
-        while run.run.seed in [other.run.seed for other in found.get((key, again), ())]:
-            again += 1
-        found.setdefault((key, again), []).append(run)
+        key, seed = digest((replace(run.run, seed=0), run.data["fingerprint"])), run.run.seed
+        found.setdefault((key, seen[key, seed]), []).append(run)
+        seen[key, seed] += 1
     groups = []
     for number, members in enumerate(found.values()):
         again, position = divmod(number, len(ascii_uppercase))  # A, ..., Z, A2, B2, ...
@@ -255,15 +255,12 @@ def contrast(first: Group, other: Group, measure: str) -> Contrast | None:
     a, b = first.spread(measure), other.spread(measure)
     if a is None or b is None:
         return None
-    difference = b.mean - a.mean
-    interval, paired = None, False
-    if a.n > 1 and b.n > 1:
-        one, two = first.values(measure), other.values(measure)
-        paired = set(first.seeds) == set(other.seeds) and a.n == b.n == len(first.seeds)
-        if paired:
-            two = [two[other.seeds.index(seed)] for seed in first.seeds]
-        interval = (paired_interval if paired else unpaired_interval)(one, two)
-    return Contrast(other.letter, measure, difference, interval, paired)
+    one, two = first.values(measure), other.values(measure)
+    paired = set(first.seeds) == set(other.seeds) and a.n == b.n == len(first.seeds) > 1
+    if paired:
+        two = [two[other.seeds.index(seed)] for seed in first.seeds]
+    interval = difference_interval(one, two, paired)
+    return Contrast(other.letter, measure, b.mean - a.mean, interval, paired)
 
 
 def verdicts(comparison: Comparison) -> list[str]:
@@ -306,7 +303,6 @@ def write_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Pa
 
 
 def comparison_page(comparison: Comparison) -> str:
-    """The HTML page of a comparison."""
     names = [group.name for group in comparison.groups]
     runs = count(len(comparison.runs), "run")
     summary = f"{runs} on {and_join(sorted({run.title for run in comparison.runs}))}"

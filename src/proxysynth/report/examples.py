@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 from PIL import Image
+from torch import Tensor
 
 from proxysynth.data import Listing, UnreadableImage, open_image, read_image
-from proxysynth.retrieval import nearest
+from proxysynth.retrieval import nearest, rank
+from proxysynth.retrieval.knn import Sets
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
+from .pages import data_uri
 
 NEIGHBORS = 8  # shown for each query
 EACH = 5  # queries shown of each kind in a report
@@ -26,42 +26,6 @@ EACH_DISAGREEMENT = 4
 CHUNK = 512  # queries per search until enough examples are found
 SIDE = 128  # pixels of a thumbnail; shown at about half of it, for dense screens
 LOSSLESS = 64  # up to this side a PNG is smaller than a JPEG, and sharper
-
-
-@dataclass(frozen=True, eq=False)
-class Embedded:
-    """Embeddings of a test set.
-
-    Attributes:
-        query, labels: (n, d) and (n,).
-        gallery, gallery_labels: (N, d) and (N,); None if the queries are their own gallery.
-    """
-
-    query: Floats
-    labels: Ints
-    gallery: Floats | None = None
-    gallery_labels: Ints | None = None
-
-    def target(self) -> tuple[Floats, Ints]:
-        """The embeddings and labels that queries are compared with."""
-        if self.gallery is None or self.gallery_labels is None:
-            return self.query, self.labels
-        return self.gallery, self.gallery_labels
-
-    def sample(self, most: int) -> Embedded:
-        """At most so many queries and gallery images, drawn with a fixed seed."""
-        parts = ((self.query, self.labels), self.target())[: 1 if self.gallery is None else 2]
-        kept: list[Any] = []
-        for vectors, labels in parts:
-            some = np.random.default_rng(0).permutation(len(labels))[:most]
-            kept += [vectors[some], labels[some]]
-        return Embedded(*kept)
-
-    def with_positive(self) -> Ints:
-        """The queries that have another image of their class to find."""
-        _, labels = self.target()
-        counts = np.bincount(labels, minlength=int(self.labels.max()) + 1)
-        return np.flatnonzero(counts[self.labels] > (self.gallery is None))
 
 
 @dataclass(frozen=True)
@@ -88,29 +52,30 @@ class Example:
         return self.neighbors[0].right
 
 
-def look_up(data: Embedded, queries: Sequence[int], k: int = NEIGHBORS) -> list[Example]:
+def look_up(data: Sets, queries: Sequence[int], k: int = NEIGHBORS) -> list[Example]:
     """These queries with their k nearest neighbors, or fewer in a small gallery."""
-    if not len(queries):
+    if not queries:
         return []
-    gallery, labels = data.target()
-    own = data.gallery is None
-    chosen = np.asarray(queries, dtype=np.int64)
-    k = min(k, len(gallery) - own)
-    found = nearest(data.query[chosen], gallery, k, exclude=chosen.tolist() if own else None)
+    k = min(k, len(data.gallery) - data.own)
+    found = nearest(data.x[queries], data.gallery, k, exclude=queries if data.own else None)
     examples = []
-    for query, indices, similarities in zip(chosen, found.indices, found.similarities, strict=True):
-        label = int(data.labels[query])
+    lists = (found.indices.tolist(), found.similarities.tolist())
+    for query, indices, similarities in zip(queries, *lists, strict=True):
+        label = int(data.y[query])
         neighbors = tuple(
-            Neighbor(i, int(labels[i]), s, int(labels[i]) == label)
-            for i, s in zip(indices.tolist(), similarities.tolist(), strict=True)
+            Neighbor(i, int(data.gallery_y[i]), similarity, int(data.gallery_y[i]) == label)
+            for i, similarity in zip(indices, similarities, strict=True)
         )
-        examples.append(Example(int(query), label, neighbors))
+        examples.append(Example(query, label, neighbors))
     return examples
 
 
-def choose(data: Embedded, each: int = EACH, seed: int = 0) -> tuple[list[Example], list[Example]]:
-    """Up to `each` random queries whose nearest neighbor is right, and as many others."""
-    order = np.random.default_rng(seed).permutation(data.with_positive())
+def choose(data: Sets, each: int = EACH, seed: int = 0) -> tuple[list[Example], list[Example]]:
+    """Up to `each` random queries whose nearest neighbor is right, and as many others; of those
+    that have another image of their class to find."""
+    y, gallery_y = data.y.numpy(), data.gallery_y.numpy()
+    of_class = np.bincount(gallery_y, minlength=int(y.max()) + 1)[y]
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(of_class > data.own))
     right: list[Example] = []
     wrong: list[Example] = []
     for at in range(0, len(order), CHUNK):
@@ -153,35 +118,45 @@ class Disagreement:
 
 
 def disagreement(
-    first: str, a: Embedded, second: str, b: Embedded, shown: int = EACH_DISAGREEMENT, seed: int = 0
+    first: str, a: Sets, second: str, b: Sets, shown: int = EACH_DISAGREEMENT, seed: int = 0
 ) -> Disagreement:
     """Compare the answers of two runs, their names and embeddings of the same images in the same
     order; the seed draws which queries are shown."""
-    if not np.array_equal(a.labels, b.labels):
+    if not torch.equal(a.y, b.y):
         raise ValueError(f"{first} and {second} were tested on different images")
-    queries = a.with_positive()
+    ranked, other = (rank(data.x, data.y, **gallery_of(data)) for data in (a, b))
+    of_a, of_b, draw = ranked.found(1), other.found(1), np.random.default_rng(seed)
 
-    def right(data: Embedded) -> NDArray[np.bool_]:
-        chunks = [queries[at : at + CHUNK].tolist() for at in range(0, len(queries), CHUNK)]
-        found = [example.right for chunk in chunks for example in look_up(data, chunk, k=1)]
-        return np.array(found, dtype=bool)
-
-    of_a, of_b, draw = right(a), right(b), np.random.default_rng(seed)
-
-    def pick(which: NDArray[np.bool_]) -> tuple[tuple[Example, Example], ...]:
-        chosen = draw.permutation(queries[which])[:shown].tolist()
+    def pick(which: Tensor) -> tuple[tuple[Example, Example], ...]:
+        chosen = draw.permutation(np.flatnonzero(which))[:shown].tolist()
         return tuple(zip(look_up(a, chosen), look_up(b, chosen), strict=True))
 
     return Disagreement(
         first,
         second,
         both=int((of_a & of_b).sum()),
-        neither=int((~of_a & ~of_b).sum()),
+        neither=int((ranked.answerable & ~of_a & ~of_b).sum()),
         only_first=int((of_a & ~of_b).sum()),
         only_second=int((~of_a & of_b).sum()),
         first_right=pick(of_a & ~of_b),
         second_right=pick(~of_a & of_b),
     )
+
+
+def sample(data: Sets, most: int) -> Sets:
+    """At most so many queries and gallery images, drawn with a fixed seed."""
+    query, gallery = (
+        np.random.default_rng(0).permutation(len(labels))[:most]
+        for labels in (data.y, data.gallery_y)
+    )
+    return Sets(
+        data.x[query], data.y[query], data.gallery[gallery], data.gallery_y[gallery], data.own
+    )
+
+
+def gallery_of(data: Sets) -> dict[str, Any]:
+    """The arguments `gallery` and `gallery_labels`; none if the queries are their own gallery."""
+    return {} if data.own else {"gallery": data.gallery, "gallery_labels": data.gallery_y}
 
 
 Places = dict[int, tuple[Listing, int]]
@@ -234,4 +209,4 @@ def thumbnail(listing: Listing, index: int, side: int = SIDE) -> str | None:
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     file, kind = io.BytesIO(), "png" if max(image.size) <= LOSSLESS else "jpeg"
     image.save(file, kind, **({"optimize": True} if kind == "png" else {"quality": 82}))
-    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+    return data_uri(file.getvalue(), kind)

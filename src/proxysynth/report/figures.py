@@ -193,13 +193,29 @@ def inline_svg(figure: Figure, name: str, description: str) -> Markup:
     return Markup(start + body.strip())
 
 
-def write_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write the figure as PNG and SVG."""
+NO_DATES = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+}
+
+
+def write_figure(
+    figure: Figure,
+    folder: Path,
+    name: str,
+    kinds: Sequence[str] = ("png", "svg"),
+    fonts: str = "none",
+    **options: Any,
+) -> list[Path]:
+    """Write the figure as NAME in each format; the same figure always gives the same files. `fonts`
+    is matplotlib's `svg.fonttype`; `options` of `savefig`."""
     paths = []
-    with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
-        for kind, extra in (("png", {"dpi": 160}), ("svg", {"metadata": {"Date": None}})):
+    with rc_context({"svg.hashsalt": name, "svg.fonttype": fonts}):
+        for kind in kinds:
             file = io.BytesIO()
-            figure.savefig(file, format=kind, facecolor="white", **extra)
+            look = {"dpi": 160, "facecolor": "white", "metadata": NO_DATES[kind], **options}
+            figure.savefig(file, format=kind, **look)
             paths.append(folder / f"{name}.{kind}")
             write_bytes(paths[-1], file.getvalue())
     return paths

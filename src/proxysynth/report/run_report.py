@@ -10,6 +10,7 @@ from typing import Any
 
 from proxysynth.formatting import distinct_captions, duration, metric_keys, metric_name
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration, count_pairs
+from proxysynth.retrieval.knn import Sets, as_sets
 from proxysynth.tensor_files import read_tensors
 from proxysynth.training.defaults import default_run
 from proxysynth.training.run import Run
@@ -24,7 +25,7 @@ from proxysynth.training.run_folder import (
 )
 from proxysynth.values import encode
 
-from .examples import Embedded, Example, Pictures, choose, open_pictures
+from .examples import Example, Pictures, choose, gallery_of, open_pictures, sample
 from .figures import SERIES, Curve, curves, histogram, inline_svg, roc
 from .pages import render, write_page
 from .settings import changed, method, repeat_command, rows
@@ -120,18 +121,17 @@ class FinishedRun:
             return f"{command} --all-classes"
         return command or PYTHON.format(str(self.path), out)
 
-    def embedded(self) -> Embedded:
+    def embedded(self) -> Sets:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
         path = self.tested_in / EMBEDDINGS
         result = read_result(self.tested_in)
         crc32 = None if result is None else result.checksums.get(EMBEDDINGS)
         tensors, _ = read_tensors(path, crc32)
         try:
-            query, labels = tensors["query"].float().numpy(), tensors["query_labels"].long().numpy()
+            query = tensors["query"].float(), tensors["query_labels"].long()
             if self.gallery_names is None:
-                return Embedded(query, labels)
-            gallery = tensors["gallery"].float().numpy()
-            return Embedded(query, labels, gallery, tensors["gallery_labels"].long().numpy())
+                return as_sets(*query, None, None)
+            return as_sets(*query, tensors["gallery"].float(), tensors["gallery_labels"].long())
         except KeyError as error:
             raise ValueError(f"{path} lacks {error}: train the run again") from error
 
@@ -197,7 +197,6 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
 
 
 def report_page(run: FinishedRun) -> str:
-    """The HTML page of a run."""
     examples: tuple[list[Example], list[Example]] = [], []
     pairs = pairs_svg = roc_svg = None
     sampled = False
@@ -205,10 +204,9 @@ def report_page(run: FinishedRun) -> str:
     if run.metrics:
         test = run.embedded()
         examples = choose(test)
-        some = test.sample(SAMPLE)
-        target = {"gallery": some.gallery, "gallery_labels": some.gallery_labels}
-        pairs = count_pairs(some.query, some.labels, **target)
-        sampled = max(len(test.labels), len(test.target()[1])) > SAMPLE
+        some = sample(test, SAMPLE)
+        pairs = count_pairs(some.x, some.y, **gallery_of(some))
+        sampled = max(len(test.x), len(test.gallery)) > SAMPLE
     if pairs is not None and pairs.of_both_kinds:
         threshold = None if calibration is None else calibration.thresholds.get(DEFAULT_TARGET)
         figure = histogram(pairs, threshold)
@@ -218,7 +216,7 @@ def report_page(run: FinishedRun) -> str:
     # The number of warm-up epochs depends on that of epochs.
     warm = default_run(run.run.data, epochs=run.run.epochs).warmup_epochs
     defaults = encode(default_run(run.run.data, warmup_epochs=warm))
-    flat, unusual = rows(run.settings), changed(run.settings, defaults)
+    unusual = changed(run.settings, defaults)
     figures, legend = _training_figures(run)
     metrics = metric_keys(run.metrics)
     return render(
@@ -241,8 +239,8 @@ def report_page(run: FinishedRun) -> str:
         calibration=calibration,
         roc_svg=roc_svg,
         targets=TARGET_NAMES,
-        changed={path: flat[path] for path in unusual},
-        unchanged={path: text for path, text in flat.items() if path not in unusual},
+        changed=unusual,
+        unchanged={k: text for k, text in rows(run.settings).items() if k not in unusual},
     )
 
 

@@ -27,8 +27,8 @@ def rows(settings: Settings) -> dict[str, str]:
     return {path: _text(value) for path, value in flatten(unwrap(settings)).items()}
 
 
-def changed(settings: Settings, defaults: Settings) -> list[str]:
-    """The paths whose value is not the default. The fields of another loss or regularizer are
+def changed(settings: Settings, defaults: Settings) -> dict[str, str]:
+    """The `rows` whose value is not the default. The fields of another loss or regularizer are
     compared with its own defaults."""
     flat, usual = rows(settings), rows(defaults)
     for part in ("loss", "regularizer"):
@@ -37,7 +37,7 @@ def changed(settings: Settings, defaults: Settings) -> list[str]:
             own = {f.name: f.default for f in (fields(kind) if kind else ())}
             usual = {path: text for path, text in usual.items() if not path.startswith(f"{part}.")}
             usual |= {f"{part}.{name}": _text(value) for name, value in own.items()}
-    return [path for path, text in flat.items() if usual.get(path, text) != text]
+    return {path: text for path, text in flat.items() if usual.get(path, text) != text}
 
 
 def differing(several: Sequence[Settings]) -> dict[str, tuple[str, ...]]:

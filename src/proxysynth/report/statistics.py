@@ -21,6 +21,13 @@ def half_width(values: Sequence[float], level: float = 0.95) -> float:
     return t_quantile(len(values) - 1, level) * math.sqrt(variance(values) / len(values))
 
 
+def difference_interval(a: Sequence[float], b: Sequence[float], paired: bool) -> Interval | None:
+    """The confidence interval of mean(b) - mean(a); None with fewer than two values of either."""
+    if min(len(a), len(b)) < 2:
+        return None
+    return paired_interval(a, b) if paired else unpaired_interval(a, b)
+
+
 def paired_interval(a: Sequence[float], b: Sequence[float]) -> Interval:
     """The confidence interval of mean(b - a), where a[i] and b[i] share a seed, say.
 

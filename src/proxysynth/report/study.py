@@ -138,7 +138,6 @@ def trial_rows(result: Result) -> tuple[list[str], list[list[str]]]:
 
 
 def study_page(result: Result) -> str:
-    """The HTML page of a study."""
     trial_head, trials = trial_rows(result)
     history, shares = trial_history(result["search"], ON_PAGE), None
     if result["importance"]:

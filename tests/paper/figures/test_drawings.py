@@ -8,7 +8,7 @@ import torch
 from matplotlib.colors import to_hex
 
 from proxysynth import NormSoftmax, ProxySynthesis
-from proxysynth.paper.figures.logits import confidences, diagonals, plain_logits, synthesis_logits
+from proxysynth.paper.figures.logits import confidences, diagonals, logits
 from proxysynth.paper.figures.scores import draw_grids, draw_mixtures
 from proxysynth.paper.figures.style import GOLD, INK
 from proxysynth.paper.figures.toy import HALF, Toy, TrainedToy, spaces
@@ -22,8 +22,8 @@ def unit(*shape: int, seed: int = 0) -> torch.Tensor:
 def test_logits_have_originals_first_and_own_proxies_on_the_diagonals() -> None:
     c, lam = 6, 0.7
     x, p = unit(c, 5), unit(c, 5, seed=1)
-    S = synthesis_logits(x, p, ProxySynthesis(NormSoftmax()), lam=lam, seed=3)
-    assert np.allclose(S[:c, :c], plain_logits(x, p))
+    S = logits(x, p, ProxySynthesis(NormSoftmax()), lam=lam, seed=3)
+    assert np.allclose(S[:c, :c], logits(x, p, NormSoftmax()))
     # The second parent of row i is the one that explains the synthetic proxy's similarities.
     for i in range(c):
         fits = []

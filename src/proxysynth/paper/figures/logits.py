@@ -12,7 +12,6 @@ Synthesis there is one block, with the diagonal D0.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from statistics import fmean
 from typing import Any
@@ -57,21 +56,16 @@ def batch_of(model: Trained) -> tuple[Tensor, Tensor]:
     return x[first], unit(model.proxies.detach().float().cpu())[rows]
 
 
-def plain_logits(x: Tensor, p: Tensor) -> Matrix:
-    """Cosines of embeddings and proxies, (c, c): D0 is the diagonal."""
+def logits(x: Tensor, p: Tensor, loss: Any, lam: float = LAM, seed: int = 0) -> Matrix:
+    """Cosines of embeddings and proxies, (c, c): D0 is the diagonal. With Proxy Synthesis, those of
+    originals and synthetics, (2c, 2c), originals first in rows and columns."""
+    if isinstance(loss, ProxySynthesis):
+        fixed = replace(loss, lam=lam, mu=1.0, per_pair=False, duplicates="keep")
+        generator = torch.Generator().manual_seed(seed)
+        made = fixed.synthesize(x, torch.arange(len(x)), p, generator)
+        order = torch.argsort(made.i)  # synthetic i beside its larger parent i
+        x, p = torch.cat((x, made.x[order])), torch.cat((p, made.p[order]))
     return (x @ p.T).double().numpy()
-
-
-def synthesis_logits(
-    x: Tensor, p: Tensor, synthesis: ProxySynthesis, lam: float = LAM, seed: int = 0
-) -> Matrix:
-    """Cosines of originals and synthetics, (2c, 2c), originals first in rows and columns."""
-    fixed = replace(synthesis, lam=lam, mu=1.0, per_pair=False, duplicates="keep")
-    generator = torch.Generator().manual_seed(seed)
-    made = fixed.synthesize(x, torch.arange(len(x)), p, generator)
-    order = torch.argsort(made.i)  # synthetic i beside its larger parent i
-    all_x, all_p = torch.cat((x, made.x[order])), torch.cat((p, made.p[order]))
-    return (all_x @ all_p.T).double().numpy()
 
 
 def diagonals(S: Matrix, c: int) -> dict[str, float]:
@@ -88,12 +82,12 @@ def confidences(S: Matrix, scale: float) -> Matrix:
 
 
 @style.styled
-def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
+def draw_logits(plain: Matrix, mixed: Matrix) -> Figure:
     """Cosines above their softmax; the plain batch at the left, with synthetics at the right."""
     titles = [f"{method}: {what}" for what in ("cosine", "softmax") for method in METHODS]
     figure, axes = style.panels(titles, 2, height=7.0, pad=20)
     c = len(plain)
-    shown = [plain, mixed, confidences(plain, scale), confidences(mixed, scale)]
+    shown = [plain, mixed, confidences(plain, GAMMA), confidences(mixed, GAMMA)]
     for S, one in zip(shown, axes, strict=True):
         style.without_ticks(one)
         image = one.imshow(S, cmap=style.COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
@@ -123,41 +117,29 @@ def draw_logits(plain: Matrix, mixed: Matrix, scale: float) -> Figure:
     return figure
 
 
-def _pairs(scale: Scale) -> list[tuple[Run, ...]]:
-    """Norm-softmax without and with Proxy Synthesis, a pair for each seed; the first is drawn."""
+def _runs(scale: Scale) -> list[tuple[Run, ...]]:
+    """Norm-softmax without and with Proxy Synthesis, one Run per seed; the first is drawn."""
     # The learning rates of C.2 fall in steps, so this is the paper's longer Run up to epoch 100.
     at = {"epochs": 100, "report_epoch": "last"} if scale.name == "paper" else {}
-    losses = [trained_loss("norm_softmax", regularizer) for regularizer in PAIR]
-    return list(zip(*(seeded(scale, ON, loss, **at) for loss in losses), strict=True))
-
-
-def _logits(store: Store, pair: tuple[Run, ...]) -> tuple[Matrix, Matrix]:
-    """Both matrices of the figure, from a pair of finished Runs."""
-    plain, mixed = (load(store.folder_of(run)) for run in pair)
-    synthesis = mixed.run.loss
-    assert isinstance(synthesis, ProxySynthesis)
-    return plain_logits(*batch_of(plain)), synthesis_logits(*batch_of(mixed), synthesis)
+    return [seeded(scale, ON, trained_loss("norm_softmax", reg), **at) for reg in PAIR]
 
 
 def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
     """The means of D0 to D4, of cosines ("D0") and of confidences ("D0 softmax"), for each seed;
     empty unless every Run is finished."""
 
-    def measure(pair: tuple[Run, ...]) -> dict[str, float]:
-        made = _logits(store, pair)
+    def measure(model: Trained) -> dict[str, float]:
+        x, p = batch_of(model)
+        S = logits(x, p, model.run.loss)
         return {
             name + after: mean
-            for S in made
             for after, shown in (("", S), (" softmax", confidences(S, GAMMA)))
-            for name, mean in diagonals(shown, len(made[0])).items()
+            for name, mean in diagonals(shown, len(x)).items()
         }
 
-    pairs = _pairs(scale)
-    if store.missing(run for pair in pairs for run in pair):
-        return []
-    name = "diagonals_both"
-    found = [store.cached(name, [*p, LAM, CLASSES], partial(measure, p)) for p in pairs]
-    return found if all(found) else []
+    about = {"lam": LAM, "classes": CLASSES}
+    plain, mixed = (store.on_models("diagonals", runs, about, measure) for runs in _runs(scale))
+    return [one | other for one, other in zip(plain, mixed, strict=False)]
 
 
 def _note(found: list[dict[str, float]]) -> str:
@@ -176,8 +158,10 @@ def _note(found: list[dict[str, float]]) -> str:
 
 
 def _make(scale: Scale, store: Store) -> PaperFigure:
-    pairs = _pairs(scale)
-    made = _logits(store, pairs[0]) if pairs and not store.missing(pairs[0]) else None
+    first, made = [runs[0] for runs in _runs(scale) if runs], []
+    if not store.missing(first):
+        models = [load(store.folder_of(run)) for run in first]
+        made = [logits(*batch_of(model), model.run.loss) for model in models]
     caption = (
         "Cosine similarities (logits without their scale) of one batch, an image of each of "
         f"{len(made[0]) if made else CLASSES} seen classes, at the end of training on "
@@ -185,7 +169,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
         "means of the diagonals are above and below their blocks: D0, D1 and D4 are of an "
         "embedding with its own proxy, D2 and D3 with the rival made from it."
     )
-    if made is None:
+    if not made:
         missing = style.not_run("Norm-softmax and PS + Norm-softmax were not run")
         return PaperFigure("Figure 4", caption, missing, notes=scale_notes(scale))
     found = diagonals_of(scale, store)
@@ -202,7 +186,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
         *([_note(found)] if found else []),
         *scale_notes(scale),
     )
-    return PaperFigure("Figure 4", caption, draw_logits(*made, GAMMA), data, notes)
+    return PaperFigure("Figure 4", caption, draw_logits(*made), data, notes)
 
 
 def diagonal_table(scale: Scale, store: Store) -> Table:

@@ -20,11 +20,11 @@ from proxysynth.paper.store import Store
 from proxysynth.paper.tables import cells
 from proxysynth.paper.tables.cells import PAIR, method_name, ran_as
 from proxysynth.protocols.mlrc import Study, make_study
+from proxysynth.report.study import TITLES as METRICS
 from proxysynth.training.run import Run, Split
 from proxysynth.values import encode
 
 LOSSES = ("norm_softmax", "cosface", "arcface", "soft_triple", "proxy_nca", "proxy_anchor")
-METRICS = {"precision@1": "P@1", "r_precision": "RP", "map@r": "MAP@R"}
 TABLE_OF = {"cub200": "G", "cars196": "I", "sop": "K"}
 SMALL: dict[str, tuple[int, dict[str, int]]] = {
     "cub200": (3, {"train_pictures": 2000}),
