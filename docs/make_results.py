@@ -18,7 +18,7 @@ MEASURES = {
     "recall@2": "@2",
     "recall@4": "@4",
     "recall@8": "@8",
-    "r_precision": "RP",
+    "r_precision": "R-precision",
     "map@r": "MAP@R",
     "best_on_test_recall@1": "best on test, Recall@1",
 }
@@ -240,7 +240,7 @@ def settings() -> str:
         name += ", duplicates merged" if duplicates == "merge" else ""
         same = " (the paper's)" if here is paper else ""
         body.append([name + same, str(len(here)), *_pair(paper, here)])
-    head = ["", "folds", "Recall@1", "vs. the paper's", "MAP@R", "vs. the paper's"]
+    head = ["", "folds", "Recall@1", "vs. the paper's values", "MAP@R", "vs. the paper's values"]
     return table(head, body)
 
 
@@ -251,7 +251,8 @@ def variants() -> str:
     for scale in sorted({row["scale"] for row in found}, key=float):
         of_scale = [row for row in found if row["scale"] == scale]
         body += [[f"{float(scale):g}", *cells] for cells in _against(of_scale, "proxy_synthesis")]
-    head = ["scale", "", "folds", "Recall@1", "vs. the paper's", "MAP@R", "vs. the paper's"]
+    base = "vs. Proxy Synthesis"
+    head = ["scale", "", "folds", "Recall@1", base, "MAP@R", base]
     return table(head, body)
 
 
@@ -269,7 +270,7 @@ def variant_cost() -> str:
         for row in rows("study_variant_cost")
         if row["regularizer"] != "none"
     ]  # fmt: skip
-    return table(["", "", "step, of the plain loss"], body)
+    return table(["loss", "variant", "time, relative to the plain loss"], body)
 
 
 def gradients() -> str:

@@ -31,7 +31,7 @@ def growth() -> str:
         "processes",
         *(f"{c:,} classes" for c in classes),
         "exponent of the loss",
-        "in the last decade",
+        f"between {classes[-2]:,} and {classes[-1]:,}" if len(classes) > 1 else "at the end",
     ]
     return f"{table(head, body)}\n\n{source(found)}"
 
@@ -39,7 +39,7 @@ def growth() -> str:
 def million() -> str:
     """A million classes on two processes."""
     found = rows("bench_scale_million")
-    head = ["optimizer of the proxies", "GB in total", "its state, MB per process",
+    head = ["optimizer of the proxies", "memory, GB in total", "its state, MB per process",
             "seconds per step", "in the loss", "in the optimizer"]  # fmt: skip
     body = [
         [row["optimizer"], cell(row["peak_gb_together"]), cell(row["state_mb_each"], 1),

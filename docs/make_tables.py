@@ -75,12 +75,12 @@ def summary() -> str:
         body.append([label, f"{1 / plain:.2f}", "–", "–", *times])
     head = ["", "**ours**", "compiled", "compiled, with synthesis", "PML", "FAISS"]
     return (
-        "Relative to plain PyTorch on one thread; below 1 is faster or smaller. A *step* is the "
-        "forward and backward pass of Norm-softmax, batch 128, 512 dimensions; ours includes Proxy "
-        "Synthesis, plain PyTorch does not. *Compiled*: `torch.compile` of the plain loss, and of "
-        "Proxy Synthesis. *Evaluation* computes Recall@k and MAP@R of 10,000 embeddings with 5, 60 "
-        "or 1,000 images per class, in plain PyTorch with a blocked `topk`. *PML*: "
-        f"pytorch-metric-learning. –: does not apply, or not measured.\n\n{table(head, body)}"
+        "Time and memory relative to plain PyTorch, on one thread; below 1 is faster or smaller. "
+        "*Step*: the forward and backward pass of Norm-softmax, batch 128, 512 dimensions; ours "
+        "includes Proxy Synthesis, plain PyTorch does not. *Compiled*: `torch.compile` of the "
+        "plain loss, or of Proxy Synthesis. *Evaluation*: Recall@k and MAP@R of 10,000 embeddings "
+        "with 5, 60 or 1,000 images per class; plain PyTorch uses a blocked `topk`. *PML*: "
+        f"pytorch-metric-learning. –: not applicable or not measured.\n\n{table(head, body)}"
     )
 
 
@@ -162,8 +162,8 @@ def reranking() -> str:
     data = "; ".join(f"{PHOTOGRAPHS[name]}: {size}" for name, size in sizes.items())
     caption = (
         f"{data}. Each image searches the others, with the ImageNet features of "
-        f"{found[0]['model']} at 224 pixels, not trained; percent. Preparing the index and one "
-        "query are timed on one thread (`python -m benchmarks.reranking`):"
+        f"{found[0]['model']} at 224 pixels, not fine-tuned. Metrics in percent; times for "
+        "preparing the index and for one query, on one thread (`python -m benchmarks.reranking`):"
     )
     return f"{caption}\n\n{table(head, body)}\n\n{source(found)}"
 
@@ -188,11 +188,11 @@ def near_duplicates() -> str:
     first = found[0]
     caption = (
         f"{int(first['images']):,} photographs of {PHOTOGRAPHS[first['data']]}, with the ImageNet "
-        f"features of {first['model']} at 224 pixels, not trained: pairs that reach a threshold, "
-        f"and percent of {first['copies']} altered copies that reach it with their original "
-        "(`python -m benchmarks.near_duplicates`):"
+        f"features of {first['model']} at 224 pixels, not fine-tuned: the number of pairs that "
+        f"reach a threshold, and the percentage of {first['copies']} altered copies that reach it "
+        "with their original (`python -m benchmarks.near_duplicates`):"
     )
-    head = ["threshold", "pairs of one product", "of two products", *kinds.values()]
+    head = ["threshold", "pairs of the same product", "of two products", *kinds.values()]
     return f"{caption}\n\n{table(head, body)}\n\n{source(found)}"
 
 
@@ -202,9 +202,9 @@ Values = dict[int, float]  # by seed
 def results() -> str:
     """Every loss with and without Proxy Synthesis, on unseen classes of photographs."""
     return (
-        "Photographs of birds (CUB-200-2011): 100 species seen in training, 100 others retrieved. "
-        "Percent after the last epoch, mean over seeds; the difference that Proxy Synthesis makes, "
-        "with a 95 % interval over seeds, bold where it excludes zero. –: not run.\n\n"
+        "CUB-200-2011, photographs of birds: trained on 100 species, tested on 100 others. Percent "
+        "after the last epoch, mean ± standard deviation over seeds. *With Proxy Synthesis*: the "
+        "difference it makes, with its 95 % interval, bold where that excludes zero.\n\n"
         + compared("study_cub200")
     )
 
@@ -231,10 +231,11 @@ def tuned() -> str:
         return ""
     head = ["", "best scale", "MAP@R", "best scale", "with Proxy Synthesis", "difference"]
     return (
-        "**After a hyper-parameter search for each row** (`proxysynth mlrc --scale small`: 5 "
-        "trials and 4 folds of the seen characters, then 3 repetitions; the embeddings of four "
-        "models are concatenated, each from the epoch that is best on its held-out fold). "
-        "Proxy-NCA is the paper's Eq. i. Bold: Welch's 95 % interval excludes zero.\n\n"
+        "**After a hyper-parameter search for each loss, with and without Proxy Synthesis** "
+        "(`proxysynth mlrc --scale small`: 5 trials and 4 folds of the seen characters, then 3 "
+        "repetitions; the embeddings of four models are concatenated, each from the epoch that is "
+        "best on its held-out fold). Proxy-NCA is the paper's Eq. i. Bold: Welch's 95 % interval "
+        "excludes zero.\n\n"
         f"{table(head, body)}"
     )
 
