@@ -74,7 +74,7 @@ def hundred_million() -> str:
         "product with synthetic classes, teraflop": lambda n: 8 * n * n * d / 1e12,
         "proxies read and gradient written, GB": lambda n: 3 * 4 * c * d / 1e9,
         "row-wise update, GB moved": lambda n: 4 * 4 * c * d / 1e9,
-        "exchanged with other devices, GB": lambda n: 4 * (3 * n * d + 4 * n) / 1e9,
+        "exchanged with other devices, GB": lambda n: 4 * (3 * n * d + n * n + 3 * n) / 1e9,
     }
     body = [[name, *(f"{term(n):.3g}" for n in BATCHES)] for name, term in terms.items()]
     rate = _rate()
