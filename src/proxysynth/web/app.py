@@ -12,6 +12,7 @@ from importlib.resources import files
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from proxysynth import __version__
@@ -95,12 +96,13 @@ def _add_pages(app: FastAPI, service: Service, monitor: Monitor) -> None:
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:
-        return Response(monitor.text(), media_type="text/plain; version=0.0.4")
+        text = generate_latest(monitor.registry)
+        return Response(text, media_type="text/plain; version=0.0.4")
 
     @app.get("/report", response_class=Response, responses=errors(404, 421))
     async def report() -> Response:
         """The report of the run that made the index, an HTML page."""
-        path = service.live.current.report
+        path = service.current.report
         if path is None:
             raise Refused(404, "the run that made this index has no report")
         data = await asyncio.to_thread(path.read_bytes)

@@ -147,8 +147,8 @@ class Guard:
 
     def _counted(self, receive: Receive, most: int) -> Receive:
         """`receive`, until too much has arrived or it takes too long."""
-        received, complete = 0, False
-        deadline = asyncio.get_running_loop().time() + self.limits.body_seconds
+        received, complete, seconds = 0, False, self.limits.body_seconds
+        deadline = asyncio.get_running_loop().time() + seconds
 
         async def counted() -> Message:
             nonlocal received, complete
@@ -158,11 +158,8 @@ class Guard:
             try:
                 message = await asyncio.wait_for(receive(), max(0.001, left))
             except asyncio.TimeoutError as error:
-                raise Refused(
-                    408,
-                    f"the request did not arrive within {self.limits.body_seconds:g} seconds: "
-                    "send it again",
-                ) from error
+                sentence = f"the request did not arrive within {seconds:g} seconds: send it again"
+                raise Refused(408, sentence) from error
             if message["type"] == "http.request":
                 received += len(message.get("body", b""))
                 complete = not message.get("more_body", False)
@@ -187,11 +184,9 @@ def check_host(host: str, local: bool, allowed: frozenset[str] = frozenset()) ->
     name = parts[1].strip("[]") if parts else ""
     if name in allowed or is_loopback(name) or (not local and is_address(name)):
         return
-    served = "localhost" if local else "its IP address"
-    raise Refused(
-        421,
-        f"this service accepts requests for {served} only: use that, or add --allow-host NAME",
-    )
+    served = "localhost only" if local else "its IP address only"
+    sentence = f"this service accepts requests for {served}: use that, or add --allow-host NAME"
+    raise Refused(421, sentence)
 
 
 def check_origin(headers: Headers) -> None:
@@ -213,7 +208,6 @@ def is_loopback(host: str) -> bool:
 
 def is_address(host: str) -> bool:
     try:
-        ip_address(host)
+        return bool(ip_address(host))
     except ValueError:
         return False
-    return True

@@ -79,9 +79,12 @@ def serve(
     names = [*allow_hosts, *([] if local else [host, socket.gethostname()])]
     app = create_app(index, local=local, allow_hosts=names, **options)
 
+    def reload(*_: object) -> None:
+        app.monitor.service.reload = True
+
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: app.monitor.reload_index())
+        signal.signal(signal.SIGHUP, reload)
     config = uvicorn.Config(
         app,
         log_config=None,
