@@ -11,8 +11,8 @@ import hashlib
 import importlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,13 +36,9 @@ PER_CELL = 64  # training rows per cell
 
 @dataclass(frozen=True, eq=False)
 class Approximate:
-    """A FAISS structure over the rows of an index.
+    """A FAISS index over the rows of an index, of whose cells the nearest `probes` are searched.
 
-    Args:
-        faiss: the FAISS index.
-        recall: for each k, the share of the exact k nearest that are found.
-        sample: the number of queries behind `recall`.
-        cells, probes: the number of cells, and how many of them are searched.
+    `recall` is, for each k, the share of the exact k nearest that are found by `sample` queries.
     """
 
     faiss: Any
@@ -80,9 +76,14 @@ def open_approximate(index: Index, say: Callable[[str], None] | None = None) -> 
     """The structure of this index, read from the file next to it, or built."""
     faiss = _faiss()
     path = index.file.with_name(f"{index.file.name}.faiss")
-    read = _read(path, index.generation, faiss)
-    if read is not None:
-        return read
+    damage = (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError)
+    with suppress(*damage), safetensors.safe_open(path, framework="numpy") as file:
+        about = json.loads((file.metadata() or {})["approximate"])
+        if about.pop("generation") == index.generation:
+            data = file.get_tensor("faiss")
+            if about.pop("sha256") == hashlib.sha256(data.data).hexdigest():
+                about["recall"] = dict(about["recall"])
+                return Approximate(faiss.deserialize_index(data), **about)
     if say is not None:
         say(f"Building the approximate search of {len(index):,} images in {path} ...")
     made = make_approximate(index.vectors())
@@ -126,22 +127,6 @@ def make_approximate(rows: Tensor) -> Approximate:
         if trial.recall[10] >= ENOUGH or probes == cells:
             return trial
         probes = min(cells, 2 * probes)
-
-
-def _read(path: Path, generation: str, faiss: Any) -> Approximate | None:
-    """The stored structure, if it is intact and of this generation."""
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {})["approximate"])
-            if about.pop("generation") != generation:
-                return None
-            data = file.get_tensor("faiss")
-        if about.pop("sha256") != hashlib.sha256(data.data).hexdigest():
-            return None
-        about["recall"] = dict(about["recall"])
-        return Approximate(faiss.deserialize_index(data), **about)
-    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
-        return None
 
 
 def needed(package: str, extra: str, otherwise: str) -> Any:

@@ -250,11 +250,8 @@ def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index:
 class Journal:
     """The images that an interrupted indexing has embedded, in an SQLite database.
 
-    An open journal is locked: one process at a time writes an index.
-
-    Attributes:
-        files: those it holds.
-        finished: whether the index is written, so that the journal is no longer needed.
+    An open journal is locked: one process at a time writes an index. `files` are those it holds;
+    once the index is written, it is `finished` and no longer needed.
     """
 
     def __init__(self, path: Path, about: str, dim: int) -> None:

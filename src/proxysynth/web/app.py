@@ -116,20 +116,18 @@ def _explain_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        name = ".".join(map(str, first["loc"][1:]))  # without "body", "query" or "path"
-        sentence = (
-            f"{name or 'the request'}: {first['msg']}; see /openapi.json for what is expected"
+        name = ".".join(map(str, first["loc"][1:])) or "the request"  # without "body" or "query"
+        return error_response(
+            422, f"{name}: {first['msg']}; see /openapi.json for what is expected"
         )
-        return error_response(422, sentence)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
-        place, sentence = f"{request.url.path}: see /openapi.json for the routes", error.detail
-        if error.status_code == 404 and not isinstance(error, Refused):
-            sentence = f"there is nothing at {place}"
-        elif error.status_code == 405:
-            sentence = f"{request.method} is not possible at {place}"
-        return error_response(error.status_code, sentence, error.headers)
+        place, status = f"{request.url.path}: see /openapi.json for the routes", error.status_code
+        general = {404: "there is nothing at", 405: f"{request.method} is not possible at"}
+        if status in general and not isinstance(error, Refused):
+            return error_response(status, f"{general[status]} {place}", error.headers)
+        return error_response(status, error.detail, error.headers)
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> JSONResponse:
