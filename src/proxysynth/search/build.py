@@ -255,7 +255,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, about: str, dim: int) -> None:
-        self.database = database = sqlite3.connect(path, timeout=0, isolation_level=None)
+        self.database = database = sqlite3.connect(path, timeout=0)
         self.finished, self.saved = False, time.perf_counter()
         try:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
@@ -284,8 +284,6 @@ class Journal:
 
     def add(self, embedded: Iterable[tuple[Found, NDArray[np.float32]]]) -> None:
         """Save files and their embeddings (d,), on the disk every few seconds."""
-        if not self.database.in_transaction:
-            self.database.execute("BEGIN EXCLUSIVE")
         for file, vector in embedded:
             row = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
             insert = "INSERT OR REPLACE INTO images VALUES (?, ?, ?, ?, ?)"
@@ -394,6 +392,6 @@ def _check_room(folder: Path, todo: int, total: int, dim: int) -> None:
     need, free = (todo + total) * (4 * dim + 200) + 65536, shutil.disk_usage(folder).free
     if need > free:
         raise TrainingFailed(
-            f"an index of {total:,} images needs about {need / 1e6:,.2f} MB, {folder} has "
+            f"an index of {total:,} images needs about {need / 1e6:,.2f} MB and {folder} has "
             f"{free / 1e6:,.2f} MB left: free some space, or choose another place with -o"
         )
