@@ -28,13 +28,15 @@ def write_contact_sheet(
     several = f": the mean of {len(queries)} images" if len(queries) > 1 else ""
     sections: list[Section] = [(f"Query{several}", queries), ("Hits", hits)]
     lead = f"{len(hits)} of {len(index):,} images of {index.root}, by {index.model.name}."
-    return write_page(path, sheet(index, "Nearest images", lead, sections))
+    return write_sheet(path, index, "Nearest images", lead, sections)
 
 
-def sheet(index: Index, title: str, lead: str, sections: Iterable[Section]) -> str:
+def write_sheet(
+    path: Path, index: Index, title: str, lead: str, sections: Iterable[Section]
+) -> Path:
     template = environment("proxysynth.search").get_template("contact_sheet.html")
     shown = ((name, [_image(index, one) for one in images]) for name, images in sections)
-    return template.render(title=title, lead=lead, sections=shown)
+    return write_page(path, template.render(title=title, lead=lead, sections=shown))
 
 
 def _image(index: Index, image: Hit | str | os.PathLike[str]) -> dict[str, Any]:

@@ -167,8 +167,7 @@ def _by_mean(index: Index, numbers: NDArray[np.int64]) -> list[Hit]:
 
 def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> list[Path]:
     """A contact sheet for each cluster, and `index.html` with some images of every one."""
-    from proxysynth.report.pages import write_page
-    from proxysynth.search.contact_sheet import sheet
+    from proxysynth.search.contact_sheet import write_sheet  # matplotlib, slow
 
     make_folder(folder)
     made = []
@@ -176,11 +175,11 @@ def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> lis
         some = cluster.images[:SHOWN]
         lead = f"The {len(some)} nearest to the mean, with their similarity to it."
         name = "none" if cluster.number < 0 else f"{cluster.number:04d}"
-        page = sheet(index, cluster.title, lead, [("Images", some)])
-        made.append(write_page(folder / f"{name}.html", page))
+        file, section = folder / f"{name}.html", ("Images", some)
+        made.append(write_sheet(file, index, cluster.title, lead, [section]))
     sections = [(each.title, each.images[:6]) for each in clusters[:SHOWN]]
     lead = f"{len(index):,} images of {index.root}, by {index.model.name}."
-    return [write_page(folder / "index.html", sheet(index, "Clusters", lead, sections)), *made]
+    return [write_sheet(folder / "index.html", index, "Clusters", lead, sections), *made]
 
 
 @dataclass(frozen=True)

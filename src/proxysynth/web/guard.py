@@ -75,8 +75,7 @@ class Limits:
 class Refused(HTTPException):
     """A request that is not served, and why.
 
-    A subclass of starlette's exception: any other error that is raised while a body is read would
-    be taken for a malformed body.
+    Any error but one of starlette's, raised while a body is read, is taken for a malformed body.
     """
 
 
@@ -208,6 +207,7 @@ def is_loopback(host: str) -> bool:
 
 def is_address(host: str) -> bool:
     try:
-        return bool(ip_address(host))
+        ip_address(host)
     except ValueError:
         return False
+    return True

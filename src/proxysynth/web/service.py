@@ -49,14 +49,10 @@ THUMBNAILS = 2000  # kept in memory, 10 to 30 KB each
 
 @dataclass(eq=False)
 class Batcher(Generic[Key, Query, Answer]):
-    """Collects queries and answers many of them in one call, in its own thread.
+    """Collects queries and answers at most `most` of the same key in one call, in its own thread.
 
     While a batch is computed the next one collects by itself; only a query that finds the thread
-    idle waits a moment for others.
-
-    Args:
-        answer_all: answers at most `most` queries that were asked with the same key.
-        patience: seconds that a first query waits for others.
+    idle waits a moment, `patience` seconds, for others.
     """
 
     answer_all: Callable[[Key, Sequence[Query]], Sequence[Answer]]
@@ -249,17 +245,13 @@ class Service:
     """
 
     def __init__(
-        self,
-        index: Index,
-        limits: Limits | None = None,
-        run: str | os.PathLike[str] | None = None,
+        self, index: Index, limits: Limits | None = None, run: str | os.PathLike[str] | None = None
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits, self._run = limits or Limits(), run
         self.current = Snapshot.of(index.in_memory(self.limits.memory_bytes), run)
         self.loads, self.reload = 1, False
         self.searcher = Batcher(search_all)
         self.embedder = Batcher(embed_all, most=16)
-        self._run = run
         self._complaint = ""
         self._loading = Lock()
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
