@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from importlib.resources import files
 
 from fastapi import FastAPI, Request
@@ -56,16 +55,11 @@ def create_app(
     service = Service(index, limits, run)
     monitor = Monitor(service, access_log)
 
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with service.running():
-            yield
-
     app = FastAPI(
         title="Proxysynth search",
         version=__version__,
         description="Nearest images of an index.",
-        lifespan=lifespan,
+        lifespan=lambda _: service.running(),
         docs_url=None,  # FastAPI's pages load scripts from another host; there is /openapi.json
         redoc_url=None,
         redirect_slashes=False,

@@ -101,9 +101,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
+            return await self.app(scope, receive, send)
         begun, method, status, sent = time.perf_counter(), scope["method"], 0, 0
         scope = {**scope, "root_path": self.root_path}
         if method == "HEAD":
@@ -127,8 +125,7 @@ class Guard:
                 check_origin(headers)
             if self.root_path and scope["path"] == self.root_path:  # URLs in the page are relative
                 slash = RedirectResponse(f"{self.root_path}/", 308)
-                await slash(scope, receive, send_with_headers)
-                return
+                return await slash(scope, receive, send_with_headers)
             upload = scope["path"].removeprefix(self.root_path) == UPLOADS
             most = self.limits.upload_bytes if upload else self.limits.body_bytes
             announced = headers.get("content-length", "")
