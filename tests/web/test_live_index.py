@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 
 from proxysynth.search import Index
 from proxysynth.web import create_app
-from proxysynth.web.service import LiveIndex
+from proxysynth.web.service import Service
 from web.made_index import write_vectors
 
 
@@ -55,13 +55,13 @@ def test_a_replaced_index_is_noticed_and_old_numbers_are_refused(tmp_path) -> No
 def test_what_was_taken_stays_whole(tmp_path) -> None:
     draw = np.random.default_rng(1)
     write_vectors(tmp_path / "an.index", draw.normal(size=(30, 8)), "old")
-    live = LiveIndex(Index.open(tmp_path / "an.index"))
-    taken = live.current
+    service = Service(Index.open(tmp_path / "an.index"))
+    taken = service.current
     rows = taken.index.vectors().numpy().copy()
     write_vectors(tmp_path / "an.index", draw.normal(size=(9, 8)), "new")
-    live.check()
-    assert len(live.current.index) == 9
-    assert live.current.index.paths[0] == "new0000000.jpg"
+    service.check()
+    assert len(service.current.index) == 9
+    assert service.current.index.paths[0] == "new0000000.jpg"
     assert taken.index.paths[29] == "old0000029.jpg"
     assert np.array_equal(taken.index.vectors().numpy(), rows)
 
@@ -80,20 +80,20 @@ def test_without_its_model_an_index_is_searched_by_what_it_holds(tmp_path) -> No
 def test_a_file_that_is_no_index_leaves_the_old_one_in_place(tmp_path, caplog, what) -> None:
     file = tmp_path / "an.index"
     write_vectors(file, np.random.default_rng(2).normal(size=(5, 4)))
-    live = LiveIndex(Index.open(file))
-    taken = live.current
+    service = Service(Index.open(file))
+    taken = service.current
     file.unlink()
     if what != "gone":
         (tmp_path / "other").write_bytes(b"junk" * 99 if what == "junk" else b"")
         os.replace(tmp_path / "other", file)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            live.check()
-    assert live.current is taken
+            service.check()
+    assert service.current is taken
     assert len(caplog.records) == 1  # said once
     write_vectors(file, np.random.default_rng(2).normal(size=(6, 4)))
-    live.check()
-    assert len(live.current.index) == 6
+    service.check()
+    assert len(service.current.index) == 6
 
 
 def test_no_request_is_lost_when_the_index_is_replaced_under_load(tmp_path) -> None:

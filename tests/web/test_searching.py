@@ -29,7 +29,7 @@ def ask(service: Service, *queries):
     """The answers to queries (item or vector, settings) that are asked at the same moment."""
 
     async def together():
-        now = service.live.current
+        now = service.current
         asked = [service.search(now, query, **wanted) for query, wanted in queries]
         return await asyncio.gather(*asked, return_exceptions=True)
 
@@ -64,11 +64,11 @@ def test_a_bad_query_spoils_no_other(service) -> None:
 
 
 def test_what_is_not_of_this_index_is_refused(service) -> None:
-    now = service.live.current
-    assert service.item(199, now.generation) is now
+    now = service.current
+    assert service.snapshot(199, now.index.generation) is now
     for number, generation, status in ((200, None, 404), (0, "old", 409)):
         with pytest.raises(Refused) as refused:
-            service.item(number, generation)
+            service.snapshot(number, generation)
         assert refused.value.status_code == status
     with pytest.raises(Refused, match="8 dimensions"):
         as_query(now, [1.0] * 3)
@@ -76,13 +76,13 @@ def test_what_is_not_of_this_index_is_refused(service) -> None:
 
 def test_a_search_stays_with_the_snapshot_it_has_taken(service, tmp_path) -> None:
     before = ask(service, (vector(1), {}))[0]
-    now = service.live.current
+    now = service.current
     write_vectors(tmp_path / "an.index", np.random.default_rng(1).normal(size=(30, 12)), "new")
-    service.live.check()
+    service.check()
 
     async def both():
         new = np.ones(12, np.float32)
-        asked = service.search(now, vector(1)), service.search(service.live.current, new)
+        asked = service.search(now, vector(1)), service.search(service.current, new)
         return await asyncio.gather(*asked)
 
     old, new = asyncio.run(both())

@@ -159,12 +159,11 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
         console.say(f"Near-duplicates: {count(images, 'image')} of {len(index):,} in {several}")
     _show(console, titles, groups)
     if args.out is not None:
-        from proxysynth.report.pages import write_page
-        from proxysynth.search.contact_sheet import Section, sheet
+        from proxysynth.search.contact_sheet import write_sheet
 
-        sections = [Section(title, group) for title, group in zip(titles, groups, strict=True)]
+        sections = zip(titles, groups, strict=True)
         lead = f"{several} of similarity {args.threshold:g} or more, by {index.model.name}."
-        write_page(args.out, sheet(index, "Near-duplicates", lead, sections))
+        write_sheet(args.out, index, "Near-duplicates", lead, sections)
         console.say(f"Contact sheet: {args.out}")
     return {
         "index": str(args.index),

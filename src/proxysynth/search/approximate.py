@@ -11,15 +11,14 @@ import hashlib
 import importlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.files import write_bytes
@@ -37,13 +36,9 @@ PER_CELL = 64  # training rows per cell
 
 @dataclass(frozen=True, eq=False)
 class Approximate:
-    """A FAISS structure over the rows of an index.
+    """A FAISS index over the rows of an index, of whose cells the nearest `probes` are searched.
 
-    Args:
-        faiss: the FAISS index.
-        recall: for each k, the share of the exact k nearest that are found.
-        sample: the number of queries behind `recall`.
-        cells, probes: the number of cells, and how many of them are searched.
+    `recall` is, for each k, the share of the exact k nearest that are found by `sample` queries.
     """
 
     faiss: Any
@@ -54,7 +49,6 @@ class Approximate:
 
     @property
     def verdict(self) -> str:
-        """The recall, as a sentence."""
         found = ", ".join(f"recall@{k} {100 * share:.1f} %" for k, share in self.recall.items())
         return (
             f"Approximate search visits {self.probes} of {self.cells} cells; compared with exact "
@@ -69,7 +63,7 @@ class Approximate:
         # Not as an argument of the search: other libraries replace that function for the whole
         # process (faiss.contrib.torch_utils), and theirs does not take it.
         self.faiss.nprobe = self.probes
-        _, found = self.faiss.search(_array(x), min(most, len(rows)))
+        _, found = self.faiss.search(x.numpy(), min(most, len(rows)))
         kept = [
             np.sort(numbers[(numbers >= 0) & ~np.isin(numbers, np.array(hidden, dtype=np.int64))])
             for numbers, hidden in zip(found, exclude, strict=True)
@@ -82,9 +76,14 @@ def open_approximate(index: Index, say: Callable[[str], None] | None = None) -> 
     """The structure of this index, read from the file next to it, or built."""
     faiss = _faiss()
     path = index.file.with_name(f"{index.file.name}.faiss")
-    read = _read(path, index.generation, faiss)
-    if read is not None:
-        return read
+    damage = (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError)
+    with suppress(*damage), safetensors.safe_open(path, framework="numpy") as file:
+        about = json.loads((file.metadata() or {})["approximate"])
+        if about.pop("generation") == index.generation:
+            data = file.get_tensor("faiss")
+            if about.pop("sha256") == hashlib.sha256(data.data).hexdigest():
+                about["recall"] = dict(about["recall"])
+                return Approximate(faiss.deserialize_index(data), **about)
     if say is not None:
         say(f"Building the approximate search of {len(index):,} images in {path} ...")
     made = make_approximate(index.vectors())
@@ -107,8 +106,8 @@ def make_approximate(rows: Tensor) -> Approximate:
     made.cp.seed = 1
     made.cp.min_points_per_centroid = 1  # no warning for small indexes
     chosen = np.sort(draw.choice(n, min(n, cells * PER_CELL), replace=False))
-    made.train(_array(rows[torch.from_numpy(chosen)]))
-    made.add(_array(rows))
+    made.train(rows[torch.from_numpy(chosen)].numpy())
+    made.add(rows.numpy())
 
     # The fewest cells, doubled again and again, that reach the recall.
     asked = torch.from_numpy(np.sort(draw.choice(n, min(n, SAMPLE), replace=False)))
@@ -118,40 +117,16 @@ def make_approximate(rows: Tensor) -> Approximate:
     while True:
         trial = Approximate(made, {}, len(asked), cells, probes)
         near = trial.nearest(x, rows, most, itself).indices.numpy()
-        trial.recall.update({k: _recall(exact[:, :k], near[:, :k]) for k in KS})
+        for k in KS:
+            shares = [
+                np.isin(truth[truth >= 0], found).mean()
+                for truth, found in zip(exact[:, :k], near[:, :k], strict=True)
+                if truth[0] >= 0  # -1 stands for none
+            ]
+            trial.recall[k] = float(np.mean(shares)) if shares else 1.0
         if trial.recall[10] >= ENOUGH or probes == cells:
             return trial
         probes = min(cells, 2 * probes)
-
-
-def _recall(exact: NDArray[np.int64], near: NDArray[np.int64]) -> float:
-    """The mean share of the exact neighbors that are found; -1 stands for none."""
-    shares = [
-        np.isin(truth[truth >= 0], found).mean()
-        for truth, found in zip(exact, near, strict=True)
-        if (truth >= 0).any()
-    ]
-    return float(np.mean(shares)) if shares else 1.0
-
-
-def _read(path: Path, generation: str, faiss: Any) -> Approximate | None:
-    """The stored structure, if it is intact and of this generation."""
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {})["approximate"])
-            if about.pop("generation") != generation:
-                return None
-            data = file.get_tensor("faiss")
-        if about.pop("sha256") != hashlib.sha256(data.data).hexdigest():
-            return None
-        about["recall"] = dict(about["recall"])
-        return Approximate(faiss.deserialize_index(data), **about)
-    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
-        return None
-
-
-def _array(x: Tensor) -> NDArray[np.float32]:
-    return np.ascontiguousarray(x.numpy(), dtype=np.float32)
 
 
 def needed(package: str, extra: str, otherwise: str) -> Any:

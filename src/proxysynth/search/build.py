@@ -12,7 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -48,8 +48,7 @@ class Found(NamedTuple):
     @property
     def label(self) -> str | None:
         """The first sub-folder of its path; None for a file in the folder itself."""
-        first, slash, _ = self.path.partition("/")
-        return first if slash else None
+        return self.path.split("/")[0] if "/" in self.path else None
 
 
 class Unreadable(NamedTuple):
@@ -135,12 +134,14 @@ def update_index(
     embedder = model if isinstance(model, ImageEmbedder) else ImageEmbedder(model)
     root = os.path.abspath(os.path.expanduser(folder))
     found, progress = scan_folder(root), progress or Silent()
-    old = None if rebuild else _existing(out, embedder, root)
-    known: dict[Found, int] = {}
+    old = None if rebuild or not out.exists() else _existing(out, embedder, root)
+    known: dict[Found, int] = {}  # the row of each file; one that has changed is another one
     damage: Damage | None = None
     verified: bool | None = False
     if old is not None:
-        known = _known(old)
+        with suppress(ValueError):  # a damaged path
+            stamped = zip(old.paths, old.stamps.tolist(), strict=True)
+            known = {Found(path, *stamp): row for row, (path, stamp) in enumerate(stamped)}
         changed = known.keys() != set(found)
         thorough = verify or changed or out.stat().st_size <= QUICK_TO_VERIFY
         damage = old.damage(embeddings=thorough)
@@ -223,18 +224,14 @@ def _files(place: str, prefix: str, above: frozenset[str]) -> Iterator[Found]:
         yield from _files(folder.path, f"{prefix}{folder.name}/", above | {real})
     for entry in others:
         if is_image(entry.name):
-            try:
-                about = entry.stat()
-                size, time_ns = about.st_size, about.st_mtime_ns
-            except OSError:
-                size, time_ns = 0, 0
+            size = time_ns = 0
+            with suppress(OSError):
+                size, time_ns = entry.stat().st_size, entry.stat().st_mtime_ns
             yield Found(f"{prefix}{entry.name}", size, time_ns)
 
 
-def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index | None:
+def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index:
     """The existing index; an error if it is of another model or folder."""
-    if not out.exists():
-        return None
     old = Index.open(out, verify=False)
     if not old.model.same_as(embedder.identity):
         raise ValueError(
@@ -250,27 +247,15 @@ def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index | None:
     return old
 
 
-def _known(old: Index) -> dict[Found, int]:
-    """The row of each file of an index; a file that has changed since is another one."""
-    try:
-        files = zip(old.paths, old.stamps.tolist(), strict=True)
-        return {Found(path, *stamp): row for row, (path, stamp) in enumerate(files)}
-    except ValueError:  # a damaged path
-        return {}
-
-
 class Journal:
     """The images that an interrupted indexing has embedded, in an SQLite database.
 
-    An open journal is locked: one process at a time writes an index.
-
-    Attributes:
-        files: those it holds.
-        finished: whether the index is written, so that the journal is no longer needed.
+    An open journal is locked: one process at a time writes an index. `files` are those it holds;
+    once the index is written, it is `finished` and no longer needed.
     """
 
     def __init__(self, path: Path, about: str, dim: int) -> None:
-        self.database = database = sqlite3.connect(path, timeout=0, isolation_level=None)
+        self.database = database = sqlite3.connect(path, timeout=0)
         self.finished, self.saved = False, time.perf_counter()
         try:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
@@ -299,8 +284,6 @@ class Journal:
 
     def add(self, embedded: Iterable[tuple[Found, NDArray[np.float32]]]) -> None:
         """Save files and their embeddings (d,), on the disk every few seconds."""
-        if not self.database.in_transaction:
-            self.database.execute("BEGIN EXCLUSIVE")
         for file, vector in embedded:
             row = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
             insert = "INSERT OR REPLACE INTO images VALUES (?, ?, ?, ?, ?)"
@@ -343,10 +326,10 @@ def open_journal(index: Path, about: str, dim: int) -> Iterator[Journal]:
                 raise
             _remove(path)  # damaged, or of an older version
             journal = Journal(path, about, dim)
-        try:
-            yield journal
-        finally:
-            with closing(journal.database):
+        with closing(journal.database):
+            try:
+                yield journal
+            finally:
                 if journal.finished or not journal.files:
                     _remove(path)  # before the lock is released
                 else:
@@ -360,13 +343,9 @@ def open_journal(index: Path, about: str, dim: int) -> Iterator[Journal]:
 
 def _disk_error(error: Exception) -> int | None:
     """The errno of a full or forbidden disk; None for a damaged journal."""
-    reasons = {
-        "full": errno.ENOSPC,
-        "readonly": errno.EROFS,
-        "unable to open": errno.EACCES,
-        "disk I/O": errno.EIO,
-    }
-    return next((code for text, code in reasons.items() if text in str(error)), None)
+    codes = {"full": errno.ENOSPC, "readonly": errno.EROFS, "disk I/O": errno.EIO}
+    codes["unable to open"] = errno.EACCES
+    return next((code for text, code in codes.items() if text in str(error)), None)
 
 
 def _remove(path: Path) -> None:
@@ -374,14 +353,13 @@ def _remove(path: Path) -> None:
         name.unlink(missing_ok=True)
 
 
-Embedded = tuple[list[Found], NDArray[np.float32], list[Unreadable]]
-"""Files with their embeddings (n, d), and files without."""
-
-
 def embed_files(
     embedder: ImageEmbedder, root: Path, files: Sequence[Found], workers: int | None = None
-) -> Iterator[Embedded]:
-    """The embeddings of files, batch by batch, in order; threads decode ahead of the network."""
+) -> Iterator[tuple[list[Found], NDArray[np.float32], list[Unreadable]]]:
+    """Batch by batch, in order, files with their embeddings (n, d), and unreadable ones.
+
+    Threads decode ahead of the network.
+    """
     batches = (files[at : at + BATCH] for at in range(0, len(files), BATCH))
     pool = ThreadPoolExecutor(max(1, Resources(workers=workers).loader_workers))
     begun = ([(f, pool.submit(embedder.opened, root / f.path)) for f in each] for each in batches)
@@ -398,9 +376,12 @@ def embed_files(
                     bad.append(Unreadable(file.path, error.reason))
             rows = embedder.embed(list(good.values()), workers)
             finite = torch.isfinite(rows).all(dim=1)
-            kept = [file for file, fine in zip(good, finite.tolist(), strict=True) if fine]
-            reason = "its embedding is not finite"
-            bad += [Unreadable(file.path, reason) for file in good if file not in kept]
+            kept = []
+            for file, fine in zip(good, finite.tolist(), strict=True):
+                if fine:
+                    kept.append(file)
+                else:
+                    bad.append(Unreadable(file.path, "its embedding is not finite"))
             yield kept, rows[finite].numpy(), bad
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -411,7 +392,6 @@ def _check_room(folder: Path, todo: int, total: int, dim: int) -> None:
     need, free = (todo + total) * (4 * dim + 200) + 65536, shutil.disk_usage(folder).free
     if need > free:
         raise TrainingFailed(
-            f"an index of {total:,} images needs about {need / 1e6:,.2f} MB while it is written, "
-            f"and {folder} has {free / 1e6:,.2f} MB left: free some space, or choose another "
-            "place with -o"
+            f"an index of {total:,} images needs about {need / 1e6:,.2f} MB and {folder} has "
+            f"{free / 1e6:,.2f} MB left: free some space, or choose another place with -o"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,8 @@ from proxysynth.search.index import Hit, Index
 SIDE = 256  # pixels of a thumbnail; shown at about half of it, for dense screens
 
 
-class Section(NamedTuple):
-    """A titled row of images: items of the index, or files that need not be in it."""
-
-    title: str
-    images: Sequence[Hit | str | os.PathLike[str]]
+Section = tuple[str, Sequence[Hit | str | os.PathLike[str]]]
+"""A title, and a row of images: items of the index, or files that need not be in it."""
 
 
 def write_contact_sheet(
@@ -29,18 +26,17 @@ def write_contact_sheet(
 ) -> Path:
     """Write the page of a search: the queries, then the hits in order, with their similarities."""
     several = f": the mean of {len(queries)} images" if len(queries) > 1 else ""
-    sections = [Section(f"Query{several}", queries), Section("Hits", hits)]
+    sections: list[Section] = [(f"Query{several}", queries), ("Hits", hits)]
     lead = f"{len(hits)} of {len(index):,} images of {index.root}, by {index.model.name}."
-    return write_page(path, sheet(index, "Nearest images", lead, sections))
+    return write_sheet(path, index, "Nearest images", lead, sections)
 
 
-def sheet(index: Index, title: str, lead: str, sections: Iterable[Section]) -> str:
+def write_sheet(
+    path: Path, index: Index, title: str, lead: str, sections: Iterable[Section]
+) -> Path:
     template = environment("proxysynth.search").get_template("contact_sheet.html")
-    shown = [
-        {**section._asdict(), "images": [_image(index, one) for one in section.images]}
-        for section in sections
-    ]
-    return template.render(title=title, lead=lead, sections=shown)
+    shown = ((name, [_image(index, one) for one in images]) for name, images in sections)
+    return write_page(path, template.render(title=title, lead=lead, sections=shown))
 
 
 def _image(index: Index, image: Hit | str | os.PathLike[str]) -> dict[str, Any]:

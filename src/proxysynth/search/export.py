@@ -31,7 +31,6 @@ from proxysynth.search.index import Index
 from proxysynth.training.inference import Trained
 
 KEY = "proxysynth"  # of the JSON text in the metadata of a model
-TORCH_FILE = f"{KEY}.json"  # of the same text in a torch program
 BATCHES = (1, 2, 5)  # sizes on which an exported model is compared with the original
 TOLERANCE = 1e-5
 MOST_ONNX = 2_000_000_000  # bytes of weights that one ONNX file can hold
@@ -156,10 +155,8 @@ def compare(model: Trained, embed: Embed, what: str) -> float:
         length = max(1.0, float(expected.norm(dim=1).max()))
         largest = max(largest, float((got - expected).abs().max()) / length)
     if largest > TOLERANCE:
-        raise NotTheSame(
-            f"the embeddings of {what} differ from those of the run by {largest:.1e}, more than "
-            f"{TOLERANCE:.0e}: nothing was written"
-        )
+        how = f"differ from those of the run by {largest:.1e}, more than {TOLERANCE:.0e}"
+        raise NotTheSame(f"the embeddings of {what} {how}: nothing was written")
     return largest
 
 
@@ -167,16 +164,11 @@ def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
     """Input "images" (n, channels, h, w), output "embeddings" (n, d), any n; `about` under KEY."""
     onnx, _ = (needed(name, "export", "use --to torch") for name in ("onnx", "onnxscript"))
     if torch.__version__.startswith("2.6."):
-        raise ValueError(
-            "the ONNX exporter of torch 2.6 does not work with the onnxscript of today: install a "
-            "newer torch, or use --to torch"
-        )
+        raise ValueError("onnxscript needs a newer torch than 2.6: upgrade it, or use --to torch")
     size = sum(t.numel() * t.element_size() for t in model.embedder.state_dict().values())
     if size > MOST_ONNX:
-        raise ValueError(
-            f"an ONNX file holds at most 2 GB of weights, the run has {size / 1e9:.1f} GB: use "
-            "--to torch"
-        )
+        has = f"the run has {size / 1e9:.1f} GB"
+        raise ValueError(f"an ONNX file holds at most 2 GB of weights, {has}: use --to torch")
     with _exporting(model):
         program = torch.onnx.export(
             model.embedder,
@@ -208,7 +200,7 @@ def open_onnx(path: Path) -> Embed:
 
 
 def write_torch(model: Trained, about: dict[str, Any], path: Path) -> None:
-    """A program from (n, channels, h, w) to (n, d), any n; `about` in the extra TORCH_FILE."""
+    """A program from (n, channels, h, w) to (n, d), any n; `about` in the extra KEY.json."""
     shapes = {"images": {0: torch.export.Dim("n")}}
     with _exporting(model):
         program = torch.export.export(model.embedder, (example(model, 2),), dynamic_shapes=shapes)
@@ -216,7 +208,7 @@ def write_torch(model: Trained, about: dict[str, Any], path: Path) -> None:
             node.meta.pop("stack_trace", None)  # paths and lines of source files
         # Through a stream: given a name, torch insists on the suffix .pt2.
         with open(path, "wb") as file:
-            torch.export.save(program, file, extra_files={TORCH_FILE: json.dumps(about)})
+            torch.export.save(program, file, extra_files={f"{KEY}.json": json.dumps(about)})
 
 
 def open_torch(path: Path) -> Embed:
@@ -255,10 +247,12 @@ def write_npy(index: Index, path: Path) -> dict[str, Any]:
 
 def _write_items(index: Index, out: Path) -> Path:
     """A JSON object with id, path and label for each item, one per line."""
-    items = enumerate(zip(index.paths, index.labels, strict=True))
-    lines = ({"id": i, "path": _utf8(path), "label": _utf8(label)} for i, (path, label) in items)
+    lines = (
+        json.dumps({"id": i, "path": _utf8(path), "label": _utf8(label)}) + "\n"
+        for i, (path, label) in enumerate(zip(index.paths, index.labels, strict=True))
+    )
     place = out.with_name(f"{out.name}.jsonl")
-    write_bytes(place, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    write_bytes(place, "".join(lines).encode())
     return place
 
 

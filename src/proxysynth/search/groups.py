@@ -14,14 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from proxysynth.formatting import count
-from proxysynth.retrieval import knn
-from proxysynth.retrieval.metrics import (
-    directions,
-    evaluate,
-    kmeans,
-    mutual_information,
-    scikit_learn,
-)
+from proxysynth.retrieval import knn, metrics
 from proxysynth.search.build import Unreadable, embed_files, scan_folder
 from proxysynth.search.index import Hit, Index
 from proxysynth.training.run_folder import make_folder
@@ -58,7 +51,7 @@ def duplicates(
 
     if not -1 <= threshold <= 1:
         raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
-    x = torch.from_numpy(directions(embeddings))
+    x = torch.from_numpy(metrics.directions(embeddings))
     n, exact = len(x), None
     group, best = np.arange(n), np.full(n, -1.0)
     margin = 2 * knn.summation_error(x.shape[1], torch.float32)
@@ -127,11 +120,10 @@ def cluster_index(
     """
     x = index.vectors()
     if method == "kmeans":
-        if k is None and len(index.label_names) < 2:
-            raise ValueError(
-                f"{index.file} has fewer than 2 labels: give k, the number of clusters"
-            )
-        part = kmeans(x, len(index.label_names) if k is None else k, seed=seed)
+        names = len(index.label_names)
+        if k is None and names < 2:
+            raise ValueError(f"{index.file} has fewer than 2 labels: give the number of clusters k")
+        part = metrics.kmeans(x, names if k is None else k, seed=seed)
     elif method == "hdbscan":
         if k is not None:
             raise ValueError("HDBSCAN finds the number of clusters itself: omit k")
@@ -147,10 +139,10 @@ def cluster_index(
 
 def hdbscan(embeddings: knn.Array, least: int = 5) -> NDArray[np.int64]:
     """(n,) the cluster, of `least` images or more, of each embedding, -1 for none: HDBSCAN."""
-    x = directions(embeddings)
+    x = metrics.directions(embeddings)
     if not knn.is_integer(least) or not 2 <= least <= len(x):
         raise ValueError(f"a cluster must have from 2 to {len(x)} images, got {least!r}")
-    cluster = scikit_learn("cluster").HDBSCAN(min_cluster_size=least, copy=True)
+    cluster = metrics.scikit_learn("cluster").HDBSCAN(min_cluster_size=least, copy=True)
     return np.asarray(cluster.fit_predict(x), dtype=np.int64)
 
 
@@ -163,7 +155,7 @@ def agreement(index: Index, clusters: Sequence[Cluster]) -> float | None:
     some = codes >= 0
     if len(np.unique(codes[some])) < 2:
         return None
-    return mutual_information(codes[some].astype(np.int64), part[some])
+    return metrics.mutual_information(codes[some].astype(np.int64), part[some])
 
 
 def _by_mean(index: Index, numbers: NDArray[np.int64]) -> list[Hit]:
@@ -175,8 +167,7 @@ def _by_mean(index: Index, numbers: NDArray[np.int64]) -> list[Hit]:
 
 def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> list[Path]:
     """A contact sheet for each cluster, and `index.html` with some images of every one."""
-    from proxysynth.report.pages import write_page
-    from proxysynth.search.contact_sheet import Section, sheet
+    from proxysynth.search.contact_sheet import write_sheet  # matplotlib, slow
 
     make_folder(folder)
     made = []
@@ -184,11 +175,11 @@ def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> lis
         some = cluster.images[:SHOWN]
         lead = f"The {len(some)} nearest to the mean, with their similarity to it."
         name = "none" if cluster.number < 0 else f"{cluster.number:04d}"
-        page = sheet(index, cluster.title, lead, [Section("Images", some)])
-        made.append(write_page(folder / f"{name}.html", page))
-    sections = [Section(each.title, each.images[:6]) for each in clusters[:SHOWN]]
+        file, section = folder / f"{name}.html", ("Images", some)
+        made.append(write_sheet(file, index, cluster.title, lead, [section]))
+    sections = [(each.title, each.images[:6]) for each in clusters[:SHOWN]]
     lead = f"{len(index):,} images of {index.root}, by {index.model.name}."
-    return [write_page(folder / "index.html", sheet(index, "Clusters", lead, sections)), *made]
+    return [write_sheet(folder / "index.html", index, "Clusters", lead, sections), *made]
 
 
 @dataclass(frozen=True)
@@ -233,7 +224,7 @@ def evaluate_queries(
             tick(len(kept) + len(bad), "")
     if not labels:
         raise ValueError(f"none of the {len(labeled)} images in {base} can be read")
-    metrics = evaluate(
+    found = metrics.evaluate(
         torch.cat(vectors),
         torch.tensor(labels),
         gallery=index.vectors(),
@@ -248,7 +239,7 @@ def evaluate_queries(
         notes.append(f"{inside} in the index; none of them finds itself.")
     if len(labeled) < len(files):
         notes.append(f"{count(len(files) - len(labeled), 'image')} without a label left out.")
-    if metrics["queries_without_positive"]:
-        lost = count(int(metrics["queries_without_positive"]), "query", "queries")
-        notes.append(f"{lost} left out of the averages: the index has no image of their label.")
-    return QueryResult(metrics, unreadable, tuple(notes))
+    if lost := int(found["queries_without_positive"]):
+        text = count(lost, "query", "queries")
+        notes.append(f"{text} left out of the averages: the index has no image of their label.")
+    return QueryResult(found, unreadable, tuple(notes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,19 +15,8 @@ from torch import Tensor
 
 from proxysynth.retrieval import knn
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
-from proxysynth.search.index_file import (
-    Damage,
-    FileRows,
-    IndexFile,
-    Labels,
-    NotAnIndex,
-    Texts,
-    damaged,
-    file_stamp,
-    find_damage,
-    locations,
-    open_index_file,
-)
+from proxysynth.search import index_file
+from proxysynth.search.index_file import Damage, FileRows, IndexFile, Labels, NotAnIndex, Texts
 from proxysynth.search.model import ImageEmbedder, ModelIdentity, Source, as_list, open_model
 from proxysynth.training.inference import Prediction, read_calibration
 from proxysynth.training.run_folder import find_run
@@ -143,18 +132,12 @@ class Index:
         rerank: the re-ranking of searches that do not name one, see `search`; None for none.
     """
 
-    def __init__(
-        self,
-        file: Path,
-        opened: IndexFile,
-        memory: int | None = None,
-        folder: str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, opened: IndexFile, file: Path, folder: str | None, memory: int | None):
         about, parts = opened.about, opened.parts
         try:
             model: ModelIdentity = build(ModelIdentity, about["model"], {})
-            self._runs = locations(file, about, "run", model.folder) if model.folder else []
-            self._roots = [folder] if folder else locations(file, about, "root", about["root"])
+            self._runs = _locations(file, about, "run", model.folder) if model.folder else []
+            self._roots = [folder] if folder else _locations(file, about, "root", about["root"])
             self.model = replace(model, folder=self._runs[0] if self._runs else None)
             self.root = Path(self._roots[0])
             self.generation = str(about["generation"])
@@ -172,13 +155,11 @@ class Index:
         rows = rows if isinstance(rows, FileRows) else knn.as_matrix(rows, "embeddings")
         self.all_vectors: Tensor | FileRows = rows
         self.dim: int = rows.shape[1]
+        self.rerank: str | None = None
+        self._opened, self._folder, self._memory = opened, folder, memory
         self._rounded = None if memory is None else RoundedRows.of(rows)
-        self._opened = opened
-        self._memory = memory
-        self._folder = folder
         self._embedder: ImageEmbedder | None = None
         self._approximate: Approximate | None = None
-        self.rerank: str | None = None
         self._rerankers: dict[str, Search] = {}
 
     @classmethod
@@ -200,26 +181,25 @@ class Index:
                 many bytes. Then overwriting the file in place does no harm.
         """
         file = Path(path).expanduser()
-        opened = open_index_file(file, memory)
-        if folder is not None:
-            folder = os.path.abspath(os.path.expanduser(folder))
-            if not os.path.isdir(folder):
-                raise ValueError(f"there is no folder {folder}: give the folder of the images")
-        index = cls(file, opened, memory, folder)
+        opened = IndexFile.open(file, memory)
+        root = None if folder is None else os.path.abspath(os.path.expanduser(folder))
+        if root is not None and not os.path.isdir(root):
+            raise ValueError(f"there is no folder {root}: give the folder of the images")
+        index = cls(opened, file, root, memory)
         if verify is None:
             loaded = memory is not None and isinstance(index.all_vectors, Tensor)
             verify = loaded or opened.stamp[2] <= CHEAP
         if (verify or memory is not None) and (damage := index.damage(embeddings=verify)):
-            raise damaged(file, str(damage))
+            raise index_file.damaged(file, str(damage))
         return index
 
     def damage(self, embeddings: bool = True) -> Damage | None:
         """What does not match its checksum; None where the file has no checksums."""
-        return find_damage(self._opened, embeddings)
+        return self._opened.damage(embeddings)
 
     def reload(self, force: bool = False) -> Index:
         """The index that has replaced this one in the file; itself if none has, unless forced."""
-        same = file_stamp(self.file) == self._opened.stamp
+        same = index_file.file_stamp(self.file) == self._opened.stamp
         return self if same and not force else self.in_memory(self._memory)
 
     def in_memory(self, most: int | None) -> Index:
@@ -249,12 +229,9 @@ class Index:
     def missing_images(self) -> str:
         """What to do about images that no longer exist, as a sentence; empty if all do."""
         lost, checked = self.missing()
-        if not lost:
-            return ""
-        return (
-            f"give the folder of the images with --folder, or restore them: {lost:,} of "
-            f"{checked:,} are not in {' or '.join(map(str, self._roots))}"
-        )
+        advice = "give the folder of the images with --folder, or restore them"
+        where = f"{lost:,} of {checked:,} are not in {' or '.join(self._roots)}"
+        return f"{advice}: {where}" if lost else ""
 
     def hit(self, number: int, similarity: float = 1.0) -> Hit:
         return Hit(int(number), self.paths[number], self.labels[number], float(similarity))
@@ -300,9 +277,9 @@ class Index:
         made = open_model(place, device, backbone=backbone, trust=trust)
         if not made.identity.same_as(self.model):
             raise ValueError(
-                f"the index {self.file} was made by another model: {made.identity.name} had "
-                f"weights {self.model.weights} then and has {made.identity.weights} now. Index "
-                "the folder again with --rebuild"
+                f"the index {self.file} was made by another model: {made.identity.name} has now "
+                f"weights {made.identity.weights}, not {self.model.weights}. Index the folder "
+                "again with --rebuild"
             )
         self._embedder = made
         return made
@@ -336,8 +313,8 @@ class Index:
             for label, similarity in zip(labels, s, strict=False):
                 votes[label] += max(0.0, similarity)
             winner = votes.most_common(1)[0][0]  # of equals, the nearest
-            similarity = s[labels.index(winner)]
-            made.append(Prediction(winner if similar else None, winner, similarity))
+            known = winner if similar else None
+            made.append(Prediction(known, winner, s[labels.index(winner)]))
         return made
 
     def threshold(
@@ -356,9 +333,8 @@ class Index:
             return None if made is None else made.thresholds.get(DEFAULT_TARGET)
         if made is None:
             raise ValueError(
-                f"{self.model.name} has no fitted thresholds (a backbone without training, a run "
-                "that was not evaluated, or a run whose folder is missing): give a similarity, or "
-                "the folder of the run with --run"
+                f"{self.model.name} has no fitted thresholds (not trained, not evaluated, or its "
+                "folder is missing): give a similarity, or the folder of the run with --run"
             )
         return made.threshold(wanted)
 
@@ -435,7 +411,14 @@ class Index:
         if rerank is not None:
             if approximate:
                 raise ValueError("re-ranking needs exact search: omit approximate or rerank")
-            found = self._reranked(x, k, among, hidden, rerank)
+            indices = self.reranker(rerank)(x, k, hidden, among)
+            row, place = (indices >= 0).nonzero(as_tuple=True)
+            similarities = torch.full(indices.shape, -torch.inf, dtype=torch.float64)
+            if len(row):  # the cosines to the query itself, in the new order
+                exact = knn.unit(x.to(torch.float64, copy=True))
+                near = indices[row, place]
+                similarities[row, place] = knn.cosines(exact, self.vectors(), row, near)
+            found = knn.Neighbors(similarities, indices)
         elif approximate and among is None:
             found = self.approximate().nearest(x, self.vectors(), k, hidden)
         else:
@@ -457,18 +440,6 @@ class Index:
             self._rerankers[methods] = reranked(self.vectors(), methods, search)
         return self._rerankers[methods]
 
-    def _reranked(
-        self, x: Tensor, k: int, among: knn.Among, exclude: knn.Excluded, methods: str
-    ) -> knn.Neighbors:
-        """The neighbors in their new order, with their cosines to the query itself."""
-        indices = self.reranker(methods)(x, k, exclude, among)
-        row, place = (indices >= 0).nonzero(as_tuple=True)
-        similarities = torch.full(indices.shape, -torch.inf, dtype=torch.float64)
-        if len(row):
-            exact = knn.unit(x.to(torch.float64, copy=True))
-            similarities[row, place] = knn.cosines(exact, self.vectors(), row, indices[row, place])
-        return knn.Neighbors(similarities, indices)
-
     def _nearest(self, x: Tensor, k: int, among: knn.Among, exclude: knn.Excluded) -> knn.Neighbors:
         if self._rounded is not None:
             return self._rounded.nearest(x, k, among, exclude)
@@ -484,3 +455,15 @@ class Index:
         if not knn.is_integer(k) or k < 1:
             raise ValueError(f"k must be an integer >= 1, got {k!r}")
         return x
+
+
+def _locations(file: Path, about: Mapping[str, Any], name: str, recorded: str) -> list[str]:
+    """Where the folder "root" or "run" may be: beside the index if moved along, or as recorded.
+
+    If one of them exists, that one alone.
+    """
+    relative = about.get("relative", {}).get(name)
+    home = os.path.dirname(os.path.abspath(file))
+    beside = [] if relative is None else [os.path.normpath(os.path.join(home, relative))]
+    places = list(dict.fromkeys([*beside, recorded]))
+    return next(([place] for place in places if os.path.isdir(place)), places)

@@ -40,12 +40,7 @@ from proxysynth.values import nearest as suggest
 
 FORMAT = 1
 ABOUT, HEADER_SUM = "proxysynth_index", "proxysynth_checksum"
-TYPES: dict[str, np.dtype[Any]] = {
-    "F32": np.dtype("<f4"),
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-    "U8": np.dtype("u1"),
-}
+TYPES = {"F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}  # of safetensors and of numpy
 # In the order of the file: the widest types first, so that every part is aligned.
 PARTS = {
     "path_ends": "I64",
@@ -67,14 +62,6 @@ class NotAnIndex(ValueError):
 
 class IndexChanged(RuntimeError):
     """The file was overwritten in place while it was being read."""
-
-
-class IndexFile(NamedTuple):
-    """An open index file: its metadata, its arrays, and the stamp of the file."""
-
-    about: dict[str, Any]
-    parts: dict[str, Any]
-    stamp: Stamp
 
 
 class FileRows(Rows):
@@ -101,7 +88,7 @@ class FileRows(Rows):
         made = np.empty((sum(count for _, count in runs), d), dtype=np.float32)
         with self._lock:  # threads share the file's position
             for place, (row, count) in enumerate(runs):
-                data = _read_array(self._file, TYPES["F32"], count * d, self._offset + 4 * row * d)
+                data = _read_array(self._file, "<f4", count * d, self._offset + 4 * row * d)
                 made[place : place + count] = data.reshape(count, d)
         if file_stamp(self._file.fileno()) != self._stamp:
             raise IndexChanged("the index file was overwritten while it was being searched")
@@ -114,48 +101,87 @@ def file_stamp(path: Path | int) -> Stamp:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def open_index_file(path: Path, memory: int | None = None) -> IndexFile:
-    """Open the file and check that its parts are where its header says; `memory`: see `Index.open`.
+class Damage(NamedTuple):
+    """Which parts do not match their checksums, and which rows of the embeddings (n,) bool."""
 
-    A mapped file may be replaced, as `proxysynth index` does, but not overwritten in place.
-    """
-    try:
-        with open(path, "rb") as file:
-            stamp = file_stamp(file.fileno())
-            header, about, begin = _read_header(path, file)
-            parts: dict[str, Any] = {}
-            for name, (kind, shape, offset) in _places(header, begin, stamp[2]).items():
-                count = math.prod(shape)
-                if memory is None and count:
-                    parts[name] = np.asarray(np.memmap(file, kind, "r", offset, shape))
-                elif name == "embeddings" and memory is not None and 4 * count > memory:
-                    handle = os.dup(file.fileno())  # the rows keep the file open
-                    parts[name] = FileRows(os.fdopen(handle, "rb"), offset, shape, stamp)
-                else:
-                    parts[name] = _read_array(file, kind, count, offset).reshape(shape)
-            if file_stamp(file.fileno()) != stamp:
-                raise IndexChanged("it was overwritten while it was being read")
-            return IndexFile(about, parts, stamp)
-    except FileNotFoundError as error:
-        raise NotAnIndex(
-            f"there is no index {path}: make one with `proxysynth index RUN FOLDER -o {path}`"
-        ) from error
-    except OSError as error:
-        why = reason(error)
-        if isinstance(error, IsADirectoryError):
-            why = "it is a folder; give a file that `proxysynth index` wrote"
-        raise NotAnIndex(f"cannot open the index {path}: {why}") from error
-    except NotAnIndex:
-        raise
-    except (ValueError, KeyError, TypeError, OverflowError, IndexChanged) as error:
-        raise damaged(path, str(error)) from error
+    parts: tuple[str, ...]
+    rows: NDArray[np.bool_]
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def __str__(self) -> str:
+        rows = f"embeddings of {int(self.rows.sum()):,} images"
+        names = [rows if name == "embeddings" else name for name in self.parts]
+        return f"{', '.join(names)} do not match the checksums"
+
+
+class IndexFile(NamedTuple):
+    """An open index file: its metadata, its arrays, and the stamp of the file."""
+
+    about: dict[str, Any]
+    parts: dict[str, Any]
+    stamp: Stamp
+
+    @staticmethod
+    def open(path: Path, memory: int | None = None) -> IndexFile:
+        """Check that the parts are where the header says; `memory`: see `Index.open`.
+
+        A mapped file may be replaced, as `proxysynth index` does, but not overwritten in place.
+        """
+        try:
+            with open(path, "rb") as file:
+                stamp = file_stamp(file.fileno())
+                header, about, begin = _read_header(path, file)
+                parts: dict[str, Any] = {}
+                for name, (kind, shape, offset) in _places(header, begin, stamp[2]).items():
+                    count = math.prod(shape)
+                    if memory is None and count:
+                        parts[name] = np.asarray(np.memmap(file, kind, "r", offset, shape))
+                    elif name == "embeddings" and memory is not None and 4 * count > memory:
+                        handle = os.dup(file.fileno())  # the rows keep the file open
+                        parts[name] = FileRows(os.fdopen(handle, "rb"), offset, shape, stamp)
+                    else:
+                        parts[name] = _read_array(file, kind, count, offset).reshape(shape)
+                if file_stamp(file.fileno()) != stamp:
+                    raise IndexChanged("it was overwritten while it was being read")
+                return IndexFile(about, parts, stamp)
+        except FileNotFoundError as error:
+            raise NotAnIndex(
+                f"there is no index {path}: make one with `proxysynth index RUN FOLDER -o {path}`"
+            ) from error
+        except OSError as error:
+            advice = "give a file that `proxysynth index` wrote"
+            raise NotAnIndex(f"cannot open the index {path}: {reason(error)}; {advice}") from error
+        except NotAnIndex:
+            raise
+        except (ValueError, KeyError, TypeError, OverflowError, IndexChanged) as error:
+            raise damaged(path, str(error)) from error
+
+    def damage(self, embeddings: bool = True) -> Damage | None:
+        """What does not match its checksum; None where the file has no checksums.
+
+        Args:
+            embeddings: False leaves out the embeddings, by far the largest part.
+        """
+        sums, rows = self.about.get("checksums"), self.parts["embeddings"]
+        if not isinstance(sums, dict):
+            return None
+        others = [name for name in PARTS if name != "embeddings"]
+        wrong = [name for name in others if sums.get(name) != _checksum(self.parts[name])]
+        bad = np.zeros(len(rows), dtype=bool)
+        if embeddings:
+            found = sums.get("embeddings")
+            blocks = iter(found if isinstance(found, list) else [])
+            for low in range(0, len(rows), ROWS_PER_SUM):
+                part = slice(low, low + ROWS_PER_SUM)
+                bad[part] = next(blocks, None) != _checksum(np.asarray(rows[part]))
+        return Damage((*wrong, *(["embeddings"] if bad.any() else [])), bad)
 
 
 def damaged(path: Path, what: str) -> NotAnIndex:
-    return NotAnIndex(
-        f"the index {path} is damaged ({what}): repair it with `proxysynth index RUN FOLDER "
-        f"-o {path}`, or write it again with --rebuild"
-    )
+    repair = f"`proxysynth index RUN FOLDER -o {path}`, or write it again with --rebuild"
+    return NotAnIndex(f"the index {path} is damaged ({what}): repair it with {repair}")
 
 
 def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
@@ -174,93 +200,43 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
             f"{path} was written by a newer version of proxysynth (format {version}, this one "
             f"reads {FORMAT}): upgrade proxysynth, or index the folder again"
         )
-    if ("checksums" in about or HEADER_SUM in metadata) and (
-        metadata.get(HEADER_SUM) != _header_sum(metadata[ABOUT], header)
-    ):
+    summed = "checksums" in about or HEADER_SUM in metadata
+    if summed and metadata.get(HEADER_SUM) != _header_sum(metadata[ABOUT], header):
         raise damaged(path, "its header does not match its checksum")
     return header, about, 8 + length
 
 
 def _places(
     header: Mapping[str, Any], begin: int, size: int
-) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], int]]:
+) -> dict[str, tuple[str, tuple[int, ...], int]]:
     """Type, shape and offset of every part, which must fit to each other and into the file."""
-    made = {}
-    for name, kind in PARTS.items():
+    for name in PARTS:
         if name not in header:
             raise ValueError(f"{name} is missing")
-        entry, item = header[name], TYPES[kind].itemsize
-        shape, (start, stop) = tuple(entry["shape"]), entry["data_offsets"]
-        numbers = all(type(one) is int and one >= 0 for one in (*shape, start, stop))
-        if entry["dtype"] != kind or not numbers or (begin + start) % item:
-            raise ValueError(f"{name} has a wrong type, shape or offset")
-        if stop - start != math.prod(shape) * item or begin + stop > size:
-            raise ValueError(f"{name} lies outside the file")
-        made[name] = TYPES[kind], shape, begin + start
-    n, d = (*made["embeddings"][1], 0, 0)[:2]
+    n, d = (*header["embeddings"]["shape"], 0, 0)[:2]
     expected = {"embeddings": (n, d), "path_ends": (n + 1,), "stamps": (n, 2), "label_codes": (n,)}
-    for name, (_, shape, _) in made.items():
-        if shape != expected.get(name, (math.prod(shape),)) or 0 in (n, d):
+    made = {}
+    for name, kind in PARTS.items():
+        shape, (start, stop) = tuple(header[name]["shape"]), header[name]["data_offsets"]
+        item = np.dtype(TYPES[kind]).itemsize
+        numbers = all(type(one) is int and one >= 0 for one in (*shape, start, stop))
+        if header[name]["dtype"] != kind or not numbers or (begin + start) % item:
+            raise ValueError(f"{name} has a wrong type, shape or offset")
+        count = math.prod(shape)
+        if stop - start != count * item or begin + stop > size:
+            raise ValueError(f"{name} lies outside the file")
+        if shape != expected.get(name, (count,)) or 0 in (n, d):
             raise ValueError(f"{name} has a wrong shape")
+        made[name] = TYPES[kind], shape, begin + start
     return made
 
 
-def _read_array(file: BinaryIO, kind: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:
+def _read_array(file: BinaryIO, kind: str, count: int, offset: int) -> NDArray[Any]:
     made = np.empty(count, dtype=kind)
     file.seek(offset)
     if count and file.readinto(made.view(np.uint8)) != made.nbytes:  # type: ignore[attr-defined]
         raise IndexChanged("the index file was truncated while it was being read")
     return made
-
-
-def locations(file: Path, about: Mapping[str, Any], name: str, recorded: str) -> list[str]:
-    """Where the folder "root" or "run" may be: beside the index if moved along, or as recorded.
-
-    If one of them exists, that one alone.
-    """
-    relative = about.get("relative", {}).get(name)
-    home = os.path.dirname(os.path.abspath(file))
-    beside = [] if relative is None else [os.path.normpath(os.path.join(home, relative))]
-    places = list(dict.fromkeys([*beside, recorded]))
-    return next(([place] for place in places if os.path.isdir(place)), places)
-
-
-class Damage(NamedTuple):
-    """Which parts do not match their checksums, and which rows of the embeddings (n,) bool."""
-
-    parts: tuple[str, ...]
-    rows: NDArray[np.bool_]
-
-    def __bool__(self) -> bool:
-        return bool(self.parts)
-
-    def __str__(self) -> str:
-        text = ", ".join(name for name in self.parts if name != "embeddings")
-        if "embeddings" in self.parts:
-            text += f"{', ' if text else ''}embeddings of {int(self.rows.sum()):,} images"
-        return f"{text} do not match the checksums"
-
-
-def find_damage(opened: IndexFile, embeddings: bool = True) -> Damage | None:
-    """Compare the parts with their checksums; None where the file has none.
-
-    Args:
-        embeddings: False leaves out the embeddings, by far the largest part.
-    """
-    sums, parts = opened.about.get("checksums"), opened.parts
-    if not isinstance(sums, dict):
-        return None
-    others = [name for name in PARTS if name != "embeddings"]
-    wrong = [name for name in others if sums.get(name) != _checksum(parts[name])]
-    rows = parts["embeddings"]
-    bad = np.zeros(len(rows), dtype=bool)
-    if embeddings:
-        found = sums.get("embeddings")
-        blocks = iter(found if isinstance(found, list) else [])
-        for low in range(0, len(rows), ROWS_PER_SUM):
-            part = slice(low, low + ROWS_PER_SUM)
-            bad[part] = next(blocks, None) != _checksum(np.asarray(rows[part]))
-    return Damage((*wrong, *(["embeddings"] if bad.any() else [])), bad)
 
 
 def write_index(
@@ -285,18 +261,17 @@ def write_index(
     raw = [encoded(path) for path in paths]
     if any(one >= other for one, other in itertools.pairwise(raw)):
         raise ValueError("the paths of an index must be sorted by their bytes and differ")
-    names = sorted({label for label in labels if label is not None})
+    n, names = len(paths), sorted({label for label in labels if label is not None})
     code: dict[str | None, int] = {name: code for code, name in enumerate(names)}
     others: dict[str, NDArray[Any]] = {"stamps": stamps}
     others["path_text"], others["path_ends"] = pack(raw)
     others["label_text"], others["label_ends"] = pack([encoded(name) for name in names])
     others["label_codes"] = np.array([code.get(label, -1) for label in labels])
     others = {name: np.ascontiguousarray(x, TYPES[PARTS[name]]) for name, x in others.items()}
-    n = len(paths)
     header, at = {}, 0
     for name, kind in PARTS.items():
         shape = (n, model.dim) if name == "embeddings" else others[name].shape
-        stop = at + math.prod(shape) * TYPES[kind].itemsize
+        stop = at + math.prod(shape) * np.dtype(TYPES[kind]).itemsize
         header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, stop]}
         at = stop
     sums: dict[str, Any] = {name: _checksum(x) for name, x in others.items()}
@@ -324,7 +299,7 @@ def write_index(
                 continue
             sums[name], waiting = [], iter(rows)
             while some := list(itertools.islice(waiting, ROWS_PER_SUM)):
-                part = np.array(some, TYPES["F32"])
+                part = np.array(some, "<f4")
                 out.write(part.data)
                 sums[name].append(_checksum(part))
         if out.tell() != len(text) + at:
@@ -351,16 +326,15 @@ def _checksum(x: NDArray[Any]) -> str:
     return f"{zlib.crc32(np.ascontiguousarray(x).data):08x}"
 
 
-def pack(texts: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Texts as two arrays: their bytes end to end, and where each one ends."""
-    ends = np.zeros(len(texts) + 1, dtype=np.int64)
-    np.cumsum([len(text) for text in texts], out=ends[1:])
-    return np.frombuffer(b"".join(texts), dtype=np.uint8), ends
-
-
 def encoded(text: str) -> bytes:
     """UTF-8; bytes of a file name that are not UTF-8 are kept as they are."""
     return text.encode("utf-8", "surrogateescape")
+
+
+def pack(texts: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The two arrays of `Texts`."""
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    return np.frombuffer(b"".join(texts), dtype=np.uint8), ends
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -428,10 +402,8 @@ class Labels(Sequence[Any]):
     def items_of(self, label: str) -> NDArray[np.int64]:
         """The numbers of the items with this label, ascending."""
         names = list(self.names)
-        if not names:
-            raise ValueError(f"no item of the index has a label, so none has {label!r}")
         if label not in names:
-            hint = suggest(label, names)
+            hint = suggest(label, names) if names else "no item has a label"
             hint = hint if len(hint) <= 300 else f"{hint[:300]} ..."
             raise ValueError(f"no label {label!r} in the index: {hint}")
         return np.flatnonzero(self.codes == names.index(label)).astype(np.int64)

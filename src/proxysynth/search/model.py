@@ -68,16 +68,16 @@ class ModelIdentity:
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
+def _is_image(image: object) -> bool:
+    known = isinstance(image, (str, os.PathLike, Image.Image, np.ndarray))
+    return known or hasattr(image, "read")
+
+
 def as_list(images: Source | Iterable[Source]) -> Iterable[Source]:
     """One image as a list of one; several as they are."""
     # What cannot be iterated either is refused as one image.
     several = isinstance(images, Iterable) and not _is_image(images)
     return cast(Iterable[Source], images if several else [images])
-
-
-def _is_image(image: object) -> bool:
-    known = isinstance(image, (str, os.PathLike, Image.Image, np.ndarray))
-    return known or hasattr(image, "read")
 
 
 class ImageEmbedder:
@@ -126,25 +126,21 @@ def open_model(
     place = Path(name).expanduser()
     if (place / RUN).exists():
         return ImageEmbedder(load(place, device, backbone=backbone, trust=trust))
-    packaged = [key for key, item in BACKBONES.items() if item.published.package]
-    if str(name) in packaged or is_plain_name(str(name)):
-        model = _untrained(str(name), device)
-        return ImageEmbedder(model, _identity(model, None))
-    raise ValueError(
-        f"expected the folder of a trained run or a backbone with published weights, got {name}: "
-        f"{nearest(str(name), packaged)}, timm:NAME, hf:NAME, or train a run first"
-    )
-
-
-def _untrained(name: str, device: str | None) -> Trained:
-    """The pooled features of a backbone, as a run without training."""
+    name, packaged = str(name), [key for key, item in BACKBONES.items() if item.published.package]
+    if name not in packaged and not is_plain_name(name):
+        raise ValueError(
+            f"expected the folder of a trained run or a backbone with published weights, got {name}"
+            f": {nearest(name, packaged)}, timm:NAME, hf:NAME, or train a run first"
+        )
+    # The pooled features of a backbone, as a run without training.
     pooling: Pooling = "own" if is_library(name) else "average"
     net = make_embedder(name, dim=None, pretrained=True, pooling=pooling).eval()
     net = net.to(Resources(device=device).torch_device(), memory_format=torch.channels_last)  # type: ignore[call-overload]
     run = Run(backbone=name, dim=None, pretrained=True, pooling=pooling)
     size = net.image_size
     recorded = Recorded(run, run.identity, {}, (), size, round(size * net.resize))
-    return Trained(Path(name), recorded, net, torch.empty(0, net.dim), epoch=0)
+    model = Trained(Path(name), recorded, net, torch.empty(0, net.dim), epoch=0)
+    return ImageEmbedder(model, _identity(model, None))
 
 
 def _identity(model: Trained, folder: str | None) -> ModelIdentity:

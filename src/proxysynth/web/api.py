@@ -171,7 +171,7 @@ def api(service: Service) -> APIRouter:
     @routes.get("/health", response_model=Health)
     async def health() -> Response:
         """The state of the service, and what it serves."""
-        now = service.live.current
+        now = service.current
         index, model = now.index, now.index.model.backbone
         if folder := index.model.folder:  # without its path
             model = f"{folder.rstrip('/').rsplit('/', 1)[-1]} ({model})"
@@ -179,7 +179,7 @@ def api(service: Service) -> APIRouter:
             {
                 "status": "ok",
                 "index": index.file.name,
-                "generation": now.generation,
+                "generation": now.index.generation,
                 "items": len(index),
                 "dim": index.dim,
                 "labels": len(now.names),
@@ -204,7 +204,7 @@ def api(service: Service) -> APIRouter:
         """
         form = {"k": k, "threshold": threshold, "label": label or None}
         given = {name: value for name, value in form.items() if value is not None}
-        now = service.live.current
+        now = service.current
         try:
             vector = await service.embed_file(now, file.file)
         finally:
@@ -214,48 +214,48 @@ def api(service: Service) -> APIRouter:
     @routes.post("/search/vector", response_model=SearchResults, responses=SEARCH)
     async def search_vector(query: VectorQuery) -> Response:
         """The images nearest to an embedding of any length but 0."""
-        now, wanted = service.live.current, dict(query)
+        now, wanted = service.current, dict(query)
         vector = as_query(now, wanted.pop("vector"))
         return results(now, await service.search(now, vector, **wanted))
 
     @routes.get("/items", response_model=Items, responses=errors(422))
     async def items(k: Neighbors = 24, label: Label | None = None) -> Response:
         """Some images, evenly spread over the index."""
-        now = service.live.current
+        now = service.current
         hits = [now.item(number) for number in now.sample(label or None, k)]
-        return as_json({"generation": now.generation, "hits": hits})
+        return as_json({"generation": now.index.generation, "hits": hits})
 
     @routes.get("/items/{number}", response_model=ItemDetails, responses=ITEM)
     async def item(number: Number, generation: Generation = None) -> Response:
         """What is known about an image."""
-        now = service.item(number, generation)
-        return as_json({**now.item(number), "generation": now.generation})
+        now = service.snapshot(number, generation)
+        return as_json({**now.item(number), "generation": now.index.generation})
 
     @routes.get("/items/{number}/search", response_model=SearchResults, responses=SEARCH_ITEM)
     async def search_item(
         number: Number, wanted: Settings, generation: Generation = None
     ) -> Response:
         """The images nearest to one of the index, without itself."""
-        now = service.item(number, generation)
+        now = service.snapshot(number, generation)
         return results(now, await service.search(now, number, **dict(wanted)), number)
 
     @routes.get("/items/{number}/thumbnail", response_class=Response, responses=IMAGE)
     async def thumbnail(number: Number, generation: Generation = None) -> Response:
         """An image, small."""
-        now = service.item(number, generation)
+        now = service.snapshot(number, generation)
         return jpeg(await service.thumbnail(now, number), generation)
 
     @routes.get("/items/{number}/picture", response_class=Response, responses=IMAGE)
     async def picture(number: Number, generation: Generation = None) -> Response:
         """An image, at most 1600 pixels wide and high."""
-        now = service.item(number, generation)
+        now = service.snapshot(number, generation)
         return jpeg(await service.image(now, number), generation)
 
     @routes.get("/labels", response_model=LabelList)
     async def labels() -> Response:
         """Every label and the number of its images."""
-        now = service.live.current
-        return as_json({"generation": now.generation, "labels": now.labels})
+        now = service.current
+        return as_json({"generation": now.index.generation, "labels": now.labels})
 
     @routes.get("/map", response_model=MapPoints, responses=errors(503))
     async def map_points() -> Response:
@@ -275,7 +275,7 @@ def results(now: Snapshot, found: list[Hit], query: int | None = None) -> Respon
         for hit in found
     ]
     item = None if query is None else now.item(query)
-    return as_json({"generation": now.generation, "query": item, "hits": hits})
+    return as_json({"generation": now.index.generation, "query": item, "hits": hits})
 
 
 def as_json(value: dict[str, Any]) -> Response:

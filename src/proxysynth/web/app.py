@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from importlib.resources import files
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from proxysynth import __version__
@@ -55,16 +55,11 @@ def create_app(
     service = Service(index, limits, run)
     monitor = Monitor(service, access_log)
 
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with service.running():
-            yield
-
     app = FastAPI(
         title="Proxysynth search",
         version=__version__,
         description="Nearest images of an index.",
-        lifespan=lifespan,
+        lifespan=lambda _: service.running(),
         docs_url=None,  # FastAPI's pages load scripts from another host; there is /openapi.json
         redoc_url=None,
         redirect_slashes=False,
@@ -95,12 +90,13 @@ def _add_pages(app: FastAPI, service: Service, monitor: Monitor) -> None:
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:
-        return Response(monitor.text(), media_type="text/plain; version=0.0.4")
+        text = generate_latest(monitor.registry)
+        return Response(text, media_type="text/plain; version=0.0.4")
 
     @app.get("/report", response_class=Response, responses=errors(404, 421))
     async def report() -> Response:
         """The report of the run that made the index, an HTML page."""
-        path = service.live.current.report
+        path = service.current.report
         if path is None:
             raise Refused(404, "the run that made this index has no report")
         data = await asyncio.to_thread(path.read_bytes)
@@ -114,20 +110,18 @@ def _explain_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        name = ".".join(map(str, first["loc"][1:]))  # without "body", "query" or "path"
-        sentence = (
-            f"{name or 'the request'}: {first['msg']}; see /openapi.json for what is expected"
+        name = ".".join(map(str, first["loc"][1:])) or "the request"  # without "body" or "query"
+        return error_response(
+            422, f"{name}: {first['msg']}; see /openapi.json for what is expected"
         )
-        return error_response(422, sentence)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
-        place, sentence = f"{request.url.path}: see /openapi.json for the routes", error.detail
-        if error.status_code == 404 and not isinstance(error, Refused):
-            sentence = f"there is nothing at {place}"
-        elif error.status_code == 405:
-            sentence = f"{request.method} is not possible at {place}"
-        return error_response(error.status_code, sentence, error.headers)
+        place, status = f"{request.url.path}: see /openapi.json for the routes", error.status_code
+        general = {404: "there is nothing at", 405: f"{request.method} is not possible at"}
+        if status in general and not isinstance(error, Refused):
+            return error_response(status, f"{general[status]} {place}", error.headers)
+        return error_response(status, error.detail, error.headers)
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> JSONResponse:

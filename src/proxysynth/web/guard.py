@@ -75,8 +75,7 @@ class Limits:
 class Refused(HTTPException):
     """A request that is not served, and why.
 
-    A subclass of starlette's exception: any other error that is raised while a body is read would
-    be taken for a malformed body.
+    Any error but one of starlette's, raised while a body is read, is taken for a malformed body.
     """
 
 
@@ -102,9 +101,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
+            return await self.app(scope, receive, send)
         begun, method, status, sent = time.perf_counter(), scope["method"], 0, 0
         scope = {**scope, "root_path": self.root_path}
         if method == "HEAD":
@@ -128,8 +125,7 @@ class Guard:
                 check_origin(headers)
             if self.root_path and scope["path"] == self.root_path:  # URLs in the page are relative
                 slash = RedirectResponse(f"{self.root_path}/", 308)
-                await slash(scope, receive, send_with_headers)
-                return
+                return await slash(scope, receive, send_with_headers)
             upload = scope["path"].removeprefix(self.root_path) == UPLOADS
             most = self.limits.upload_bytes if upload else self.limits.body_bytes
             announced = headers.get("content-length", "")
@@ -147,8 +143,8 @@ class Guard:
 
     def _counted(self, receive: Receive, most: int) -> Receive:
         """`receive`, until too much has arrived or it takes too long."""
-        received, complete = 0, False
-        deadline = asyncio.get_running_loop().time() + self.limits.body_seconds
+        received, complete, seconds = 0, False, self.limits.body_seconds
+        deadline = asyncio.get_running_loop().time() + seconds
 
         async def counted() -> Message:
             nonlocal received, complete
@@ -158,11 +154,8 @@ class Guard:
             try:
                 message = await asyncio.wait_for(receive(), max(0.001, left))
             except asyncio.TimeoutError as error:
-                raise Refused(
-                    408,
-                    f"the request did not arrive within {self.limits.body_seconds:g} seconds: "
-                    "send it again",
-                ) from error
+                sentence = f"the request did not arrive within {seconds:g} seconds: send it again"
+                raise Refused(408, sentence) from error
             if message["type"] == "http.request":
                 received += len(message.get("body", b""))
                 complete = not message.get("more_body", False)
@@ -187,11 +180,9 @@ def check_host(host: str, local: bool, allowed: frozenset[str] = frozenset()) ->
     name = parts[1].strip("[]") if parts else ""
     if name in allowed or is_loopback(name) or (not local and is_address(name)):
         return
-    served = "localhost" if local else "its IP address"
-    raise Refused(
-        421,
-        f"this service accepts requests for {served} only: use that, or add --allow-host NAME",
-    )
+    served = "localhost only" if local else "its IP address only"
+    sentence = f"this service accepts requests for {served}: use that, or add --allow-host NAME"
+    raise Refused(421, sentence)
 
 
 def check_origin(headers: Headers) -> None:

@@ -32,7 +32,6 @@ def decode_upload(file: BinaryIO, limits: Limits, embedder: ImageEmbedder) -> Pi
     Its format follows from its bytes, never from its name or the content type of the request.
     """
     pixels = check_pixels(file, limits)
-    file.seek(0)
     try:
         return embedder.opened(file)
     except UnreadableImage as error:
@@ -62,7 +61,9 @@ def check_pixels(file: BinaryIO, limits: Limits) -> int:
     except Image.DecompressionBombError as error:
         raise Refused(413, f"{too_many}, it has more: shrink the image first") from error
     except Exception:  # a damaged header may raise anything
-        return 0
+        width = height = 0
+    finally:
+        file.seek(0)
     if width * height > limits.pixels:
         raise Refused(413, f"{too_many}, it has {width} x {height}: shrink the image first")
     return width * height
@@ -86,12 +87,10 @@ def encoded_image(root: Path, path: str, side: int, limits: Limits) -> bytes:
     """The image as a JPEG whose longer side is at most `side`."""
     with open_listed(root, path) as file:
         pixels = check_pixels(file, limits)
-        file.seek(0)
         try:
             image = open_image(file, at_least=2 * side)
         except UnreadableImage as error:
-            reason = f"the image {path} cannot be shown: {error.reason}"
-            raise Refused(404, reason) from error
+            raise Refused(404, f"the image {path} cannot be shown: {error.reason}") from error
     image.info.clear()  # otherwise comments and profiles would be written
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     out = io.BytesIO()

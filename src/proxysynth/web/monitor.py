@@ -9,14 +9,15 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from logging.handlers import WatchedFileHandler
-from typing import Any, TextIO
+from typing import TextIO
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from .service import Service
 
@@ -60,52 +61,38 @@ class Monitor:
     """
 
     def __init__(self, service: Service, access_log: str | None = None) -> None:
-        self._service = service
-        self._registry = CollectorRegistry()
+        self.service = service
+        self.registry = CollectorRegistry()
         about, labels = "Requests by method, route and status.", ("method", "route", "status")
-        self._requests = Counter("proxysynth_requests", about, labels, registry=self._registry)
+        self._requests = Counter("proxysynth_requests", about, labels, registry=self.registry)
         self._seconds = Histogram(
             "proxysynth_request_seconds",
             "Time until the whole response was sent.",
             ("route",),
             buckets=BUCKETS,
-            registry=self._registry,
+            registry=self.registry,
         )
-        self._registry.register(self)
+        self.registry.register(self)
         self._log = logging.Logger("proxysynth.access")  # not the root's: only these lines
         if access_log == "-":
             self._log.addHandler(StreamInBackground(sys.stdout))
         elif access_log is not None:
             self._log.addHandler(WatchedFileHandler(access_log, encoding="utf-8"))
 
-    def reload_index(self) -> None:
-        """Let the service load the index again, at its next look at the file."""
-        self._service.live.reload = True
-
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
-
     def collect(self) -> Iterator[Metric]:
         """The state at the moment, asked for by the registry."""
         about = "Queries that wait, by stage."
         queues = GaugeMetricFamily("proxysynth_queue", about, labels=["stage"])
-        queues.add_metric(["embed"], len(self._service.embedder))
-        queues.add_metric(["search"], len(self._service.searcher))
+        queues.add_metric(["embed"], len(self.service.embedder))
+        queues.add_metric(["search"], len(self.service.searcher))
         yield queues
-        now, loads = self._service.live.current, self._service.live.loads
-        yield GaugeMetricFamily("proxysynth_index_items", "Images in the index.", len(now.index))
+        index, loads = self.service.current.index, self.service.loads
+        yield GaugeMetricFamily("proxysynth_index_items", "Images in the index.", len(index))
         yield GaugeMetricFamily("proxysynth_index_loads", "How often an index was loaded.", loads)
-        generation = {"generation": now.generation}
+        generation = {"generation": index.generation}
         yield InfoMetricFamily("proxysynth_index", "The index that is served.", generation)
 
-    def record(
-        self,
-        scope: MutableMapping[str, Any],
-        method: str,
-        status: int,
-        sent: int,
-        seconds: float,
-    ) -> None:
+    def record(self, scope: Scope, method: str, status: int, sent: int, seconds: float) -> None:
         """Count a request that is finished, with `sent` bytes of a body.
 
         The route's template, not the path, labels the metrics.

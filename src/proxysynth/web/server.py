@@ -29,31 +29,25 @@ CONNECTIONS = 256  # at once; more get status 503
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket bound to the address; an OSError with one sentence if that is not possible."""
+    how = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
     try:
-        found = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        family, _, _, _, address = socket.getaddrinfo(host or None, port, **how)[0]
     except (socket.gaierror, UnicodeError) as error:
-        raise OSError(
-            f"no address is known for the host {host!r}: check its spelling, or drop --host "
-            "to serve this machine only"
-        ) from error
-    family, _, _, _, address = found[0]
+        advice = "check its spelling, or drop --host to serve this machine only"
+        raise OSError(f"no address is known for the host {host!r}: {advice}") from error
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
         return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=both)
     except OSError as error:
-        rights = f"port {port} of {host} needs more rights: choose one above 1023 with --port"
-        reasons = {
-            errno.EADDRINUSE: f"port {port} of {host} is in use: choose another with --port, or 0 "
-            "for a free one",
-            errno.EACCES: rights,
-            errno.EPERM: rights,
-            errno.EADDRNOTAVAIL: f"{host} is not an address of this machine: give one that is with "
-            "--host",
+        where, rights = f"port {port} of {host}", "needs more rights: choose one above 1023"
+        sentences = {
+            errno.EADDRINUSE: f"{where} is in use: choose another with --port, or 0 for a free one",
+            errno.EACCES: f"{where} {rights} with --port",
+            errno.EPERM: f"{where} {rights} with --port",
+            errno.EADDRNOTAVAIL: f"{host} is not an address of this machine: give one with --host",
         }
-        unknown = f"cannot listen on port {port} of {host}: {reason(error)}"
-        raise OSError(reasons.get(error.errno or 0, unknown)) from error
+        unknown = f"cannot listen on {where}: {reason(error)}"
+        raise OSError(sentences.get(error.errno or 0, unknown)) from error
 
 
 def url(bound: socket.socket, host: str) -> str:
@@ -64,11 +58,7 @@ def url(bound: socket.socket, host: str) -> str:
 
 
 def serve(
-    index: Index,
-    bound: socket.socket,
-    host: str,
-    allow_hosts: Iterable[str] = (),
-    **options: Any,
+    index: Index, bound: socket.socket, host: str, allow_hosts: Iterable[str] = (), **options: Any
 ) -> None:
     """Answer requests until interrupted; the options are those of `create_app`.
 
@@ -79,9 +69,12 @@ def serve(
     names = [*allow_hosts, *([] if local else [host, socket.gethostname()])]
     app = create_app(index, local=local, allow_hosts=names, **options)
 
+    def reload(*_: object) -> None:
+        app.monitor.service.reload = True
+
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: app.monitor.reload_index())
+        signal.signal(signal.SIGHUP, reload)
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -49,14 +49,10 @@ THUMBNAILS = 2000  # kept in memory, 10 to 30 KB each
 
 @dataclass(eq=False)
 class Batcher(Generic[Key, Query, Answer]):
-    """Collects queries and answers many of them in one call, in its own thread.
+    """Collects queries and answers at most `most` of the same key in one call, in its own thread.
 
     While a batch is computed the next one collects by itself; only a query that finds the thread
-    idle waits a moment for others.
-
-    Args:
-        answer_all: answers at most `most` queries that were asked with the same key.
-        patience: seconds that a first query waits for others.
+    idle waits a moment, `patience` seconds, for others.
     """
 
     answer_all: Callable[[Key, Sequence[Query]], Sequence[Answer]]
@@ -136,11 +132,6 @@ class Snapshot:
         return Snapshot(index, Path(place), seen, threshold)
 
     @property
-    def generation(self) -> str:
-        """Identifies this writing of the index; item numbers belong to it."""
-        return self.index.generation
-
-    @property
     def report(self) -> Path | None:
         path = None if self.folder is None else self.folder / REPORT
         # A link might lead anywhere.
@@ -157,13 +148,8 @@ class Snapshot:
     def item(self, number: int) -> dict[str, Any]:
         """An item for the API."""
         path, label = self.index.paths[number], self.index.labels[number]
-        return {
-            "number": number,
-            "id": number,
-            "path": path,
-            "label": label,
-            "seen": self.was_seen(label),
-        }
+        seen = self.was_seen(label)
+        return {"number": number, "id": number, "path": path, "label": label, "seen": seen}
 
     @cached_property
     def labels(self) -> list[dict[str, Any]]:
@@ -195,7 +181,7 @@ class Snapshot:
         codes = np.asarray(self.index.labels.codes)[chosen].tolist()
         seen = [self.was_seen(name) for name in self.names]
         return {
-            "generation": self.generation,
+            "generation": self.index.generation,
             "items": len(self.index),
             "method": METHOD,
             "number": chosen.tolist(),
@@ -208,54 +194,9 @@ class Snapshot:
         }
 
 
-class LiveIndex:
-    """The index that is served now.
-
-    `current` is replaced in a single step: a request that has taken it finishes with it. A file
-    that is not an index leaves the old one in place.
-
-    Attributes:
-        loads: how often an index was loaded.
-        reload: set to load the index and the facts of its run again, even if the file is the same.
-    """
-
-    def __init__(self, index: Index, run: str | os.PathLike[str] | None = None) -> None:
-        self._run = run
-        self.current = Snapshot.of(index, run)
-        self._complaint = ""
-        self.loads = 1
-        self.reload = False
-
-    def check(self) -> None:
-        """Open the new index if the file has been replaced."""
-        old, forced, self.reload = self.current.index, self.reload, False
-        try:
-            new = old.reload(forced)
-            if new is old:
-                self._complaint = ""
-                return
-            made = Snapshot.of(new, self._run)
-        except (ValueError, OSError, IndexChanged) as error:
-            if str(error) != self._complaint:  # once, not four times a second
-                log.warning("the index that was loaded before is still served: %s", error)
-                self._complaint = str(error)
-            return
-        self.current = made
-        self.loads += 1
-        log.warning("the index was loaded again: %s images now", f"{len(new):,}")
-
-    async def watch(self) -> None:
-        while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            await asyncio.to_thread(self.check)
-
-
-class SearchQuery(NamedTuple):
-    """A query, an item's number or a vector (d,), and how many neighbors it asks for."""
-
-    query: int | NDArray[np.float32]
-    k: int
-    threshold: float | None
+Vector = NDArray[np.float32]
+SearchQuery = tuple[int | Vector, int, float | None]
+"""An item's number or a vector (d,), how many neighbors, and from which similarity on."""
 
 
 def search_all(where: tuple[Snapshot, str | None], asked: Sequence[SearchQuery]) -> list[list[Hit]]:
@@ -264,12 +205,12 @@ def search_all(where: tuple[Snapshot, str | None], asked: Sequence[SearchQuery])
     An item does not find itself.
     """
     index, label = where[0].index, where[1]
-    items = [one.query if isinstance(one.query, int) else None for one in asked]
+    items = [query if isinstance(query, int) else None for query, _, _ in asked]
     rows = [
-        torch.as_tensor(one.query) if item is None else index.vectors(item, item + 1)[0]
-        for one, item in zip(asked, items, strict=True)
+        index.vectors(query, query + 1)[0] if isinstance(query, int) else torch.as_tensor(query)
+        for query, _, _ in asked
     ]
-    most = max(one.k for one in asked)
+    most = max(k for _, k, _ in asked)
     found = index.search_vectors(torch.stack(rows), most, label=label, exclude=items)
     return [
         [hit for hit in hits[:k] if threshold is None or hit.similarity >= threshold]
@@ -277,52 +218,53 @@ def search_all(where: tuple[Snapshot, str | None], asked: Sequence[SearchQuery])
     ]
 
 
-def embed_all(now: Snapshot, images: Sequence[Picture]) -> list[NDArray[np.float32]]:
+def embed_all(now: Snapshot, images: Sequence[Picture]) -> list[Vector]:
     """The embedding (d,) of each image by the model of a snapshot."""
     return list(now.index.embedder().embed(images, workers=1).numpy())
 
 
-def as_query(now: Snapshot, numbers: Sequence[float]) -> NDArray[np.float32]:
+def as_query(now: Snapshot, numbers: Sequence[float]) -> Vector:
     """A vector (d,) of a client: only its direction matters; scaled to 1 it fits into float32."""
     vector, dim = np.asarray(numbers, dtype=np.float64), now.index.dim
     if len(vector) != dim:
-        raise Refused(
-            422,
-            f"a vector must have the {dim} dimensions of the index, got {len(vector)}: embed the "
-            "image with its model",
-        )
+        expected = f"a vector must have the {dim} dimensions of the index, got {len(vector)}"
+        raise Refused(422, f"{expected}: embed the image with its model")
     return (vector / (np.abs(vector).max() or 1.0)).astype(np.float32)
 
 
 class Service:
-    """The index and the threads that work for it.
+    """The index that is served now, and the threads that work for it.
 
-    The index is read into memory, so that overwriting its file in place does no harm.
+    The index is read into memory, so that overwriting its file in place does no harm. `current` is
+    replaced in a single step: a request that has taken it finishes with it. A file that is not an
+    index leaves the old one in place.
+
+    Attributes:
+        loads: how often an index was loaded.
+        reload: set to load the index and the facts of its run again, even if the file is the same.
     """
 
     def __init__(
-        self,
-        index: Index,
-        limits: Limits | None = None,
-        run: str | os.PathLike[str] | None = None,
+        self, index: Index, limits: Limits | None = None, run: str | os.PathLike[str] | None = None
     ) -> None:
-        self.limits = limits or Limits()
-        self.live = LiveIndex(index.in_memory(self.limits.memory_bytes), run)
-        self._run = run
-        self._loading = Lock()
+        self.limits, self._run = limits or Limits(), run
+        self.current = Snapshot.of(index.in_memory(self.limits.memory_bytes), run)
+        self.loads, self.reload = 1, False
         self.searcher = Batcher(search_all)
         self.embedder = Batcher(embed_all, most=16)
+        self._complaint = ""
+        self._loading = Lock()
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
         # By generation too: another index may have another file at the same path.
         self._thumbnail = lru_cache(THUMBNAILS)(
             lambda generation, root, path: encoded_image(root, path, THUMBNAIL, self.limits)
         )
-        self._map: tuple[str, asyncio.Future[Any]] | None = None
+        self._map: tuple[str, asyncio.Future[dict[str, Any]]] | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Watch the index and lay out its map meanwhile; end the threads afterwards."""
-        tasks = [asyncio.create_task(self.map()), asyncio.create_task(self.live.watch())]
+        tasks = [asyncio.create_task(self.map()), asyncio.create_task(self._watch())]
         try:
             yield
         finally:
@@ -333,20 +275,39 @@ class Service:
             self.embedder.close()
             self._decoders.shutdown(wait=False, cancel_futures=True)
 
-    def item(self, number: int, generation: str | None) -> Snapshot:
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await asyncio.to_thread(self.check)
+
+    def check(self) -> None:
+        """Open the new index if the file has been replaced."""
+        old, forced, self.reload = self.current.index, self.reload, False
+        try:
+            new = old.reload(forced)
+            if new is not old:
+                self.current = Snapshot.of(new, self._run)
+                self.loads += 1
+                log.warning("the index was loaded again: %s images now", f"{len(new):,}")
+            self._complaint = ""
+        except (ValueError, OSError, IndexChanged) as error:
+            if str(error) != self._complaint:  # once, not four times a second
+                log.warning("the index that was loaded before is still served: %s", error)
+                self._complaint = str(error)
+
+    def snapshot(self, number: int, generation: str | None) -> Snapshot:
         """The current snapshot; an error unless it is the one the client means and has the item."""
-        now = self.live.current
-        if generation is not None and generation != now.generation:
+        now = self.current
+        if generation is not None and generation != now.index.generation:
             raise Refused(409, "the index has been replaced: search again")
-        if number >= len(now.index):
-            most = len(now.index) - 1
-            raise Refused(404, f"the index has the items 0 to {most}, there is no {number}")
+        if number >= (n := len(now.index)):
+            raise Refused(404, f"the index has the items 0 to {n - 1}, there is no {number}")
         return now
 
     async def search(
         self,
         now: Snapshot,
-        query: int | NDArray[np.float32],
+        query: int | Vector,
         k: int = 10,
         threshold: float | None = None,
         label: str | None = None,
@@ -356,17 +317,13 @@ class Service:
             raise Refused(422, "a vector must be finite and not all zeros: it has no direction")
         if label:
             now.require_label(label)
-        hits: list[Hit] = await self._in_time(
-            self.searcher.ask((now, label or None), SearchQuery(query, k, threshold))
-        )
-        return hits
+        return await self._in_time(self.searcher.ask((now, label or None), (query, k, threshold)))
 
-    async def embed_file(self, now: Snapshot, file: BinaryIO) -> NDArray[np.float32]:
+    async def embed_file(self, now: Snapshot, file: BinaryIO) -> Vector:
         """The embedding (d,) of an image file by the model of a snapshot."""
         image = await self._decoding(lambda: decode_upload(file, self.limits, self._model(now)))
         try:
-            vector: NDArray[np.float32] = await self._in_time(self.embedder.ask(now, image))
-            return vector
+            return await self._in_time(self.embedder.ask(now, image))
         except (ValueError, OSError, RuntimeError) as error:
             raise Refused(503, f"the images cannot be embedded: {error}") from error
         finally:
@@ -384,7 +341,7 @@ class Service:
                 raise Refused(503, sentence) from error
 
     async def thumbnail(self, now: Snapshot, number: int) -> bytes:
-        place = now.generation, now.index.root, now.index.paths[number]
+        place = now.index.generation, now.index.root, now.index.paths[number]
         return await self._decoding(lambda: self._thumbnail(*place))
 
     async def image(self, now: Snapshot, number: int) -> bytes:
@@ -393,23 +350,22 @@ class Service:
 
     async def map(self) -> dict[str, Any]:
         """The map of the current snapshot, computed once."""
-        now = self.live.current
-        if self._map is None or self._map[0] != now.generation:
+        now = self.current
+        if self._map is None or self._map[0] != now.index.generation:
             made = asyncio.ensure_future(asyncio.to_thread(now.map, self.limits.map_points))
-            self._map = (now.generation, made)
+            self._map = (now.index.generation, made)
         # Shielded: a client that disconnects must not cancel it for the others.
-        result: dict[str, Any] = await self._in_time(asyncio.shield(self._map[1]))
-        return result
+        return await self._in_time(asyncio.shield(self._map[1]))
 
     async def _decoding(self, work: Callable[[], Result]) -> Result:
         loop = asyncio.get_running_loop()
         return await self._in_time(loop.run_in_executor(self._decoders, work))
 
-    async def _in_time(self, work: Any) -> Any:
+    async def _in_time(self, work: Awaitable[Result]) -> Result:
         try:
             return await asyncio.wait_for(work, self.limits.answer_seconds)
         except asyncio.TimeoutError as error:
-            most = f"{self.limits.answer_seconds:g} seconds"
-            raise Refused(503, f"no answer within {most}: try later") from error
+            seconds = self.limits.answer_seconds
+            raise Refused(503, f"no answer within {seconds:g} seconds: try later") from error
         except IndexChanged as error:
             raise Refused(503, f"{error}: try again in a moment") from error
