@@ -3,18 +3,17 @@
     input (2) -> 64 -> 64 -> embedding (2),  tanh between;  Norm-softmax over two proxies
 
 The paper says "2D isotropic Gaussian dataset" and "simple feed-forward network" and no more. Every
-other value stands in `Toy`. Three choices matter:
+other value stands in `Toy`; the notes of the figure say how they were chosen. Three choices matter:
 
-- A small scale leaves room between certain and uncertain. At 23, the value used elsewhere, two
-  classes in two dimensions are certain almost everywhere, and neither loss is reliably less so.
+- A small scale leaves room between certain and uncertain. At 23, the value used elsewhere, the
+  effect is absent.
 - Synthetics of the same two classes in the same order are merged into one class. Here every pair of
   a batch mixes red and blue; unmerged, these would be 64 equal rivals of either class.
 - A proxy starts at the mean embedding of its class. With random starts on a circle, the proxies may
   connect red and blue one way round and the embeddings the other way, and synthetic embeddings then
   lie opposite to their proxies.
 
-The notes of the figure say how the values were chosen. The effect fades where the classes nearly
-touch (at a spread of 0.8 it appeared for 2 seeds of 3) and is absent at a scale of 23.
+The effect fades where the classes nearly touch: at a spread of 0.8 it appeared for 2 seeds of 3.
 """
 
 from __future__ import annotations
