@@ -86,8 +86,10 @@ def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -
         column = Column(name, ran, NAMES[benchmark], key)
         columns[column] = (benchmark, embedding, metric)
     if missing := sum(not study for study in found.values()):
-        command = f"proxysynth paper table{letter} --scale {scale.name}"
-        notes.append(f"{missing} of {len(found)} studies have not been run; `{command}` runs them.")
+        notes.append(
+            f"{missing} of {len(found)} studies have not been run; `proxysynth paper table{letter}` "
+            "with the same options runs them."
+        )
     for benchmark in benchmarks:
         notes += _amount(ran_as(scale, benchmark), studies[benchmark])
     notes += [
