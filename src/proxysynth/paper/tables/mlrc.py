@@ -87,8 +87,8 @@ def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -
         columns[column] = (benchmark, embedding, metric)
     if missing := sum(not study for study in found.values()):
         notes.append(
-            f"{missing} of {len(found)} studies have not been run; `proxysynth paper table{letter}` "
-            "with the same options runs them."
+            f"{missing} of {len(found)} studies have not been run; "
+            f"`proxysynth paper table{letter}` with the same options runs them."
         )
     for benchmark in benchmarks:
         notes += _amount(ran_as(scale, benchmark), studies[benchmark])
