@@ -22,7 +22,7 @@ from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store, requests
 from proxysynth.paper.tables.cells import LOSS_NAMES, cell as cell_of, measured, synthesis_search
 from proxysynth.paper.tables.conventional import photographed
-from proxysynth.paper.tables.mlrc import command, study_of
+from proxysynth.paper.tables.mlrc import study_of
 from proxysynth.paper.tables.regularizers import grid_search, mixup_search
 from proxysynth.training.loop import train
 from proxysynth.training.run import Run, Split
@@ -210,21 +210,19 @@ def test_mlrc_tables_read_studies(empty: Store) -> None:
     assert cell.ours == ()
 
 
-def test_the_command_of_a_study_is_one_that_the_program_takes(empty: Store) -> None:
-    from proxysynth.cli.parser import parser
-    from proxysynth.protocols.mlrc.settings import parse_changes
-
-    words = command(SMALL, "sop", "arcface", "none").split()
-    args = parser().parse_args(words[1:])
-    split = parse_changes(args.settings)["split"]
-    study = study_of(SMALL, "sop", "arcface", "none")
+def test_a_study_is_trained_on_what_its_scale_says() -> None:
+    run, study = SMALL.run("sop", "arcface"), study_of(SMALL, "sop", "arcface", "none")
+    assert run is not None
     assert study is not None
-    assert split == study.base.split
-    assert args.trials == study.scale.trials
-    assert args.loss == "arcface"
-    assert args.out == Path("mlrc/sop-arcface-none")  # no folder of the machine that made the table
-    given = SMALL.with_roots({"cub200": "/data/mine"})
-    assert command(given, "cub200", "arcface", "none").startswith("proxysynth mlrc cub200:ROOT ")
+    assert study.base.split == replace(run.split, train_classes=400)
+    assert study.scale.trials == 2
+    assert study.base.epochs == 8
+
+
+def test_a_table_without_its_studies_says_what_runs_them(empty: Store) -> None:
+    notes = " ".join(_made("tableG", empty, SMALL).notes)
+    assert "12 of 12 studies have not been run" in notes
+    assert "`proxysynth paper tableG`" in notes
 
 
 def test_table_a_is_measured_once(smoke_store: Store) -> None:
@@ -322,9 +320,9 @@ def test_the_last_epoch_stands_beside_the_best_on_test(tmp_path: Path) -> None:
     train(run, store.folder_of(run))
     lines = (store.folder_of(run) / "metrics.jsonl").read_text().splitlines()
     history = [json.loads(line)["recall@1"] for line in lines]
-    made = cell_of(store, (run,))
+    made = cell_of(store, (run,), "recall@1")
     assert made.ours == (100 * max(history),)
     assert made.last == (100 * history[-1],)
     last = replace(run, report_epoch="last")
     train(last, store.folder_of(last))
-    assert cell_of(store, (last,)).last == ()  # it is the one that is shown
+    assert cell_of(store, (last,), "recall@1").last == ()  # it is the one that is shown

@@ -78,11 +78,8 @@ def read_entries(folder: Path, scale: Scale) -> dict[str, Any]:
 def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Path, list[Checked]]:
     """Write paper.html and claims.md of everything made so far."""
     made, artifacts = read_entries(store.folder, scale), load_artifacts()
-    sections = {}
-    for name in artifacts:
-        path = store.folder / SECTIONS / f"{name}.html"
-        if name in made and path.exists():
-            sections[name] = path.read_text(encoding="utf-8")
+    paths = {name: store.folder / SECTIONS / f"{name}.html" for name in artifacts if name in made}
+    sections = {n: path.read_text(encoding="utf-8") for n, path in paths.items() if path.exists()}
     runs = requests((artifacts[name] for name in sections), scale, store.pick).runs
     tables = evidence(artifacts, scale, store)
     checked = check(CLAIMS, tables, smoke=scale.name == "smoke")
@@ -115,7 +112,13 @@ def render_page(
     about: Mapping[str, str],
 ) -> str:
     """The whole document; `sections` are HTML."""
-    lists, rows = departures(checked), [_run_row(run, store) for run in runs]
+    lists, rows = departures(checked), []
+    for run in runs:
+        result, failed = store.result(run), (store.folder_of(run) / NOT_FINITE).exists()
+        state = f"{result.seconds:.1f} s" if result else "failed: non-finite loss"
+        settings = ", ".join(f"{path} {value}" for path, value in unusual(run).items())
+        about_run = {"label": label(run), "settings": settings, "identity": run.identity}
+        rows.append({**about_run, "state": state if result or failed else "not run"})
     contents = [
         *((name, titled(name), TITLES[name]) for name in sections),
         ("claims", "Claims", "what the paper says, and what was found"),
@@ -136,17 +139,6 @@ def render_page(
         runs=rows,
         about=about,
     )  # fmt: skip
-
-
-def _run_row(run: Run, store: Store) -> dict[str, str]:
-    failed, result = (store.folder_of(run) / NOT_FINITE).exists(), store.result(run)
-    state = "failed: non-finite loss" if failed else "not run"
-    return {
-        "label": label(run),
-        "settings": ", ".join(f"{path} {value}" for path, value in unusual(run).items()),
-        "identity": run.identity,
-        "state": state if result is None else f"{result.seconds:.1f} s",
-    }
 
 
 def claims_markdown(checked: Sequence[Checked], scale: Scale) -> str:
@@ -206,7 +198,7 @@ def conclusion(checked: Iterable[Checked], scale: Scale) -> str:
 
 
 def counted(checked: Iterable[Checked]) -> str:
-    """ "12 are supported, 3 contradicted, 8 undecided, 4 not testable here, 9 not run"."""
+    """ "12 are supported, 3 contradicted, 8 undecided, 4 not testable here and 9 not run"."""
     found = [one.ours.status for one in checked]
     texts = [f"{found.count(status)} {status}" for status in STATUSES]
     verb = " is " if found.count(STATUSES[0]) == 1 else " are "
@@ -224,11 +216,11 @@ def _setting(tables: Mapping[str, Table], scale: Scale) -> str:
                 held[column.paper][column.ours] = None
             elif column.key.endswith(" photographs"):
                 held["CUB200"][f"photographs ({column.ours})"] = None
-    what = [f"for {name}, {' and '.join(ours)}" for name, ours in held.items() if ours]
+    what = "; ".join(f"for {name}, {' and '.join(ours)}" for name, ours in held.items() if ours)
     return (
         "Drawn characters and a small network stand in for most of the paper's photographs and for "
         "BN-Inception: compare directions and sizes of differences, not the numbers."
-        + (f" Our columns show, {'; '.join(what)}." if what else "")
+        + (f" Our columns show, {what}." if what else "")
     )
 
 
@@ -279,15 +271,17 @@ def _table3(ours: Evidence) -> str:
 
 
 def _table_b(ours: Evidence) -> str:
-    plain, mixed, unseen_plain, unseen_mixed = (
-        f"{fmean(ours.column('tableB', f'norm_softmax {part} {regularizer}').values()):.1f}"
+    seen, unseen = (
+        " to ".join(
+            f"{fmean(ours.column('tableB', f'norm_softmax {part} {reg}').values()):.1f}"
+            for reg in PAIR
+        )
         for part in ("train", "test")
-        for regularizer in PAIR
     )
     return (
         "When mixtures of two classes search for each other, Proxy Synthesis changes the mean "
-        f"Recall@1 from {plain} to {mixed} on seen classes and from {unseen_plain} to "
-        f"{unseen_mixed} on unseen classes (Table B; the paper: almost twice)."
+        f"Recall@1 from {seen} on seen classes and from {unseen} on unseen classes (Table B; the "
+        "paper: almost twice)."
     )
 
 

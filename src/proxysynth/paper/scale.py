@@ -66,11 +66,16 @@ class StandIn(NamedTuple):
 
 NOTHING = StandIn({}, "", "")
 NETWORK = {"backbone": "conv4", "width": 0.5, "batch_size": 64, "lr": 2e-3, "proxy_lr": 2e-2}
+FEW_EPOCHS = {"schedule": "cosine", "decay_epochs": ()}  # instead of the paper's steps
 
 
-def _stand_in(heading: str, about: str, epochs: int, **fields: Any) -> StandIn:
+def _values(name: str, loss: str = "") -> dict[str, Any]:
+    return {field: setting.value for field, setting in paper_settings(name, loss).items()}
+
+
+def _stand_in(heading: str, about: str, epochs: int, fields: dict[str, Any]) -> StandIn:
     """A short training, evaluated at its end."""
-    fields |= {"epochs": epochs, "evaluate_every": epochs}
+    fields = {**fields, "epochs": epochs, "evaluate_every": epochs}
     return StandIn(fields, heading, f"{heading}: {about}, {count(epochs, 'epoch')}")
 
 
@@ -83,13 +88,10 @@ def _glyphs(
         f"strength {strength:g}, {pictures} images of each of {train} characters seen and {test} "
         f"others unseen{queries}; half of conv4's width from scratch"
     )
-    split = Split(
-        seed=number - 1, distortion=strength, train_classes=train, test_classes=test,
-        pictures_per_class=pictures, **more,
-    )  # fmt: skip
-    return _stand_in(
-        f"distorted glyphs {number}", about, epochs, **NETWORK, data="glyphs", split=split
-    )
+    more |= {"seed": number - 1, "distortion": strength, "pictures_per_class": pictures}
+    split = Split(train_classes=train, test_classes=test, **more)
+    fields = {**NETWORK, "data": "glyphs", "split": split}
+    return _stand_in(f"distorted glyphs {number}", about, epochs, fields)
 
 
 def _faces(number: int, strength: float, classes: int, pictures: int, epochs: int) -> StandIn:
@@ -103,19 +105,10 @@ def _faces(number: int, strength: float, classes: int, pictures: int, epochs: in
         pictures_per_class=pictures,
     )  # fmt: skip
     fields = {
-        **_sgd("cifar10"), "pixels": None, "image_size": None, "augment": False,
+        **_values("cifar10"), **FEW_EPOCHS, "pixels": None, "image_size": None, "augment": False,
         "backbone": "conv4", "width": 0.5, "batch_size": 64, "data": "glyphs", "split": split,
     }  # fmt: skip
-    return _stand_in(f"distorted faces {number}", about, **fields | {"epochs": epochs})
-
-
-def _sgd(name: str) -> dict[str, Any]:
-    """The paper's settings of classification, with a schedule for few epochs."""
-    return {**_values(name), "schedule": "cosine", "decay_epochs": ()}
-
-
-def _values(name: str, loss: str = "") -> dict[str, Any]:
-    return {field: setting.value for field, setting in paper_settings(name, loss).items()}
+    return _stand_in(f"distorted faces {number}", about, epochs, fields)
 
 
 SMALL = {
@@ -138,23 +131,25 @@ SMOKE = {
 CUB_96 = _stand_in(
     "CUB at 96 px",
     "CUB-200-2011, the paper's split, at 96 pixels; EfficientNet-Lite0 from its ImageNet weights",
-    image_size=96, augment=True, batch_size=128, backbone="efficientnet_lite0", pretrained=True,
-    dim=512, freeze_batch_norm=True, epochs=12, schedule="step", decay_epochs=(8,), lr=1e-4,
-    proxy_lr=1e-2, weight_decay=1e-4,
+    12,
+    {
+        "image_size": 96, "augment": True, "batch_size": 128, "backbone": "efficientnet_lite0",
+        "pretrained": True, "dim": 512, "freeze_batch_norm": True, "schedule": "step",
+        "decay_epochs": (8,), "lr": 1e-4, "proxy_lr": 1e-2, "weight_decay": 1e-4,
+    },
 )  # fmt: skip
-
-
-def _photographs(benchmark: str) -> StandIn | None:
-    """What is trained at the scale small where the folder of a benchmark is given."""
-    if benchmark not in CLASSIFICATION:
-        return CUB_96 if benchmark == "cub200" else None
-    # They can be drawn from part of the download too.
-    split = Split(train_pictures=2000, test_pictures=2000, incomplete=True)
-    return _stand_in(
-        f"{NAMES[benchmark]}, 2,000 images",
+# They can be drawn from part of the download too.
+FEW_IMAGES = Split(train_pictures=2000, test_pictures=2000, incomplete=True)
+PHOTOGRAPHS = {"cub200": CUB_96} | {
+    name: _stand_in(
+        f"{NAMES[name]}, 2,000 images",
         "PreActResNet18 at a quarter of its width, 2,000 training and 2,000 test images",
-        **_sgd(benchmark) | {"width": 0.25, "split": split, "epochs": 15},
+        15,
+        {**_values(name), **FEW_EPOCHS, "width": 0.25, "split": FEW_IMAGES},
     )
+    for name in CLASSIFICATION
+}
+"""What is trained at the scale small where the folder of a benchmark is given."""
 
 
 # Scales
@@ -207,10 +202,6 @@ class Scale:
             )
         return made
 
-    def root(self, benchmark: str) -> str | None:
-        """The folder of a benchmark, None if not given."""
-        return dict(self.roots).get(benchmark)
-
     def run(self, benchmark: str, loss: Any, seed: int = 0, **changes: Any) -> Run | None:
         """The Run that stands for the paper's training on this benchmark; None if this scale has
         no images of it.
@@ -227,24 +218,20 @@ class Scale:
         """What runs in place of a benchmark, as a column heading; "" if nothing does."""
         return self.stand_in(benchmark).heading
 
-    def about(self, benchmark: str) -> str:
-        """What runs in place of a benchmark, as half a sentence; "" if nothing does."""
-        return self.stand_in(benchmark).about
-
     def stand_in(self, benchmark: str, loss: str = "") -> StandIn:
         """What runs in place of a benchmark, or `NOTHING`; at the paper's scale, the benchmark
         itself. `loss` matters only there, where Proxy-anchor has settings of its own."""
-        name, root = look_up(benchmark, NAMES, "benchmark"), self.root(benchmark)
+        name, root = look_up(benchmark, NAMES, "benchmark"), dict(self.roots).get(benchmark)
         if self.name == "smoke":
             return SMOKE.get(benchmark, NOTHING)
+        if self.name == "small" and (not root or benchmark not in PHOTOGRAPHS):
+            return SMALL[benchmark]
+        if not root:
+            return NOTHING
+        found = PHOTOGRAPHS.get(benchmark, NOTHING)
         if self.name == "paper":
             found = StandIn(_values(benchmark, loss), name, f"{name}: as section C.2 says")
-        else:
-            found = (_photographs(benchmark) if root else None) or SMALL[benchmark]
-        if "data" in found.fields:
-            return found
-        data = {"data": f"{benchmark}:{root}"}
-        return found._replace(fields=found.fields | data) if root else NOTHING
+        return found._replace(fields={**found.fields, "data": f"{benchmark}:{root}"})
 
 
 # Tables ask for the same Runs many times, and creating one checks every field: cache them.

@@ -75,10 +75,9 @@ class Store:
         """The result of the MLRC study in the folder of this name; empty while it is unfinished.
         `make` returns the study that can be run for it, None without its data."""
         try:
-            found = json.loads((self.folder / STUDIES / name / "result.json").read_bytes())
-        except (OSError, ValueError):
+            return dict(json.loads((self.folder / STUDIES / name / "result.json").read_bytes()))
+        except (OSError, ValueError, TypeError):
             return {}
-        return found if isinstance(found, dict) else {}
 
     def pick(self, choice: Choice) -> Any:
         """The loss that a search chose, None while it is unfinished."""
@@ -90,9 +89,7 @@ class Store:
         result = self.result(run)
         if result is not None and result.epoch == run.epochs:
             return result.metrics
-        lines = (self.folder_of(run) / METRICS).read_bytes().splitlines()
-        found: dict[str, float] = json.loads(lines[-1])
-        return found
+        return dict(json.loads((self.folder_of(run) / METRICS).read_bytes().splitlines()[-1]))
 
     def cached(self, name: str, key: Any, compute: Callable[[], Any]) -> Any:
         """A measurement that is made once and kept on disk as JSON; None if it is missing and the
@@ -182,8 +179,7 @@ class Requests(Store):
 def requests(
     artifacts: Iterable[Artifact], scale: Scale, choose: Callable[[Choice], Any] = lambda _: None
 ) -> Requests:
-    """What these artifacts need. By default, the Runs that wait for what a search finds are left
-    out; `choose` returns the loss it found, or None."""
+    """What these artifacts need; by default without the Runs that wait for what a search finds."""
     asked = Requests(choose)
     for artifact in artifacts:
         (artifact.numbers or artifact.make)(scale, asked)

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.special import stdtrit
@@ -26,7 +26,7 @@ from proxysynth.paper.artifact import Cell, Table
 from proxysynth.report.statistics import half_width
 
 Status = Literal["supported", "contradicted", "undecided", "not testable", "not run"]
-STATUSES: tuple[Status, ...] = ("supported", "contradicted", "undecided", "not testable", "not run")
+STATUSES: tuple[Status, ...] = get_args(Status)
 PaperStatus = Literal["holds", "contradicts itself", "not printed"]
 LEVEL = 0.95
 MOST_SEEDS = 1000
@@ -86,12 +86,12 @@ class Gains:
                 f"average {self.mean:+.1f}, least {min(found):+.1f}, largest {max(found):+.1f}; "
                 f"{sum(gain > 0 for gain in found)} of {len(found)} rise"
             )
-        if self.verdicts is None:
-            return text
-        return (
-            f"{text}; beyond the spread of the seeds: {self.verdicts.count('better')} better, "
-            f"{self.verdicts.count('worse')} worse of {len(found)}"
-        )
+        if self.verdicts is not None:
+            better, worse = map(self.verdicts.count, ("better", "worse"))
+            text += (
+                f"; beyond the spread of the seeds: {better} better, {worse} worse of {len(found)}"
+            )
+        return text
 
 
 class Evidence:
@@ -229,43 +229,40 @@ def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
     try:
         mean = Evidence(tables, "mean")
         found = claim.rule(mean)
-        count = min(mean.seeds)
-        seeds = [claim.rule(Evidence(tables, seed)).margins for seed in range(count)]
+        seeds = [claim.rule(Evidence(tables, seed)).margins for seed in range(min(mean.seeds))]
     except Missing as missing:
         return Verdict("not run", f"no number for {missing}")
     except NotTestable as error:
         return Verdict("not testable", str(error))
     if claim.exact:
         return Verdict("supported" if found.holds else "contradicted", found.text)
-    if count < 2:
+    if len(seeds) < 2:
         return Verdict("undecided", f"{found.text}; one seed has no spread, at least 2 are needed")
-    margins = {name: [seed[name] for seed in seeds] for name in found.margins}
-    status, reason = decide(margins)
-    return Verdict(status, found.text + (f"; {reason}" if reason else ""))
+    status, reason = decide({name: [seed[name] for seed in seeds] for name in found.margins})
+    return Verdict(status, "; ".join(filter(None, (found.text, reason))))
 
 
 def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
     """The status of a claim from the margins of each seed, and what it hangs on."""
-    count = min(len(values) for values in margins.values())
     corrected = 1 - (1 - LEVEL) / len(margins)
     means = {name: fmean(values) for name, values in margins.items()}
     low = {name: means[name] - half_width(values, LEVEL) for name, values in margins.items()}
     if min(low.values()) > 0:
         return "supported", ""
+    note = f" over {min(map(len, margins.values()))} seeds"
     high = {name: means[name] + half_width(values, corrected) for name, values in margins.items()}
     worst = min(high, key=high.__getitem__)
     if high[worst] < 0:
-        return "contradicted", f"{worst}: off by {-means[worst]:.2g} over {count} seeds"
-    bounds = means if min(means.values()) < 0 else low
-    weakest = min(bounds, key=bounds.__getitem__)
-    mean, note = means[weakest], f" over {count} seeds"
-    half = half_width(margins[weakest], corrected if mean < 0 else LEVEL)
-    if mean < 0 and len(margins) > 1:
-        note += f", corrected for {len(margins)} margins"
-    if mean < 0:  # one margin is enough to contradict
-        needed = min(_seeds_needed(margins[n], corrected) for n in means if means[n] < 0)
+        return "contradicted", f"{worst}: off by {-means[worst]:.2g}{note}"
+    below = [values for name, values in margins.items() if means[name] < 0]
+    if below:  # one margin is enough to contradict
+        weakest, level = min(means, key=means.__getitem__), corrected
+        needed = min(_seeds_needed(values, corrected) for values in below)
+        note += f", corrected for {len(margins)} margins" * (len(margins) > 1)
     else:  # all of them have to be shown
+        weakest, level = min(low, key=low.__getitem__), LEVEL
         needed = max(_seeds_needed(values, LEVEL) for values in margins.values())
+    mean, half = means[weakest], half_width(margins[weakest], level)
     about = f"about {needed} seeds" if needed <= MOST_SEEDS else f"more than {MOST_SEEDS} seeds"
     return "undecided", (
         f"{weakest}: margin {mean:+.2g}, interval {mean - half:+.2g} to {mean + half:+.2g}{note}; "
@@ -283,9 +280,7 @@ def _seeds_needed(values: list[float], level: float) -> int:
 
 def titled(table: str) -> str:
     """ "table6" as "Table 6"."""
-    for kind in ("table", "figure"):
-        table = table.replace(kind, f"{kind.capitalize()} ")
-    return table
+    return table.replace("table", "Table ").replace("figure", "Figure ")
 
 
 def rounded(value: float, digits: int = 1) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from statistics import fmean
 from typing import Any
 
@@ -28,8 +28,7 @@ from proxysynth.regularizers import ProxySynthesis
 
 # Rows against rows
 
-Rows = str | Keys
-"""A row, or several of which the highest counts."""
+Rows = str | Keys  # a row, or several of which the highest counts
 
 
 def above(
@@ -45,6 +44,7 @@ def above(
     margins, texts = {}, []
     for table in tables:
         asked = columns or e.measured_columns(table)
+        names = [name for row in e.tables[table].rows for name in (row.key, *row.labels)]
         for column in asked:
             found: dict[str, float] = {}
             where = titled(table) + ": " if len(tables) > 1 else ""
@@ -55,7 +55,6 @@ def above(
                 found |= {row: e.value(table, row, column) for row in chain(first, second)}
                 over = max(found[row] for row in first) - max(found[row] for row in second)
                 margins[f"{where}{_shortened(first)} above {_shortened(second)}"] = over
-            names = [name for row in e.tables[table].rows for name in (row.key, *row.labels)]
             shown = {row: found[row] for row in sorted(found, key=names.index)}
             texts.append(where + listed(shown, digits))
     return Finding(margins, "; ".join(texts))
@@ -79,9 +78,9 @@ def best(e: Evidence, table: str, row: str) -> Finding:
     for i, head in enumerate(shown.columns):
         names = [line.key for line in shown.rows if not line.cells[i].text]
         values = {name: e.value(table, name, head.key) for name in names}
-        others = max(value for name, value in values.items() if name != row)
-        margins[f"{row} best, {e.named(table, head.key)}"] = values[row] - others
         found.append(max(values, key=values.__getitem__))
+        margin = values.pop(row) - max(values.values())
+        margins[f"{row} best, {e.named(table, head.key)}"] = margin
     return Finding(margins, f"best in the columns of {titled(table)}: {', '.join(found)}")
 
 
@@ -143,7 +142,7 @@ def gain_range(e: Evidence, least: float, most: float, average: float, **where: 
 def mostly_rise(e: Evidence, **where: Any) -> Finding:
     """More than half of the changes are above zero."""
     gains = e.gains(**where)
-    share = sum(gain > 0 for gain in gains.values.values()) / len(gains.values)
+    share = fmean(gain > 0 for gain in gains.values.values())
     return Finding({"more than half": share - 0.5}, gains.text)
 
 
@@ -176,46 +175,40 @@ def almost_twice(e: Evidence, loss: str) -> Finding:
 def peak_in_the_middle(e: Evidence) -> Finding:
     """The curves of Norm-softmax peak at 0.50 and are lower at their ends."""
     peaks, margins = [], {}
-    for part in ("train", "test"):
-        for regularizer, method in (("none", "plain"), ("proxy_synthesis", "PS")):
-            name = f"{part}, {method}"
-            curve = e.column("tableB", f"norm_softmax {part} {regularizer}")
-            peaks.append(f"{max(curve, key=curve.__getitem__)} ({name})")
-            before = max(value for lam, value in curve.items() if float(lam) < 0.5)
-            after = max(value for lam, value in curve.items() if float(lam) > 0.5)
-            margins[f"{name}: 0.50 above smaller lam"] = curve["0.50"] - before
-            margins[f"{name}: 0.50 not below larger lam"] = curve["0.50"] - after + EQUAL
-            ends = (curve["0.10"] + curve["0.95"]) / 2
-            margins[f"{name}: 0.50 above the ends"] = curve["0.50"] - ends
+    methods = (("none", "plain"), ("proxy_synthesis", "PS"))
+    for part, (regularizer, method) in product(("train", "test"), methods):
+        name, curve = f"{part}, {method}", e.column("tableB", f"norm_softmax {part} {regularizer}")
+        peaks.append(f"{max(curve, key=curve.__getitem__)} ({name})")
+        before = max(value for lam, value in curve.items() if float(lam) < 0.5)
+        after = max(value for lam, value in curve.items() if float(lam) > 0.5)
+        ends = (curve["0.10"] + curve["0.95"]) / 2
+        margins[f"{name}: 0.50 above smaller lam"] = curve["0.50"] - before
+        margins[f"{name}: 0.50 not below larger lam"] = curve["0.50"] - after + EQUAL
+        margins[f"{name}: 0.50 above the ends"] = curve["0.50"] - ends
     return Finding(margins, f"peak at {', '.join(peaks)}")
 
 
-def _means(e: Evidence, over: str) -> dict[float, float]:
-    """The mean Recall@1 of Figure A for each alpha, or each mu."""
-    mus = [head.key for head in e.tables["figureA"].columns]
-    grid = {mu: e.column("figureA", mu) for mu in mus}
-    if over == "mu":
-        return {float(mu): fmean(column.values()) for mu, column in grid.items()}
-    return {float(a): fmean(grid[mu][a] for mu in mus) for a in e.rows("figureA")}
-
-
 def small_alphas(e: Evidence) -> Finding:
-    found = _means(e, "alpha")
-    large = [value for alpha, value in found.items() if alpha > 0.8]
+    """In Figure A, the mean over mu is higher for an alpha up to 0.8 than above."""
+    mus = [head.key for head in e.tables["figureA"].columns]
+    found = {a: fmean(e.value("figureA", a, mu) for mu in mus) for a in e.rows("figureA")}
+    large = [value for alpha, value in found.items() if float(alpha) > 0.8]
     if not large:
         raise Missing("Figure A, alpha above 0.8")
-    means = fmean(value for alpha, value in found.items() if alpha <= 0.8), fmean(large)
-    text = f"mean {means[0]:.1f} for alpha up to 0.8, {means[1]:.1f} above"
-    return Finding({"small above large alpha": means[0] - means[1]}, text)
+    small = fmean(value for alpha, value in found.items() if float(alpha) <= 0.8)
+    text = f"mean {small:.1f} for alpha up to 0.8, {fmean(large):.1f} above"
+    return Finding({"small above large alpha": small - fmean(large)}, text)
 
 
 def mu_around_one(e: Evidence) -> Finding:
-    found = _means(e, "mu")
+    """In Figure A, the best mean over alpha is at a mu from 0.5 to 1.5."""
+    mus = [head.key for head in e.tables["figureA"].columns]
+    found = {mu: fmean(e.column("figureA", mu).values()) for mu in mus}
     if len(found) < 3:
         raise Missing("Figure A, more than two mu")
-    inside = max(value for mu, value in found.items() if 0.5 <= mu <= 1.5)
-    outside = max(value for mu, value in found.items() if not 0.5 <= mu <= 1.5)
-    text = listed({f"mu {mu:g}": value for mu, value in found.items()})
+    inside = max(value for mu, value in found.items() if 0.5 <= float(mu) <= 1.5)
+    outside = max(value for mu, value in found.items() if not 0.5 <= float(mu) <= 1.5)
+    text = listed({f"mu {mu}": value for mu, value in found.items()})
     return Finding({"mu from 0.5 to 1.5 above the others": inside - outside}, text)
 
 
@@ -259,11 +252,10 @@ def plug_and_play(e: Evidence) -> Finding:
         loss = LOSSES[key]()
         shape = (4, loss.k, 8) if key == "soft_triple" else (4, 8)
         p = torch.randn(*shape, generator=g)
-        synthesis = ProxySynthesis(loss)
-        made = synthesis.synthesize(x, y, p, torch.Generator().manual_seed(1))
-        together = (torch.cat((x, made.x)), torch.cat((y, made.y)), torch.cat((p, made.p)))
-        value = synthesis(x, y, p, generator=torch.Generator().manual_seed(1))
-        margins[name] = 1e-4 - float((value - loss(*together)).abs())
+        made = ProxySynthesis(loss).synthesize(x, y, p, torch.Generator().manual_seed(1))
+        plain = loss(torch.cat((x, made.x)), torch.cat((y, made.y)), torch.cat((p, made.p)))
+        value = ProxySynthesis(loss)(x, y, p, generator=torch.Generator().manual_seed(1))
+        margins[name] = 1e-4 - float((value - plain).abs())
     equal = sum(margin > 0 for margin in margins.values())
     return Finding(margins, f"equal for {equal} of {len(margins)} losses")
 

@@ -94,9 +94,8 @@ def points_of(model: Trained, selection: Selection) -> Points:
     """Embeddings of seen and unseen classes, the proxies of the seen ones, and synthetics of the
     shown images as one batch, by the Run's own Proxy Synthesis with the selection's mu and lam."""
     splits = open_splits(model.run)
-    (train, few_seen), (test, few_unseen) = (
-        select(part, selection) for part in (splits.train, splits.query)
-    )
+    train, few_seen = select(splits.train, selection)
+    test, few_unseen = select(splits.query, selection)
     x, unseen = (unit(embeddings_of(model, part)) for part in (train, test))
     every = unit(model.proxies.detach().float().cpu())
     p = every[[model.classes.index(name) for name in train.classes]]
@@ -197,13 +196,11 @@ def draw_clouds(clouds: Sequence[Cloud], names: Sequence[str] = ("",)) -> Figure
             at = [(row["x"], row["y"]) for row in cloud if row["kind"] == kind]
             if at and kind in kinds:
                 one.scatter(*zip(*at, strict=True), **mark)
-    legend = [
-        style.mark(
-            m["marker"], m["color"], label, max(4.0, m["s"] ** 0.5), m["edgecolor"],
-            markeredgewidth=m["linewidth"],
-        )
-        for label, m in ((label, marks[kind]) for kind, label in LABELS.items())
-    ]  # fmt: skip
+    legend = []
+    for kind, label in LABELS.items():
+        m, size = marks[kind], max(4.0, marks[kind]["s"] ** 0.5)
+        edge = {"edge": m["edgecolor"], "markeredgewidth": m["linewidth"]}
+        legend.append(style.mark(m["marker"], m["color"], label, size, **edge))
     style.legend_below(figure, legend)
     return figure
 
@@ -244,8 +241,8 @@ def runs_over_time(scale: Scale) -> dict[str, tuple[Run, ...]]:
         made[f"step {math.ceil(images / last.batch_size)}"] = replace(few, evaluate_every=1)
         epochs = []
         for epoch in EPOCHS[1:]:  # three different ones, even of a very short training
-            least = epochs[-1] + 1 if epochs else 1
-            epochs.append(max(least, round(last.epochs * epoch / EPOCHS[-1])))
+            after = max(epochs, default=0) + 1
+            epochs.append(max(after, round(last.epochs * epoch / EPOCHS[-1])))
     for epoch in epochs:
         made[f"epoch {epoch}"] = replace(last, epochs=epoch, evaluate_every=epoch)
     return {
@@ -267,9 +264,11 @@ def shown_of(store: Store, runs: Sequence[Run], selection: Selection) -> dict[st
 
 def nearness_of(store: Store, runs: Sequence[Run], selection: Selection) -> list[dict[str, float]]:
     """`nearness` of each Run; empty unless every Run is finished."""
-    return store.on_models(
-        "nearness_to_all", runs, selection, lambda model: nearness(points_of(model, selection))
-    )
+
+    def measure(model: Trained) -> dict[str, float]:
+        return nearness(points_of(model, selection))
+
+    return store.on_models("nearness_to_all", runs, selection, measure)
 
 
 def selection_for(scale: Scale, selection: Selection) -> Selection:
@@ -284,14 +283,14 @@ def _figure(
     if not shown or not all(shown.values()):
         missing = style.not_run("PS + Norm-softmax was not run")
         return PaperFigure(title, caption, missing, notes=tuple(notes))
-    clouds = {name: one["cloud"] for name, one in shown.items()}
-    return PaperFigure(
-        title,
-        caption,
-        draw_clouds(list(clouds.values()), list(clouds)),
-        [{"epoch": n, **row} if n else row for n, cloud in clouds.items() for row in cloud],
-        (*notes, *dict.fromkeys(one["note"] for one in shown.values() if one["note"])),
-    )
+    figure = draw_clouds([one["cloud"] for one in shown.values()], list(shown))
+    rows = [
+        {"epoch": name, **row} if name else row
+        for name, one in shown.items()
+        for row in one["cloud"]
+    ]
+    few = dict.fromkeys(one["note"] for one in shown.values() if one["note"])
+    return PaperFigure(title, caption, figure, rows, (*notes, *few))
 
 
 def _near(found: Sequence[dict[str, float]]) -> str:
@@ -340,9 +339,9 @@ def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
         for part, kind in PARTS.items():
             between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
             rows[part] = {"between": between}
-            if sizes := Counter(row["label"] for row in cloud if row["kind"] == kind).values():
-                counts = {"classes": len(sizes), "least": min(sizes), "most": max(sizes)}
-                rows[part] |= {name: (float(n),) for name, n in counts.items()}
+            sizes = Counter(row["label"] for row in cloud if row["kind"] == kind).values()
+            for name, count_of in (("classes", len), ("least", min), ("most", max)):
+                rows[part][name] = (float(count_of(sizes)),) if sizes else ()
         columns = dict.fromkeys(("between", "classes", "least", "most"), "")
         return style.figure_table(title, "classes", columns, rows)
 

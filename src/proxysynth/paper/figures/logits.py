@@ -180,7 +180,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
         for i, j in np.ndindex(S.shape)
     ]  # fmt: skip
     notes = (
-        f"The paper shows CARS196 at epoch 100. Here, {scale.about(ON)}.",
+        f"The paper shows CARS196 at epoch 100. Here, {scale.stand_in(ON).about}.",
         f"lam is fixed at {LAM:g}, so that the synthetic of a row is nearer to the embedding "
         f"of that row; training draws it. The figure shows seed {scale.seeds[0]}.",
         *([_note(found)] if found else []),

@@ -3,24 +3,24 @@
     input (2) -> 64 -> 64 -> embedding (2),  tanh between;  Norm-softmax over two proxies
 
 The paper says "2D isotropic Gaussian dataset" and "simple feed-forward network" and no more. Every
-other value stands in `Toy`. Three choices matter:
+other value stands in `Toy`; the notes of the figure say how they were chosen. Three choices matter:
 
-- A small scale leaves room between certain and uncertain. At 23, the value used elsewhere, two
-  classes in two dimensions are certain almost everywhere, and neither loss is reliably less so.
+- A small scale leaves room between certain and uncertain. At 23, the value used elsewhere, the
+  effect is absent.
 - Synthetics of the same two classes in the same order are merged into one class. Here every pair of
   a batch mixes red and blue; unmerged, these would be 64 equal rivals of either class.
 - A proxy starts at the mean embedding of its class. With random starts on a circle, the proxies may
   connect red and blue one way round and the embeddings the other way, and synthetic embeddings then
   lie opposite to their proxies.
 
-The notes of the figure say how the values were chosen. The effect fades where the classes nearly
-touch (at a spread of 0.8 it appeared for 2 seeds of 3) and is absent at a scale of 23.
+The effect fades where the classes nearly touch: at a spread of 0.8 it appeared for 2 seeds of 3.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -95,19 +95,15 @@ class TrainedToy:
     points: Tensor
 
     @torch.no_grad()
-    def embed(self, inputs: Tensor) -> Tensor:
-        """Embeddings (n, 2), not normalized: the loss sees only their directions."""
-        return self.net(inputs)
-
-    @torch.no_grad()
     def confidence(self, x: Tensor) -> Tensor:
         """The softmax over the two proxies, for red and for blue, (n, 2)."""
         loss = self.toy.loss
         return F.softmax(loss.logits(loss.similarity(x, self.proxies)), dim=1)
 
+    @torch.no_grad()
     def input_confidence(self, inputs: Tensor) -> Tensor:
         """The confidence at points of the input space."""
-        return self.confidence(self.embed(inputs))
+        return self.confidence(self.net(inputs))
 
 
 def sample(toy: Toy, seed: int) -> Tensor:
@@ -123,15 +119,9 @@ def train_toy(toy: Toy, loss: Loss, seed: int) -> TrainedToy:
     inputs, y = points[:2].reshape(-1, 2), torch.arange(2).repeat_interleave(toy.points)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = nn.Sequential(
-            nn.Linear(2, toy.width),
-            nn.Tanh(),
-            nn.Linear(toy.width, toy.width),
-            nn.Tanh(),
-            nn.Linear(toy.width, 2),
-        )
-    with torch.no_grad():
-        proxies = nn.Parameter(net(points[:2]).mean(dim=1))
+        hidden = nn.Linear(2, toy.width), nn.Tanh(), nn.Linear(toy.width, toy.width), nn.Tanh()
+        net = nn.Sequential(*hidden, nn.Linear(toy.width, 2))
+    proxies = nn.Parameter(net(points[:2]).mean(dim=1).detach())
     order = torch.Generator().manual_seed(seed)
     drawn = torch.Generator().manual_seed(seed + 1)  # separate: both losses see equal batches
     own = {"params": [proxies], "lr": toy.proxy_lr}
@@ -144,6 +134,7 @@ def train_toy(toy: Toy, loss: Loss, seed: int) -> TrainedToy:
     return TrainedToy(toy, net, proxies.detach(), points)
 
 
+@torch.no_grad()
 def between(trained: TrainedToy, steps: int = 201) -> dict[str, float]:
     """How confident the toy is where it saw no data, by the keys of `BETWEEN`.
 
@@ -157,7 +148,7 @@ def between(trained: TrainedToy, steps: int = 201) -> dict[str, float]:
     ends = torch.tensor([trained.toy.red, trained.toy.blue])
     share = torch.linspace(0, 1, steps)[:, None]
     on_line = trained.input_confidence((1 - share) * ends[0] + share * ends[1])
-    x = trained.embed(ends)
+    x = trained.net(ends)
     angle = torch.atan2(x[:, 1], x[:, 0])
     turn = (angle[1] - angle[0] + math.pi) % (2 * math.pi) - math.pi  # the shorter way round
     angles = angle[0] + turn * share[:, 0]
@@ -168,6 +159,7 @@ def between(trained: TrainedToy, steps: int = 201) -> dict[str, float]:
     return dict(zip(BETWEEN, (*sure, *bends), strict=True))
 
 
+@torch.no_grad()
 def spaces(trained: TrainedToy, side: int = 121) -> dict[str, Space]:
     """What Figure 2 shows of one toy, as plain lists: {"input": ..., "embedding": ...}.
 
@@ -177,11 +169,10 @@ def spaces(trained: TrainedToy, side: int = 121) -> dict[str, Space]:
     The loss sees only the direction of an embedding, so the map is constant along a ray. Points
     keep their length, divided by the mean over the seen ones.
     """
-    with torch.no_grad():
-        points = trained.points[:, :SHOWN]
-        x = trained.embed(points.reshape(-1, 2)).view_as(points)
-        x = x / x[:2].norm(dim=-1).mean()
-        proxies = trained.proxies / trained.proxies.norm(dim=1, keepdim=True)
+    points = trained.points[:, :SHOWN]
+    x = trained.net(points.reshape(-1, 2)).view_as(points)
+    x = x / x[:2].norm(dim=-1).mean()
+    proxies = trained.proxies / trained.proxies.norm(dim=1, keepdim=True)
     made = {}
     for space, confidence, at, own in (
         ("input", trained.input_confidence, points, []),
@@ -199,7 +190,7 @@ def spaces(trained: TrainedToy, side: int = 121) -> dict[str, Space]:
 def draw_boundaries(shown: dict[str, dict[str, Space]]) -> Figure:
     """Four panels, input space above embedding space, without Proxy Synthesis and with it; `shown`
     is what `spaces` gave for each of `METHODS`."""
-    order = [(space, method) for space in HALF for method in METHODS]
+    order = list(product(HALF, METHODS))
     titles = [f"{method}: {space}s" for space, method in order]
     figure, axes = style.panels(titles, 2, width=0.86 * style.PAGE, height=0.87 * style.PAGE)
     for (space, method), one in zip(order, axes, strict=True):
@@ -252,29 +243,25 @@ def toys_of(scale: Scale, store: Store) -> Any:
     return store.cached("toy-between", [encode(toy), seeds], measure)
 
 
-def _values(found: dict[str, Any] | None) -> dict[str, dict[str, tuple[float, ...]]]:
-    """Method -> what is measured -> one number per seed."""
-    numbers = found["numbers"] if found else []
-    return {
-        method: {
-            name: tuple(row[name] for row in numbers if row["method"] == method) for name in BETWEEN
-        }
-        for method in METHODS
-    }
-
-
 def toy_table(scale: Scale, store: Store) -> Table:
     """The confidence between the classes, one number per seed."""
-    rows = _values(toys_of(scale, store))
+    numbers = (toys_of(scale, store) or {"numbers": []})["numbers"]
+    rows: dict[str, dict[str, tuple[float, ...]]] = {}
+    for method in METHODS:
+        ours = [row for row in numbers if row["method"] == method]
+        rows[method] = {name: tuple(row[name] for row in ours) for name in BETWEEN}
     return style.figure_table("Figure 2", "method", BETWEEN, rows, METHODS[0], digits=3)
 
 
 def _make(scale: Scale, store: Store) -> PaperFigure:
     toy, found = Toy(), toys_of(scale, store)
+    plain, mixed = ([cell.ours for cell in row.cells] for row in toy_table(scale, store).rows)
+    means = {
+        name: f"{fmean(a):.3f} and {fmean(b):.3f}"
+        for name, a, b in zip(BETWEEN, plain, mixed, strict=True)
+    }
+    lower = sum(b < a for a, b in zip(plain[0], mixed[0], strict=True))
     seeds = list(dict.fromkeys(row["seed"] for row in found["numbers"]))
-    plain, mixed = _values(found).values()
-    means = {name: f"{fmean(plain[name]):.3f} and {fmean(mixed[name]):.3f}" for name in BETWEEN}
-    lower = sum(b < a for a, b in zip(plain["inputs"], mixed["inputs"], strict=True))
     return PaperFigure(
         title="Figure 2",
         caption="Two Gaussian classes are seen, red and blue; a third between them, gray, is not. "
@@ -311,16 +298,14 @@ def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:
         for space in BETWEEN:
             about = {"what": "mean confidence", "method": row["method"], "space": space}
             rows.append({**about, "seed": row["seed"], "value": row[space]})
-    for method, of_method in found["shown"].items():
-        for space, half in HALF.items():
-            about = {"method": method, "space": space}
-            for cloud, (name, _) in zip(of_method[space]["points"], CLASSES, strict=True):
-                rows += [{"what": name, **about, "x": x, "y": y} for x, y in cloud]
-            blue = np.asarray(of_method[space]["blue"])
-            steps = np.linspace(-half, half, len(blue))
-            for (i, j), value in np.ndenumerate(blue[::5, ::5]):
-                at = {"x": float(steps[5 * j]), "y": float(steps[5 * i])}
-                rows.append({"what": "confidence in blue", **about, **at, "value": value})
+    for method, space in product(found["shown"], HALF):
+        shown, about = found["shown"][method][space], {"method": method, "space": space}
+        for cloud, (name, _) in zip(shown["points"], CLASSES, strict=True):
+            rows += [{"what": name, **about, "x": x, "y": y} for x, y in cloud]
+        steps = np.linspace(-HALF[space], HALF[space], len(shown["blue"]))[::5].tolist()
+        for y, line in zip(steps, shown["blue"][::5], strict=True):
+            for x, value in zip(steps, line[::5], strict=True):
+                rows.append({"what": "confidence in blue", **about, "x": x, "y": y, "value": value})
     return rows
 
 

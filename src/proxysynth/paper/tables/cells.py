@@ -55,11 +55,7 @@ def measured(store: Store, runs: Iterable[Run], metric: str = "recall@1") -> tup
 
 
 def cell(
-    store: Store,
-    runs: Sequence[Run],
-    metric: str = "recall@1",
-    plain: Sequence[Run] = (),
-    **fields: Any,
+    store: Store, runs: Sequence[Run], metric: str, plain: Sequence[Run] = (), **fields: Any
 ) -> Cell:
     """A metric of some Runs, compared with that of the plain loss's if given; `fields` of Cell."""
     ours = measured(store, runs, metric)
@@ -96,24 +92,24 @@ def ran_as(scale: Scale, benchmark: str) -> str:
 
 def ran_on(scale: Scale, *benchmarks: str) -> tuple[str, ...]:
     """What stands in for what, over how many seeds, at which epoch."""
-    seeds = (
-        f"Ours is the mean over {len(scale.seeds)} seeds ± their standard deviation; a "
-        "difference is colored where its 95 % interval excludes zero."
-        if len(scale.seeds) > 1
-        else "Ours is one seed: without a spread, no difference is colored."
-    )
+    seeds = "Ours is one seed: without a spread, no difference is colored."
+    if len(scale.seeds) > 1:
+        seeds = (
+            f"Ours is the mean over {len(scale.seeds)} seeds ± their standard deviation; a "
+            "difference is colored where its 95 % interval excludes zero."
+        )
     best = (BEST_ON_TEST,) * (scale.name == "paper" and set(benchmarks) <= set(KS))
     return (*stands_for(scale, *benchmarks), seeds, *best, *scale_notes(scale))
 
 
 def stands_for(scale: Scale, *benchmarks: str) -> tuple[str, ...]:
     """What ran in place of each benchmark."""
-    return tuple(
-        f"The paper uses {NAMES[benchmark]}. Here, {scale.about(benchmark)}."
-        if scale.about(benchmark)
-        else f"{NAMES[benchmark]} was not run: its folder was not given."
-        for benchmark in benchmarks
-    )
+    notes = []
+    for benchmark in benchmarks:
+        name, about = NAMES[benchmark], scale.stand_in(benchmark).about
+        here = f"The paper uses {name}. Here, {about}."
+        notes.append(here if about else f"{name} was not run: its folder was not given.")
+    return tuple(notes)
 
 
 def scale_notes(scale: Scale) -> tuple[str, ...]:
@@ -134,11 +130,10 @@ def paper_notes(file: str, **keys: str) -> tuple[str, ...]:
 # Searches
 
 
-def search(
-    scale: Scale, benchmark: str, what: str, losses: Iterable[Any], by: str = "map@r"
-) -> Choice:
+def search(scale: Scale, benchmark: str, what: str, losses: Iterable[Any]) -> Choice:
     """Which of some losses is the best on a held-out fifth of the seen classes or images."""
-    runs = (scale.run(benchmark, loss, report_epoch="best") for loss in losses)
+    runs = [scale.run(benchmark, loss, report_epoch="best") for loss in losses]
+    by = "map@r" if benchmark in KS else "accuracy"
     return Choice(what, tuple(run for run in runs if run is not None), by)
 
 

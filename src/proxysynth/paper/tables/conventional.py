@@ -51,7 +51,7 @@ def _study() -> dict[tuple[str, str, str], dict[str, str]]:
 
 def photographed(scale: Scale, benchmark: str) -> bool:
     """Whether photographs from a study are shown beside the stand-in of this benchmark."""
-    stand_in = scale.name == "small" and scale.root(benchmark) is None and not scale.settings
+    stand_in = scale.name == "small" and benchmark not in dict(scale.roots) and not scale.settings
     return benchmark == "cub200" and stand_in and bool(_study())
 
 
@@ -68,15 +68,12 @@ def _methods(
     benchmark and a metric, with those of photographs after them."""
 
     def cell(loss: str, regularizer: str, benchmark: str, metric: str) -> Cell:
-        if not benchmark:
-            return photograph(loss, regularizer, metric)
-        runs = partial(runs_of, scale, store, benchmark, loss)
-        plain = runs("none") if regularizer != "none" else ()
-        keys = {"benchmark": benchmark, "loss": loss, "metric": metric}
-        paper = cells.papers("conventional", regularizer, **keys)
-        return cells.cell(store, runs(regularizer), metric, plain, **paper)
-
-    def photograph(loss: str, regularizer: str, metric: str) -> Cell:
+        if benchmark:
+            runs = partial(runs_of, scale, store, benchmark, loss)
+            plain = runs("none") if regularizer != "none" else ()
+            keys = {"benchmark": benchmark, "loss": loss, "metric": metric}
+            paper = cells.papers("conventional", regularizer, **keys)
+            return cells.cell(store, runs(regularizer), metric, plain, **paper)
         values = {}
         for reg in PAIR:
             rows = [_study().get((loss, reg, str(seed))) for seed in scale.seeds]
@@ -116,12 +113,10 @@ def _notes(scale: Scale, store: Store, benchmarks: Sequence[str]) -> tuple[str, 
     """What ran, how alpha and mu were chosen, and how two of the losses were trained."""
     searches = [synthesis_search(scale, b, loss) for b in benchmarks for loss in LOSS_NAMES]
     own = "batches of 180, AdamW, a warm-up epoch, both poolings"
+    how = "once per dataset, with Norm-softmax and not for each loss,"
+    anchor = f"like the other losses, without its own settings ({own})"
     if scale.name == "paper":
-        how = "for each loss and dataset"
-        anchor = f"Proxy-anchor is trained with its own settings: {own}."
-    else:
-        how = "once per dataset, with Norm-softmax and not for each loss,"
-        anchor = f"Proxy-anchor is trained like the other losses, without its own settings ({own})."
+        how, anchor = "for each loss and dataset", f"with its own settings: {own}"
     how = (
         f"Alpha and mu of Proxy Synthesis were chosen {how} on a held-out fifth of the seen classes"
     )
@@ -129,7 +124,7 @@ def _notes(scale: Scale, store: Store, benchmarks: Sequence[str]) -> tuple[str, 
         *cells.ran_on(scale, *benchmarks),
         *[PHOTOGRAPHS] * any(photographed(scale, b) for b in benchmarks),
         cells.search_note(searches, store, how),
-        anchor,
+        f"Proxy-anchor is trained {anchor}.",
         cells.SQUARED_NCA,
     )
 
@@ -144,14 +139,18 @@ def _extended(benchmark: str, scale: Scale, store: Store) -> Table:
     heads = {Column(f"R@{m[7:]}", heading, paper, m): (benchmark, m) for m in recalls}
     heads[Column("MAP@R", heading, "", "map@r")] = (benchmark, "map@r")
     columns, rows = _methods(scale, store, heads, lambda method: ("Proxy", method, "BN", "512"))
-    mixed = [row.cells for row in rows if "PS + " in row.key]
     blank = (Cell(),) * (len(columns) - len(recalls))
     boosts = []
-    for boost in BOOSTS:
-        gains = [
-            _boost([made[i] for made in mixed], boost, benchmark, metric)
-            for i, metric in enumerate((*recalls, "map@r"))
-        ]
+    for boost, rule in BOOSTS.items():
+        gains = []
+        for i, metric in enumerate((*recalls, "map@r")):
+            mixed = [row.cells[i] for row in rows if "PS + " in row.key]
+            each = [[b - a for a, b in zip(c.baseline, c.ours, strict=False)] for c in mixed]
+            seeds = zip(*each, strict=False) if all(each) else ()
+            paper_gain = number("boosts", benchmark=benchmark, boost=boost, metric=metric)
+            # The least and the largest of eight differ from zero by selection: no color.
+            better = 1 if boost == "average" else 0
+            gains.append(Cell(tuple(map(rule, seeds)), paper_gain, gain=True, better=better))
         boosts.append(Row(("-", f"PS: {boost} boost", "-", "-"), (*gains, *blank[1:])))
     return Table(
         f"Table {TABLE_OF[benchmark]}",
@@ -167,16 +166,6 @@ def _extended(benchmark: str, scale: Scale, store: Store) -> Table:
             *cells.paper_notes("conventional", benchmark=benchmark),
         ),
     )
-
-
-def _boost(cells: Sequence[Cell], boost: str, benchmark: str, metric: str) -> Cell:
-    """The average, least or largest gain of the eight losses, one number per seed."""
-    gains = [[b - a for a, b in zip(one.baseline, one.ours, strict=False)] for one in cells]
-    seeds = zip(*gains, strict=False) if all(gains) else ()
-    paper = number("boosts", benchmark=benchmark, boost=boost, metric=metric)
-    # The least and the largest of eight differ from zero by selection: they get no color.
-    better = 1 if boost == "average" else 0
-    return Cell(tuple(BOOSTS[boost](seed) for seed in seeds), paper, gain=True, better=better)
 
 
 def _cited(benchmark: str, metrics: Iterable[str], blank: tuple[Cell, ...]) -> Iterator[Row]:

@@ -21,12 +21,10 @@ from proxysynth.paper.tables import cells
 from proxysynth.paper.tables.cells import PAIR, method_name, ran_as
 from proxysynth.protocols.mlrc import Study, make_study
 from proxysynth.report.study import TITLES as METRICS
-from proxysynth.training.run import Run, Split
-from proxysynth.values import encode
 
 LOSSES = ("norm_softmax", "cosface", "arcface", "soft_triple", "proxy_nca", "proxy_anchor")
 TABLE_OF = {"cub200": "G", "cars196": "I", "sop": "K"}
-SMALL: dict[str, tuple[int, dict[str, int]]] = {
+SMALL: dict[str, tuple[int, dict[str, Any]]] = {
     "cub200": (3, {"train_pictures": 2000}),
     "cars196": (2, {"train_pictures": 2000}),
     "sop": (2, {"train_classes": 400}),
@@ -40,56 +38,32 @@ def study_of(scale: Scale, benchmark: str, loss: str, regularizer: str) -> Study
     run = scale.run(benchmark, loss)
     if run is None:
         return None
-    changes = _changes(scale, benchmark, run)
-    return make_study(run.data, loss, regularizer, scale.name, **changes)
-
-
-def _changes(scale: Scale, benchmark: str, run: Run) -> dict[str, Any]:
-    """What sets a study apart from those of `proxysynth mlrc` at the same scale."""
     changes: dict[str, Any] = {} if scale.name == "paper" else {"split": run.split}
     if scale.name == "small" and run.data == "glyphs":
         trials, fewer = SMALL[benchmark]
         changes = {
-            **{name: value for name, value in NETWORK.items() if name != "proxy_lr"},
+            **NETWORK,
             "epochs": EPOCHS,
             "evaluate_every": EPOCHS // 2,
-            "split": replace(run.split, **fewer),  # type: ignore[arg-type]
+            "split": replace(run.split, **fewer),
             "trials": trials,
         }
-    return changes | {k: v for k, v in scale.settings if k != "proxy_lr"}  # it is searched
-
-
-def command(scale: Scale, benchmark: str, loss: str, regularizer: str) -> str:
-    """The command that runs a study for these tables, in their folder. The dataset's folder is
-    shown as ROOT: the table may be read on another machine."""
-    run = scale.run(benchmark, loss)
-    changes = dict(scale.settings) if run is None else _changes(scale, benchmark, run)
-    data = "glyphs" if run is not None and run.data == "glyphs" else f"{benchmark}:ROOT"
-    words = ["proxysynth mlrc", data]
-    if "trials" in changes:
-        words.append(f"--trials {changes.pop('trials')}")
-    if "split" in changes:
-        split, plain = encode(changes.pop("split")), encode(Split())
-        words += [f"--set split.{k}={v}" for k, v in split.items() if v != plain[k]]
-    words += [f"--set {k}={v}" for k, v in changes.items() if k != "proxy_lr"]
-    words += [f"--loss {loss} --regularizer {regularizer} --scale {scale.name}"]
-    return " ".join([*words, f"--out mlrc/{benchmark}-{loss}-{regularizer}"])
-
-
-def _result(scale: Scale, store: Store, benchmark: str, loss: str, reg: str) -> dict[str, Any]:
-    """The result of a finished study of this scale and loss; empty if there is none."""
-    study = partial(study_of, scale, benchmark, loss, reg)
-    found = store.study(f"{benchmark}-{loss}-{reg}", study)
-    wanted = {"scale": scale.name, "loss": loss, "regularizer": reg}
-    return found if all(found.get(key, it) == it for key, it in wanted.items()) else {}
+    changes |= scale.settings
+    changes.pop("proxy_lr", None)  # it is searched
+    return make_study(run.data, loss, regularizer, scale.name, **changes)
 
 
 def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -> Table:
     """A row per loss; three columns for each benchmark, or for each kind of embedding on one."""
     alone, (first, *_) = len(benchmarks) == 1, benchmarks
     embeddings = ("concatenated", "separated") if alone else ("concatenated",)
-    every = product(benchmarks, LOSSES, PAIR)
-    found = {key: _result(scale, store, *key) for key in every}
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for benchmark, loss, reg in product(benchmarks, LOSSES, PAIR):
+        make = partial(study_of, scale, benchmark, loss, reg)
+        study = store.study(f"{benchmark}-{loss}-{reg}", make)
+        wanted = {"scale": scale.name, "loss": loss, "regularizer": reg}
+        ours = all(study.get(key, it) == it for key, it in wanted.items())
+        found[benchmark, loss, reg] = study if ours else {}
     studies = {b: [one for key, one in found.items() if key[0] == b and one] for b in benchmarks}
 
     def cell(loss: str, regularizer: str, benchmark: str, embedding: str, metric: str) -> Cell:
@@ -111,11 +85,10 @@ def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -
         name, key = f"{METRICS[metric]}, {kind}", f"{benchmark} {embedding} {metric}"
         column = Column(name, ran, NAMES[benchmark], key)
         columns[column] = (benchmark, embedding, metric)
-    missing = [key for key, one in found.items() if not one]
-    if missing:
+    if missing := sum(not study for study in found.values()):
         notes.append(
-            f"{len(missing)} of {len(found)} studies have not been run. "
-            f"`{command(scale, *missing[0])}`, run in this folder, runs the first of them alone."
+            f"{missing} of {len(found)} studies have not been run; "
+            f"`proxysynth paper table{letter}` with the same options runs them."
         )
     for benchmark in benchmarks:
         notes += _amount(ran_as(scale, benchmark), studies[benchmark])

@@ -33,29 +33,27 @@ ON, WITH = ("cars196", "sop"), ("softmax", "norm_softmax")
 # Searches
 
 
-def _mixed(regularizer: str, loss: str, alpha: float) -> Any:
+def mixed(regularizer: str, loss: str, alpha: float) -> Any:
+    """A loss with one of the Mixups."""
     kind: Any = REGULARIZERS[regularizer]
     return kind(trained_loss(loss), alpha=alpha)
-
-
-def _synthesis(alpha: float, mu: float) -> ProxySynthesis:
-    return ProxySynthesis(Softmax(), alpha=alpha, mu=mu)
 
 
 def mixup_search(scale: Scale, benchmark: str, loss: str, regularizer: str) -> Choice:
     """The alpha of a Mixup, for one loss on one dataset.                             [Table E]"""
     what = f"{MIXUPS[regularizer]} with {LOSS_NAMES[loss]} on {ran_as(scale, benchmark)}"
-    losses = [_mixed(regularizer, loss, alpha) for alpha in scale.mixup_alphas]
+    losses = [mixed(regularizer, loss, alpha) for alpha in scale.mixup_alphas]
     return cells.search(scale, benchmark, what, losses)
 
 
 def grid_search(scale: Scale, name: str) -> Choice:
     """alpha and mu of Proxy Synthesis on one dataset: the cells of Table C."""
-    losses = [_synthesis(alpha, mu) for alpha in scale.class_alphas for mu in scale.class_mus]
-    return cells.search(scale, name, ran_as(scale, name), losses, by="accuracy")
+    grid = product(scale.class_alphas, scale.class_mus)
+    losses = [ProxySynthesis(Softmax(), alpha=alpha, mu=mu) for alpha, mu in grid]
+    return cells.search(scale, name, ran_as(scale, name), losses)
 
 
-def _tried(search: Choice, loss: Any, store: Store, metric: str, paper: float | None) -> Cell:
+def _tried(store: Store, search: Choice, loss: Any, metric: str, paper: float | None) -> Cell:
     """One of the losses of a search."""
     runs = [run for run in search.runs if run.loss == loss]
     chosen = bool(runs) and store.pick(search) == loss
@@ -69,8 +67,8 @@ def _fewer(ours: int, theirs: int) -> list[str]:
 def _tableE(scale: Scale, store: Store) -> Table:
     def one(loss: str, alpha: float, benchmark: str, reg: str) -> Cell:
         keys = {"regularizer": reg, "loss": loss, "benchmark": benchmark, "alpha": str(alpha)}
-        search, mixed = mixup_search(scale, benchmark, loss, reg), _mixed(reg, loss, alpha)
-        return _tried(search, mixed, store, "recall@1", number("tableE", **keys))
+        search, paper = mixup_search(scale, benchmark, loss, reg), number("tableE", **keys)
+        return _tried(store, search, mixed(reg, loss, alpha), "recall@1", paper)
 
     heads, settings = product(ON, MIXUPS), product(WITH, PAPER.mixup_alphas)
     return Table(
@@ -98,7 +96,8 @@ def _tableC(scale: Scale, store: Store) -> Table:
 
     def one(alpha: float, mu: float, name: str) -> Cell:
         paper = number("tableC", benchmark=name, alpha=f"{alpha:.1f}", mu=f"{mu:.2f}")
-        return _tried(searches[name], _synthesis(alpha, mu), store, "accuracy", paper)
+        loss = ProxySynthesis(Softmax(), alpha=alpha, mu=mu)
+        return _tried(store, searches[name], loss, "accuracy", paper)
 
     settings = list(product(PAPER.class_alphas, PAPER.class_mus))
     return Table(
@@ -123,18 +122,11 @@ def _tableC(scale: Scale, store: Store) -> Table:
 # Regularizers side by side
 
 
-def _applicable(regularizer: str, loss: str) -> bool:
-    """Virtual Softmax needs a loss of raw dot products."""
-    return regularizer != "virtual_softmax" or not trained_loss(loss).normalized
-
-
 def runs_of(
     scale: Scale, store: Store, loss: str, benchmark: str, regularizer: str
 ) -> tuple[Run, ...]:
     """The Runs of a regularizer; none while a search decides its settings: in retrieval Mixup's
     alpha, in classification alpha and mu of Proxy Synthesis."""
-    if not _applicable(regularizer, loss):
-        return ()
     if benchmark not in CLASSIFICATION:
         searched = regularizer in MIXUPS and mixup_search(scale, benchmark, loss, regularizer)
         wanted = store.pick(searched) if searched else trained_loss(loss, regularizer)
@@ -152,8 +144,8 @@ def _compared(
     loss on a benchmark."""
 
     def one(regularizer: str, loss: str, benchmark: str) -> Cell:
-        if not _applicable(regularizer, loss):
-            return Cell(text="n/a")
+        if regularizer == "virtual_softmax" and loss == "norm_softmax":
+            return Cell(text="n/a")  # it needs a loss of raw dot products
         runs = partial(runs_of, scale, store, loss, benchmark)
         plain = runs("none") if regularizer != "none" else ()
         keys, metric = {"benchmark": benchmark}, "accuracy"
