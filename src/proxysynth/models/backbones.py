@@ -155,10 +155,11 @@ def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
         raise ValueError(
             f"{module_name} has no function {function_name!r}: {nearest(function_name, functions)}"
         )
-    takes = "pretrained" in inspect.signature(function).parameters
-    if pretrained and not takes:
+    options = {}
+    if pretrained is not None and "pretrained" in inspect.signature(function).parameters:
+        options = {"pretrained": pretrained}
+    elif pretrained:
         raise ValueError(f"{spec} takes no argument `pretrained`: add it, or leave pretrained out")
-    options = {"pretrained": pretrained} if takes and pretrained is not None else {}
     called = "with pretrained alone" if options else "without arguments"
     with explained(f"{spec} must return an nn.Module when called {called}, but it failed"):
         network = function(**options)

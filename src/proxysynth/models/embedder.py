@@ -60,20 +60,15 @@ class Embedder(nn.Module):
         resize: float = RESIZE,
     ) -> None:
         super().__init__()
-        self.backbone = backbone
-        self.channels = channels
+        self.backbone, self.channels = backbone, channels
         self.dim = channels if dim is None else dim
-        self.pooling = pooling
-        self.normalize = normalize
-        self.preprocess = preprocess
-        self.image_size = image_size
-        self.resize = resize
+        self.pooling, self.normalize = pooling, normalize
+        self.preprocess, self.image_size, self.resize = preprocess, image_size, resize
         self.batch_norm_frozen = False  # True from `make_embedder(frozen_batch_norm=True)`
         self._pool = look_up(pooling, POOLINGS, "pooling")
-        self.embedding: nn.Module = nn.Identity()
-        if dim is not None:
-            self.embedding = linear = nn.Linear(channels, dim)
-            nn.init.zeros_(linear.bias)
+        self.embedding = nn.Identity() if dim is None else nn.Linear(channels, dim)
+        if isinstance(self.embedding, nn.Linear):
+            nn.init.zeros_(self.embedding.bias)
 
     def forward(self, images: Tensor, mix: Mix | None = None, at: int = 0) -> Tensor:
         """Embeddings (n, d) of preprocessed images (n, ch, h, w). For mixup, `mix` is applied to
@@ -87,7 +82,14 @@ class Embedder(nn.Module):
         takes = getattr(self.backbone, "in_channels", given)
         if given != takes:
             raise ValueError(f"the backbone takes images of {takes} channels, got {given}")
-        maps = self.backbone(images) if mix is None else self._mixed(images, mix, at)
+        if mix is None:
+            maps = self.backbone(images)
+        else:
+            maps = images
+            for i, name in enumerate(self.stages):
+                stage = self.backbone if name == "backbone" else getattr(self.backbone, name)
+                maps = stage(mix(maps) if i == at else maps)
+            maps = mix(maps) if at == len(self.stages) else maps
         return self._pool(maps) if maps.ndim == 4 else maps
 
     @property
@@ -105,9 +107,3 @@ class Embedder(nn.Module):
                 if isinstance(module, _BatchNorm):
                     module.eval()
         return self
-
-    def _mixed(self, x: Tensor, mix: Mix, at: int) -> Tensor:
-        for i, name in enumerate(self.stages):
-            stage = self.backbone if name == "backbone" else getattr(self.backbone, name)
-            x = stage(mix(x) if i == at else x)
-        return mix(x) if at == len(self.stages) else x

@@ -77,8 +77,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         ) from error
     except (safetensors.SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise ValueError(
-            f"{path} cannot be read as weights: "
-            "pass a .safetensors file, or a .pth that holds a state dict"
+            f"{path} cannot be read as weights: pass a .safetensors file, or a .pth with a state dict"
         ) from error
     for wrapper in WRAPPERS:
         if isinstance(held, Mapping) and isinstance(held.get(wrapper), Mapping):
@@ -99,27 +98,23 @@ def fit(
     # A file saved from our own network has our own names.
     name_of = str if all(key in state for key in own) else published.name_of
     rest = {key: value for key, value in state.items() if not key.startswith(published.classifier)}
-    fitted, missing = {}, []
-    for key, ours in own.items():
-        theirs = rest.pop(name_of(key), None)
-        if theirs is None:
-            if not key.endswith(COUNTER):
-                missing.append(name_of(key))
-            continue
+    found = {key: rest.pop(name_of(key)) for key in own if name_of(key) in rest}
+    for key, theirs in found.items():
+        ours = own[key]
         if theirs.shape == (1, *ours.shape):
-            theirs = theirs[0]  # BN-Inception's port has batch norms of shape (1, channels)
+            found[key] = theirs = theirs[0]  # BN-Inception's port has norms of shape (1, channels)
         if theirs.shape != ours.shape:
             raise ValueError(
                 f"{source} does not fit: {name_of(key)} should have the shape {tuple(ours.shape)} "
                 f"and has {tuple(theirs.shape)}, {OTHER}"
             )
-        fitted[key] = theirs
-    extra = [key for key in rest if not key.endswith(COUNTER)]
-    for keys, verb in ((missing, "lacks"), (extra, "has, and the network has not,")):
+    missing = [name_of(key) for key in own if key not in found]
+    for keys, verb in ((missing, "lacks"), (rest, "has, and the network has not,")):
+        keys = [key for key in keys if not key.endswith(COUNTER)]
         if keys:
             more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
             raise ValueError(f"{source} does not fit: it {verb} {keys[0]}{more}, {OTHER}")
-    return fitted
+    return found
 
 
 def load_initial_weights(
