@@ -77,7 +77,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         ) from error
     except (safetensors.SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise ValueError(
-            f"{path} cannot be read as weights: pass a .safetensors file, or a .pth with a state dict"
+            f"{path} cannot be read as weights: save the state dict as .safetensors or .pth"
         ) from error
     for wrapper in WRAPPERS:
         if isinstance(held, Mapping) and isinstance(held.get(wrapper), Mapping):
