@@ -21,20 +21,13 @@ RESIZE = 256 / 224
 """The side to which a photograph is resized, relative to that of its central crop."""
 
 
-def _only_tokens(maps: Tensor) -> Tensor:
-    raise ValueError(
-        "pooling=class and pooling=own are for timm: and hf: backbones that return vectors, got "
-        f"feature maps {tuple(maps.shape[1:])}: use average, max or both"
-    )
-
-
-POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
+POOLINGS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "average": lambda maps: maps.mean(dim=(2, 3)),
     "max": lambda maps: maps.amax(dim=(2, 3)),
     "both": lambda maps: maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3)),
     # For networks that pool their tokens themselves, see `models.libraries`.
-    "class": _only_tokens,
-    "own": _only_tokens,
+    "class": None,
+    "own": None,
 }
 
 
@@ -90,7 +83,14 @@ class Embedder(nn.Module):
                 stage = self.backbone if name == "backbone" else getattr(self.backbone, name)
                 maps = stage(mix(maps) if i == at else maps)
             maps = mix(maps) if at == len(self.stages) else maps
-        return self._pool(maps) if maps.ndim == 4 else maps
+        if maps.ndim != 4:
+            return maps
+        if self._pool is None:
+            raise ValueError(
+                f"pooling={self.pooling} is for timm: and hf: backbones that return vectors, got "
+                f"feature maps {tuple(maps.shape[1:])}: use average, max or both"
+            )
+        return self._pool(maps)
 
     @property
     def stages(self) -> tuple[str, ...]:

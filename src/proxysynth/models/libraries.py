@@ -44,44 +44,34 @@ def is_plain_name(backbone: str) -> bool:
     return re.fullmatch(r"hf(:.*)?|timm:[\w.]+", backbone, re.DOTALL) is not None
 
 
-# Tokens
-
-
 class TokenNetwork(nn.Module):
     """A network whose output is tokens (n, t, d): as the class token (n, d), or as feature maps
     (n, d, t, 1) of the patches, which the embedder pools.
 
     Args:
-        tokens: from the model and images to tokens, the class token, if any, first; or to vectors
-            or feature maps, which are returned as they are.
-        prefix: from the number of tokens and the images' side to how many are not patches.
+        tokens: from the model and images to tokens, the class token, if any, first, and how many
+            of them are not patches; or to vectors or feature maps, which are returned as they are.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        tokens: Callable[[nn.Module, Tensor], Tensor],
-        prefix: Callable[[int, int], int],
+        tokens: Callable[[Any, Tensor], tuple[Tensor, int]],
         pooling: str,
         name: str,
     ) -> None:
         super().__init__()
-        self.model, self.tokens, self.prefix = model, tokens, prefix
-        self.pooling, self.name = pooling, name
+        self.model, self.tokens, self.pooling, self.name = model, tokens, pooling, name
 
     def forward(self, images: Tensor) -> Tensor:
-        tokens = self.tokens(self.model, images)
+        tokens, prefix = self.tokens(self.model, images)
         if tokens.ndim != 3:
             return tokens
-        first = self.prefix(tokens.shape[1], images.shape[-1])
-        if self.pooling == "class":
-            if first == 0:
-                raise ValueError(f"{self.name} has no class token: use pooling=average or own")
-            return tokens[:, 0]
-        return tokens[:, first:].mT[..., None]
-
-
-# timm
+        if self.pooling != "class":
+            return tokens[:, prefix:].mT[..., None]
+        if prefix == 0:
+            raise ValueError(f"{self.name} has no class token: use pooling=average or own")
+        return tokens[:, 0]
 
 
 def make_timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> nn.Module:
@@ -99,14 +89,11 @@ def make_timm(name: str, pretrained: bool, pooling: str, image_size: int | None)
     made: Any = network
     if pooling != "own":
         prefix = int(getattr(network, "num_prefix_tokens", 0))
-        made = TokenNetwork(network, nn.Module.__call__, lambda *_: prefix, pooling, f"timm:{name}")
+        made = TokenNetwork(network, lambda net, x: (net(x), prefix), pooling, f"timm:{name}")
     made.preprocess = pixel_convention(cfg.get("mean"), cfg.get("std"))
     made.image_size = image_size or int(cfg.get("input_size", (3, 224, 224))[-1])
     made.resize = 1 / float(cfg.get("crop_pct") or 224 / 256)
     return made
-
-
-# transformers
 
 
 def make_transformers(
@@ -127,26 +114,26 @@ def make_transformers(
     patch, side = getattr(config, "patch_size", None), _side(getattr(config, "image_size", 224))
     takes = inspect.signature(type(model).forward).parameters
 
-    def tokens(model: Any, images: Tensor) -> Tensor:
-        options = {}
-        if "interpolate_pos_encoding" in takes and images.shape[-1] != side:
+    def tokens(model: Any, images: Tensor) -> tuple[Tensor, int]:
+        given, options = images.shape[-1], {}
+        if "interpolate_pos_encoding" in takes and given != side:
             options["interpolate_pos_encoding"] = True
         made = model(pixel_values=images, **options)
         if pooling == "own":
-            return made.pooler_output.flatten(1)
+            return made.pooler_output.flatten(1), 0
         hidden: Tensor = made.last_hidden_state
-        # CLIP normalizes only the token that it pools.
-        norm = getattr(getattr(model, "vision_model", model), "post_layernorm", None)
-        return norm(hidden) if config.model_type == "clip_vision_model" and norm else hidden
-
-    def prefix(count: int, side: int) -> int:
-        return count - (side // _side(patch)) ** 2 if patch else 0
+        if config.model_type == "clip_vision_model":
+            # CLIP normalizes only the token that it pools.
+            norm = getattr(getattr(model, "vision_model", model), "post_layernorm", None)
+            hidden = norm(hidden) if norm else hidden
+        patches = patch and hidden.ndim == 3
+        return hidden, hidden.shape[1] - (given // _side(patch)) ** 2 if patches else 0
 
     # A dense layer with tanh that was made for another task: the class token itself is better.
     if hasattr(getattr(model, "pooler", None), "dense"):
         model.pooler = None
         pooling = "class" if pooling == "own" else pooling
-    network: Any = TokenNetwork(model.float(), tokens, prefix, pooling, f"hf:{name}")
+    network: Any = TokenNetwork(model.float(), tokens, pooling, f"hf:{name}")
     network.preprocess = pixel_convention(processor.get("image_mean"), processor.get("image_std"))
     network.image_size = _side(processor.get("crop_size") or processor.get("size") or side)
     resized = _side(processor.get("size") or side)
@@ -228,9 +215,6 @@ def _side(size: Any) -> int:
     elif isinstance(size, (list, tuple)):
         size = size[-1]
     return int(size)
-
-
-# Both
 
 
 def pixel_convention(mean: Any, std: Any) -> str:

@@ -70,7 +70,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             held = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
-        what = found.group(1) if found else "something other than tensors"
+        what = found[1] if found else "something other than tensors"
         raise ValueError(
             f"{path} is refused, since it holds {what} and loading it could run code: "
             "pass a .safetensors file, or a .pth that holds a state dict only"
