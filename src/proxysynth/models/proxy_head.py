@@ -8,6 +8,7 @@ import json
 import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -72,9 +73,7 @@ class ProxyHead(nn.Module):
                 f"num_classes={num_classes!r}, dim={dim!r}"
             )
         if self.classes is not None and len(self.classes) != c:
-            raise ValueError(
-                f"ProxyHead: num_classes={c}, but {len(self.classes)} names in classes"
-            )
+            raise ValueError(f"num_classes={c}, but {len(self.classes)} names in classes")
         self.loss: Any = loss
         self.plain: Any = plain_loss(loss)
         self._takes_generator = {True: _takes_generator(loss), False: _takes_generator(self.plain)}
@@ -103,17 +102,14 @@ class ProxyHead(nn.Module):
             if bad:
                 raise ValueError(
                     f"proxies must be finite, got NaN or infinity in {len(bad)} of {len(finite)} "
-                    f"classes (first: class {bad[0]}): lower their learning rate, and start again "
-                    "from an earlier checkpoint"
+                    f"classes (first: class {bad[0]}): use an earlier checkpoint and a lower rate"
                 )
         return value
 
     def logits(self, embeddings: Tensor) -> Tensor:
         """Scores (n, c) without a margin; their softmax gives the class probabilities."""
         if not hasattr(self.plain, "logits"):
-            raise TypeError(
-                f"{self.plain!r} has no class scores: give ProxyHead a loss of this package"
-            )
+            raise TypeError(f"{self.plain!r} has no class scores: use a loss of this package")
         return self.plain.logits(self.plain.similarity(embeddings, self.proxies))
 
     @torch.no_grad()
@@ -154,14 +150,12 @@ class ProxyHead(nn.Module):
             raise ValueError(f"add_classes got {names!r}, but this head keeps {kept}")
         if count < 1:
             raise ValueError(f"add_classes needs at least one new class, got {names!r}")
-        alive = [held for held in gc.get_objects() if issubclass(type(held), torch.optim.Optimizer)]
-        training = {
-            held
-            for held in alive
-            if any(p is self.proxies for group in held.param_groups for p in group["params"])
-        }
-        if optimizer is not None:
-            training.add(optimizer)
+        training = [] if optimizer is None else [optimizer]
+        for held in gc.get_objects():
+            if issubclass(type(held), torch.optim.Optimizer) and held is not optimizer:
+                parameters = [p for group in held.param_groups for p in group["params"]]
+                if any(p is self.proxies for p in parameters):
+                    training.append(held)
         grown = [(held, _grown_state(held, self.proxies, count)) for held in training]
 
         fresh = self._fresh(count, self.proxies.shape[-1], generator).to(self.proxies)
@@ -270,16 +264,16 @@ def _grown_state(
             continue
         if value.shape not in (old, old[:1]):  # a number for each entry, or for each row
             raise ValueError(
-                f"add_classes cannot enlarge the state of {type(optimizer).__name__}: {key} has "
-                f"shape {tuple(value.shape)} for proxies of shape {tuple(old)}. Delete that state "
-                "(optimizer.state.pop(head.proxies)) to start it from scratch, or use Adam or SGD"
+                f"add_classes cannot enlarge {key} of {type(optimizer).__name__}, which has shape "
+                f"{tuple(value.shape)}: delete it with optimizer.state.pop(head.proxies), or use "
+                "Adam or SGD"
             )
         state[key] = torch.cat((value, value.new_zeros(count, *value.shape[1:])))
     return state
 
 
 def _distinct(names: list[str]) -> list[str]:
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ValueError(f"class names must be distinct, got {twice!r} twice")
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f"class names must be distinct, got {name!r} twice")
     return names

