@@ -63,10 +63,8 @@ def return_freed_memory() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let malloc keep what is freed until memory runs short.
-
-    Does nothing without glibc. Your own malloc settings are respected.
-    """
+    """Let malloc keep what is freed until memory runs short. Does nothing without glibc. Your own
+    malloc settings are respected."""
     library = _glibc()
     if library is None:
         return

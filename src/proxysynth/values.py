@@ -105,10 +105,8 @@ def parse_field(kind: type, name: str, value: Any, kinds: Mapping[str, type]) ->
 
 
 def digest(value: Any) -> str:
-    """Twelve hexadecimal digits that depend on every field of the value and on nothing else.
-
-    Fields at their defaults are left out, so that adding a field to a class keeps old hashes.
-    """
+    """Twelve hexadecimal digits that depend on every field of the value and on nothing else. Fields
+    at their defaults are left out, so that adding a field to a class keeps old hashes."""
     plain = encode(value, with_defaults=False)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -173,8 +171,7 @@ def _convert(
         return text
     elif hint is bool and text is not None and text.lower() in ("true", "false"):
         return text.lower() == "true"
-    got = text if text is not None else repr(item)
-    raise ValueError(f"{where} must be {_describe(hint)}, got {got}")
+    raise ValueError(f"{where} must be {_describe(hint)}, got {text or repr(item)}")
 
 
 def _parse(part: str) -> Any:

@@ -83,10 +83,8 @@ def broadcast_weights(tensors: Iterable[Tensor], ranks: Ranks) -> None:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
-    """Replace every gradient by its mean over the ranks, many small ones in one exchange.
-
-    The same parameters have one on all ranks; on a rank without an image they are zero.
-    """
+    """Replace every gradient by its mean over the ranks, many small ones in one exchange. The same
+    parameters have one on all ranks; on a rank without an image they are zero."""
     groups: list[list[Tensor]] = []  # of one type and bounded size
     size = 0
     for gradient in [p.grad for p in parameters if p.grad is not None]:
@@ -135,11 +133,8 @@ def few_images(net: nn.Module, count: int) -> Iterator[None]:
 
 
 def merge_statistics(net: nn.Module, ranks: Ranks) -> None:
-    """Average the running statistics of batch norm over the ranks.
-
-    They are moving averages, which are linear: it does not matter when, or how often, this is done.
-    Integer counts become the first rank's.
-    """
+    """Average the running statistics of batch norm over the ranks. They are moving averages, which
+    are linear: it does not matter when, or how often. Integer counts become the first rank's."""
     for buffer in net.buffers() if ranks.world > 1 else ():
         if buffer.is_floating_point():
             buffer.copy_(ranks.sum(buffer) / ranks.world)

@@ -28,7 +28,6 @@ from proxysynth.errors import TrainingFailed
 START = timedelta(minutes=5)  # until all processes have found each other
 TIMEOUT = timedelta(minutes=30)  # for any one exchange; the first rank may be testing meanwhile
 LINGER = 2.0  # seconds for which the process that keeps the store stays for the others
-FAILURES = "failures"
 
 
 @dataclass(frozen=True)
@@ -71,10 +70,9 @@ class Ranks:
 
     def max(self, number: int) -> int:
         """The largest of the ranks' numbers."""
-        if self.world == 1:
-            return number
         held = torch.tensor(number)
-        dist.all_reduce(held, dist.ReduceOp.MAX)
+        if self.world > 1:
+            dist.all_reduce(held, dist.ReduceOp.MAX)
         return int(held)
 
     def broadcast(self, value: Any) -> Any:
@@ -150,10 +148,8 @@ def gather_with_gradient(own: Tensor) -> Tensor:
 
 @contextmanager
 def join_process_group() -> Iterator[Ranks]:
-    """Join the other processes of the run for the duration of the block.
-
-    If a rank goes away, the others end with one sentence.
-    """
+    """Join the other processes of the run for the duration of the block. If a rank goes away, the
+    others end with one sentence."""
     joined = dist.is_available() and dist.is_initialized()  # before, or the caller's own group
     ranks = Ranks(dist.get_rank(), dist.get_world_size()) if joined else _join()
     try:
@@ -183,19 +179,17 @@ def leave() -> None:
 
 
 def reports_failure(ranks: Ranks) -> bool:
-    """Whether this rank is the one to report why the run failed: the first that asks is.
-
-    The others only notice a closed connection, and need not report that as well.
-    """
+    """Whether this rank is the one to report why the run failed: the first that asks is. The others
+    only notice a closed connection, and need not report that as well."""
     if ranks.world == 1 or ranks.store is None:
         return True
     try:
-        mine = ranks.store.add(FAILURES, 1) == 1
+        mine = ranks.store.add("failures", 1) == 1
         if ranks.first and "TORCHELASTIC_RUN_ID" not in os.environ:
             # This process keeps the store, which the others still have to ask.
             leave()
             end = time.monotonic() + LINGER
-            while ranks.store.add(FAILURES, 0) < ranks.world and time.monotonic() < end:
+            while ranks.store.add("failures", 0) < ranks.world and time.monotonic() < end:
                 time.sleep(0.02)
         return mine
     except RuntimeError:  # the process that kept the store is gone

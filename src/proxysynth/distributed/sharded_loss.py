@@ -137,11 +137,8 @@ def check_shardable(loss: object) -> None:
 
 def sampled_classes(classes: range, present: Tensor, fraction: float, seed: int) -> Tensor:
     """The classes that take part, in order: all that are `present` (labels of the batch), and each
-    of the others with probability `fraction`.
-
-    A class is in if a hash of the step's seed and the class is below the fraction: no process needs
-    to know the others' classes, and the choice does not depend on how many there are.
-    """
+    of the others with probability `fraction`: if a hash of the step's seed and the class is below
+    it. No process needs to know the others' classes, or how many processes there are."""
     kept = []
     for start in range(classes.start, classes.stop, PIECE):
         piece = np.arange(start, min(start + PIECE, classes.stop), dtype=np.uint64)

@@ -97,12 +97,10 @@ class BNInception(nn.Module):
     inception_4 = partialmethod(_run, "4")
     inception_5 = partialmethod(_run, "5")
 
-    def _add(
-        self, name: str, channels_in: int, channels_out: int, kernel: int, stride: int = 1
-    ) -> None:
-        conv = nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2)
+    def _add(self, name: str, channels: int, outer: int, kernel: int, stride: int = 1) -> None:
+        conv = nn.Conv2d(channels, outer, kernel, stride, padding=kernel // 2)
         self.add_module(name, conv)
-        self.add_module(f"{name}_bn", nn.BatchNorm2d(channels_out))
+        self.add_module(f"{name}_bn", nn.BatchNorm2d(outer))
 
     def _add_inception(self, prefix: str, module: Inception, channels: int) -> int:
         """Add the layers of a module; returns how many channels come out of it."""

@@ -17,8 +17,6 @@ from proxysynth.models.weights import Published, init_weights
 
 
 class Variant(NamedTuple):
-    """A member of the family."""
-
     width: float
     depth: float
     image_size: int
@@ -77,15 +75,13 @@ class EfficientNetLite(nn.Sequential):
 class Block(nn.Module):
     """Inverted bottleneck: widen (1 x 1), filter each channel (k x k), narrow (1 x 1)."""
 
-    def __init__(
-        self, channels_in: int, channels_out: int, kernel: int, stride: int, expansion: int
-    ) -> None:
+    def __init__(self, channels: int, outer: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
-        inner = channels_in * expansion
-        self.expand = _unit(channels_in, inner, kernel=1) if expansion > 1 else nn.Identity()
-        self.filter = _unit(inner, inner, kernel, stride, groups=inner)
-        self.project = _unit(inner, channels_out, kernel=1, activate=False)
-        self.residual = stride == 1 and channels_in == channels_out
+        inner = channels * expansion
+        self.expand = _unit(channels, inner, kernel=1) if expansion > 1 else nn.Identity()
+        self.filter = _unit(inner, inner, kernel, stride=stride, groups=inner)
+        self.project = _unit(inner, outer, kernel=1, activate=False)
+        self.residual = stride == 1 and channels == outer
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.project(self.filter(self.expand(x)))
@@ -138,17 +134,12 @@ def published(name: str) -> Published:
 
 
 def _unit(
-    channels_in: int,
-    channels_out: int,
-    kernel: int,
-    stride: int = 1,
-    groups: int = 1,
-    activate: bool = True,
+    channels: int, outer: int, kernel: int, stride: int = 1, groups: int = 1, activate: bool = True
 ) -> nn.Sequential:
     """Convolution, batch norm and by default ReLU6."""
     unit: OrderedDict[str, nn.Module] = OrderedDict(
-        conv=SameConv(channels_in, channels_out, kernel, stride, groups=groups, bias=False),
-        norm=nn.BatchNorm2d(channels_out, eps=1e-3),  # as published; torch's own is 1e-5
+        conv=SameConv(channels, outer, kernel, stride, groups=groups, bias=False),
+        norm=nn.BatchNorm2d(outer, eps=1e-3),  # as published; torch's own is 1e-5
     )
     if activate:
         # Not in place: autograd would copy its input first, which is slower.

@@ -102,8 +102,7 @@ class Embedder(nn.Module):
     def train(self, mode: bool = True) -> Embedder:
         """As in torch, but frozen batch norm stays in evaluation mode."""
         super().train(mode)
-        if self.batch_norm_frozen:
-            for module in self.modules():
-                if isinstance(module, _BatchNorm):
-                    module.eval()
+        for module in self.modules() if self.batch_norm_frozen else ():
+            if isinstance(module, _BatchNorm):
+                module.eval()
         return self
