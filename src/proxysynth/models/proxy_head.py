@@ -264,9 +264,9 @@ def _grown_state(
             continue
         if value.shape not in (old, old[:1]):  # a number for each entry, or for each row
             raise ValueError(
-                f"add_classes cannot enlarge {key} of {type(optimizer).__name__}, which has shape "
-                f"{tuple(value.shape)}: delete it with optimizer.state.pop(head.proxies), or use "
-                "Adam or SGD"
+                f"add_classes cannot enlarge the state of {type(optimizer).__name__}: {key} has "
+                f"shape {tuple(value.shape)}; start it from scratch with "
+                "optimizer.state.pop(head.proxies), or use Adam or SGD"
             )
         state[key] = torch.cat((value, value.new_zeros(count, *value.shape[1:])))
     return state
