@@ -14,7 +14,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 KIND = "kind"
@@ -209,15 +209,13 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
     return flat
 
 
-def describe_differences(
-    there: Any, here: Any, where: tuple[str, str] = ("there", "here"), most: int = 4
-) -> str:
-    """The settings in which two values differ: "epochs 30 there, 20 here; ..."."""
+def describe_differences(there: Any, here: Any, where: Sequence[str] = ("there", "here")) -> str:
+    """The first settings in which two values differ: "epochs 30 there, 20 here; ..."."""
     a, b = flatten(encode(there)), flatten(encode(here))
     different = [
         f"{path} {a.get(path, 'absent')!r} {where[0]}, {b.get(path, 'absent')!r} {where[1]}"
         for path in {**a, **b}
         if a.get(path) != b.get(path)
     ]
-    more = f"; and {len(different) - most} more" if len(different) > most else ""
-    return "; ".join(different[:most]) + more
+    more = [f"and {len(different) - 4} more"] if len(different) > 4 else []
+    return "; ".join(different[:4] + more)

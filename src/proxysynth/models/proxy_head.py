@@ -18,13 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from proxysynth.interfaces import Loss
-from proxysynth.losses.functional import (
-    as_number,
-    check_loss,
-    has_subproxies,
-    plain_loss,
-    values_can_be_read,
-)
+from proxysynth.losses import functional
 from proxysynth.values import encode
 
 DATA_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel")
@@ -62,11 +56,11 @@ class ProxyHead(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        check_loss(self, loss)
+        functional.check_loss(self, loss)
         self.classes = None if classes is None else _distinct([str(name) for name in classes])
         if num_classes is None and self.classes is not None:
             num_classes = len(self.classes)
-        c, d = as_number(num_classes), as_number(dim)
+        c, d = functional.as_number(num_classes), functional.as_number(dim)
         if not (isinstance(c, int) and isinstance(d, int) and c >= 1 and d >= 1):
             raise ValueError(
                 "ProxyHead needs num_classes (or classes) and dim as integers >= 1, got "
@@ -75,11 +69,11 @@ class ProxyHead(nn.Module):
         if self.classes is not None and len(self.classes) != c:
             raise ValueError(f"num_classes={c}, but {len(self.classes)} names in classes")
         self.loss: Any = loss
-        self.plain: Any = plain_loss(loss)
+        self.plain: Any = functional.plain_loss(loss)
         self._takes_generator = {True: _takes_generator(loss), False: _takes_generator(self.plain)}
         self.trained_with = _describe(loss)
         self._processes_checked = False
-        self._k = self.plain.k if has_subproxies(self.plain) else None
+        self._k = self.plain.k if functional.has_subproxies(self.plain) else None
         self.proxies = nn.Parameter(self._fresh(c, d, generator))
 
     def forward(
@@ -96,7 +90,7 @@ class ProxyHead(nn.Module):
         more = {"generator": generator} if drawn else {}
         value: Tensor = loss(embeddings, labels, self.proxies, **more)
         # Many proxies take long to check, so they are checked only if something is wrong.
-        if values_can_be_read() and not torch.isfinite(value.detach()).all():
+        if functional.values_can_be_read() and not torch.isfinite(value.detach()).all():
             finite = torch.isfinite(self.proxies.detach()).flatten(1).all(dim=1)
             bad = (~finite).nonzero().flatten().tolist()
             if bad:
@@ -139,7 +133,7 @@ class ProxyHead(nn.Module):
             optimizer: another optimizer to update; those alive in this process are found
                 automatically.
         """
-        number, classes = as_number(names), None
+        number, classes = functional.as_number(names), None
         if self.classes is None and isinstance(number, int):
             count = number
         elif self.classes is not None and isinstance(names, Iterable):
