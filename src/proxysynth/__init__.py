@@ -14,20 +14,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from proxysynth.losses import (
-        LOSSES as LOSSES,
-        ArcFace as ArcFace,
-        CosFace as CosFace,
-        MarginSoftmax as MarginSoftmax,
-        NormSoftmax as NormSoftmax,
-        ProxyAnchor as ProxyAnchor,
-        ProxyNCA as ProxyNCA,
-        Softmax as Softmax,
-        SoftTriple as SoftTriple,
-        SphereFace as SphereFace,
-        SquaredProxyNCA as SquaredProxyNCA,
-    )
+if TYPE_CHECKING:  # the names in `_NAMES`, for type checkers and editors
+    from proxysynth.losses import *  # noqa: F403
     from proxysynth.models.proxy_head import ProxyHead as ProxyHead
     from proxysynth.regularizers import (
         REGULARIZERS as REGULARIZERS,
@@ -41,9 +29,7 @@ if TYPE_CHECKING:
     from proxysynth.search.build import build_index as build_index
     from proxysynth.search.export import export as export
     from proxysynth.search.index import Index as Index
-    from proxysynth.training.inference import load as load
-    from proxysynth.training.loop import train as train
-    from proxysynth.training.run import Run as Run, Split as Split
+    from proxysynth.training import Run as Run, Split as Split, load as load, train as train
 
     __version__: str
 

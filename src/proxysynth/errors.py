@@ -24,8 +24,7 @@ class NotFinite(TrainingFailed):
 
     def __init__(self, sentence: str, step: int, files: tuple[str, ...]) -> None:
         super().__init__(sentence)
-        self.step = step
-        self.files = files
+        self.step, self.files = step, files
 
 
 ADVICE = {

@@ -26,21 +26,15 @@ def metric_heading(metric: str) -> str:
 def metric_keys(*results: Mapping[str, object]) -> list[str]:
     """The metrics of some results in the usual order: accuracy, Recall@k by k, R-precision, MAP@R,
     others. P@1 is listed only where Recall@1, which is the same, is not."""
-    keys = [
-        key
-        for key in dict.fromkeys(key for result in results for key in result)
-        if key not in NOT_METRICS
-        and any(isinstance(result.get(key), (int, float)) for result in results)
-    ]
-    if "recall@1" in keys:
-        keys = [key for key in keys if key != "precision@1"]
+    numbers = [k for result in results for k, v in result.items() if isinstance(v, (int, float))]
+    hidden = NOT_METRICS | {"precision@1"} if "recall@1" in numbers else NOT_METRICS
 
     def position(key: str) -> tuple[int, int]:
         if recall := re.fullmatch(r"recall@(\d+)", key):
             return 1, int(recall[1])
         return (0, 0) if key == "accuracy" else (2, ORDER.get(key, len(ORDER)))
 
-    return sorted(keys, key=position)
+    return sorted((key for key in dict.fromkeys(numbers) if key not in hidden), key=position)
 
 
 def percent(value: float | None, digits: int = 1) -> str:

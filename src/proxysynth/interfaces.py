@@ -42,15 +42,12 @@ class ProxyLoss(Loss, Protocol):
 
     def similarity(self, x: Tensor, p: Tensor) -> Tensor:
         """S, (n, c) or (n, c, k)."""
-        ...
 
     def logits(self, S: Tensor) -> Tensor:
         """Scores (n, c) for inference, without margin; larger is more likely."""
-        ...
 
     def from_similarity(self, S: Tensor, y: Tensor) -> Tensor:
         """The scalar loss."""
-        ...
 
 
 class Objective(Protocol):

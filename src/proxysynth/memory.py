@@ -50,11 +50,10 @@ def total_memory() -> float:
 
 def resident_memory() -> int:
     """Bytes of memory that this process holds; 0 if unknown."""
-    try:
+    with suppress(OSError):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def return_freed_memory() -> None:
@@ -64,34 +63,29 @@ def return_freed_memory() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let malloc keep what is freed until memory runs short.
-
-    Does nothing without glibc. Your own malloc settings are respected.
-    """
+    """Let malloc keep what is freed until memory runs short. Does nothing without glibc. Your own
+    malloc settings are respected."""
     library = _glibc()
-    if library is not None:
-        _set(library, KEEP)
-        threading.Thread(target=_watch, args=(library,), daemon=True).start()
-
-
-def _watch(library: ctypes.CDLL) -> None:
-    while available_memory() >= resident_memory() / 2:
-        time.sleep(INTERVAL)
-    _set(library, DEFAULT)
-    library.malloc_trim(0)
-
-
-def _set(library: ctypes.CDLL, values: dict[int, int]) -> None:
-    for parameter, value in values.items():
+    if library is None:
+        return
+    for parameter, value in KEEP.items():
         library.mallopt(parameter, value)
+
+    def watch() -> None:
+        while available_memory() >= resident_memory() / 2:
+            time.sleep(INTERVAL)
+        for parameter, value in DEFAULT.items():
+            library.mallopt(parameter, value)
+        library.malloc_trim(0)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _glibc() -> ctypes.CDLL | None:
     """The C library, if it is glibc and nobody has configured its malloc."""
-    replaced = any(
-        "malloc" in os.environ.get(name, "") for name in ("GLIBC_TUNABLES", "LD_PRELOAD")
-    )
-    if replaced or any(f"MALLOC_{name}" in os.environ for name in OWN_SETTINGS):
+    values = (os.environ.get(name, "") for name in ("GLIBC_TUNABLES", "LD_PRELOAD"))
+    configured = any(f"MALLOC_{name}" in os.environ for name in OWN_SETTINGS)
+    if configured or any("malloc" in value for value in values):
         return None
     with suppress(OSError, AttributeError, TypeError):
         library = ctypes.CDLL(None)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -14,35 +16,22 @@ from proxysynth import __version__
 
 
 def provenance() -> dict[str, str]:
-    """What a reader needs to judge or repeat a measurement."""
+    """What a reader needs to judge or repeat a measurement. The commit ends with a + if the
+    checkout has changes, and is empty outside a checkout."""
+    commit, cpu = "", platform.processor() or platform.machine()
+    with suppress(OSError, subprocess.SubprocessError):
+        commit = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"],
+            cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10,
+        ).stdout.strip()  # fmt: skip
+    with suppress(OSError):
+        named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        cpu = named[1].strip() if named else cpu
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "commit": commit(),
+        "commit": commit,
         "proxysynth": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "machine": f"{cpu()}, {os.cpu_count()} cores",
+        "machine": f"{cpu}, {os.cpu_count()} cores",
     }
-
-
-def commit() -> str:
-    """The commit of the checkout, with a + if it has changes; "" outside a checkout."""
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"],
-            cwd=here, capture_output=True, text=True, check=True, timeout=10,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return found.stdout.strip()
-
-
-def cpu() -> str:
-    """The name of the processor."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -41,8 +41,7 @@ class Entry(NamedTuple):
 
 def entry(name: str, tensor: Tensor) -> Entry:
     """A tensor that is in memory."""
-    held = tensor.detach()
-    rows = rows_per_piece(tensor.shape, tensor.dtype)
+    held, rows = tensor.detach(), rows_per_piece(tensor.shape, tensor.dtype)
     return Entry(name, tensor.dtype, tensor.shape, held.split(rows) if held.ndim else [held])
 
 
@@ -64,15 +63,29 @@ def write_stream(
         tensors = [entry(name, tensor) for name, tensor in tensors.items()]
     # Wide types first, so that each tensor is aligned.
     ordered = sorted(tensors, key=lambda entry: -entry.dtype.itemsize)
-    check = 0
+    metadata = {key: json.dumps(item) for key, item in about.items()}
+    header: dict[str, Any] = {"__metadata__": metadata}
+    start = 0
+    for name, dtype, shape, _ in ordered:
+        end = start + dtype.itemsize * torch.Size(shape).numel()
+        header[name] = {"dtype": TYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the tensors begin at a multiple of eight
+    head = len(text).to_bytes(8, "little") + text
+    check = zlib.crc32(head)
 
-    def checked() -> Iterator[bytes]:
+    def data() -> Iterator[bytes]:
         nonlocal check
-        for data in _bytes(ordered, about):
-            check = zlib.crc32(data, check)
-            yield data
+        yield head
+        for _, dtype, _, pieces in ordered:
+            for piece in pieces:
+                flat = piece.cpu().to(dtype).contiguous().reshape(-1)
+                raw = flat.view(torch.uint8).numpy().tobytes()
+                check = zlib.crc32(raw, check)
+                yield raw
 
-    write_new(path, checked())
+    write_new(path, data())
     return check
 
 
@@ -104,21 +117,3 @@ def checksum(path: Path) -> int:
 
 def rows_per_piece(shape: Sequence[int], dtype: torch.dtype) -> int:
     return max(1, PIECE // max(1, dtype.itemsize * torch.Size(shape[1:]).numel()))
-
-
-def _bytes(entries: Sequence[Entry], about: Mapping[str, Any]) -> Iterator[bytes]:
-    """The file in pieces: the header's length, the header, the tensors."""
-    metadata = {key: json.dumps(item) for key, item in about.items()}
-    header: dict[str, Any] = {"__metadata__": metadata}
-    start = 0
-    for name, dtype, shape, _ in entries:
-        end = start + dtype.itemsize * torch.Size(shape).numel()
-        header[name] = {"dtype": TYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
-        start = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the tensors begin at a multiple of eight
-    yield len(text).to_bytes(8, "little") + text
-    for _, dtype, _, pieces in entries:
-        for piece in pieces:
-            flat = piece.cpu().to(dtype).contiguous().reshape(-1)
-            yield flat.view(torch.uint8).numpy().tobytes()

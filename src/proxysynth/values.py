@@ -6,6 +6,7 @@ other values. It is its own configuration: it can be printed, compared, hashed a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -13,7 +14,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 KIND = "kind"
@@ -55,12 +56,12 @@ def check_integers(owner: object, **least: int) -> None:
 def encode(value: Any, with_defaults: bool = True) -> Any:
     """A value as plain JSON; every value carries the name of its class under "kind"."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            f.name: encode(getattr(value, f.name), with_defaults)
-            for f in dataclasses.fields(value)
-            if with_defaults or getattr(value, f.name) != f.default  # or there is no default
-        }
-        return {KIND: type(value).__name__, **fields}
+        made = {KIND: type(value).__name__}
+        for field in dataclasses.fields(value):
+            item = getattr(value, field.name)
+            if with_defaults or item != field.default:  # or there is no default
+                made[field.name] = encode(item, with_defaults)
+        return made
     if isinstance(value, (tuple, list)):
         return [encode(item, with_defaults) for item in value]
     if isinstance(value, Mapping):
@@ -73,8 +74,7 @@ def encode(value: Any, with_defaults: bool = True) -> Any:
 def decode(data: Mapping[str, Any], kinds: Mapping[str, type]) -> Any:
     """The value that `encode` wrote; only the classes in `kinds` are ever constructed."""
     fields = dict(data)
-    kind = look_up(fields.pop(KIND, None), kinds, "kind of value")
-    return build(kind, fields, kinds)
+    return build(look_up(fields.pop(KIND, None), kinds, "kind of value"), fields, kinds)
 
 
 def build(kind: type, fields: Mapping[str, Any], kinds: Mapping[str, type]) -> Any:
@@ -105,10 +105,8 @@ def parse_field(kind: type, name: str, value: Any, kinds: Mapping[str, type]) ->
 
 
 def digest(value: Any) -> str:
-    """Twelve hexadecimal digits that depend on every field of the value and on nothing else.
-
-    Fields at their defaults are left out, so that adding a field to a class keeps old hashes.
-    """
+    """Twelve hexadecimal digits that depend on every field of the value and on nothing else. Fields
+    at their defaults are left out, so that adding a field to a class keeps old hashes."""
     plain = encode(value, with_defaults=False)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -132,17 +130,15 @@ def _convert(
     if hint is Any and not (isinstance(item, Mapping) and KIND in item):
         return item
     if origin in (typing.Union, types.UnionType):
-        if item is None or (text is not None and text.lower() == "none"):
-            if type(None) in args:
-                return None
-        elif isinstance(item, Mapping) and KIND in item and not SCALARS.issuperset(args):
+        none = item is None or (text is not None and text.lower() == "none")
+        if none and type(None) in args:
+            return None
+        if isinstance(item, Mapping) and KIND in item and not SCALARS.issuperset(args):
             return decode(item, kinds)
         for arg in args:
             if arg is not type(None):
-                try:
+                with contextlib.suppress(ValueError):
                     return _convert(item, arg, where, kinds, text)
-                except ValueError:
-                    continue
     elif origin is dict:
         if isinstance(item, Mapping):
             # Counts among the metrics, which are floats, stay integers.
@@ -175,8 +171,7 @@ def _convert(
         return text
     elif hint is bool and text is not None and text.lower() in ("true", "false"):
         return text.lower() == "true"
-    got = text if text is not None else repr(item)
-    raise ValueError(f"{where} must be {_describe(hint)}, got {got}")
+    raise ValueError(f"{where} must be {_describe(hint)}, got {text or repr(item)}")
 
 
 def _parse(part: str) -> Any:
@@ -214,15 +209,13 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
     return flat
 
 
-def describe_differences(
-    there: Any, here: Any, where: tuple[str, str] = ("there", "here"), most: int = 4
-) -> str:
-    """The settings in which two values differ: "epochs 30 there, 20 here; ..."."""
+def describe_differences(there: Any, here: Any, where: Sequence[str] = ("there", "here")) -> str:
+    """The first settings in which two values differ: "epochs 30 there, 20 here; ..."."""
     a, b = flatten(encode(there)), flatten(encode(here))
     different = [
         f"{path} {a.get(path, 'absent')!r} {where[0]}, {b.get(path, 'absent')!r} {where[1]}"
         for path in {**a, **b}
         if a.get(path) != b.get(path)
     ]
-    more = f"; and {len(different) - most} more" if len(different) > most else ""
-    return "; ".join(different[:most]) + more
+    more = [f"and {len(different) - 4} more"] if len(different) > 4 else []
+    return "; ".join(different[:4] + more)

@@ -34,7 +34,6 @@ from proxysynth.data.loader import Indices
 from proxysynth.distributed.process_group import Ranks
 from proxysynth.models.embedder import Embedder
 
-MINIMUM = 2  # images that batch norm in training mode needs on a rank
 BUCKET = 1 << 23  # numbers exchanged at a time
 
 
@@ -84,33 +83,26 @@ def broadcast_weights(tensors: Iterable[Tensor], ranks: Ranks) -> None:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
-    """Replace every gradient by its mean over the ranks, many small ones in one exchange.
-
-    The same parameters have one on all ranks; on a rank without an image they are zero.
-    """
+    """Replace every gradient by its mean over the ranks, many small ones in one exchange. The same
+    parameters have one on all ranks; on a rank without an image they are zero."""
+    groups: list[list[Tensor]] = []  # of one type and bounded size
+    size = 0
+    for gradient in [p.grad for p in parameters if p.grad is not None]:
+        size += gradient.numel()
+        if not groups or size > BUCKET or gradient.dtype != groups[-1][0].dtype:
+            groups.append([])
+            size = gradient.numel()
+        groups[-1].append(gradient)
     waiting = []
-    for gradients in _buckets([p.grad for p in parameters if p.grad is not None]):
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        waiting.append((gradients, flat, dist.all_reduce(flat, async_op=True)))
-    for gradients, flat, work in waiting:
+    for group in groups:
+        flat = torch.cat([gradient.reshape(-1) for gradient in group])
+        waiting.append((group, flat, dist.all_reduce(flat, async_op=True)))
+    for group, flat, work in waiting:
         work.wait()
         flat /= ranks.world
-        sizes = [gradient.numel() for gradient in gradients]
-        for gradient, part in zip(gradients, flat.split(sizes), strict=True):
+        sizes = [gradient.numel() for gradient in group]
+        for gradient, part in zip(group, flat.split(sizes), strict=True):
             gradient.copy_(part.view_as(gradient))
-
-
-def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Gradients in groups of one type and bounded size, each exchanged at once."""
-    group: list[Tensor] = []
-    for gradient in gradients:
-        size = sum(held.numel() for held in group) + gradient.numel()
-        if group and (size > BUCKET or gradient.dtype != group[0].dtype):
-            yield group
-            group = []
-        group.append(gradient)
-    if group:
-        yield group
 
 
 def with_synchronized_batch_norm(net: Embedder, ranks: Ranks, device: torch.device) -> Embedder:
@@ -122,33 +114,27 @@ def with_synchronized_batch_norm(net: Embedder, ranks: Ranks, device: torch.devi
 
 def _own_batch_norm(net: nn.Module) -> list[nn.Module]:
     """The layers that normalize by the statistics of this rank's images alone."""
-    return [
-        module
-        for module in net.modules()
-        if isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm)
-    ]
+    norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
+    return [norm for norm in norms if not isinstance(norm, nn.SyncBatchNorm)]
 
 
 @contextmanager
 def few_images(net: nn.Module, count: int) -> Iterator[None]:
-    """Use the running statistics of batch norm if this rank has fewer than two images."""
-    few = count < MINIMUM
-    frozen = [module for module in _own_batch_norm(net) if few and module.training]
-    for module in frozen:
-        module.eval()
+    """Use the running statistics of batch norm if this rank has fewer than the two images that it
+    needs in training mode."""
+    frozen = [norm for norm in _own_batch_norm(net) if norm.training] if count < 2 else []
+    for norm in frozen:
+        norm.eval()
     try:
         yield
     finally:
-        for module in frozen:
-            module.train()
+        for norm in frozen:
+            norm.train()
 
 
 def merge_statistics(net: nn.Module, ranks: Ranks) -> None:
-    """Average the running statistics of batch norm over the ranks.
-
-    They are moving averages, which are linear: it does not matter when, or how often, this is done.
-    Integer counts become the first rank's.
-    """
+    """Average the running statistics of batch norm over the ranks. They are moving averages, which
+    are linear: it does not matter when, or how often. Integer counts become the first rank's."""
     for buffer in net.buffers() if ranks.world > 1 else ():
         if buffer.is_floating_point():
             buffer.copy_(ranks.sum(buffer) / ranks.world)

@@ -1,9 +1,9 @@
 """The processes that train one run together: joining, exchanging values, failing together.
 
-torchrun puts RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT into the environment; anything else that
-does so will do. Ranks talk by gloo on the CPU and by nccl on GPUs. The first rank writes the files
-and the messages. With one process every exchange returns its input, so that no caller has to ask
-how many there are. What is exchanged are tensors and JSON: nothing is unpickled.
+torchrun, or whatever else starts them, puts RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT into the
+environment. Ranks talk by gloo on the CPU and by nccl on GPUs. The first rank writes the files and
+the messages. With one process every exchange returns its input, so that no caller has to ask how
+many there are. What is exchanged are tensors and JSON: nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from proxysynth.errors import TrainingFailed
 START = timedelta(minutes=5)  # until all processes have found each other
 TIMEOUT = timedelta(minutes=30)  # for any one exchange; the first rank may be testing meanwhile
 LINGER = 2.0  # seconds for which the process that keeps the store stays for the others
-FAILURES = "failures"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that writes the files and messages."""
         return self.rank == 0
 
     def counts(self, n: int) -> list[int]:
@@ -72,10 +70,9 @@ class Ranks:
 
     def max(self, number: int) -> int:
         """The largest of the ranks' numbers."""
-        if self.world == 1:
-            return number
         held = torch.tensor(number)
-        dist.all_reduce(held, dist.ReduceOp.MAX)
+        if self.world > 1:
+            dist.all_reduce(held, dist.ReduceOp.MAX)
         return int(held)
 
     def broadcast(self, value: Any) -> Any:
@@ -92,13 +89,11 @@ class Ranks:
         return [json.loads(text.numpy().tobytes()) for text in texts]
 
     def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The first rank's tensors, on the CPU of every rank; the others' argument is unused."""
+        """The first rank's tensors, on the CPU of every rank; the others pass none."""
         shapes = [(name, list(t.shape), str(t.dtype)) for name, t in tensors.items()]
-        made = {}
+        made = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
         for name, shape, kind in self.broadcast(shapes):
-            if self.first:
-                made[name] = tensors[name].cpu().contiguous()
-            else:
+            if not self.first:
                 made[name] = torch.empty(shape, dtype=getattr(torch, kind.removeprefix("torch.")))
             dist.broadcast(made[name], 0)
         return made
@@ -153,24 +148,27 @@ def gather_with_gradient(own: Tensor) -> Tensor:
 
 @contextmanager
 def join_process_group() -> Iterator[Ranks]:
-    """Join the other processes of the run for the duration of the block.
-
-    If a rank goes away, the others end with one sentence.
-    """
-    if dist.is_available() and dist.is_initialized():  # joined before, or the caller's own group
-        with _reporting_lost_ranks():
-            yield Ranks(dist.get_rank(), dist.get_world_size())
-        return
-    ranks = _join()
-    if ranks.world == 1:
-        yield ranks
-        return
+    """Join the other processes of the run for the duration of the block. If a rank goes away, the
+    others end with one sentence."""
+    joined = dist.is_available() and dist.is_initialized()  # before, or the caller's own group
+    ranks = Ranks(dist.get_rank(), dist.get_world_size()) if joined else _join()
     try:
-        with _reporting_lost_ranks():
-            yield ranks
+        yield ranks
+        if not joined:
             ranks.barrier()  # leaving early would look like a crash to the others
+    except RuntimeError as error:
+        text = str(error).lower()  # this is how gloo and nccl report a peer that is gone or late
+        signs = ("gloo", "nccl", "connection", "peer", "timed out", "broken pipe")
+        known = any(sign in text for sign in signs)
+        if ranks.world == 1 or not (known or isinstance(error, dist.DistError)):
+            raise
+        raise TrainingFailed(
+            "another process of this run ended or no longer answers; checkpoints are kept: run "
+            "the same command to resume"
+        ) from error
     finally:
-        leave()
+        if not joined and ranks.world > 1:
+            leave()
 
 
 def leave() -> None:
@@ -181,19 +179,17 @@ def leave() -> None:
 
 
 def reports_failure(ranks: Ranks) -> bool:
-    """Whether this rank is the one to report why the run failed: the first that asks is.
-
-    The others only notice a closed connection, and need not report that as well.
-    """
+    """Whether this rank is the one to report why the run failed: the first that asks is. The others
+    only notice a closed connection, and need not report that as well."""
     if ranks.world == 1 or ranks.store is None:
         return True
     try:
-        mine = ranks.store.add(FAILURES, 1) == 1
+        mine = ranks.store.add("failures", 1) == 1
         if ranks.first and "TORCHELASTIC_RUN_ID" not in os.environ:
             # This process keeps the store, which the others still have to ask.
             leave()
             end = time.monotonic() + LINGER
-            while ranks.store.add(FAILURES, 0) < ranks.world and time.monotonic() < end:
+            while ranks.store.add("failures", 0) < ranks.world and time.monotonic() < end:
                 time.sleep(0.02)
         return mine
     except RuntimeError:  # the process that kept the store is gone
@@ -206,8 +202,7 @@ def own_device(device: torch.device, ranks: Ranks) -> torch.device:
         return device
     if device.type != "cuda":
         raise ValueError(
-            f"several processes train on cuda or cpu, got the device {device}: "
-            "choose one of these, or start one process"
+            f"several processes train on cuda or cpu, got {device}: choose one of these"
         )
     if device.index is None:
         here, there = int(os.environ.get("LOCAL_RANK", ranks.rank)), torch.cuda.device_count()
@@ -254,19 +249,3 @@ def _join() -> Ranks:
             f"({' '.join(str(error).split())[:200]}): start all of them with torchrun"
         ) from error
     return Ranks(number, size, shared)
-
-
-@contextmanager
-def _reporting_lost_ranks() -> Iterator[None]:
-    """Report a lost rank in one sentence."""
-    try:
-        yield
-    except RuntimeError as error:
-        text = str(error).lower()  # this is how gloo and nccl report a peer that is gone or late
-        signs = ("gloo", "nccl", "connection", "peer", "timed out", "broken pipe")
-        if not isinstance(error, dist.DistError) and not any(sign in text for sign in signs):
-            raise
-        raise TrainingFailed(
-            "another process of this run ended or no longer answers; checkpoints are kept: run "
-            "the same command to resume"
-        ) from error

@@ -35,14 +35,11 @@ class Shards:
 
     def __post_init__(self) -> None:
         if self.world < 1 or not 0 <= self.rank < self.world:
-            raise ValueError(
-                f"Shards: rank must lie in 0..{self.world - 1} of {self.world} processes, "
-                f"got {self.rank}"
-            )
+            raise ValueError(f"Shards: rank must lie in 0..{self.world - 1}, got {self.rank}")
         if self.classes < self.world:
             raise ValueError(
                 f"{count(self.classes, 'class', 'classes')} cannot be divided over {self.world} "
-                f"processes: start at most {self.classes}, or do not shard the proxies"
+                "processes: start fewer, or do not shard the proxies"
             )
 
     @property
@@ -130,7 +127,6 @@ def blocked_loss(
 
 
 def check_shardable(loss: object) -> None:
-    """The loss must be one that can be computed in parts."""
     inner = loss.loss if isinstance(loss, ProxySynthesis) else loss
     if class_sums_of(inner) is None:
         raise ValueError(
@@ -141,15 +137,17 @@ def check_shardable(loss: object) -> None:
 
 def sampled_classes(classes: range, present: Tensor, fraction: float, seed: int) -> Tensor:
     """The classes that take part, in order: all that are `present` (labels of the batch), and each
-    of the others with probability `fraction`.
-
-    A class is in if a hash of the step's seed and the class is below the fraction: no process needs
-    to know the others' classes, and the choice does not depend on how many there are.
-    """
+    of the others with probability `fraction`: if a hash of the step's seed and the class is below
+    it. No process needs to know the others' classes, or how many processes there are."""
     kept = []
     for start in range(classes.start, classes.stop, PIECE):
         piece = np.arange(start, min(start + PIECE, classes.stop), dtype=np.uint64)
-        kept.append(piece[_uniform(piece, seed) < fraction].astype(np.int64))
+        # A number in [0, 1) for each: the splitmix64 generator's output at that place.
+        z = np.uint64(seed) + (piece + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        uniform = ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        kept.append(piece[uniform < fraction].astype(np.int64))
     labels = present.detach().unique().cpu().numpy()
     labels = labels[(labels >= classes.start) & (labels < classes.stop)]
     found = np.union1d(np.concatenate(kept), labels)
@@ -164,15 +162,4 @@ def draw_seed(generator: torch.Generator | None) -> int:
 
 def check_fraction(negatives: float) -> None:
     if isinstance(negatives, bool) or not 0 < negatives <= 1:
-        raise ValueError(
-            "negatives must be a fraction of the classes above 0 and up to 1 (all of them), "
-            f"got {negatives!r}"
-        )
-
-
-def _uniform(classes: np.ndarray, seed: int) -> np.ndarray:
-    """A number in [0, 1) for each class: the splitmix64 generator's output at that place."""
-    z = np.uint64(seed) + (classes + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        raise ValueError(f"negatives must be a fraction above 0 and up to 1, got {negatives!r}")

@@ -100,9 +100,7 @@ def make_embedder(
     known = look_up(str(backbone), BACKBONES, "backbone") if named else None
     if width != 1.0 and not (known and known.scalable):
         scalable = ", ".join(name for name, item in BACKBONES.items() if item.scalable)
-        raise ValueError(
-            f"width {width} is for {scalable} only: other backbones have a fixed width"
-        )
+        raise ValueError(f"width {width} is for {scalable} only: others have a fixed width")
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would reseed the GPUs as well.
         torch.default_generator.manual_seed(seed)
@@ -136,11 +134,8 @@ def make_embedder(
 
 
 def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
-    """The module that `package.module:function` returns.
-
-    The function is called with `pretrained=` if that is not None and the function takes it, and
-    without arguments otherwise.
-    """
+    """The module that `package.module:function` returns, called with `pretrained=` if that is not
+    None and the function takes it, and without arguments otherwise."""
     module_name, _, function_name = spec.partition(":")
     path = list(sys.path)
     sys.path.append(os.getcwd())  # where a user's own file usually is
@@ -155,10 +150,11 @@ def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
         raise ValueError(
             f"{module_name} has no function {function_name!r}: {nearest(function_name, functions)}"
         )
-    takes = "pretrained" in inspect.signature(function).parameters
-    if pretrained and not takes:
+    options = {}
+    if pretrained is not None and "pretrained" in inspect.signature(function).parameters:
+        options = {"pretrained": pretrained}
+    elif pretrained:
         raise ValueError(f"{spec} takes no argument `pretrained`: add it, or leave pretrained out")
-    options = {"pretrained": pretrained} if takes and pretrained is not None else {}
     called = "with pretrained alone" if options else "without arguments"
     with explained(f"{spec} must return an nn.Module when called {called}, but it failed"):
         network = function(**options)

@@ -6,8 +6,8 @@ classifier is not used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partialmethod
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,8 +25,7 @@ PUBLISHED = Published(
 )
 
 
-@dataclass(frozen=True)
-class Inception:
+class Inception(NamedTuple):
     """Channels of the branches of one module; (a, b) narrows to a, then filters to b.
 
     Without `single` and `project` the module halves the resolution: its filters have stride 2, and
@@ -42,10 +41,6 @@ class Inception:
     @property
     def reduces(self) -> bool:
         return self.single == 0
-
-    def channels(self, channels_in: int) -> int:
-        rest = channels_in if self.reduces else self.single + self.project
-        return self.three[1] + self.double[1] + rest
 
 
 MODULES = {
@@ -80,8 +75,7 @@ class BNInception(nn.Module):
         self._add("conv2_3x3", 64, 192, kernel=3)
         channels = 192
         for name, module in MODULES.items():
-            self._add_inception(f"inception_{name}_", module, channels)
-            channels = module.channels(channels)
+            channels = self._add_inception(f"inception_{name}_", module, channels)
         self.channels = channels
         init_weights(self)
 
@@ -89,8 +83,8 @@ class BNInception(nn.Module):
         return self.inception_5(self.inception_4(self.inception_3(self.stem(images))))
 
     def stem(self, x: Tensor) -> Tensor:
-        x = F.max_pool2d(self._apply_layer("conv1_7x7_s2", x), 3, 2, ceil_mode=True)
-        x = self._apply_layer("conv2_3x3", self._apply_layer("conv2_3x3_reduce", x))
+        x = F.max_pool2d(self._layers(x, "", "conv1_7x7_s2"), 3, 2, ceil_mode=True)
+        x = self._layers(x, "", "conv2_3x3_reduce", "conv2_3x3")
         return F.max_pool2d(x, 3, 2, ceil_mode=True)
 
     def _run(self, group: str, x: Tensor) -> Tensor:
@@ -103,14 +97,13 @@ class BNInception(nn.Module):
     inception_4 = partialmethod(_run, "4")
     inception_5 = partialmethod(_run, "5")
 
-    def _add(
-        self, name: str, channels_in: int, channels_out: int, kernel: int, stride: int = 1
-    ) -> None:
-        conv = nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2)
+    def _add(self, name: str, channels: int, outer: int, kernel: int, stride: int = 1) -> None:
+        conv = nn.Conv2d(channels, outer, kernel, stride, padding=kernel // 2)
         self.add_module(name, conv)
-        self.add_module(f"{name}_bn", nn.BatchNorm2d(channels_out))
+        self.add_module(f"{name}_bn", nn.BatchNorm2d(outer))
 
-    def _add_inception(self, prefix: str, module: Inception, channels: int) -> None:
+    def _add_inception(self, prefix: str, module: Inception, channels: int) -> int:
+        """Add the layers of a module; returns how many channels come out of it."""
         stride = 2 if module.reduces else 1
         (three, three_out), (double, double_out) = module.three, module.double
         if not module.reduces:
@@ -120,32 +113,28 @@ class BNInception(nn.Module):
         self._add(f"{prefix}double_3x3_reduce", channels, double, kernel=1)
         self._add(f"{prefix}double_3x3_1", double, double_out, kernel=3)
         self._add(f"{prefix}double_3x3_2", double_out, double_out, kernel=3, stride=stride)
-        if not module.reduces:
-            self._add(f"{prefix}pool_proj", channels, module.project, kernel=1)
+        if module.reduces:
+            return three_out + double_out + channels
+        self._add(f"{prefix}pool_proj", channels, module.project, kernel=1)
+        return module.single + three_out + double_out + module.project
 
-    def _apply_layer(self, name: str, x: Tensor) -> Tensor:
-        norm = getattr(self, f"{name}_bn")
-        return F.relu(norm(getattr(self, name)(x)), inplace=True)
+    def _layers(self, x: Tensor, prefix: str, *layers: str) -> Tensor:
+        """Each layer's convolution, norm and ReLU, one after the other."""
+        for layer in layers:
+            norm = getattr(self, f"{prefix}{layer}_bn")
+            x = F.relu(norm(getattr(self, f"{prefix}{layer}")(x)), inplace=True)
+        return x
 
     def _inception(self, prefix: str, module: Inception, x: Tensor) -> Tensor:
-        three = double = x
-        for layer in ("3x3_reduce", "3x3"):
-            three = self._apply_layer(prefix + layer, three)
-        for layer in ("double_3x3_reduce", "double_3x3_1", "double_3x3_2"):
-            double = self._apply_layer(prefix + layer, double)
+        three = self._layers(x, prefix, "3x3_reduce", "3x3")
+        double = self._layers(x, prefix, "double_3x3_reduce", "double_3x3_1", "double_3x3_2")
         if module.reduces:
-            return torch.cat([three, double, _halve(x)], dim=1)
+            # To the size that the strided filters give. An odd side is padded, where the published
+            # network would fail; even sides, as from 224 pixels, are not.
+            odd = (x.shape[2] % 2, x.shape[3] % 2)
+            pooled = F.max_pool2d(x, 3, stride=2, padding=odd, ceil_mode=True)
+            return torch.cat([three, double, pooled], dim=1)
+        single = self._layers(x, prefix, "1x1")
         pool = F.max_pool2d if module.pool == "max" else F.avg_pool2d
-        single = self._apply_layer(f"{prefix}1x1", x)
-        pooled = self._apply_layer(f"{prefix}pool_proj", pool(x, 3, stride=1, padding=1))
+        pooled = self._layers(pool(x, 3, stride=1, padding=1), prefix, "pool_proj")
         return torch.cat([single, three, double, pooled], dim=1)
-
-
-def _halve(x: Tensor) -> Tensor:
-    """Max pooling of 3 x 3 with stride 2, to the size that the strided filters give.
-
-    An odd side is padded, where the published network would fail; even sides, as from 224 pixels,
-    are not.
-    """
-    odd = (x.shape[2] % 2, x.shape[3] % 2)
-    return F.max_pool2d(x, 3, stride=2, padding=odd, ceil_mode=True)

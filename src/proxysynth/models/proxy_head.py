@@ -8,7 +8,8 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -17,13 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from proxysynth.interfaces import Loss
-from proxysynth.losses.functional import (
-    as_number,
-    check_loss,
-    has_subproxies,
-    plain_loss,
-    values_can_be_read,
-)
+from proxysynth.losses import functional
 from proxysynth.values import encode
 
 DATA_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel")
@@ -61,24 +56,24 @@ class ProxyHead(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        check_loss(self, loss)
-        if classes is not None:
-            num_classes = len(classes) if num_classes is None else num_classes
-        c, d = as_number(num_classes), as_number(dim)
+        functional.check_loss(self, loss)
+        self.classes = None if classes is None else _distinct([str(name) for name in classes])
+        if num_classes is None and self.classes is not None:
+            num_classes = len(self.classes)
+        c, d = functional.as_number(num_classes), functional.as_number(dim)
         if not (isinstance(c, int) and isinstance(d, int) and c >= 1 and d >= 1):
             raise ValueError(
                 "ProxyHead needs num_classes (or classes) and dim as integers >= 1, got "
                 f"num_classes={num_classes!r}, dim={dim!r}"
             )
-        if classes is not None and len(classes) != c:
-            raise ValueError(f"ProxyHead: num_classes={c}, but {len(classes)} names in classes")
+        if self.classes is not None and len(self.classes) != c:
+            raise ValueError(f"num_classes={c}, but {len(self.classes)} names in classes")
         self.loss: Any = loss
-        self.plain: Any = plain_loss(loss)
+        self.plain: Any = functional.plain_loss(loss)
         self._takes_generator = {True: _takes_generator(loss), False: _takes_generator(self.plain)}
-        self.classes = _distinct([str(name) for name in classes]) if classes is not None else None
         self.trained_with = _describe(loss)
-        self._gradients_are_shared: bool | None = None  # not known before the first steps
-        self._k = self.plain.k if has_subproxies(self.plain) else None
+        self._processes_checked = False
+        self._k = self.plain.k if functional.has_subproxies(self.plain) else None
         self.proxies = nn.Parameter(self._fresh(c, d, generator))
 
     def forward(
@@ -95,26 +90,20 @@ class ProxyHead(nn.Module):
         more = {"generator": generator} if drawn else {}
         value: Tensor = loss(embeddings, labels, self.proxies, **more)
         # Many proxies take long to check, so they are checked only if something is wrong.
-        if values_can_be_read() and not torch.isfinite(value.detach()).all():
-            self._check_proxies()
+        if functional.values_can_be_read() and not torch.isfinite(value.detach()).all():
+            finite = torch.isfinite(self.proxies.detach()).flatten(1).all(dim=1)
+            bad = (~finite).nonzero().flatten().tolist()
+            if bad:
+                raise ValueError(
+                    f"proxies must be finite, got NaN or infinity in {len(bad)} of {len(finite)} "
+                    f"classes (first: class {bad[0]}): use an earlier checkpoint and a lower rate"
+                )
         return value
-
-    def _check_proxies(self) -> None:
-        finite = torch.isfinite(self.proxies.detach()).flatten(1).all(dim=1)
-        bad = (~finite).nonzero().flatten().tolist()
-        if bad:
-            raise ValueError(
-                f"proxies must be finite, got NaN or infinity in {len(bad)} of {len(finite)} "
-                f"classes (first: class {bad[0]}): lower their learning rate, and start again from "
-                "an earlier checkpoint"
-            )
 
     def logits(self, embeddings: Tensor) -> Tensor:
         """Scores (n, c) without a margin; their softmax gives the class probabilities."""
         if not hasattr(self.plain, "logits"):
-            raise TypeError(
-                f"{self.plain!r} has no class scores: give ProxyHead a loss of this package"
-            )
+            raise TypeError(f"{self.plain!r} has no class scores: use a loss of this package")
         return self.plain.logits(self.plain.similarity(embeddings, self.proxies))
 
     @torch.no_grad()
@@ -144,19 +133,24 @@ class ProxyHead(nn.Module):
             optimizer: another optimizer to update; those alive in this process are found
                 automatically.
         """
-        number = as_number(names)
-        names = number if isinstance(number, int) else names
-        if isinstance(names, int) != (self.classes is None) or isinstance(number, float):
+        number, classes = functional.as_number(names), None
+        if self.classes is None and isinstance(number, int):
+            count = number
+        elif self.classes is not None and isinstance(names, Iterable):
+            classes = _distinct([*self.classes, *(str(name) for name in names)])
+            count = len(classes) - len(self.classes)
+        else:
             kept = "names" if self.classes is not None else "no names: give a number of classes"
             raise ValueError(f"add_classes got {names!r}, but this head keeps {kept}")
-        count = names if isinstance(names, int) else len(names)
         if count < 1:
             raise ValueError(f"add_classes needs at least one new class, got {names!r}")
-        classes = self.classes
-        if classes is not None and not isinstance(names, int):
-            classes = _distinct([*classes, *(str(name) for name in names)])
-        optimizers = _optimizers_of(self.proxies, optimizer)
-        grown = [(held, _grown_state(held, self.proxies, count)) for held in optimizers]
+        training = [] if optimizer is None else [optimizer]
+        for held in gc.get_objects():
+            if issubclass(type(held), torch.optim.Optimizer) and held is not optimizer:
+                parameters = [p for group in held.param_groups for p in group["params"]]
+                if any(p is self.proxies for p in parameters):
+                    training.append(held)
+        grown = [(held, _grown_state(held, self.proxies, count)) for held in training]
 
         fresh = self._fresh(count, self.proxies.shape[-1], generator).to(self.proxies)
         data = torch.cat((self.proxies.data, fresh))
@@ -189,16 +183,15 @@ class ProxyHead(nn.Module):
             classes, trained_with = saved["classes"], saved["loss"]
         except (AttributeError, TypeError, ValueError, KeyError) as error:
             raise ValueError(
-                "the state dict's _extra_state is damaged, or not that of a ProxyHead: expected "
-                f"JSON with loss and classes as bytes ({type(error).__name__}: {error})"
+                "the state dict's _extra_state is damaged or another module's: expected JSON of "
+                f"loss and classes, as bytes ({type(error).__name__}: {error})"
             ) from error
         if self.classes and classes and self.classes != classes:
             pairs = enumerate(zip_longest(self.classes, classes))
             at, (here, there) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
             raise ValueError(
                 f"the state dict has other classes than this head: class {at} is {there!r} there "
-                f"and {here!r} here. Make the head with the same classes in the same order, or "
-                "with none"
+                f"and {here!r} here. Give the head the same classes in the same order, or none"
             )
         self.classes, self.trained_with = classes, trained_with
         if _plain_description(trained_with) != _plain_description(_describe(self.loss)):
@@ -210,22 +203,22 @@ class ProxyHead(nn.Module):
 
     def _warn_if_processes_drift_apart(self) -> None:
         """Once, if other processes exist and nothing sums the gradient of the proxies over them."""
-        if self._gradients_are_shared is not None or not torch.is_grad_enabled():
+        if self._processes_checked or not torch.is_grad_enabled():
             return
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return
-        # Whether this call comes through a module that sums gradients over processes.
+        self._processes_checked = True
         frame = inspect.currentframe()
-        while frame and type(frame.f_locals.get("self")).__name__ not in DATA_PARALLEL:
+        while frame:
+            if type(frame.f_locals.get("self")).__name__ in DATA_PARALLEL:
+                return  # this call comes through a module that sums gradients over processes
             frame = frame.f_back
-        self._gradients_are_shared = frame is not None
-        if frame is None:
-            warnings.warn(
-                "a process group is initialized, but this ProxyHead is not wrapped in "
-                "DistributedDataParallel: unless you average proxies.grad over the processes, each "
-                "process trains proxies of its own",
-                stacklevel=3,
-            )
+        warnings.warn(
+            "a process group is initialized, but this ProxyHead is not wrapped in "
+            "DistributedDataParallel: unless you average proxies.grad over the processes, each "
+            "process trains proxies of its own",
+            stacklevel=3,
+        )
 
     def extra_repr(self) -> str:
         return f"{self.loss}, num_classes={self.num_classes}, dim={self.proxies.shape[-1]}"
@@ -255,19 +248,6 @@ def _plain_description(loss: Any) -> Any:
     return loss
 
 
-def _optimizers_of(
-    parameter: nn.Parameter, given: torch.optim.Optimizer | None
-) -> list[torch.optim.Optimizer]:
-    """The optimizers alive that train a parameter, and the given one."""
-    alive = [held for held in gc.get_objects() if issubclass(type(held), torch.optim.Optimizer)]
-    holding = [
-        held
-        for held in alive
-        if any(p is parameter for group in held.param_groups for p in group["params"])
-    ]
-    return holding if given is None or any(held is given for held in holding) else [*holding, given]
-
-
 def _grown_state(
     optimizer: torch.optim.Optimizer, parameter: nn.Parameter, count: int
 ) -> dict[str, Any]:
@@ -279,15 +259,15 @@ def _grown_state(
         if value.shape not in (old, old[:1]):  # a number for each entry, or for each row
             raise ValueError(
                 f"add_classes cannot enlarge the state of {type(optimizer).__name__}: {key} has "
-                f"shape {tuple(value.shape)} for proxies of shape {tuple(old)}. Delete that state "
-                "(optimizer.state.pop(head.proxies)) to start it from scratch, or use Adam or SGD"
+                f"shape {tuple(value.shape)}; start it from scratch with "
+                "optimizer.state.pop(head.proxies), or use Adam or SGD"
             )
         state[key] = torch.cat((value, value.new_zeros(count, *value.shape[1:])))
     return state
 
 
 def _distinct(names: list[str]) -> list[str]:
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ValueError(f"class names must be distinct, got {twice!r} twice")
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f"class names must be distinct, got {name!r} twice")
     return names

