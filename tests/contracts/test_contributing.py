@@ -10,7 +10,7 @@ import pytest
 import proxysynth as ps
 from proxysynth.cli.parser import LOSSES, REGULARIZERS
 from proxysynth.data.benchmarks.catalog import CATALOG
-from proxysynth.data.benchmarks.opening import READERS
+from proxysynth.data.benchmarks.readers import READERS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "proxysynth"

@@ -7,6 +7,7 @@ import os
 import pickle
 import pickletools
 import posixpath
+import reprlib
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,7 @@ class Row(NamedTuple):
     def integer(self, column: int) -> int:
         text = self.columns[column]
         if not (text.isascii() and text.isdigit()):
-            raise ValueError(f"{self.where} must have an integer >= 0, got {_short(text)}")
+            raise ValueError(f"{self.where} must have an integer >= 0, got {reprlib.repr(text)}")
         return int(text)
 
     def path(self, column: int) -> str:
@@ -52,20 +53,18 @@ def rows(file: Path, columns: tuple[str, ...], header: bool = False) -> Iterator
         lines = _bytes(file).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} must be a text file in UTF-8: download it again") from error
-    start = 0
-    if header:
-        headers = (i for i, line in enumerate(lines[:5]) if line.split()[:1] == [columns[0]])
-        start = next(headers, -1) + 1
-        if start == 0:
-            raise ValueError(
-                f"{file} must start with a line of {', '.join(columns)}, got "
-                f"{_short(lines[0]) if lines else 'an empty file'}: download it again"
-            )
+    heads = [i for i, line in enumerate(lines[:5], 1) if line.split()[:1] == [columns[0]]]
+    if header and not heads:
+        raise ValueError(
+            f"{file} must start with a line of {', '.join(columns)}, got "
+            f"{reprlib.repr(lines[0]) if lines else 'an empty file'}: download it again"
+        )
+    start = heads[0] if header else 0
     for number, line in enumerate(lines[start:], start=start + 1):
         parts = line.split(maxsplit=len(columns) - 1)
         where = f"line {number} of {file}"
         if parts and len(parts) != len(columns):
-            raise ValueError(f"{where} must have {', '.join(columns)}, got {_short(line)}")
+            raise ValueError(f"{where} must have {', '.join(columns)}, got {reprlib.repr(line)}")
         if parts:
             yield Row([part.strip() for part in parts], where)
 
@@ -74,7 +73,9 @@ def relative_name(text: str, where: str) -> str:
     """A path inside the copy, with forward slashes."""
     name = posixpath.normpath(text)
     if name in (".", "..") or name.startswith(("/", "../")) or os.path.splitdrive(name)[0]:
-        raise ValueError(f"{where} must name an image under its own folder, got {_short(text)}")
+        raise ValueError(
+            f"{where} must name an image under its own folder, got {reprlib.repr(text)}"
+        )
     return name
 
 
@@ -87,17 +88,16 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
     if data.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
         raise ValueError(f"{path} is an HTML page, not a MATLAB file: download it again")
     try:
-        found = [variable for variable in whosmat(BytesIO(data)) if variable[0] in names]
-        for name, shape, kind in found:
+        found = {name: about for name, *about in whosmat(BytesIO(data)) if name in names}
+        for name, (shape, kind) in found.items():
             nested = kind in ("cell", "struct", "object", "function", "opaque")
             most = MAX_CELLS * simplify if nested else MAX_ELEMENTS
             if not 0 <= math.prod(shape) <= most:
                 raise ValueError(f"its variable {name} is a {kind} of shape {shape}")
         if simplify:
             _check_nesting(data)
-        there = [name for name, _, _ in found]
-        held = loadmat(BytesIO(data), variable_names=there, simplify_cells=simplify)
-        return {name: held[name] for name in there}
+        held = loadmat(BytesIO(data), variable_names=list(found), simplify_cells=simplify)
+        return {name: held[name] for name in found}
     except NotImplementedError as error:
         raise ValueError(f"{path} is a MATLAB file of version 7.3: save it with -v7") from error
     except Exception as error:  # a damaged file can fail in any way
@@ -221,18 +221,17 @@ class _Encode(_StandIn):
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Knows the four names in CIFAR's files and gives stand-ins for them, never the functions."""
+    """Gives stand-ins for the four functions in CIFAR's files, and refuses any other."""
 
     known = {  # noqa: RUF012
-        ("multiarray", "_reconstruct"): _Array,
+        ("numpy.core.multiarray", "_reconstruct"): _Array,
+        ("numpy._core.multiarray", "_reconstruct"): _Array,
         ("numpy", "ndarray"): _Array,
         ("numpy", "dtype"): _ByteType,
         ("_codecs", "encode"): _Encode,
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-            module = "multiarray"
         if (module, name) not in self.known:
             raise _Refused(f"it refers to {module}.{name}, which is not allowed")
         return self.known[module, name]
@@ -245,7 +244,3 @@ def _bytes(path: Path) -> bytes:
         raise ValueError(
             f"cannot read {path} ({reason(error)}): unpack the archive again, it holds this file"
         ) from error
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:60] + "...")

@@ -7,19 +7,11 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from proxysynth.data.benchmarks import arrays, photographs
-from proxysynth.data.benchmarks.catalog import (
-    CATALOG,
-    Benchmark,
-    Contents,
-    Counts,
-    how_to_get,
-)
+from proxysynth.data.benchmarks.catalog import CATALOG, Contents, Counts, how_to_get
+from proxysynth.data.benchmarks.readers import READERS
 from proxysynth.data.check import Progress, UnreadableImages, in_threads, unreadable_images
 from proxysynth.data.folders import absolute
 from proxysynth.data.images import PathLike, UnreadableImage, open_image, write_atomically
@@ -33,17 +25,6 @@ LISTED = 5  # files of a kind that are named to a reader; the value holds all of
 QUALITY = 95
 RECORD = "prepared.json"
 
-READERS: dict[str, Callable[[Benchmark, PathLike], Contents]] = {
-    "cub200": photographs.read_cub200,
-    "cars196": photographs.read_cars196,
-    "sop": photographs.read_sop,
-    "inshop": photographs.read_inshop,
-    "cifar10": arrays.read_cifar10,
-    "cifar100": arrays.read_cifar100,
-    "svhn": arrays.read_svhn,
-    "tiny_imagenet": photographs.read_tiny_imagenet,
-}
-
 
 def open_benchmark(name: str, root: PathLike, incomplete: bool = False) -> Splits:
     """The splits of a benchmark, as in the paper's section C.1. `root` is the folder of the copy
@@ -53,7 +34,11 @@ def open_benchmark(name: str, root: PathLike, incomplete: bool = False) -> Split
 
 def read_contents(name: str, root: PathLike) -> Contents:
     """The contents of the copy by its label files; each image is named once."""
-    contents: Contents = look_up(name, READERS, "benchmark")(CATALOG[name], root)
+    reader = look_up(name, READERS, "benchmark")
+    entry = CATALOG[name]
+    if not os.fspath(root):
+        raise ValueError(f"{entry.title} needs the folder of its files: write {name}:ROOT")
+    contents: Contents = reader(entry, root)
     named = Counter(image for listing in contents.parts.values() for image in listing.names)
     for image, times in named.most_common(1):
         if times > 1:
@@ -148,10 +133,9 @@ def check_benchmark(
     """Read a copy from its label files to the last image and report what is wrong with it;
     `allow_incomplete` accepts one that lacks images, as long as it can be trained on."""
     contents = read_contents(name, root)
-    found, counts, unreadable = contents.present, contents.counts(), list(contents.damaged)
-    for part, errors in unreadable_images(found, workers=workers, progress=progress).items():
-        unreadable += [(found[part].names[i], error.reason) for i, error in errors.items()]
-    refusal = ""
+    counts, unreadable, refusal = contents.counts(), list(contents.damaged), ""
+    for part, i, error in unreadable_images(contents.present, None, workers, progress):
+        unreadable.append((contents.present[part].names[i], error.reason))
     if unreadable:  # no option accepts these
         file, why = unreadable[0]
         refusal = (
@@ -170,7 +154,7 @@ def check_benchmark(
         pictures=counts.pictures,
         classes=counts.classes,
         missing=contents.all_missing(),
-        extra=tuple(contents.extra_files()),
+        extra=contents.extra_files(),
         unreadable=tuple(unreadable),
         refusal=refusal,
         note=contents.entry.note,
@@ -222,10 +206,20 @@ def prepare_benchmark(
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(base)):
         raise ValueError(f"the downscaled copy must be outside {base}, got {target}")
     fingerprints = [part.fingerprint() for part in contents.parts.values()]
-    _begin(target, {"benchmark": name, "side": side, "pictures": fingerprints})
-    for file in contents.files:
-        if (base / file).exists():
-            _write(target / file, (base / file).read_bytes())
+    settings = {"benchmark": name, "side": side, "pictures": fingerprints}
+    record, file = json.dumps(settings).encode(), target / RECORD
+    if not file.exists():
+        if target.is_dir() and any(target.iterdir()):
+            raise ValueError(f"{target} has other files already: give a new folder for the copy")
+        _write(file, record)
+    elif file.read_bytes() != record:
+        raise ValueError(
+            f"{target} holds a copy that was prepared from other images or with another "
+            "side: give another folder, or remove it first"
+        )
+    for label_file in contents.files:
+        if (base / label_file).exists():
+            _write(target / label_file, (base / label_file).read_bytes())
 
     def shrink(image: str) -> UnreadableImage | bool:
         """Whether it was written now, or why it cannot be."""
@@ -237,7 +231,7 @@ def prepare_benchmark(
             return error
         return True
 
-    images = [file for part in contents.present.values() for file in part.names]
+    images = [image for part in contents.present.values() for image in part.names]
     made = in_threads(shrink, images, workers, progress)
     bad = {i: e for i, e in zip(images, made, strict=True) if isinstance(e, UnreadableImage)}
     if bad and not incomplete:
@@ -254,20 +248,6 @@ def _downscaled_file(path: Path, side: int) -> bytes:
     kind = "PNG" if path.suffix.lower() == ".png" else "JPEG"
     resized(image, side).save(data, kind, quality=QUALITY)
     return data.getvalue()
-
-
-def _begin(target: Path, record: dict[str, Any]) -> None:
-    """Start a copy, or resume one that was started with the same settings."""
-    file, data = target / RECORD, json.dumps(record).encode()
-    if not file.exists():
-        if target.is_dir() and any(target.iterdir()):
-            raise ValueError(f"{target} has other files already: give a new folder for the copy")
-        _write(file, data)
-    elif file.read_bytes() != data:
-        raise ValueError(
-            f"{target} holds a copy that was prepared from other images or with another "
-            "side: give another folder, or remove it first"
-        )
 
 
 def _write(path: Path, data: bytes) -> None:
