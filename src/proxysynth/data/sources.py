@@ -49,10 +49,11 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
     "NAME:ROOT"     incomplete: accept a copy of a benchmark that lacks images
     """
     text = os.fspath(spec)
+    place = os.path.expanduser(text)
     name, colon, root = text.partition(":")
     if text == "glyphs":
         return glyphs(**_known(options, inspect.signature(glyphs).parameters, text))
-    if colon and name in CATALOG:
+    if name in CATALOG and (colon or not os.path.exists(place)):
         return open_benchmark(name, root, **_known(options, ("incomplete",), name))
     given: dict[str, Any] = {
         key: tuple(value) if key.endswith("_classes") else value
@@ -60,14 +61,22 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
         if key in RULE_OPTIONS
     }
     rule = ClassSplit(**given) if given else None
-    if os.path.isdir(os.path.expanduser(text)):
+    if os.path.isdir(place):
         _known(options, (*RULE_OPTIONS, *PARTS), "a folder")
         parts = {key: options[key] for key in PARTS if options.get(key) is not None}
         return open_folder(text, rule, parts)
     if _is_table(text):
         _known(options, (*RULE_OPTIONS, "root"), "a CSV")
         return open_table(text, rule, options.get("root"))
-    raise ValueError(_unknown(text))
+    if os.path.isfile(place):
+        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in CATALOG)])
+        raise ValueError(
+            f"data must be a folder, a CSV or one of {names}, got the file {printable(text)}"
+        )
+    if colon and len(name) > 1 and name.isidentifier():
+        raise ValueError(f"there is no benchmark {name!r}: {nearest(name, CATALOG)}")
+    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *CATALOG])
+    raise ValueError(f"there is no folder or CSV {text!r}: {hint}, or {ADVICE}")
 
 
 def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:
@@ -107,20 +116,6 @@ def _known(options: dict[str, Any], names: Collection[str], what: str) -> dict[s
     return options
 
 
-def _unknown(text: str) -> str:
-    if os.path.isfile(os.path.expanduser(text)):
-        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in CATALOG)])
-        return f"data must be a folder, a CSV or one of {names}, got the file {printable(text)}"
-    if text in CATALOG:
-        return f"{text} needs the folder of its files: write {text}:ROOT"
-    name, colon, _ = text.partition(":")
-    if colon and len(name) > 1 and name.isidentifier():
-        return f"there is no benchmark {name!r}: {nearest(name, CATALOG)}"
-    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *CATALOG])
-    found = f"there is no folder or CSV {text!r}"
-    return f"{found}: {hint}, or {ADVICE}"
-
-
 def open_folder(
     root: PathLike, rule: ClassSplit | None = None, parts: Mapping[str, PathLike] | None = None
 ) -> Splits:
@@ -142,16 +137,39 @@ def open_folder(
 
 
 def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, Listing], list[str]]:
-    """The images of each part's folder, and notes on what was ignored."""
+    """The images of each part's folder of classes, and notes on what was ignored."""
     listings, notes = {}, []
-    for name, place in parts.items():
+    for part, place in parts.items():
         where = existing_folder(base / place, ADVICE)
         if not where.is_relative_to(base):
-            raise ValueError(f"the folder of {name} must lie under {base}, got {where}")
-        files, remarks = _scan(where)
-        named = ((Path(path).relative_to(base).as_posix(), label) for path, label in files)
-        listings[name] = listing_of_files(base, named)
-        notes += remarks
+            raise ValueError(f"the folder of {part} must lie under {base}, got {where}")
+        folders, loose = folder_entries(where)
+        files: list[tuple[str, str]] = []
+        others = Counter[str]()
+        for entry in folders:
+            for path in files_below(entry.path, frozenset({os.path.realpath(where)})):
+                if is_image(path):
+                    files.append((Path(path).relative_to(base).as_posix(), entry.name))
+                else:
+                    others[os.path.splitext(path)[1].lower() or "without suffix"] += 1
+        kinds = _some(f"{n} {kind}" for kind, n in others.most_common())
+        if not files:
+            got = f"nothing in {printable(where)}: add images or give another folder"
+            if n := sum(is_image(entry.path) for entry in loose):
+                got = (
+                    f"{n} images directly in {printable(where)}: move each class to its own folder"
+                )
+            elif others:
+                got = (
+                    f"only other files in {printable(where)} ({kinds}): convert them to JPEG or PNG"
+                )
+            raise ValueError(f"expected a sub-folder per class with images inside, got {got}")
+        listings[part] = listing_of_files(base, files)
+        full = set(listings[part].classes)
+        if empty := [entry.name for entry in folders if entry.name not in full]:
+            notes.append(f"{len(empty)} folders hold no image and are ignored: {_some(empty)}.")
+        if others:
+            notes.append(f"Ignored, because their names are not those of images: {kinds}.")
     return listings, notes
 
 
@@ -205,37 +223,6 @@ def _holds_classes(place: str) -> bool:
     return bool(folders) and not any(is_image(entry.path) for entry in others)
 
 
-def _scan(base: Path) -> tuple[list[tuple[str, str]], list[str]]:
-    """(path, class) of every image in a folder of classes, and notes on what was ignored."""
-    folders, loose = folder_entries(base)
-    files: list[tuple[str, str]] = []
-    others = Counter[str]()
-    for entry in folders:
-        for path in files_below(entry.path, frozenset({os.path.realpath(base)})):
-            if is_image(path):
-                files.append((path, entry.name))
-            else:
-                others[os.path.splitext(path)[1].lower() or "without suffix"] += 1
-    full = {label for _, label in files}
-    empty = [entry.name for entry in folders if entry.name not in full]
-    kinds = _some(f"{n} {kind}" for kind, n in others.most_common())
-    if not files:
-        where = printable(base)
-        if n := sum(is_image(entry.path) for entry in loose):
-            got = f"{n} images directly in {where}: move each class to its own folder"
-        elif others:
-            got = f"only other files in {where} ({kinds}): convert them to JPEG or PNG"
-        else:
-            got = f"nothing in {where}: add images or give another folder"
-        raise ValueError(f"expected a sub-folder per class with images inside, got {got}")
-    notes = []
-    if empty:
-        notes.append(f"{len(empty)} folders hold no image and are ignored: {_some(empty)}.")
-    if others:
-        notes.append(f"Ignored, because their names are not those of images: {kinds}.")
-    return files, notes
-
-
 def _some(names: Iterable[str], most: int = 5) -> str:
     names = [printable(name) for name in names]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")
@@ -247,11 +234,8 @@ def open_table(
     """The splits of a CSV: as its column `split` says, else by the rule. Its paths are relative to
     `root`, by default its own folder, and stay inside."""
     file = absolute(path)
-    base = file.parent if root is None else absolute(root)
-    if not base.is_dir():
-        raise ValueError(
-            f"there is no folder {base}: split.root is where the paths of {file} start"
-        )
+    advice = f"split.root is the folder where the paths of {file.name} start"
+    base = existing_folder(file.parent if root is None else root, advice)
     parts = _table(file, base, "name the folder that holds all images with --set split.root=DIR")
     return _splits(parts, rule, f"the column split of {file.name}", str(path), [])
 

@@ -274,7 +274,8 @@ def read_cifar(entry: Benchmark, root: PathLike) -> Contents:
             table, record = np.fromfile(file, dtype=np.uint8), before + BYTES
             if table.size % record:
                 raise ValueError(
-                    f"{file} has {table.size:,} bytes, not a multiple of {record:,}: download it again"
+                    f"{file} has {table.size:,} bytes, not a multiple of {record:,}: "
+                    "download it again"
                 )
             table = table.reshape(-1, record)
             data, labels = table[:, before:], table[:, before - 1].astype(np.int64)
