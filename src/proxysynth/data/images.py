@@ -91,13 +91,17 @@ def open_image(
         with contextlib.ExitStack() as opened:
             if isinstance(source, Image.Image):
                 return _decoded(source, side, owned=False)
-            file = source
-            if isinstance(source, (str, os.PathLike)):
-                if not stat.S_ISREG(os.stat(source).st_mode):  # reading a pipe could block forever
-                    raise UnreadableImage(source, "it is a folder or a device, not a file")
+            if not isinstance(source, (str, os.PathLike)):
+                file = source
+            elif stat.S_ISREG(os.stat(source).st_mode):
                 # Not by Pillow, which may not close an image twice.
                 file = opened.enter_context(open(source, "rb"))
-            image = Image.open(file, formats=_formats())
+            else:  # reading a pipe could block forever
+                raise UnreadableImage(source, "it is a folder or a device, not a file")
+            try:
+                image = Image.open(file, formats=_formats())
+            except UnidentifiedImageError as error:
+                raise UnreadableImage(source, _what_it_is(file)) from error
             if image.width * image.height > MAX_PIXELS:
                 size = f"it has {image.width} x {image.height}"
                 raise UnreadableImage(source, TOO_LARGE.format(MAX_PIXELS, size))
@@ -108,8 +112,6 @@ def open_image(
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UnreadableImage(source, TOO_LARGE.format(MAX_PIXELS, "it is larger")) from error
-    except UnidentifiedImageError as error:
-        raise UnreadableImage(source, _what_it_is(source)) from error
     except OSError as error:
         # errno: the file system's fault (missing, forbidden); none: Pillow's, about the bytes.
         raise UnreadableImage(source, reason(error).rstrip(".").lower()) from error
@@ -123,7 +125,9 @@ def _decoded(image: Image.Image, side: int, owned: bool) -> Image.Image:
     large = image.width * image.height > LARGE
     with _large if large else contextlib.nullcontext():
         image.load()
-        turn = _UPRIGHT.get(_orientation(image))
+        turn = None
+        with contextlib.suppress(Exception):  # a damaged EXIF block must not cost the image
+            turn = _UPRIGHT.get(int(image.getexif().get(ExifTags.Base.Orientation, 1)))
         made = to_rgb(image)
         if large and owned and made is not image:
             image.close()  # the caller still refers to it
@@ -191,13 +195,6 @@ def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
     return convert
 
 
-def _orientation(image: Image.Image) -> int:
-    try:
-        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # a damaged EXIF block must not cost the image
-        return 1
-
-
 @lru_cache(maxsize=1)
 def _formats() -> tuple[str, ...]:
     """FORMATS as far as this Pillow has them."""
@@ -205,14 +202,10 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _what_it_is(source: Source | Image.Image) -> str:
+def _what_it_is(file: BinaryIO) -> str:
     """Why no decoder took the file: what is most often found under an image's name."""
-    assert not isinstance(source, Image.Image)
-    if isinstance(source, (str, os.PathLike)):
-        with open(source, "rb") as file:
-            return _what_it_is(file)
-    source.seek(0)
-    head = source.read(512)
+    file.seek(0)
+    head = file.read(512)
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if not head:
         return "the file is empty"
@@ -324,12 +317,11 @@ class ImageCache:
     def _file(self, name: str) -> Path:
         try:
             found = os.stat(name)
-        except OSError as error:
-            raise UnreadableImage(name, reason(error)) from error
-        except ValueError as error:  # a name that no file can have
-            raise UnreadableImage(name, str(error)) from error
+        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+            why = reason(error) if isinstance(error, OSError) else str(error)
+            raise UnreadableImage(name, why) from error
         about = (os.path.abspath(name), found.st_mtime_ns, found.st_size, self.side, VERSION)
-        text = "\0".join(str(item) for item in (*about, PIL.__version__))
+        text = "\0".join(map(str, (*about, PIL.__version__)))
         key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         return self.folder / key[:2] / f"{key[2:]}.raw"
 
@@ -347,7 +339,12 @@ class ImageCache:
     def _write(self, path: Path, made: NDArray[np.uint8]) -> None:
         with self._lock:
             if self._disk_left is None:
-                self._disk_left = self._measure_disk()
+                self._disk_left = 0
+                with contextlib.suppress(OSError):
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    free = shutil.disk_usage(self.folder).free
+                    used = sum(file.stat().st_size for file in self.folder.glob("*/*"))
+                    self._disk_left = max(0, min(self._disk_limit - used, free // 2))
             if made.nbytes > self._disk_left:
                 return
             self._disk_left -= made.nbytes
@@ -356,13 +353,3 @@ class ImageCache:
         if not write_cache(path, header + body):
             with self._lock:
                 self._disk_left = 0  # full or read-only: do not try again for every image
-
-    def _measure_disk(self) -> int:
-        """Bytes that may still be written."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            free = shutil.disk_usage(self.folder).free
-            used = sum(file.stat().st_size for file in self.folder.glob("*/*"))
-        except OSError:
-            return 0
-        return max(0, min(self._disk_limit - used, free // 2))

@@ -166,8 +166,23 @@ class Splits:
         return len((self.gallery or self.query).without_empty_classes().classes) > 1
 
     def with_all_seen(self) -> Splits:
-        """All images of all classes to train on, and none to test."""
-        train = joined(list(self.parts.values()))
+        """All images of all classes to train on, and none to test; classes of one name are one."""
+        parts, root = list(self.parts.values()), self.train.root
+        if root is not None:  # each file once
+            files = {
+                (name, part.classes[label])
+                for part in parts
+                for name, label in zip(part.names, part.labels, strict=True)
+            }
+            train = listing_of_files(root, files)
+        else:
+            classes = tuple(sorted({name for part in parts for name in part.classes}))
+            train = Listing(
+                tuple(name for part in parts for name in part.names),
+                np.concatenate([part.of_classes(classes).labels for part in parts]),
+                classes,
+                pixels=np.concatenate([part.pixels for part in parts if part.pixels is not None]),
+            )
         return replace(self, train=train, query=train.of_classes(()), gallery=None, validation=None)
 
     def remarks(self) -> tuple[str, ...]:
@@ -206,10 +221,7 @@ def with_validation(
     splits: Splits, fraction: float = 0.2, seed: int = 0, pictures: bool = False
 ) -> Splits:
     """The splits with a fraction of the seen classes held out of training, to choose an epoch by;
-    with `pictures`, images of every class, for classification.
-
-    A set with its own validation images keeps them.
-    """
+    with `pictures`, images of every class, for classification. Own validation images are kept."""
     if splits.validation is not None:
         return splits
     if pictures:
@@ -222,36 +234,26 @@ def with_validation(
     if len(classes) - held < 2:
         raise ValueError(
             f"holding out {held} of {len(classes)} seen classes leaves fewer than 2 to train on: "
-            "add classes, lower the fraction, or report the last epoch, which needs no validation"
+            "add classes, lower the fraction, or report the last epoch"
         )
     chosen = set(shuffled_names(classes, seed)[:held])
-    return replace(
-        splits,
-        train=splits.train.of_classes([name for name in classes if name not in chosen]),
-        validation=splits.train.of_classes([name for name in classes if name in chosen]),
-    )
+    train = splits.train.of_classes([name for name in classes if name not in chosen])
+    validation = splits.train.of_classes([name for name in classes if name in chosen])
+    return replace(splits, train=train, validation=validation)
 
 
 def with_fold(splits: Splits, fold: int, folds: int) -> Splits:
-    """Cross-validation: one fold of the seen classes is the test, the others are trained on.
-
-    Folds are contiguous and as equal in size as possible. The unseen classes are not used.
-    """
+    """Cross-validation: one fold of the seen classes is the test, the others are trained on. Folds
+    are contiguous and as equal in size as possible; the unseen classes are not used."""
     classes = splits.train.classes
     if len(classes) < 2 * folds:
         raise ValueError(
-            f"{folds} folds need at least {2 * folds} seen classes, got {len(classes)}: use fewer "
-            "folds or more classes"
+            f"{folds} folds need at least {2 * folds} seen classes, got {len(classes)}"
         )
     start, stop = (len(classes) * i // folds for i in (fold, fold + 1))
     held = splits.train.of_classes(classes[start:stop])
-    return replace(
-        splits,
-        train=splits.train.of_classes((*classes[:start], *classes[stop:])),
-        query=held,
-        gallery=None,
-        validation=held,
-    )
+    train = splits.train.of_classes((*classes[:start], *classes[stop:]))
+    return replace(splits, train=train, query=held, gallery=None, validation=held)
 
 
 def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np.int64]:
@@ -266,28 +268,9 @@ def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np
     return np.sort(np.array(sorted(order, key=turn.__getitem__)[:count], dtype=np.int64))
 
 
-def joined(listings: Sequence[Listing]) -> Listing:
-    """The images of all listings, each once; classes of the same name are one."""
-    root = listings[0].root
-    if root is not None:
-        files = {
-            (name, part.classes[label])
-            for part in listings
-            for name, label in zip(part.names, part.labels, strict=True)
-        }
-        return listing_of_files(root, files)
-    classes = tuple(sorted({name for part in listings for name in part.classes}))
-    return Listing(
-        tuple(name for part in listings for name in part.names),
-        np.concatenate([part.of_classes(classes).labels for part in listings]),
-        classes,
-        pixels=np.concatenate([part.pixels for part in listings if part.pixels is not None]),
-    )
-
-
 def require_usable(splits: Splits, tested: bool = False) -> Splits:
-    """The splits, or an error if there is nothing to learn, if no test image can be found, or, if
-    it has to be `tested`, if there is nothing to test."""
+    """The splits, or an error if there is nothing to learn, no test image can be found or, where it
+    has to be `tested`, there is nothing to test."""
     seen = len(splits.train.classes)
     if seen < 2:
         raise ValueError(f"training needs at least 2 seen classes, got {seen}: add classes")
@@ -333,28 +316,23 @@ class ClassSplit:
             raise ValueError(f"a class is either seen or unseen, got both for {', '.join(both)}")
 
     def classes(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """The seen and the unseen ones of these classes, each in alphabetical order."""
+        """The seen and the unseen of these classes, each in alphabetical order."""
         unknown = sorted({*self.seen_classes, *self.unseen_classes} - set(names))
         if unknown:
             listed = " or ".join(map(repr, unknown))
-            raise ValueError(
-                f"there is no class {listed} in the data: {nearest(unknown[0], names)}"
-            )
+            raise ValueError(f"the data has no class {listed}: {nearest(unknown[0], names)}")
         if self.unseen_classes or self.seen_classes:
             seen = set(self.seen_classes) or set(names) - set(self.unseen_classes)
             unseen = set(self.unseen_classes) or set(names) - seen
         else:
             drawn = self.order == "shuffled"
             ordered = shuffled_names(names, self.seed) if drawn else sorted(names, reverse=True)
-            count = round(self.unseen_fraction * len(names))
-            count = min(count, len(names) - 2)
+            count = min(round(self.unseen_fraction * len(names)), len(names) - 2)
             unseen = set(ordered[:count] if count >= 2 else ())
             seen = set(names) - unseen
         return sorted(seen), sorted(unseen)
 
     def __call__(self, listing: Listing, name: str = "", notes: tuple[str, ...] = ()) -> Splits:
         """The splits of a listing; an error if fewer than two classes are seen."""
-        seen, unseen = self.classes(listing.classes)
-        return require_usable(
-            Splits(listing.of_classes(seen), listing.of_classes(unseen), name=name, notes=notes)
-        )
+        train, test = map(listing.of_classes, self.classes(listing.classes))
+        return require_usable(Splits(train, test, name=name, notes=notes))
