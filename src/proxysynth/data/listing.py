@@ -247,9 +247,8 @@ def with_fold(splits: Splits, fold: int, folds: int) -> Splits:
     are contiguous and as equal in size as possible; the unseen classes are not used."""
     classes = splits.train.classes
     if len(classes) < 2 * folds:
-        raise ValueError(
-            f"{folds} folds need at least {2 * folds} seen classes, got {len(classes)}"
-        )
+        needed = f"{folds} folds need at least {2 * folds} seen classes"
+        raise ValueError(f"{needed}, got {len(classes)}: use fewer folds or more classes")
     start, stop = (len(classes) * i // folds for i in (fold, fold + 1))
     held = splits.train.of_classes(classes[start:stop])
     train = splits.train.of_classes((*classes[:start], *classes[stop:]))

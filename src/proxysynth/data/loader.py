@@ -38,16 +38,12 @@ Indices = NDArray[np.int64]
 
 
 class Batch(NamedTuple):
-    """images (n, channels, h, w) in channels-last memory format, uint8 as the loader gives them;
-    labels (n,) and indices (n,) into the listing, int64.
+    """Images with their labels."""
 
-    `pixels` normalizes the images; None if they are normalized already.
-    """
-
-    images: Tensor
-    labels: Tensor
-    indices: Tensor
-    pixels: Pixels | None = None
+    images: Tensor  # (n, channels, h, w) in channels-last memory format, uint8 from the loader
+    labels: Tensor  # (n,) int64
+    indices: Tensor  # (n,) int64, into the listing
+    pixels: Pixels | None = None  # normalizes the images; None if they are normalized already
 
     def inputs(self, device: torch.device) -> Tensor:
         """The images on the device as the network takes them, float32 and channels-last."""
@@ -75,8 +71,7 @@ class Loader:
         """
         todo = (np.asarray(indices, dtype=np.int64) for indices in plan)
         if self.workers == 0 or self._is_array():
-            for indices in todo:
-                yield self._start(indices, seed, epoch)[0]
+            yield from (self._start(indices, seed, epoch)[0] for indices in todo)
             return
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="loader")
         try:
@@ -164,8 +159,7 @@ class Shuffled:
     seed: int = 0
 
     def __call__(self, labels: Indices, epoch: int, batch_size: int) -> list[Indices]:
-        order = _shuffle(len(labels), random_stream(self.seed, epoch, part=1))
-        batches = _cut(order, batch_size)
+        batches = _cut(_shuffle(len(labels), random_stream(self.seed, epoch, part=1)), batch_size)
         if len(batches) > 1 and len(batches[-1]) == 1:
             batches[-2:] = [np.concatenate(batches[-2:])]
         return batches
