@@ -34,8 +34,7 @@ class Deform(Protocol):
 
 @dataclass(frozen=True)
 class Deformed:
-    """The transform of a test image followed by a deformation, whose draws depend only on the seed,
-    the stream and the image's index in the listing."""
+    """A test transform, then a deformation drawn by seed, stream and the image's index alone."""
 
     transform: Transform
     deform: Deform
@@ -159,8 +158,7 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class GaussianBlur:
-    """Convolution with a Gaussian; the image is mirrored at its border. Sigma is proportional to the
-    image's side, so that a small image keeps what a large one would show."""
+    """Convolution with a Gaussian, proportional to the image; it is mirrored at its border."""
 
     sigma: float = 3.0  # in pixels of an image of `side` pixels
     side: int = 224  # of the paper's images

@@ -65,10 +65,8 @@ def glyphs(
     """
     _check(faces_per_class, query_faces, test_faces, distortion, pictures_per_class)
     if min(train_classes, test_classes) < 2:
-        raise ValueError(
-            "glyphs need at least 2 train_classes and 2 test_classes, "
-            f"got train_classes={train_classes} and test_classes={test_classes}"
-        )
+        asked_for = f"got {train_classes} and {test_classes}"
+        raise ValueError(f"glyphs need at least 2 train_classes and 2 test_classes, {asked_for}")
     seen = train_classes * (pictures_per_class or faces_per_class)
     total = seen + test_classes * (pictures_per_class or len(FACES))
     asked: tuple[float, ...] = (train_classes, test_classes, seed, faces_per_class)
@@ -158,10 +156,8 @@ def _check(faces: int, query_faces: int, test_faces: int, distortion: float, eac
     if test_faces and faces < len(FACES):
         raise ValueError(f"test_faces needs all {len(FACES)} faces, got faces_per_class={faces}")
     if each < 0 or (each and not distortion):
-        raise ValueError(
-            "pictures_per_class must be an integer >= 0, and above 0 it needs distortion above 0, "
-            f"got pictures_per_class={each} and distortion={distortion}"
-        )
+        got = f"got pictures_per_class={each} and distortion={distortion}"
+        raise ValueError(f"pictures_per_class must be >= 0, above 0 only with distortion, {got}")
 
 
 def _listing(pairs: NDArray[np.int64], pixels: NDArray[np.uint8]) -> Listing:
@@ -216,9 +212,8 @@ def font(face: str) -> FT2Font:
 def alphabet(min_faces: int) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """(code point, its faces) of all characters that at least `min_faces` faces draw.
 
-    Characters drawn by more faces come first, then lower code points; one that looks like an
-    earlier one in DejaVu Sans (A, Alpha and the Cyrillic A) is skipped. So the characters with all
-    sixteen faces do not depend on `min_faces`.
+    More faces come first, so that those with sixteen do not depend on `min_faces`; then lower code
+    points. One that looks like an earlier one in DejaVu Sans (A, Alpha) is skipped.
     """
     faces: dict[int, list[str]] = {}
     for face in FACES:

@@ -105,8 +105,7 @@ class Listing:
 def listing_of_files(
     root: Path, files: Iterable[tuple[str, str]], classes: Iterable[str] | None = None
 ) -> Listing:
-    """A listing of (name, class) pairs, in their order if the classes are given in theirs; else
-    sorted by class and name."""
+    """A listing of (name, class) pairs; without `classes`, pairs and classes are sorted."""
     if classes is None:
         files = sorted(files, key=lambda pair: pair[::-1])
         classes = sorted({label for _, label in files})
@@ -117,10 +116,8 @@ def listing_of_files(
 
 
 def shuffled_names(names: Collection[str], seed: int) -> list[str]:
-    """The names in an order that depends only on the seed, not on machine or library versions.
-
-    Each name is sorted by its own hash, so adding a name keeps the order of the others.
-    """
+    """The names in an order that depends on the seed, not on machine or library versions: by the
+    hash of each, so that adding a name keeps the order of the others."""
 
     def key(name: str) -> tuple[bytes, str]:
         text = f"{seed}:{name}".encode("utf-8", "surrogateescape")
@@ -232,10 +229,8 @@ def with_validation(
     classes = splits.train.classes
     held = max(2, round(fraction * len(classes)))
     if len(classes) - held < 2:
-        raise ValueError(
-            f"holding out {held} of {len(classes)} seen classes leaves fewer than 2 to train on: "
-            "add classes, lower the fraction, or report the last epoch"
-        )
+        what = f"holding out {held} of {len(classes)} seen classes"
+        raise ValueError(f"{what} leaves fewer than 2 to train on: add classes or hold out fewer")
     chosen = set(shuffled_names(classes, seed)[:held])
     train = splits.train.of_classes([name for name in classes if name not in chosen])
     validation = splits.train.of_classes([name for name in classes if name in chosen])
@@ -268,8 +263,7 @@ def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np
 
 
 def require_usable(splits: Splits, tested: bool = False) -> Splits:
-    """The splits, or an error if there is nothing to learn, no test image can be found or, where it
-    has to be `tested`, there is nothing to test."""
+    """The splits, or an error if nothing can be learned, found or, if `tested`, tested."""
     seen = len(splits.train.classes)
     if seen < 2:
         raise ValueError(f"training needs at least 2 seen classes, got {seen}: add classes")
@@ -306,9 +300,9 @@ class ClassSplit:
 
     def __post_init__(self) -> None:
         if not 0 <= self.unseen_fraction < 1 or self.order not in ("shuffled", "sorted"):
+            got = f"got {self.unseen_fraction} and {self.order!r}"
             raise ValueError(
-                "unseen_fraction must be in [0, 1) and order 'shuffled' or 'sorted', got "
-                f"{self.unseen_fraction} and {self.order!r}"
+                f"unseen_fraction must be in [0, 1), order 'shuffled' or 'sorted', {got}"
             )
         both = sorted(set(self.unseen_classes) & set(self.seen_classes))
         if both:

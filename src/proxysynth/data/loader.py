@@ -65,10 +65,8 @@ class Loader:
     pin: bool = False  # put batches into pinned memory, from which a CUDA device copies faster
 
     def batches(self, plan: Sequence[Indices], seed: int = 0, epoch: int = 0) -> Iterator[Batch]:
-        """The batches of a plan: an epoch of a sampler, or a part of it.
-
-        An image's augmentation depends only on `seed`, `epoch` and its index.
-        """
+        """The batches of an epoch of a sampler, or of a part of it. An image's augmentation depends
+        only on `seed`, `epoch` and its index."""
         todo = (np.asarray(indices, dtype=np.int64) for indices in plan)
         if self.workers == 0 or self._is_array():
             yield from (self._start(indices, seed, epoch)[0] for indices in todo)
@@ -182,10 +180,8 @@ class MPerClass:
         own = np.split(by_class, np.flatnonzero(np.diff(labels[by_class])) + 1)
         per_batch = batch_size // self.m
         if batch_size % self.m or not 0 < per_batch <= len(own):
-            raise ValueError(
-                f"a batch must be a multiple of m={self.m} images of at most {len(own)} classes, "
-                f"got batch_size {batch_size}: choose one up to {len(own) * self.m}"
-            )
+            needed = f"a multiple of m={self.m} images of at most {len(own)} classes"
+            raise ValueError(f"a batch must be {needed}, got batch_size {batch_size}")
         numbers = random_stream(self.seed, epoch, part=1)
         decks = [members[_shuffle(len(members), numbers)] for members in own]
         dealt = np.zeros(len(own), dtype=np.int64)

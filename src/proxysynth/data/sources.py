@@ -80,12 +80,8 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
 
 
 def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:
-    """Query and gallery to test a trained model on: the test part of the data, else every image;
-    no gallery where the queries are their own.
-
-    Which classes of a plain folder a model has seen is unknown, so the rule that splits classes
-    for training does not apply.
-    """
+    """Query and gallery to test a trained model on: the test part of the data, else every image, as
+    nothing says which classes a model has seen; no gallery where the queries are their own."""
     text = os.fspath(spec)
     if os.path.isdir(os.path.expanduser(text)):
         base = absolute(text)
@@ -95,10 +91,8 @@ def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:
         file = absolute(text)
         parts = _table(file, file.parent, "put the CSV into a folder that holds all images")
         if set(parts) - UNTESTED not in (*TESTED, {""}):
-            raise ValueError(
-                f"the column split of {file.name} must name test, or query and gallery, got "
-                f"{', '.join(sorted(parts))}"
-            )
+            what = f"the column split of {file.name} must name test, or query and gallery"
+            raise ValueError(f"{what}, got {', '.join(sorted(parts))}")
     else:
         splits = open_data(text)
         return splits.query, splits.gallery
@@ -200,7 +194,7 @@ def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing |
 
 def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dict[str, PathLike]:
     """The folder of each part where the sub-folders are named so; {"": base} where they are
-    classes. `otherwise` says what to do, besides renaming, about names that are neither."""
+    classes. `otherwise` is what helps, besides renaming, where they are neither."""
     folders, _ = folder_entries(base)
     named = [(ALSO_CALLED.get(e.name.lower(), e.name.lower()), e.path) for e in folders]
     parts: dict[str, PathLike] = dict(named)
@@ -210,9 +204,9 @@ def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dic
         return parts
     meant = [path for name, path in named if name in PARTS]
     if len(meant) > 1 and any(map(_holds_classes, meant)):
+        got = f"{_some(entry.name for entry in folders)} in {printable(base)}"
         raise ValueError(
-            f"expected the sub-folders {EXPECTED}, got {_some(entry.name for entry in folders)} in "
-            f"{printable(base)}: rename them, or {otherwise}"
+            f"expected the sub-folders {EXPECTED}, got {got}: rename them, or {otherwise}"
         )
     return {"": base}
 
@@ -241,8 +235,8 @@ def open_table(
 
 
 def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
-    """The images of a CSV by their part, "" where there is no column `split`. `outside` says what
-    to do about a path that leads out of the base."""
+    """The images of a CSV by their part, "" without a column `split`. `outside` is what helps where
+    a path leads out of the base."""
     try:
         with open(file, newline="", encoding="utf-8-sig") as stream:
             lines = list(csv.reader(stream))
@@ -252,9 +246,9 @@ def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
         raise ValueError(f"{file} is not a CSV in UTF-8 ({error}): save it as one") from error
     header = [word.strip().lower() for word in lines[0]] if lines else []
     if header not in (["path", "label"], ["path", "label", "split"]):
+        got = printable(",".join(lines[0])) if lines else "an empty file"
         raise ValueError(
-            f"{file.name} must start with the line path,label or path,label,split, "
-            f"got {printable(','.join(lines[0])) if lines else 'an empty file'}"
+            f"{file.name} must start with the line path,label or path,label,split, got {got}"
         )
     parts: dict[str, list[tuple[str, str]]] = {}
     seen: dict[str, int] = {}

@@ -103,10 +103,8 @@ class PadCrop:
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
         room = [side + 2 * self.pad - self.size for side in image.size]
         if min(room) < 0:
-            raise ValueError(
-                f"an image of {image.width} x {image.height} with a border of {self.pad} is "
-                f"smaller than the crop of {self.size}: use a smaller crop or larger images"
-            )
+            what = f"an image of {image.width} x {image.height} with a border of {self.pad}"
+            raise ValueError(f"{what} is smaller than the crop of {self.size}: use a smaller crop")
         left, top = (int(u[i] * (room[i] + 1)) - self.pad for i in range(2))
         # Outside of the image there are zeros.
         made = np.asarray(image.crop((left, top, left + self.size, top + self.size)))

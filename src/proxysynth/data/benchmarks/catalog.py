@@ -118,11 +118,6 @@ class Counts(NamedTuple):
     def complete(self) -> bool:
         return all(found == n for pairs in self for found, n in pairs.values())
 
-    @property
-    def too_many(self) -> bool:
-        """Whether there are more images than were published: then it is another dataset."""
-        return any(found > n for pairs in self for found, n in pairs.values())
-
     def lines(self) -> list[str]:
         text = "{}: {:,} of {:,} images, {:,} of {:,} classes"
         return [text.format(part, *n, *self.classes[part]) for part, n in self.pictures.items()]
@@ -137,10 +132,8 @@ def copy_folder(entry: Benchmark, root: PathLike, wanted: Sequence[str]) -> Path
     for folder in ("", *entry.folders):
         if first_there(base / folder, wanted) is not None:
             return base / folder
-    raise ValueError(
-        f"{base} holds no copy of {entry.title}, there is no {' or '.join(wanted)}: "
-        f"{how_to_get(entry, base)}"
-    )
+    why = f"holds no copy of {entry.title}, there is no {' or '.join(wanted)}"
+    raise ValueError(f"{base} {why}: {how_to_get(entry, base)}")
 
 
 def how_to_get(entry: Benchmark, base: Path) -> str:

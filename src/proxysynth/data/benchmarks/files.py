@@ -7,7 +7,6 @@ import os
 import pickle
 import pickletools
 import posixpath
-import reprlib
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -35,7 +34,7 @@ class Row(NamedTuple):
     def integer(self, column: int) -> int:
         text = self.columns[column]
         if not (text.isascii() and text.isdigit()):
-            raise ValueError(f"{self.where} must have an integer >= 0, got {reprlib.repr(text)}")
+            raise ValueError(f"{self.where} must have an integer >= 0, got {text[:60]!r}")
         return int(text)
 
     def path(self, column: int) -> str:
@@ -43,28 +42,22 @@ class Row(NamedTuple):
 
 
 def rows(file: Path, columns: tuple[str, ...], header: bool = False) -> Iterator[Row]:
-    """The non-empty lines of a UTF-8 file, split at white space.
-
-    Args:
-        columns: names of the columns, for messages; the last one takes the rest of the line.
-        header: whether one of the first lines names the columns; the rows are those after it.
-    """
+    """The non-empty lines of a UTF-8 file, split at white space; the last column takes the rest.
+    With a `header`, one of the first lines names the columns; the rows are those after it."""
     try:
         lines = _bytes(file).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} must be a text file in UTF-8: download it again") from error
     heads = [i for i, line in enumerate(lines[:5], 1) if line.split()[:1] == [columns[0]]]
     if header and not heads:
-        raise ValueError(
-            f"{file} must start with a line of {', '.join(columns)}, got "
-            f"{reprlib.repr(lines[0]) if lines else 'an empty file'}: download it again"
-        )
+        got = repr(lines[0][:60]) if lines else "an empty file"
+        raise ValueError(f"{file} must start with a line of {', '.join(columns)}, got {got}")
     start = heads[0] if header else 0
     for number, line in enumerate(lines[start:], start=start + 1):
         parts = line.split(maxsplit=len(columns) - 1)
         where = f"line {number} of {file}"
         if parts and len(parts) != len(columns):
-            raise ValueError(f"{where} must have {', '.join(columns)}, got {reprlib.repr(line)}")
+            raise ValueError(f"{where} must have {', '.join(columns)}, got {line[:60]!r}")
         if parts:
             yield Row([part.strip() for part in parts], where)
 
@@ -73,9 +66,7 @@ def relative_name(text: str, where: str) -> str:
     """A path inside the copy, with forward slashes."""
     name = posixpath.normpath(text)
     if name in (".", "..") or name.startswith(("/", "../")) or os.path.splitdrive(name)[0]:
-        raise ValueError(
-            f"{where} must name an image under its own folder, got {reprlib.repr(text)}"
-        )
+        raise ValueError(f"{where} must name an image under its own folder, got {text[:60]!r}")
     return name
 
 
@@ -241,6 +232,4 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ValueError(
-            f"cannot read {path} ({reason(error)}): unpack the archive again, it holds this file"
-        ) from error
+        raise ValueError(f"cannot read {path} ({reason(error)}): unpack it again") from error

@@ -42,10 +42,8 @@ def read_contents(name: str, root: PathLike) -> Contents:
     named = Counter(image for listing in contents.parts.values() for image in listing.names)
     for image, times in named.most_common(1):
         if times > 1:
-            raise ValueError(
-                f"the label files in {contents.base} name {image} {times} times, each image must "
-                "be named once: download them again"
-            )
+            what = f"the label files in {contents.base} name {image} {times} times"
+            raise ValueError(f"{what}, each image must be named once: download them again")
     return contents
 
 
@@ -55,10 +53,9 @@ def splits_of(contents: Contents, incomplete: bool) -> Splits:
         raise ValueError(why)
     entry, base, found = contents.entry, contents.base, dict(contents.present)
     counts = contents.counts()
-    if counts.too_many:
+    if any(n > published for pairs in counts for n, published in pairs.values()):
         raise ValueError(
-            f"{base} is not {entry.title} as published ({counts}): remove what was added, or "
-            "use it as a folder of your own"
+            f"{base} is not {entry.title} as published ({counts}): remove what was added"
         )
     if not counts.complete and not incomplete:
         missing = contents.all_missing()
@@ -98,8 +95,7 @@ class CopyCheck:
 
     @property
     def accepted(self) -> bool:
-        """Whether it can be trained on: everything in it can be read, and it is complete or an
-        incomplete copy was allowed."""
+        """Whether it can be trained on: readable, and complete or allowed to be incomplete."""
         return not self.refusal
 
     @property
@@ -213,10 +209,8 @@ def prepare_benchmark(
             raise ValueError(f"{target} has other files already: give a new folder for the copy")
         _write(file, record)
     elif file.read_bytes() != record:
-        raise ValueError(
-            f"{target} holds a copy that was prepared from other images or with another "
-            "side: give another folder, or remove it first"
-        )
+        what = "a copy that was prepared from other images or with another side"
+        raise ValueError(f"{target} holds {what}: give another folder, or remove it first")
     for label_file in contents.files:
         if (base / label_file).exists():
             _write(target / label_file, (base / label_file).read_bytes())

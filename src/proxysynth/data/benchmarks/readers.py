@@ -185,7 +185,7 @@ def read_inshop(entry: Benchmark, root: PathLike) -> Contents:
                                   image_name item_id evaluation_status
                                   img/WOMEN/Dresses/id_00000002/02_1_front.jpg id_00000002 train
 
-    The last column is the split: train, query or gallery.
+    The last column is the split.
     """
     places = ("list_eval_partition.txt", "Eval/list_eval_partition.txt")
     base = copy_folder(entry, root, places)
@@ -217,10 +217,9 @@ def read_tiny_imagenet(entry: Benchmark, root: PathLike) -> Contents:
     Train and test have the same classes; the validation images are the test.
     """
     base = copy_folder(entry, root, ("wnids.txt",))
-    folder_of = {
-        row.columns[0]: f"train/{row.path(0)}/images"
-        for row in rows(base / "wnids.txt", ("class",))
-    }
+    listed = list(rows(base / "wnids.txt", ("class",)))
+    classes = [row.columns[0] for row in listed]
+    folder_of = {row.columns[0]: f"train/{row.path(0)}/images" for row in listed}
     found = {label: image_files(base / folder) for label, folder in folder_of.items()}
     train = [(f"{folder_of[c]}/{name}", c) for c, names in found.items() for name in names]
     missing = tuple(folder_of[c] for c, names in found.items() if not names)
@@ -230,7 +229,7 @@ def read_tiny_imagenet(entry: Benchmark, root: PathLike) -> Contents:
             raise ValueError(f"{row.where} has class {row.columns[1]!r}, not one of wnids.txt")
         test.append((f"val/images/{row.path(0)}", row.columns[1]))
     files = {"train": train, "test": test}
-    parts = {part: listing_of_files(base, named, folder_of) for part, named in files.items()}
+    parts = {part: listing_of_files(base, named, classes) for part, named in files.items()}
     kept, folders = ("wnids.txt", labels, "words.txt"), (*folder_of.values(), "val/images")
     return Contents(entry, base, parts, kept, folders, missing)
 
@@ -273,10 +272,8 @@ def read_cifar(entry: Benchmark, root: PathLike) -> Contents:
         else:
             table, record = np.fromfile(file, dtype=np.uint8), before + BYTES
             if table.size % record:
-                raise ValueError(
-                    f"{file} has {table.size:,} bytes, not a multiple of {record:,}: "
-                    "download it again"
-                )
+                what = f"{table.size:,} bytes, not a multiple of {record:,}"
+                raise ValueError(f"{file} has {what}: download it again")
             table = table.reshape(-1, record)
             data, labels = table[:, before:], table[:, before - 1].astype(np.int64)
         return data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), labels
@@ -336,10 +333,8 @@ def _contents(
                 x, y = read(base / file)
                 wrong = y[(y < 0) | (y >= len(classes))]
                 if len(wrong):
-                    raise ValueError(
-                        f"{base / file} must have labels below {len(classes)}, got {wrong[0]}: "
-                        "download it again"
-                    )
+                    what = f"labels below {len(classes)}, got {wrong[0]}"
+                    raise ValueError(f"{base / file} must have {what}: download it again")
             except ValueError as error:
                 damaged.append((file, str(error)))
                 continue
