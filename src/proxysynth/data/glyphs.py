@@ -91,15 +91,14 @@ def glyphs(
         if query_faces:
             query, gallery = (test.take(np.flatnonzero(x[seen:])) for x in (apart, ~apart))
             return Splits(train, query, gallery, name="glyphs")
-        test, train = (train.take(np.flatnonzero(x[:seen])) for x in (apart, ~apart))
-        return Splits(train, test, name="glyphs")
+        tested, trained = (train.take(np.flatnonzero(x[:seen])) for x in (apart, ~apart))
+        return Splits(trained, tested, name="glyphs")
     splits = Splits(train, test, name="glyphs")
     found = splits.fingerprint()
     if asked == (100, 100, 0, 16) and found != EXPECTED:
+        changed = "matplotlib's fonts have changed, so results may differ slightly"
         warnings.warn(
-            f"the glyphs have the fingerprint {found}, not {EXPECTED}: matplotlib's fonts have "
-            "changed, so results may differ slightly from published ones",
-            stacklevel=2,
+            f"the glyphs' fingerprint is {found}, not {EXPECTED}: {changed}", stacklevel=2
         )
     return splits
 

@@ -169,11 +169,9 @@ def _band_to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
-    """What makes bands of integers of 16 or 32 bits, or of floats, gray with 8 bits.
-
-    Sixteen bits are the usual case: their upper eight. Floats in [0, 1] are scaled to 255, in
-    [0, 255] kept; a wider range has no convention and is scaled from its minimum to its maximum.
-    """
+    """What makes bands of integers of 16 or 32 bits, or of floats, gray with 8 bits: the upper 8 of
+    16 bits, floats in [0, 255] as they are, in [0, 1] times 255. A wider range has no convention
+    and is scaled from its minimum to its maximum."""
 
     def finite(band: Image.Image) -> NDArray[np.float64]:
         return np.nan_to_num(np.asarray(band).astype(np.float64), posinf=0.0, neginf=0.0)
@@ -267,23 +265,14 @@ class ImageCache:
     Every epoch sees the downscaled image, the first one too, so results do not depend on what is
     cached. A file on disk is keyed by the image's path, modification time and size; the folder may
     be deleted at any time.
-
-    Args:
-        side: the short side in pixels. The default is what evaluation resizes to for crops of 224;
-            more keeps finer detail in small random crops.
-        memory: bytes of images kept in memory, first come first served; default: a quarter of the
-            machine's, at most 8 GB.
-        disk: bytes that the folder may hold, at most half of what is free; default: 20 GB. 0 keeps
-            nothing.
-        folder: default: `pictures` in `cache_folder()`.
     """
 
     def __init__(
         self,
-        side: int = 256,
-        memory: float | None = None,
-        disk: int | None = None,
-        folder: PathLike | None = None,
+        side: int = 256,  # the short side in pixels; more keeps detail in small random crops
+        memory: float | None = None,  # bytes; default: a quarter of the machine's, at most 8 GB
+        disk: int | None = None,  # bytes, at most half of what is free; default: 20 GB
+        folder: PathLike | None = None,  # default: `pictures` in `cache_folder()`
     ) -> None:
         self.side = side
         self.folder = Path(folder) if folder is not None else cache_folder() / "pictures"
@@ -299,8 +288,7 @@ class ImageCache:
     def image(self, path: PathLike) -> NDArray[np.uint8]:
         """The downscaled image (h, w, 3), read-only."""
         name = os.fspath(path)
-        held = self._held.get(name)
-        if held is not None:
+        if (held := self._held.get(name)) is not None:
             return held
         file = self._file(name)
         made = self._read(file)

@@ -279,24 +279,15 @@ def require_usable(splits: Splits, tested: bool = False) -> Splits:
 
 @dataclass(frozen=True)
 class ClassSplit:
-    """The rule that splits classes into seen ones, to train on, and unseen ones, to test on.
+    """The rule that splits classes into seen ones, to train on, and unseen ones, to test on."""
 
-    Args:
-        unseen_fraction: fraction of the classes that is unseen, rounded to a number of classes that
-            leaves at least two seen; a single unseen class could not be tested, so it is seen too.
-        seed: draws them by their names, the same on every machine; adding a class keeps the order
-            of the others.
-        order: "shuffled" draws; "sorted" takes the last in alphabetical order, as the benchmarks
-            of the literature do.
-        unseen_classes: these instead of a fraction.
-        seen_classes: train on these; classes in neither list are ignored.
-    """
-
+    # of the classes, rounded so that two are seen; a single unseen one could not be tested
     unseen_fraction: float = 0.5
-    seed: int = 0
+    seed: int = 0  # draws by name, the same on every machine; an added class keeps the order
+    # "sorted" takes the last in alphabetical order, as the benchmarks of the literature do
     order: Literal["shuffled", "sorted"] = "shuffled"
-    unseen_classes: tuple[str, ...] = ()
-    seen_classes: tuple[str, ...] = ()
+    unseen_classes: tuple[str, ...] = ()  # these instead of a fraction
+    seen_classes: tuple[str, ...] = ()  # train on these; classes in neither list are ignored
 
     def __post_init__(self) -> None:
         if not 0 <= self.unseen_fraction < 1 or self.order not in ("shuffled", "sorted"):

@@ -116,11 +116,8 @@ def open_folder(
     """The splits of a folder: as its own sub-folders say, else by the rule.
 
     Images may lie deeper inside a class's folder. Hidden files and files that are not images by
-    their name are ignored. Links are followed; nothing is ever written.
-
-    Args:
-        rule: splits the classes; train/ and test/ are then taken for classes too.
-        parts: the folder of each part, anywhere under the root, with one sub-folder per class.
+    their name are ignored. Links are followed; nothing is ever written. With a rule, train/ and
+    test/ are classes too; `parts` are the folders of the parts, anywhere under the root.
     """
     base = existing_folder(root, ADVICE)
     if not parts:
@@ -146,17 +143,13 @@ def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, List
                     files.append((Path(path).relative_to(base).as_posix(), entry.name))
                 else:
                     others[os.path.splitext(path)[1].lower() or "without suffix"] += 1
-        kinds = _some(f"{n} {kind}" for kind, n in others.most_common())
+        kinds, shown = _some(f"{n} {kind}" for kind, n in others.most_common()), printable(where)
         if not files:
-            got = f"nothing in {printable(where)}: add images or give another folder"
+            got = f"nothing in {shown}: add images or give another folder"
             if n := sum(is_image(entry.path) for entry in loose):
-                got = (
-                    f"{n} images directly in {printable(where)}: move each class to its own folder"
-                )
+                got = f"{n} images directly in {shown}: move each class to its own folder"
             elif others:
-                got = (
-                    f"only other files in {printable(where)} ({kinds}): convert them to JPEG or PNG"
-                )
+                got = f"only other files in {shown} ({kinds}): convert them to JPEG or PNG"
             raise ValueError(f"expected a sub-folder per class with images inside, got {got}")
         listings[part] = listing_of_files(base, files)
         full = set(listings[part].classes)
@@ -247,9 +240,7 @@ def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
     header = [word.strip().lower() for word in lines[0]] if lines else []
     if header not in (["path", "label"], ["path", "label", "split"]):
         got = printable(",".join(lines[0])) if lines else "an empty file"
-        raise ValueError(
-            f"{file.name} must start with the line path,label or path,label,split, got {got}"
-        )
+        raise ValueError(f"{file.name} must start with the line path,label[,split], got {got}")
     parts: dict[str, list[tuple[str, str]]] = {}
     seen: dict[str, int] = {}
     for number, line in enumerate(lines[1:], start=2):
@@ -268,9 +259,7 @@ def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
         if len(line) == 3 and part not in PARTS:
             raise ValueError(f"{where} must have a split of {', '.join(PARTS)}, got {part!r}")
         if seen.setdefault(name, number) != number:
-            raise ValueError(
-                f"{where} names {printable(name)} again, as line {seen[name]} does: keep one"
-            )
+            raise ValueError(f"{where} names {printable(name)} again, as line {seen[name]} does")
         parts.setdefault(part, []).append((name, label))
     if not parts:
         raise ValueError(f"{file.name} must list images below its header, got none")

@@ -177,18 +177,12 @@ def prepare_benchmark(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> PreparedCopy:
-    """Write a downscaled copy of a benchmark, in the same layout.
+    """Write a downscaled copy of a benchmark to `out`, in the same layout: images with a short side
+    of at most `side` pixels, which are copied where they are small enough already.
 
-    Label files are copied, and so are images that are small enough already. Files are written
-    atomically, so an interrupted call can be repeated and resumes.
-
-    Args:
-        root, out: the folders of the copy at hand, which is only read, and of the new one.
-        side: the largest short side of an image, in pixels.
-        incomplete: accept an incomplete copy, and leave out unreadable images.
-
-    Raises:
-        UnreadableImages: where images cannot be read; all others have been written then.
+    Files are written atomically, so an interrupted call can be repeated and resumes. `incomplete`
+    accepts an incomplete copy and leaves out unreadable images; else these are raised as
+    UnreadableImages, after all others have been written.
     """
     if side < 1:
         raise ValueError(f"side must be >= 1 pixel, got {side}")
