@@ -46,15 +46,12 @@ class UnreadableImages(ValueError):
 
 
 def in_threads(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    workers: int,
-    progress: Progress | None,
+    work: Callable[[Item], Result], items: Sequence[Item], workers: int, progress: Progress | None
 ) -> list[Result]:
-    """The function's result for each item, in order."""
+    """The result of the work for each item, in order."""
     results = []
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        for result in pool.map(function, items):
+        for result in pool.map(work, items):
             results.append(result)
             if progress is not None:
                 progress(len(results), len(items))

@@ -36,32 +36,21 @@ EXPECTED = "1d1b9a4302d3"  # fingerprint of glyphs() as this version draws it
 
 
 def glyphs(
-    train_classes: int = 100,
-    test_classes: int = 100,
-    seed: int = 0,
-    faces_per_class: int = 16,
-    query_faces: int = 0,
-    test_faces: int = 0,
-    distortion: float = 0.0,
-    pictures_per_class: int = 0,
+    train_classes: int = 100,  # characters seen in training
+    test_classes: int = 100,  # unseen characters
+    seed: int = 0,  # chooses the characters
+    faces_per_class: int = 16,  # images per seen character, 5 to 16
+    query_faces: int = 0,  # faces whose images are queries; those in the others are the gallery
+    test_faces: int = 0,  # classification: faces of the seen characters that are tested
+    distortion: float = 0.0,  # strength of the seeded distortion of every image, see `Distortion`
+    pictures_per_class: int = 0,  # with distortion: images of every character; 0: one per face
 ) -> Splits:
     """Characters to train on and other characters to test on, the same on every call.
 
-    Args:
-        train_classes: number of characters seen in training.
-        test_classes: number of unseen characters; they depend only on `seed` and this number and
-            always have all sixteen faces, so that training sets of any size share one test.
-        seed: chooses the characters.
-        faces_per_class: images per seen character, 5 to 16. About 500 distinct characters have
-            sixteen faces, three times as many have twelve; of more faces than this, each character
-            draws its own choice.
-        query_faces: number of faces, drawn by `seed`, whose images are queries; the other faces are
-            the gallery. 0: every image is searched among all others.
-        test_faces: classification instead: number of faces of the seen characters that are tested;
-            the others are trained on.
-        distortion: strength of the seeded distortion of every image, see `Distortion`; 0: none.
-        pictures_per_class: with distortion, the images of every character, seen and unseen, whose
-            faces take turns. 0: one per face.
+    The unseen characters depend only on `seed` and their number and have all sixteen faces, so that
+    training sets of any size share one test. About 500 distinct characters have sixteen faces,
+    three times as many have twelve; of more than `faces_per_class`, each draws its own choice. With
+    `query_faces` 0, every image is searched among all others.
     """
     _check(faces_per_class, query_faces, test_faces, distortion, pictures_per_class)
     if min(train_classes, test_classes) < 2:

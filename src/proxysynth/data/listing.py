@@ -165,21 +165,15 @@ class Splits:
     def with_all_seen(self) -> Splits:
         """All images of all classes to train on, and none to test; classes of one name are one."""
         parts, root = list(self.parts.values()), self.train.root
+        classes = tuple(sorted({name for part in parts for name in part.classes}))
+        names = tuple(name for part in parts for name in part.names)
+        labels = np.concatenate([part.of_classes(classes).labels for part in parts])
         if root is not None:  # each file once
-            files = {
-                (name, part.classes[label])
-                for part in parts
-                for name, label in zip(part.names, part.labels, strict=True)
-            }
+            files = {(name, classes[label]) for name, label in zip(names, labels, strict=True)}
             train = listing_of_files(root, files)
         else:
-            classes = tuple(sorted({name for part in parts for name in part.classes}))
-            train = Listing(
-                tuple(name for part in parts for name in part.names),
-                np.concatenate([part.of_classes(classes).labels for part in parts]),
-                classes,
-                pixels=np.concatenate([part.pixels for part in parts if part.pixels is not None]),
-            )
+            pixels = [part.pixels for part in parts if part.pixels is not None]
+            train = Listing(names, labels, classes, pixels=np.concatenate(pixels))
         return replace(self, train=train, query=train.of_classes(()), gallery=None, validation=None)
 
     def remarks(self) -> tuple[str, ...]:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,11 +142,9 @@ def default_workers() -> int:
     return min(8, len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1)
 
 
-class Sampler(Protocol):
-    """A value and a pure function of labels, epoch and batch size. An epoch is a list of arrays of
-    indices, so that a run resumed after k batches takes `epoch[k:]`."""
-
-    def __call__(self, labels: Indices, epoch: int, batch_size: int) -> list[Indices]: ...
+# A value and a pure function of labels, epoch and batch size. An epoch is a list of arrays of
+# indices, so that a run resumed after k batches takes `epoch[k:]`.
+Sampler = Callable[[Indices, int, int], list[Indices]]
 
 
 @dataclass(frozen=True)
