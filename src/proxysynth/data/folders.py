@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from proxysynth.data.images import SUFFIXES, PathLike
@@ -65,3 +65,9 @@ def image_files(folder: PathLike) -> list[str]:
     if not os.path.isdir(folder):
         return []
     return [entry.name for entry in folder_entries(folder)[1] if is_image(entry.name)]
+
+
+def some_names(names: Iterable[str], most: int = 5) -> str:
+    """The first names as shown in a message, and how many more there are."""
+    names = [printable(name) for name in names]
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if names[most:] else "")

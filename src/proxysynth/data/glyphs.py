@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxysynth.data.deformations import Distortion
-from proxysynth.data.images import cache_folder, write_cache
+from proxysynth.data.images import cache_folder, write_atomically
 from proxysynth.data.listing import Listing, Splits, shuffled_names
 from proxysynth.values import digest
 
@@ -71,7 +71,8 @@ def glyphs(
         made = np.array([(code, FACES.index(face)) for code, face in chosen]), pixels
         file = io.BytesIO()
         np.savez(file, pairs=made[0], pixels=pixels)
-        write_cache(path, file.getbuffer())
+        with suppress(OSError):  # a cache is not needed
+            write_atomically(path, file.getbuffer())
     pairs, pixels = made  # code point and index into FACES of each image, the training images first
     train, test = (_listing(pairs[cut], pixels[cut]) for cut in np.s_[:seen, seen:])
     if test_faces or query_faces:

@@ -250,15 +250,6 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
         raise
 
 
-def write_cache(path: Path, data: bytes | memoryview) -> bool:
-    """`write_atomically`; False where that is impossible, since a cache is never needed."""
-    try:
-        write_atomically(path, data)
-    except OSError:  # read-only, full, not ours
-        return False
-    return True
-
-
 class ImageCache:
     """Shrunken images by path, in memory and on disk. Threads may share one.
 
@@ -338,6 +329,8 @@ class ImageCache:
             self._disk_left -= made.nbytes
         body = np.ascontiguousarray(made).data.cast("B")
         header = HEADER.pack(MAGIC, *made.shape[:2], zlib.crc32(body))
-        if not write_cache(path, header + body):
+        try:
+            write_atomically(path, header + body)
+        except OSError:  # full or read-only: do not try again for every image
             with self._lock:
-                self._disk_left = 0  # full or read-only: do not try again for every image
+                self._disk_left = 0

@@ -16,13 +16,13 @@ import dataclasses
 import inspect
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from proxysynth.data import folders
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.benchmarks.opening import open_benchmark
-from proxysynth.data.folders import absolute, existing_folder, files_below, folder_entries, is_image
 from proxysynth.data.glyphs import glyphs
 from proxysynth.data.images import PathLike
 from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_files, require_usable
@@ -84,11 +84,11 @@ def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:
     nothing says which classes a model has seen; no gallery where the queries are their own."""
     text = os.fspath(spec)
     if os.path.isdir(os.path.expanduser(text)):
-        base = absolute(text)
+        base = folders.absolute(text)
         places = _own_parts(base, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
         parts, _ = _listings(base, {k: v for k, v in places.items() if k not in UNTESTED})
     elif _is_table(text):
-        file = absolute(text)
+        file = folders.absolute(text)
         parts = _table(file, file.parent, "put the CSV into a folder that holds all images")
         if set(parts) - UNTESTED not in (*TESTED, {""}):
             what = f"the column split of {file.name} must name test, or query and gallery"
@@ -119,7 +119,7 @@ def open_folder(
     their name are ignored. Links are followed; nothing is ever written. With a rule, train/ and
     test/ are classes too; `parts` are the folders of the parts, anywhere under the root.
     """
-    base = existing_folder(root, ADVICE)
+    base = folders.existing_folder(root, ADVICE)
     if not parts:
         how = "use --set split.train=DIR --set split.test=DIR"
         parts = {"": base} if rule else _own_parts(base, LAYOUTS, how)
@@ -131,30 +131,35 @@ def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, List
     """The images of each part's folder of classes, and notes on what was ignored."""
     listings, notes = {}, []
     for part, place in parts.items():
-        where = existing_folder(base / place, ADVICE)
+        where = folders.existing_folder(base / place, ADVICE)
         if not where.is_relative_to(base):
             raise ValueError(f"the folder of {part} must lie under {base}, got {where}")
-        folders, loose = folder_entries(where)
+        classes, loose = folders.folder_entries(where)
         files: list[tuple[str, str]] = []
         others = Counter[str]()
-        for entry in folders:
-            for path in files_below(entry.path, frozenset({os.path.realpath(where)})):
-                if is_image(path):
+        for entry in classes:
+            for path in folders.files_below(entry.path, frozenset({os.path.realpath(where)})):
+                if folders.is_image(path):
                     files.append((Path(path).relative_to(base).as_posix(), entry.name))
                 else:
                     others[os.path.splitext(path)[1].lower() or "without suffix"] += 1
-        kinds, shown = _some(f"{n} {kind}" for kind, n in others.most_common()), printable(where)
+        kinds, shown = (
+            folders.some_names(f"{n} {kind}" for kind, n in others.most_common()),
+            printable(where),
+        )
         if not files:
             got = f"nothing in {shown}: add images or give another folder"
-            if n := sum(is_image(entry.path) for entry in loose):
+            if n := sum(folders.is_image(entry.path) for entry in loose):
                 got = f"{n} images directly in {shown}: move each class to its own folder"
             elif others:
                 got = f"only other files in {shown} ({kinds}): convert them to JPEG or PNG"
             raise ValueError(f"expected a sub-folder per class with images inside, got {got}")
         listings[part] = listing_of_files(base, files)
         full = set(listings[part].classes)
-        if empty := [entry.name for entry in folders if entry.name not in full]:
-            notes.append(f"{len(empty)} folders hold no image and are ignored: {_some(empty)}.")
+        if empty := [entry.name for entry in classes if entry.name not in full]:
+            notes.append(
+                f"{len(empty)} folders hold no image and are ignored: {folders.some_names(empty)}."
+            )
         if others:
             notes.append(f"Ignored, because their names are not those of images: {kinds}.")
     return listings, notes
@@ -188,16 +193,16 @@ def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing |
 def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dict[str, PathLike]:
     """The folder of each part where the sub-folders are named so; {"": base} where they are
     classes. `otherwise` is what helps, besides renaming, where they are neither."""
-    folders, _ = folder_entries(base)
-    named = [(ALSO_CALLED.get(e.name.lower(), e.name.lower()), e.path) for e in folders]
+    inside, _ = folders.folder_entries(base)
+    named = [(ALSO_CALLED.get(e.name.lower(), e.name.lower()), e.path) for e in inside]
     parts: dict[str, PathLike] = dict(named)
     # A lone folder `test` may be the only class.
-    alone = len(folders) == 1 and not _holds_classes(folders[0].path)
-    if len(parts) == len(folders) and parts.keys() - {"validation"} in layouts and not alone:
+    alone = len(inside) == 1 and not _holds_classes(inside[0].path)
+    if len(parts) == len(inside) and parts.keys() - {"validation"} in layouts and not alone:
         return parts
     meant = [path for name, path in named if name in PARTS]
     if len(meant) > 1 and any(map(_holds_classes, meant)):
-        got = f"{_some(entry.name for entry in folders)} in {printable(base)}"
+        got = f"{folders.some_names(entry.name for entry in inside)} in {printable(base)}"
         raise ValueError(
             f"expected the sub-folders {EXPECTED}, got {got}: rename them, or {otherwise}"
         )
@@ -206,13 +211,8 @@ def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dic
 
 def _holds_classes(place: str) -> bool:
     """Whether a folder has folders and no image of its own, which a class would have."""
-    folders, others = folder_entries(place)
-    return bool(folders) and not any(is_image(entry.path) for entry in others)
-
-
-def _some(names: Iterable[str], most: int = 5) -> str:
-    names = [printable(name) for name in names]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")
+    inside, others = folders.folder_entries(place)
+    return bool(inside) and not any(folders.is_image(entry.path) for entry in others)
 
 
 def open_table(
@@ -220,9 +220,9 @@ def open_table(
 ) -> Splits:
     """The splits of a CSV: as its column `split` says, else by the rule. Its paths are relative to
     `root`, by default its own folder, and stay inside."""
-    file = absolute(path)
+    file = folders.absolute(path)
     advice = f"split.root is the folder where the paths of {file.name} start"
-    base = existing_folder(file.parent if root is None else root, advice)
+    base = folders.existing_folder(file.parent if root is None else root, advice)
     parts = _table(file, base, "name the folder that holds all images with --set split.root=DIR")
     return _splits(parts, rule, f"the column split of {file.name}", str(path), [])
 

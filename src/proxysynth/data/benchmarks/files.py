@@ -50,8 +50,9 @@ def rows(file: Path, columns: tuple[str, ...], header: bool = False) -> Iterator
         raise ValueError(f"{file} must be a text file in UTF-8: download it again") from error
     heads = [i for i, line in enumerate(lines[:5], 1) if line.split()[:1] == [columns[0]]]
     if header and not heads:
+        needed = f"{file} must start with a line of {', '.join(columns)}"
         got = repr(lines[0][:60]) if lines else "an empty file"
-        raise ValueError(f"{file} must start with a line of {', '.join(columns)}, got {got}")
+        raise ValueError(f"{needed}, got {got}: download it again")
     start = heads[0] if header else 0
     for number, line in enumerate(lines[start:], start=start + 1):
         parts = line.split(maxsplit=len(columns) - 1)
@@ -232,4 +233,6 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ValueError(f"cannot read {path} ({reason(error)}): unpack it again") from error
+        raise ValueError(
+            f"cannot read {path} ({reason(error)}): unpack the archive again"
+        ) from error

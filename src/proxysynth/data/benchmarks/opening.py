@@ -13,7 +13,7 @@ from pathlib import Path
 from proxysynth.data.benchmarks.catalog import CATALOG, Contents, Counts, how_to_get
 from proxysynth.data.benchmarks.readers import READERS
 from proxysynth.data.check import Progress, UnreadableImages, in_threads, unreadable_images
-from proxysynth.data.folders import absolute
+from proxysynth.data.folders import absolute, some_names
 from proxysynth.data.images import PathLike, UnreadableImage, open_image, write_atomically
 from proxysynth.data.listing import Splits, require_usable
 from proxysynth.data.transforms import resized
@@ -21,7 +21,6 @@ from proxysynth.errors import reason
 from proxysynth.formatting import count, printable
 from proxysynth.values import look_up
 
-LISTED = 5  # files of a kind that are named to a reader; the value holds all of them
 QUALITY = 95
 RECORD = "prepared.json"
 
@@ -111,9 +110,7 @@ class CopyCheck:
         problems = {"missing": self.missing, "extra": self.extra, "unreadable": unreadable}
         for kind, files in problems.items():
             if files:
-                some = ", ".join(printable(file) for file in files[:LISTED])
-                more = f", and {len(files) - LISTED:,} more" if files[LISTED:] else ""
-                lines.append(f"{kind}: {len(files):,}: {some}{more}")
+                lines.append(f"{kind}: {len(files):,}: {some_names(files)}")
         lines += [self.note] if self.note else []
         accepted = ", accepted" if self.accepted and not self.complete else ""
         return "\n".join([*lines, "complete" if self.complete else f"not complete{accepted}"])
