@@ -224,7 +224,9 @@ def with_validation(
     held = max(2, round(fraction * len(classes)))
     if len(classes) - held < 2:
         what = f"holding out {held} of {len(classes)} seen classes"
-        raise ValueError(f"{what} leaves fewer than 2 to train on: add classes or hold out fewer")
+        raise ValueError(
+            f"{what} leaves fewer than 2 to train on: add classes or report the last epoch"
+        )
     chosen = set(shuffled_names(classes, seed)[:held])
     train = splits.train.of_classes([name for name in classes if name not in chosen])
     validation = splits.train.of_classes([name for name in classes if name in chosen])

@@ -156,12 +156,8 @@ def read_pickle(path: Path) -> dict[str, Any]:
         held = _ArrayUnpickler(BytesIO(data), encoding="latin1").load()
         if not isinstance(held, dict):
             raise _Refused(f"it holds a {type(held).__name__} instead of a dict")
-        return {
-            key.decode("latin1") if isinstance(key, bytes) else str(key): (
-                value.value if isinstance(value, _Array) else value
-            )
-            for key, value in held.items()
-        }
+        named = {k.decode("latin1") if isinstance(k, bytes) else str(k): held[k] for k in held}
+        return {k: item.value if isinstance(item, _Array) else item for k, item in named.items()}
     except Exception as error:  # a damaged file can fail in any way
         why = error if isinstance(error, _Refused) else "it is damaged or not a pickle"
         raise ValueError(
