@@ -64,7 +64,7 @@ def test_the_named_tests_run_over_all_backbones() -> None:
 def test_every_file_of_the_recipe_has_every_dataset(name: str) -> None:
     benchmarks = PACKAGE / "data" / "benchmarks"
     assert f"[{name}]" in (benchmarks / "catalog.toml").read_text()
-    assert f'"{name}"' in (benchmarks / "opening.py").read_text()
+    assert f'"{name}"' in (benchmarks / "readers.py").read_text()
     assert name in (ROOT / "tests/benchmark_imitations.py").read_text()
 
 
