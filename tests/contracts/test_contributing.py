@@ -10,7 +10,7 @@ import pytest
 import proxysynth as ps
 from proxysynth.cli.parser import LOSSES, REGULARIZERS
 from proxysynth.data.benchmarks.catalog import CATALOG
-from proxysynth.data.benchmarks.opening import READERS
+from proxysynth.data.benchmarks.readers import READERS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "proxysynth"
@@ -64,7 +64,7 @@ def test_the_named_tests_run_over_all_backbones() -> None:
 def test_every_file_of_the_recipe_has_every_dataset(name: str) -> None:
     benchmarks = PACKAGE / "data" / "benchmarks"
     assert f"[{name}]" in (benchmarks / "catalog.toml").read_text()
-    assert f'"{name}"' in (benchmarks / "opening.py").read_text()
+    assert f'"{name}"' in (benchmarks / "readers.py").read_text()
     assert name in (ROOT / "tests/benchmark_imitations.py").read_text()
 
 

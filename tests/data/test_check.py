@@ -113,13 +113,15 @@ def test_a_truncated_large_jpeg_is_found_though_decoded_small(tmp_path):
     whole = (tmp_path / "a.jpg").read_bytes()
     (tmp_path / "a.jpg").write_bytes(whole[: len(whole) * 9 // 10])
     listing = Listing(("a.jpg",), np.array([0]), ("a",), root=tmp_path)
-    assert "truncated" in unreadable_images({"train": listing})["train"][0].reason
+    ((part, index, error),) = unreadable_images({"train": listing})
+    assert (part, index) == ("train", 0)
+    assert "truncated" in error.reason
 
 
 def test_pixels_in_memory_need_no_check():
     pixels = np.zeros((2, 4, 4), np.uint8)
     listing = Listing(("x", "y"), np.array([0, 1]), ("a", "b"), pixels=pixels)
-    assert unreadable_images({"train": listing}) == {"train": {}}
+    assert unreadable_images({"train": listing}) == []
 
 
 def test_more_bad_ones_than_a_sentence_names_are_told_one_by_one(make_folder):

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from proxysynth.data import ImageCache, UnreadableImage, images as module, open_image
-from proxysynth.data.images import FORMATS, cache_folder, write_cache
+from proxysynth.data.images import FORMATS, cache_folder, write_atomically
 
 RNG = np.random.default_rng(0)
 COLOUR = RNG.integers(0, 256, (6, 9, 3), np.uint8)
@@ -569,14 +569,15 @@ def test_an_account_without_a_home_still_has_a_folder(monkeypatch):
 
 
 def test_a_cached_file_is_written_and_nothing_else(tmp_path):
-    assert write_cache(tmp_path / "new" / "file", memoryview(b"abcd"))
+    write_atomically(tmp_path / "new" / "file", memoryview(b"abcd"))
     assert (tmp_path / "new" / "file").read_bytes() == b"abcd"
     assert os.listdir(tmp_path / "new") == ["file"]
 
 
 def test_no_file_is_cached_where_no_folder_can_be(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    assert not write_cache(tmp_path / "file" / "inside", b"x")
+    with pytest.raises(OSError):
+        write_atomically(tmp_path / "file" / "inside", b"x")
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS])
@@ -587,6 +588,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch
         raise OSError(fault, os.strerror(fault))
 
     monkeypatch.setattr(os, "replace", fail)
-    assert not write_cache(tmp_path / "file", b"new")
+    with pytest.raises(OSError):
+        write_atomically(tmp_path / "file", b"new")
     assert os.listdir(tmp_path) == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
+
+import numpy as np
 
 from proxysynth.data.images import ImageCache, UnreadableImage, cache_folder, open_image
 from proxysynth.data.listing import Listing, Splits, require_usable
@@ -44,15 +46,12 @@ class UnreadableImages(ValueError):
 
 
 def in_threads(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    workers: int,
-    progress: Progress | None,
+    work: Callable[[Item], Result], items: Sequence[Item], workers: int, progress: Progress | None
 ) -> list[Result]:
-    """The function's result for each item, in order."""
+    """The result of the work for each item, in order."""
     results = []
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        for result in pool.map(function, items):
+        for result in pool.map(work, items):
             results.append(result)
             if progress is not None:
                 progress(len(results), len(items))
@@ -64,8 +63,8 @@ def unreadable_images(
     cache: ImageCache | None = None,
     workers: int = 0,
     progress: Progress | None = None,
-) -> dict[str, dict[int, UnreadableImage]]:
-    """For each listing, by index, the images that cannot be decoded. Fills the cache, if any."""
+) -> list[tuple[str, int, UnreadableImage]]:
+    """The listing and index of each image that cannot be decoded. Fills the cache, if any."""
 
     def problem(path: Path) -> UnreadableImage | None:
         try:
@@ -79,11 +78,7 @@ def unreadable_images(
 
     images = [(name, *file) for name, part in parts.items() for file in enumerate(part.paths())]
     found = in_threads(problem, [path for _, _, path in images], workers, progress)
-    bad: dict[str, dict[int, UnreadableImage]] = {name: {} for name in parts}
-    for (name, index, _), error in zip(images, found, strict=True):
-        if error is not None:
-            bad[name][index] = error
-    return bad
+    return [(name, i, e) for (name, i, _), e in zip(images, found, strict=True) if e is not None]
 
 
 def check_splits(
@@ -97,17 +92,17 @@ def check_splits(
     """The splits with every image readable; `skip_bad` leaves out the others, with a note, instead
     of raising. `say` gets a line for each of them if there are more than one message names."""
     parts = splits.parts
-    memo = _memo(parts.values())
+    memo = _memo([path for part in parts.values() for path in part.paths()])
     if memo is not None and memo.exists():
         return splits
     bad = unreadable_images(parts, cache, workers, progress)
-    errors = [error for found in bad.values() for error in found.values()]
-    if not errors:
+    if not bad:
         with contextlib.suppress(OSError):  # a cache that cannot be written is no fault
             if memo is not None:
                 memo.parent.mkdir(parents=True, exist_ok=True)
                 memo.touch()
         return splits
+    errors = [error for _, _, error in bad]
     problem = UnreadableImages(errors, sum(map(len, parts.values())))
     if say is not None and len(errors) > SHOWN:
         say("\n".join(f"{printable(e.path)}: {e.reason}" for e in errors))
@@ -115,18 +110,19 @@ def check_splits(
         raise problem
     kept: dict[str, Any] = {}
     for name, part in parts.items():
-        shared = splits.gallery is not None and name in ("query", "gallery")  # table of classes
-        readable = part.take([i for i in range(len(part)) if i not in bad[name]])
-        kept[name] = readable if shared else readable.without_empty_classes()
+        lost = [i for where, i, _ in bad if where == name]
+        kept[name] = part.take(np.delete(np.arange(len(part)), lost))
+        if splits.gallery is None or name not in ("query", "gallery"):  # these share their classes
+            kept[name] = kept[name].without_empty_classes()
     notes = (*splits.notes, f"{problem.summary()}. They are skipped.")
     checked = replace(splits, **kept, notes=notes)
     return require_usable(checked) if splits.train else checked  # else it is only tested
 
 
-def _memo(parts: Iterable[Listing]) -> Path | None:
+def _memo(paths: Sequence[Path]) -> Path | None:
     """The file that marks these images as readable; None if one of them is not there."""
     seen = hashlib.sha256()
-    for path in (path for part in parts for path in part.paths()):
+    for path in paths:
         try:
             state = os.stat(path)
         except (OSError, ValueError):

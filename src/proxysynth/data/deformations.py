@@ -34,22 +34,17 @@ class Deform(Protocol):
 
 @dataclass(frozen=True)
 class Deformed:
-    """The transform of a test image followed by a deformation.
-
-    The draws depend only on the seed, the stream and the image's index in the listing.
-    """
+    """A test transform, then a deformation drawn by seed, stream and the image's index alone."""
 
     transform: Transform
     deform: Deform
     size: int  # side of the result in pixels
     seed: int = 0
     stream: int = 0  # distinguishes listings, such as query and gallery
-
-    # The loader's two numbers stand for the image's index: they seed the generator.
-    draws: ClassVar[int] = 2
+    draws: ClassVar[int] = 2  # they stand for the image's index: they seed the generator
 
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
-        key = [int(part * 2**53) for part in u]
+        key = (int(part * 2**53) for part in u)
         rng = np.random.default_rng([self.seed, self.stream, *key])
         return self.deform(self.transform(image, ()), rng)
 
@@ -90,15 +85,11 @@ class Dropout:
 class Zoom:
     """The image seen through a smaller window (zoom in) or a larger one (zoom out).
 
-    Args:
-        scale: side of the window as a multiple of the image's: 0.5 enlarges the middle, 1.5 shows
-            the image smaller with black around it.
-        opposite: the paper prints "zoom-in and zoom-out at scale of 50% and 150%" without saying of
-            what. True reads it as the size of the image instead: 0.5 shows it at half its size.
+    The paper prints "zoom-in and zoom-out at scale of 50% and 150%" without saying of what.
     """
 
-    scale: float
-    opposite: bool = False
+    scale: float  # of the window: 0.5 enlarges the middle, 1.5 shows the image smaller, in black
+    opposite: bool = False  # of the image instead: 0.5 shows it at half its size
     summary: ClassVar[str] = "window {0.window:.0%}"
 
     @property
@@ -167,16 +158,10 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class GaussianBlur:
-    """Convolution with a Gaussian; the image is mirrored at its border.
+    """Convolution with a Gaussian, proportional to the image; it is mirrored at its border."""
 
-    Args:
-        sigma: standard deviation in pixels of an image of `side` pixels: it grows and shrinks with
-            the image, so that a small one keeps what a large one would show.
-        side: of the paper's images.
-    """
-
-    sigma: float = 3.0
-    side: int = 224
+    sigma: float = 3.0  # in pixels of an image of `side` pixels
+    side: int = 224  # of the paper's images
     summary: ClassVar[str] = "sigma {0.sigma:g}/{0.side}"
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
@@ -204,6 +189,7 @@ def _bytes(values: NDArray[np.floating]) -> Bytes:
     return np.rint(values).clip(0, 255).astype(np.uint8)
 
 
+# Those of Table 3, in its order and with its settings.
 DEFORMATIONS: Mapping[str, Deform] = {
     "cutout": Cutout(),
     "dropout": Dropout(),
@@ -214,15 +200,13 @@ DEFORMATIONS: Mapping[str, Deform] = {
     "gaussian_noise": GaussianNoise(),
     "gaussian_blur": GaussianBlur(),
 }
-"""The deformations of Table 3, in its order and with its settings."""
 
 
 @dataclass(frozen=True)
 class Distortion:
     """Glyphs as if photographed: rotated, sheared, scaled, shifted, blurred, unevenly lit, noisy.
 
-    Black on white, every character looks almost the same in every face, and a small network finds
-    97 of 100 unseen ones. Distorted, they leave room for one method to be better than another.
+    Black on white, a small network finds 97 of 100 unseen characters: no method could be better.
     The fields are ranges of uniform draws at strength 1; each grows in proportion to the strength.
     """
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from itertools import filterfalse
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from proxysynth.data.images import SUFFIXES, PathLike
@@ -34,13 +33,13 @@ def folder_entries(place: PathLike) -> tuple[list[os.DirEntry[str]], list[os.Dir
             kept = [e for e in found if not e.name.startswith(".") and e.name not in CLUTTER]
     except OSError as error:
         raise ValueError(f"cannot read the folder {printable(place)}: {error.strerror}") from error
-    kept.sort(key=lambda entry: entry.name)
-    return list(filter(_is_folder, kept)), list(filterfalse(_is_folder, kept))
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    # Of a circular link, `entry.is_dir` raises.
-    return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+    folders: list[os.DirEntry[str]] = []
+    others: list[os.DirEntry[str]] = []
+    for entry in sorted(kept, key=lambda entry: entry.name):
+        # Of a circular link, `entry.is_dir` raises.
+        is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+        (folders if is_folder else others).append(entry)
+    return folders, others
 
 
 def files_below(place: PathLike, above: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -66,3 +65,9 @@ def image_files(folder: PathLike) -> list[str]:
     if not os.path.isdir(folder):
         return []
     return [entry.name for entry in folder_entries(folder)[1] if is_image(entry.name)]
+
+
+def some_names(names: Iterable[str], most: int = 5) -> str:
+    """The first names as shown in a message, and how many more there are."""
+    names = [printable(name) for name in names]
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if names[most:] else "")

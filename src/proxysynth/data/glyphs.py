@@ -12,6 +12,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
 from itertools import islice, pairwise
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxysynth.data.deformations import Distortion
-from proxysynth.data.images import cache_folder, write_cache
+from proxysynth.data.images import cache_folder, write_atomically
 from proxysynth.data.listing import Listing, Splits, shuffled_names
 from proxysynth.values import digest
 
@@ -35,67 +36,59 @@ EXPECTED = "1d1b9a4302d3"  # fingerprint of glyphs() as this version draws it
 
 
 def glyphs(
-    train_classes: int = 100,
-    test_classes: int = 100,
-    seed: int = 0,
-    faces_per_class: int = 16,
-    query_faces: int = 0,
-    test_faces: int = 0,
-    distortion: float = 0.0,
-    pictures_per_class: int = 0,
+    train_classes: int = 100,  # characters seen in training
+    test_classes: int = 100,  # unseen characters
+    seed: int = 0,  # chooses the characters
+    faces_per_class: int = 16,  # images per seen character, 5 to 16
+    query_faces: int = 0,  # faces whose images are queries; those in the others are the gallery
+    test_faces: int = 0,  # classification: faces of the seen characters that are tested
+    distortion: float = 0.0,  # strength of the seeded distortion of every image, see `Distortion`
+    pictures_per_class: int = 0,  # with distortion: images of every character; 0: one per face
 ) -> Splits:
     """Characters to train on and other characters to test on, the same on every call.
 
-    Args:
-        train_classes: number of characters seen in training.
-        test_classes: number of unseen characters; they depend only on `seed` and this number and
-            always have all sixteen faces, so that training sets of any size share one test.
-        seed: chooses the characters.
-        faces_per_class: images per seen character, 5 to 16. About 500 distinct characters have
-            sixteen faces, three times as many have twelve; of more faces than this, each character
-            draws its own choice.
-        query_faces: number of faces, drawn by `seed`, whose images are queries; the other faces are
-            the gallery. 0: every image is searched among all others.
-        test_faces: classification instead: number of faces of the seen characters that are tested;
-            the others are trained on.
-        distortion: strength of the seeded distortion of every image, see `Distortion`; 0: none.
-        pictures_per_class: with distortion, the images of every character, seen and unseen, whose
-            faces take turns. 0: one per face.
+    The unseen characters depend only on `seed` and their number and have all sixteen faces, so that
+    training sets of any size share one test. About 500 distinct characters have sixteen faces,
+    three times as many have twelve; of more than `faces_per_class`, each draws its own choice. With
+    `query_faces` 0, every image is searched among all others.
     """
     _check(faces_per_class, query_faces, test_faces, distortion, pictures_per_class)
     if min(train_classes, test_classes) < 2:
-        raise ValueError(
-            "glyphs need at least 2 train_classes and 2 test_classes, "
-            f"got train_classes={train_classes} and test_classes={test_classes}"
-        )
+        asked_for = f"got {train_classes} and {test_classes}"
+        raise ValueError(f"glyphs need at least 2 train_classes and 2 test_classes, {asked_for}")
     seen = train_classes * (pictures_per_class or faces_per_class)
     total = seen + test_classes * (pictures_per_class or len(FACES))
     asked: tuple[float, ...] = (train_classes, test_classes, seed, faces_per_class)
     asked += (distortion, pictures_per_class) if distortion else ()
     path = cache_folder() / f"glyphs-{digest((RECIPE, version('matplotlib'), asked))}.npz"
-    made = _read(path, total)
-    if made is None:
+    made = None
+    damaged = (ValueError, EOFError, KeyError, zipfile.BadZipFile)
+    with suppress(OSError, *damaged), np.load(path, allow_pickle=False) as kept:
+        made = kept["pairs"], kept["pixels"]
+    if made is None or (len(made[0]), made[1].shape) != (total, (total, SIDE, SIDE)):
         chosen = _choose(train_classes, test_classes, seed, faces_per_class, pictures_per_class)
         pixels = _distorted(chosen, distortion, seed) if distortion else 255 - draw(chosen)
         made = np.array([(code, FACES.index(face)) for code, face in chosen]), pixels
         file = io.BytesIO()
         np.savez(file, pairs=made[0], pixels=pixels)
-        write_cache(path, file.getbuffer())
-    pairs, pixels = made
+        with suppress(OSError):  # a cache is not needed
+            write_atomically(path, file.getbuffer())
+    pairs, pixels = made  # code point and index into FACES of each image, the training images first
     train, test = (_listing(pairs[cut], pixels[cut]) for cut in np.s_[:seen, seen:])
-    if test_faces:
-        tested, trained = _by_face(train, pairs[:seen, 1], test_faces, seed)
+    if test_faces or query_faces:
+        drawn = shuffled_names(FACES, seed)[: test_faces or query_faces]
+        apart = np.isin(pairs[:, 1], [FACES.index(face) for face in drawn])
+        if query_faces:
+            query, gallery = (test.take(np.flatnonzero(x[seen:])) for x in (apart, ~apart))
+            return Splits(train, query, gallery, name="glyphs")
+        tested, trained = (train.take(np.flatnonzero(x[:seen])) for x in (apart, ~apart))
         return Splits(trained, tested, name="glyphs")
-    if query_faces:
-        query, gallery = _by_face(test, pairs[seen:, 1], query_faces, seed)
-        return Splits(train, query, gallery, name="glyphs")
     splits = Splits(train, test, name="glyphs")
     found = splits.fingerprint()
     if asked == (100, 100, 0, 16) and found != EXPECTED:
+        changed = "matplotlib's fonts have changed, so results may differ slightly"
         warnings.warn(
-            f"the glyphs have the fingerprint {found}, not {EXPECTED}: matplotlib's fonts have "
-            "changed, so results may differ slightly from published ones",
-            stacklevel=2,
+            f"the glyphs' fingerprint is {found}, not {EXPECTED}: {changed}", stacklevel=2
         )
     return splits
 
@@ -138,15 +131,6 @@ def _distorted(pairs: list[tuple[int, str]], strength: float, seed: int) -> NDAr
     return np.stack([DISTORTION.expose(x, strength, r) for x, r in zip(ink, draws, strict=True)])
 
 
-def _by_face(
-    listing: Listing, faces: NDArray[np.int64], count: int, seed: int
-) -> tuple[Listing, Listing]:
-    """The images in `count` faces, and those in the others, with one table of classes."""
-    chosen = [FACES.index(face) for face in shuffled_names(FACES, seed)[:count]]
-    apart = np.isin(faces, chosen)
-    return listing.take(np.flatnonzero(apart)), listing.take(np.flatnonzero(~apart))
-
-
 def _check(faces: int, query_faces: int, test_faces: int, distortion: float, each: int) -> None:
     for name, value, least, most in (
         ("faces_per_class", faces, MIN_FACES, len(FACES)),
@@ -157,16 +141,12 @@ def _check(faces: int, query_faces: int, test_faces: int, distortion: float, eac
         if not least <= value <= most:
             raise ValueError(f"{name} must be in {least}..{most}, got {value}")
     if query_faces and test_faces:
-        raise ValueError(
-            "query_faces is for retrieval and test_faces for classification: choose one"
-        )
+        raise ValueError("query_faces are for retrieval, test_faces for classification: choose one")
     if test_faces and faces < len(FACES):
         raise ValueError(f"test_faces needs all {len(FACES)} faces, got faces_per_class={faces}")
     if each < 0 or (each and not distortion):
-        raise ValueError(
-            "pictures_per_class must be an integer >= 0, and above 0 it needs distortion above 0, "
-            f"got pictures_per_class={each} and distortion={distortion}"
-        )
+        got = f"got pictures_per_class={each} and distortion={distortion}"
+        raise ValueError(f"pictures_per_class must be >= 0, above 0 only with distortion, {got}")
 
 
 def _listing(pairs: NDArray[np.int64], pixels: NDArray[np.uint8]) -> Listing:
@@ -178,17 +158,6 @@ def _listing(pairs: NDArray[np.int64], pixels: NDArray[np.uint8]) -> Listing:
         names.append(name if counts[name] == 1 else f"{name}-{counts[name]}")
     classes = (f"U+{code:04X} {unicodedata.name(chr(code), '')}".strip() for code in distinct)
     return Listing(tuple(names), labels, tuple(classes), pixels=pixels)
-
-
-def _read(path: Path, n: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
-    """A set from the cache, or None if there is no intact one: code point and index into FACES of
-    each image, and the pixels, the training images first."""
-    try:
-        with np.load(path, allow_pickle=False) as kept:
-            pairs, pixels = kept["pairs"], kept["pixels"]
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
-        return None
-    return (pairs, pixels) if (len(pairs), pixels.shape) == (n, (n, SIDE, SIDE)) else None
 
 
 # Which characters: those that many faces draw, look-alikes kept once
@@ -232,9 +201,8 @@ def font(face: str) -> FT2Font:
 def alphabet(min_faces: int) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """(code point, its faces) of all characters that at least `min_faces` faces draw.
 
-    Characters drawn by more faces come first, then lower code points; one that looks like an
-    earlier one in DejaVu Sans (A, Alpha and the Cyrillic A) is skipped. So the characters with all
-    sixteen faces do not depend on `min_faces`.
+    More faces come first, so that those with sixteen do not depend on `min_faces`; then lower code
+    points. One that looks like an earlier one in DejaVu Sans (A, Alpha) is skipped.
     """
     faces: dict[int, list[str]] = {}
     for face in FACES:
@@ -244,22 +212,15 @@ def alphabet(min_faces: int) -> tuple[tuple[int, tuple[str, ...]], ...]:
     pool = [code for code, have in faces.items() if len(have) >= min_faces and FACES[0] in have]
     pool.sort(key=lambda code: (-len(faces[code]), code))
     pool = [code for code in pool if all(has_ink(font(face), code) for face in faces[code])]
-    return tuple((pool[i], tuple(faces[pool[i]])) for i in _distinct(pool))
-
-
-def _distinct(pool: list[int]) -> list[int]:
-    """Indices into `pool` of the characters that look like none before them."""
-    ink = draw([(code, FACES[0]) for code in pool]).reshape(len(pool), -1)
-    # Sums of integers below 2^53: exact in float64, in any order.
-    ink = ink.astype(np.float64)
-    size = (ink * ink).sum(axis=1)
+    ink = draw([(code, FACES[0]) for code in pool]).reshape(len(pool), -1).astype(np.float64)
+    size = (ink * ink).sum(axis=1)  # of integers below 2^53: exact in float64, in any order
     kept: list[int] = []
     for i in range(len(pool)):
         others = np.array(kept, dtype=np.int64)
         apart = size[i] + size[others] - 2 * (ink[others] @ ink[i])
-        if not len(others) or np.all(apart >= ALIKE * np.maximum(size[i], size[others])):
+        if np.all(apart >= ALIKE * np.maximum(size[i], size[others])):
             kept.append(i)
-    return kept
+    return tuple((pool[i], tuple(faces[pool[i]])) for i in kept)
 
 
 # Outlines to gray images, the same bytes on every machine. A font library's own bitmaps change with
@@ -314,8 +275,8 @@ def _unscaled() -> Any:
     """The flag for font units: in an enum since matplotlib 3.10, a constant before."""
     from matplotlib import ft2font
 
-    flags: Any = getattr(ft2font, "LoadFlags", ft2font)
-    return flags.NO_SCALE if hasattr(flags, "NO_SCALE") else flags.LOAD_NO_SCALE
+    module: Any = ft2font
+    return module.LoadFlags.NO_SCALE if hasattr(module, "LoadFlags") else module.LOAD_NO_SCALE
 
 
 def _pieces(control: list[NDArray[np.float64]]) -> Segments:

@@ -91,13 +91,17 @@ def open_image(
         with contextlib.ExitStack() as opened:
             if isinstance(source, Image.Image):
                 return _decoded(source, side, owned=False)
-            file = source
-            if isinstance(source, (str, os.PathLike)):
-                if not stat.S_ISREG(os.stat(source).st_mode):  # reading a pipe could block forever
-                    raise UnreadableImage(source, "it is a folder or a device, not a file")
+            if not isinstance(source, (str, os.PathLike)):
+                file = source
+            elif stat.S_ISREG(os.stat(source).st_mode):
                 # Not by Pillow, which may not close an image twice.
                 file = opened.enter_context(open(source, "rb"))
-            image = Image.open(file, formats=_formats())
+            else:  # reading a pipe could block forever
+                raise UnreadableImage(source, "it is a folder or a device, not a file")
+            try:
+                image = Image.open(file, formats=_formats())
+            except UnidentifiedImageError as error:
+                raise UnreadableImage(source, _what_it_is(file)) from error
             if image.width * image.height > MAX_PIXELS:
                 size = f"it has {image.width} x {image.height}"
                 raise UnreadableImage(source, TOO_LARGE.format(MAX_PIXELS, size))
@@ -108,8 +112,6 @@ def open_image(
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UnreadableImage(source, TOO_LARGE.format(MAX_PIXELS, "it is larger")) from error
-    except UnidentifiedImageError as error:
-        raise UnreadableImage(source, _what_it_is(source)) from error
     except OSError as error:
         # errno: the file system's fault (missing, forbidden); none: Pillow's, about the bytes.
         raise UnreadableImage(source, reason(error).rstrip(".").lower()) from error
@@ -123,7 +125,9 @@ def _decoded(image: Image.Image, side: int, owned: bool) -> Image.Image:
     large = image.width * image.height > LARGE
     with _large if large else contextlib.nullcontext():
         image.load()
-        turn = _UPRIGHT.get(_orientation(image))
+        turn = None
+        with contextlib.suppress(Exception):  # a damaged EXIF block must not cost the image
+            turn = _UPRIGHT.get(int(image.getexif().get(ExifTags.Base.Orientation, 1)))
         made = to_rgb(image)
         if large and owned and made is not image:
             image.close()  # the caller still refers to it
@@ -165,11 +169,9 @@ def _band_to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
-    """What makes bands of integers of 16 or 32 bits, or of floats, gray with 8 bits.
-
-    Sixteen bits are the usual case: their upper eight. Floats in [0, 1] are scaled to 255, in
-    [0, 255] kept; a wider range has no convention and is scaled from its minimum to its maximum.
-    """
+    """What makes bands of integers of 16 or 32 bits, or of floats, gray with 8 bits: the upper 8 of
+    16 bits, floats in [0, 255] as they are, in [0, 1] times 255. A wider range has no convention
+    and is scaled from its minimum to its maximum."""
 
     def finite(band: Image.Image) -> NDArray[np.float64]:
         return np.nan_to_num(np.asarray(band).astype(np.float64), posinf=0.0, neginf=0.0)
@@ -191,13 +193,6 @@ def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
     return convert
 
 
-def _orientation(image: Image.Image) -> int:
-    try:
-        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # a damaged EXIF block must not cost the image
-        return 1
-
-
 @lru_cache(maxsize=1)
 def _formats() -> tuple[str, ...]:
     """FORMATS as far as this Pillow has them."""
@@ -205,14 +200,10 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _what_it_is(source: Source | Image.Image) -> str:
+def _what_it_is(file: BinaryIO) -> str:
     """Why no decoder took the file: what is most often found under an image's name."""
-    assert not isinstance(source, Image.Image)
-    if isinstance(source, (str, os.PathLike)):
-        with open(source, "rb") as file:
-            return _what_it_is(file)
-    source.seek(0)
-    head = source.read(512)
+    file.seek(0)
+    head = file.read(512)
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if not head:
         return "the file is empty"
@@ -259,38 +250,20 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
         raise
 
 
-def write_cache(path: Path, data: bytes | memoryview) -> bool:
-    """`write_atomically`; False where that is impossible, since a cache is never needed."""
-    try:
-        write_atomically(path, data)
-    except OSError:  # read-only, full, not ours
-        return False
-    return True
-
-
 class ImageCache:
     """Shrunken images by path, in memory and on disk. Threads may share one.
 
     Every epoch sees the downscaled image, the first one too, so results do not depend on what is
     cached. A file on disk is keyed by the image's path, modification time and size; the folder may
     be deleted at any time.
-
-    Args:
-        side: the short side in pixels. The default is what evaluation resizes to for crops of 224;
-            more keeps finer detail in small random crops.
-        memory: bytes of images kept in memory, first come first served; default: a quarter of the
-            machine's, at most 8 GB.
-        disk: bytes that the folder may hold, at most half of what is free; default: 20 GB. 0 keeps
-            nothing.
-        folder: default: `pictures` in `cache_folder()`.
     """
 
     def __init__(
         self,
-        side: int = 256,
-        memory: float | None = None,
-        disk: int | None = None,
-        folder: PathLike | None = None,
+        side: int = 256,  # the short side in pixels; more keeps detail in small random crops
+        memory: float | None = None,  # bytes; default: a quarter of the machine's, at most 8 GB
+        disk: int | None = None,  # bytes, at most half of what is free; default: 20 GB
+        folder: PathLike | None = None,  # default: `pictures` in `cache_folder()`
     ) -> None:
         self.side = side
         self.folder = Path(folder) if folder is not None else cache_folder() / "pictures"
@@ -306,8 +279,7 @@ class ImageCache:
     def image(self, path: PathLike) -> NDArray[np.uint8]:
         """The downscaled image (h, w, 3), read-only."""
         name = os.fspath(path)
-        held = self._held.get(name)
-        if held is not None:
+        if (held := self._held.get(name)) is not None:
             return held
         file = self._file(name)
         made = self._read(file)
@@ -324,12 +296,11 @@ class ImageCache:
     def _file(self, name: str) -> Path:
         try:
             found = os.stat(name)
-        except OSError as error:
-            raise UnreadableImage(name, reason(error)) from error
-        except ValueError as error:  # a name that no file can have
-            raise UnreadableImage(name, str(error)) from error
+        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+            why = reason(error) if isinstance(error, OSError) else str(error)
+            raise UnreadableImage(name, why) from error
         about = (os.path.abspath(name), found.st_mtime_ns, found.st_size, self.side, VERSION)
-        text = "\0".join(str(item) for item in (*about, PIL.__version__))
+        text = "\0".join(map(str, (*about, PIL.__version__)))
         key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         return self.folder / key[:2] / f"{key[2:]}.raw"
 
@@ -347,22 +318,19 @@ class ImageCache:
     def _write(self, path: Path, made: NDArray[np.uint8]) -> None:
         with self._lock:
             if self._disk_left is None:
-                self._disk_left = self._measure_disk()
+                self._disk_left = 0
+                with contextlib.suppress(OSError):
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    free = shutil.disk_usage(self.folder).free
+                    used = sum(file.stat().st_size for file in self.folder.glob("*/*"))
+                    self._disk_left = max(0, min(self._disk_limit - used, free // 2))
             if made.nbytes > self._disk_left:
                 return
             self._disk_left -= made.nbytes
         body = np.ascontiguousarray(made).data.cast("B")
         header = HEADER.pack(MAGIC, *made.shape[:2], zlib.crc32(body))
-        if not write_cache(path, header + body):
-            with self._lock:
-                self._disk_left = 0  # full or read-only: do not try again for every image
-
-    def _measure_disk(self) -> int:
-        """Bytes that may still be written."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            free = shutil.disk_usage(self.folder).free
-            used = sum(file.stat().st_size for file in self.folder.glob("*/*"))
-        except OSError:
-            return 0
-        return max(0, min(self._disk_limit - used, free // 2))
+            write_atomically(path, header + body)
+        except OSError:  # full or read-only: do not try again for every image
+            with self._lock:
+                self._disk_left = 0

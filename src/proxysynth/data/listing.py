@@ -105,8 +105,7 @@ class Listing:
 def listing_of_files(
     root: Path, files: Iterable[tuple[str, str]], classes: Iterable[str] | None = None
 ) -> Listing:
-    """A listing of (name, class) pairs, in their order if the classes are given in theirs; else
-    sorted by class and name."""
+    """A listing of (name, class) pairs; without `classes`, pairs and classes are sorted."""
     if classes is None:
         files = sorted(files, key=lambda pair: pair[::-1])
         classes = sorted({label for _, label in files})
@@ -117,10 +116,8 @@ def listing_of_files(
 
 
 def shuffled_names(names: Collection[str], seed: int) -> list[str]:
-    """The names in an order that depends only on the seed, not on machine or library versions.
-
-    Each name is sorted by its own hash, so adding a name keeps the order of the others.
-    """
+    """The names in an order that depends on the seed, not on machine or library versions: by the
+    hash of each, so that adding a name keeps the order of the others."""
 
     def key(name: str) -> tuple[bytes, str]:
         text = f"{seed}:{name}".encode("utf-8", "surrogateescape")
@@ -166,8 +163,17 @@ class Splits:
         return len((self.gallery or self.query).without_empty_classes().classes) > 1
 
     def with_all_seen(self) -> Splits:
-        """All images of all classes to train on, and none to test."""
-        train = joined(list(self.parts.values()))
+        """All images of all classes to train on, and none to test; classes of one name are one."""
+        parts, root = list(self.parts.values()), self.train.root
+        classes = tuple(sorted({name for part in parts for name in part.classes}))
+        names = tuple(name for part in parts for name in part.names)
+        labels = np.concatenate([part.of_classes(classes).labels for part in parts])
+        if root is not None:  # each file once
+            files = {(name, classes[label]) for name, label in zip(names, labels, strict=True)}
+            train = listing_of_files(root, files)
+        else:
+            pixels = [part.pixels for part in parts if part.pixels is not None]
+            train = Listing(names, labels, classes, pixels=np.concatenate(pixels))
         return replace(self, train=train, query=train.of_classes(()), gallery=None, validation=None)
 
     def remarks(self) -> tuple[str, ...]:
@@ -206,10 +212,7 @@ def with_validation(
     splits: Splits, fraction: float = 0.2, seed: int = 0, pictures: bool = False
 ) -> Splits:
     """The splits with a fraction of the seen classes held out of training, to choose an epoch by;
-    with `pictures`, images of every class, for classification.
-
-    A set with its own validation images keeps them.
-    """
+    with `pictures`, images of every class, for classification. Own validation images are kept."""
     if splits.validation is not None:
         return splits
     if pictures:
@@ -220,38 +223,27 @@ def with_validation(
     classes = splits.train.classes
     held = max(2, round(fraction * len(classes)))
     if len(classes) - held < 2:
+        what = f"holding out {held} of {len(classes)} seen classes"
         raise ValueError(
-            f"holding out {held} of {len(classes)} seen classes leaves fewer than 2 to train on: "
-            "add classes, lower the fraction, or report the last epoch, which needs no validation"
+            f"{what} leaves fewer than 2 to train on: add classes or report the last epoch"
         )
     chosen = set(shuffled_names(classes, seed)[:held])
-    return replace(
-        splits,
-        train=splits.train.of_classes([name for name in classes if name not in chosen]),
-        validation=splits.train.of_classes([name for name in classes if name in chosen]),
-    )
+    train = splits.train.of_classes([name for name in classes if name not in chosen])
+    validation = splits.train.of_classes([name for name in classes if name in chosen])
+    return replace(splits, train=train, validation=validation)
 
 
 def with_fold(splits: Splits, fold: int, folds: int) -> Splits:
-    """Cross-validation: one fold of the seen classes is the test, the others are trained on.
-
-    Folds are contiguous and as equal in size as possible. The unseen classes are not used.
-    """
+    """Cross-validation: one fold of the seen classes is the test, the others are trained on. Folds
+    are contiguous and as equal in size as possible; the unseen classes are not used."""
     classes = splits.train.classes
     if len(classes) < 2 * folds:
-        raise ValueError(
-            f"{folds} folds need at least {2 * folds} seen classes, got {len(classes)}: use fewer "
-            "folds or more classes"
-        )
+        needed = f"{folds} folds need at least {2 * folds} seen classes"
+        raise ValueError(f"{needed}, got {len(classes)}: use fewer folds or more classes")
     start, stop = (len(classes) * i // folds for i in (fold, fold + 1))
     held = splits.train.of_classes(classes[start:stop])
-    return replace(
-        splits,
-        train=splits.train.of_classes((*classes[:start], *classes[stop:])),
-        query=held,
-        gallery=None,
-        validation=held,
-    )
+    train = splits.train.of_classes((*classes[:start], *classes[stop:]))
+    return replace(splits, train=train, query=held, gallery=None, validation=held)
 
 
 def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np.int64]:
@@ -266,28 +258,8 @@ def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np
     return np.sort(np.array(sorted(order, key=turn.__getitem__)[:count], dtype=np.int64))
 
 
-def joined(listings: Sequence[Listing]) -> Listing:
-    """The images of all listings, each once; classes of the same name are one."""
-    root = listings[0].root
-    if root is not None:
-        files = {
-            (name, part.classes[label])
-            for part in listings
-            for name, label in zip(part.names, part.labels, strict=True)
-        }
-        return listing_of_files(root, files)
-    classes = tuple(sorted({name for part in listings for name in part.classes}))
-    return Listing(
-        tuple(name for part in listings for name in part.names),
-        np.concatenate([part.of_classes(classes).labels for part in listings]),
-        classes,
-        pixels=np.concatenate([part.pixels for part in listings if part.pixels is not None]),
-    )
-
-
 def require_usable(splits: Splits, tested: bool = False) -> Splits:
-    """The splits, or an error if there is nothing to learn, if no test image can be found, or, if
-    it has to be `tested`, if there is nothing to test."""
+    """The splits, or an error if nothing can be learned, found or, if `tested`, tested."""
     seen = len(splits.train.classes)
     if seen < 2:
         raise ValueError(f"training needs at least 2 seen classes, got {seen}: add classes")
@@ -303,58 +275,44 @@ def require_usable(splits: Splits, tested: bool = False) -> Splits:
 
 @dataclass(frozen=True)
 class ClassSplit:
-    """The rule that splits classes into seen ones, to train on, and unseen ones, to test on.
+    """The rule that splits classes into seen ones, to train on, and unseen ones, to test on."""
 
-    Args:
-        unseen_fraction: fraction of the classes that is unseen, rounded to a number of classes that
-            leaves at least two seen; a single unseen class could not be tested, so it is seen too.
-        seed: draws them by their names, the same on every machine; adding a class keeps the order
-            of the others.
-        order: "shuffled" draws; "sorted" takes the last in alphabetical order, as the benchmarks
-            of the literature do.
-        unseen_classes: these instead of a fraction.
-        seen_classes: train on these; classes in neither list are ignored.
-    """
-
+    # of the classes, rounded so that two are seen; a single unseen one could not be tested
     unseen_fraction: float = 0.5
-    seed: int = 0
+    seed: int = 0  # draws by name, the same on every machine; an added class keeps the order
+    # "sorted" takes the last in alphabetical order, as the benchmarks of the literature do
     order: Literal["shuffled", "sorted"] = "shuffled"
-    unseen_classes: tuple[str, ...] = ()
-    seen_classes: tuple[str, ...] = ()
+    unseen_classes: tuple[str, ...] = ()  # these instead of a fraction
+    seen_classes: tuple[str, ...] = ()  # train on these; classes in neither list are ignored
 
     def __post_init__(self) -> None:
         if not 0 <= self.unseen_fraction < 1 or self.order not in ("shuffled", "sorted"):
+            got = f"got {self.unseen_fraction} and {self.order!r}"
             raise ValueError(
-                "unseen_fraction must be in [0, 1) and order 'shuffled' or 'sorted', got "
-                f"{self.unseen_fraction} and {self.order!r}"
+                f"unseen_fraction must be in [0, 1), order 'shuffled' or 'sorted', {got}"
             )
         both = sorted(set(self.unseen_classes) & set(self.seen_classes))
         if both:
             raise ValueError(f"a class is either seen or unseen, got both for {', '.join(both)}")
 
     def classes(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """The seen and the unseen ones of these classes, each in alphabetical order."""
+        """The seen and the unseen of these classes, each in alphabetical order."""
         unknown = sorted({*self.seen_classes, *self.unseen_classes} - set(names))
         if unknown:
             listed = " or ".join(map(repr, unknown))
-            raise ValueError(
-                f"there is no class {listed} in the data: {nearest(unknown[0], names)}"
-            )
+            raise ValueError(f"the data has no class {listed}: {nearest(unknown[0], names)}")
         if self.unseen_classes or self.seen_classes:
             seen = set(self.seen_classes) or set(names) - set(self.unseen_classes)
             unseen = set(self.unseen_classes) or set(names) - seen
         else:
             drawn = self.order == "shuffled"
             ordered = shuffled_names(names, self.seed) if drawn else sorted(names, reverse=True)
-            count = round(self.unseen_fraction * len(names))
-            count = min(count, len(names) - 2)
+            count = min(round(self.unseen_fraction * len(names)), len(names) - 2)
             unseen = set(ordered[:count] if count >= 2 else ())
             seen = set(names) - unseen
         return sorted(seen), sorted(unseen)
 
     def __call__(self, listing: Listing, name: str = "", notes: tuple[str, ...] = ()) -> Splits:
         """The splits of a listing; an error if fewer than two classes are seen."""
-        seen, unseen = self.classes(listing.classes)
-        return require_usable(
-            Splits(listing.of_classes(seen), listing.of_classes(unseen), name=name, notes=notes)
-        )
+        train, test = map(listing.of_classes, self.classes(listing.classes))
+        return require_usable(Splits(train, test, name=name, notes=notes))

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,16 +38,12 @@ Indices = NDArray[np.int64]
 
 
 class Batch(NamedTuple):
-    """images (n, channels, h, w) in channels-last memory format, uint8 as the loader gives them;
-    labels (n,) and indices (n,) into the listing, int64.
+    """Images with their labels."""
 
-    `pixels` normalizes the images; None if they are normalized already.
-    """
-
-    images: Tensor
-    labels: Tensor
-    indices: Tensor
-    pixels: Pixels | None = None
+    images: Tensor  # (n, channels, h, w) in channels-last memory format, uint8 from the loader
+    labels: Tensor  # (n,) int64
+    indices: Tensor  # (n,) int64, into the listing
+    pixels: Pixels | None = None  # normalizes the images; None if they are normalized already
 
     def inputs(self, device: torch.device) -> Tensor:
         """The images on the device as the network takes them, float32 and channels-last."""
@@ -69,14 +65,11 @@ class Loader:
     pin: bool = False  # put batches into pinned memory, from which a CUDA device copies faster
 
     def batches(self, plan: Sequence[Indices], seed: int = 0, epoch: int = 0) -> Iterator[Batch]:
-        """The batches of a plan: an epoch of a sampler, or a part of it.
-
-        An image's augmentation depends only on `seed`, `epoch` and its index.
-        """
+        """The batches of an epoch of a sampler, or of a part of it. An image's augmentation depends
+        only on `seed`, `epoch` and its index."""
         todo = (np.asarray(indices, dtype=np.int64) for indices in plan)
         if self.workers == 0 or self._is_array():
-            for indices in todo:
-                yield self._start(indices, seed, epoch)[0]
+            yield from (self._start(indices, seed, epoch)[0] for indices in todo)
             return
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="loader")
         try:
@@ -149,11 +142,9 @@ def default_workers() -> int:
     return min(8, len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1)
 
 
-class Sampler(Protocol):
-    """A value and a pure function of labels, epoch and batch size. An epoch is a list of arrays of
-    indices, so that a run resumed after k batches takes `epoch[k:]`."""
-
-    def __call__(self, labels: Indices, epoch: int, batch_size: int) -> list[Indices]: ...
+# A value and a pure function of labels, epoch and batch size. An epoch is a list of arrays of
+# indices, so that a run resumed after k batches takes `epoch[k:]`.
+Sampler = Callable[[Indices, int, int], list[Indices]]
 
 
 @dataclass(frozen=True)
@@ -164,8 +155,7 @@ class Shuffled:
     seed: int = 0
 
     def __call__(self, labels: Indices, epoch: int, batch_size: int) -> list[Indices]:
-        order = _shuffle(len(labels), random_stream(self.seed, epoch, part=1))
-        batches = _cut(order, batch_size)
+        batches = _cut(_shuffle(len(labels), random_stream(self.seed, epoch, part=1)), batch_size)
         if len(batches) > 1 and len(batches[-1]) == 1:
             batches[-2:] = [np.concatenate(batches[-2:])]
         return batches
@@ -188,10 +178,8 @@ class MPerClass:
         own = np.split(by_class, np.flatnonzero(np.diff(labels[by_class])) + 1)
         per_batch = batch_size // self.m
         if batch_size % self.m or not 0 < per_batch <= len(own):
-            raise ValueError(
-                f"a batch must be a multiple of m={self.m} images of at most {len(own)} classes, "
-                f"got batch_size {batch_size}: choose one up to {len(own) * self.m}"
-            )
+            needed = f"a multiple of m={self.m} images of at most {len(own)} classes"
+            raise ValueError(f"a batch must be {needed}, got batch_size {batch_size}")
         numbers = random_stream(self.seed, epoch, part=1)
         decks = [members[_shuffle(len(members), numbers)] for members in own]
         dealt = np.zeros(len(own), dtype=np.int64)

@@ -16,13 +16,13 @@ import dataclasses
 import inspect
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from proxysynth.data import folders
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.benchmarks.opening import open_benchmark
-from proxysynth.data.folders import absolute, existing_folder, files_below, folder_entries, is_image
 from proxysynth.data.glyphs import glyphs
 from proxysynth.data.images import PathLike
 from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_files, require_usable
@@ -49,10 +49,11 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
     "NAME:ROOT"     incomplete: accept a copy of a benchmark that lacks images
     """
     text = os.fspath(spec)
+    place = os.path.expanduser(text)
     name, colon, root = text.partition(":")
     if text == "glyphs":
         return glyphs(**_known(options, inspect.signature(glyphs).parameters, text))
-    if colon and name in CATALOG:
+    if name in CATALOG and (colon or not os.path.exists(place)):
         return open_benchmark(name, root, **_known(options, ("incomplete",), name))
     given: dict[str, Any] = {
         key: tuple(value) if key.endswith("_classes") else value
@@ -60,36 +61,38 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
         if key in RULE_OPTIONS
     }
     rule = ClassSplit(**given) if given else None
-    if os.path.isdir(os.path.expanduser(text)):
+    if os.path.isdir(place):
         _known(options, (*RULE_OPTIONS, *PARTS), "a folder")
         parts = {key: options[key] for key in PARTS if options.get(key) is not None}
         return open_folder(text, rule, parts)
     if _is_table(text):
         _known(options, (*RULE_OPTIONS, "root"), "a CSV")
         return open_table(text, rule, options.get("root"))
-    raise ValueError(_unknown(text))
+    if os.path.isfile(place):
+        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in CATALOG)])
+        raise ValueError(
+            f"data must be a folder, a CSV or one of {names}, got the file {printable(text)}"
+        )
+    if colon and len(name) > 1 and name.isidentifier():
+        raise ValueError(f"there is no benchmark {name!r}: {nearest(name, CATALOG)}")
+    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *CATALOG])
+    raise ValueError(f"there is no folder or CSV {text!r}: {hint}, or {ADVICE}")
 
 
 def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:
-    """Query and gallery to test a trained model on: the test part of the data, else every image;
-    no gallery where the queries are their own.
-
-    Which classes of a plain folder a model has seen is unknown, so the rule that splits classes
-    for training does not apply.
-    """
+    """Query and gallery to test a trained model on: the test part of the data, else every image, as
+    nothing says which classes a model has seen; no gallery where the queries are their own."""
     text = os.fspath(spec)
     if os.path.isdir(os.path.expanduser(text)):
-        base = absolute(text)
+        base = folders.absolute(text)
         places = _own_parts(base, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
         parts, _ = _listings(base, {k: v for k, v in places.items() if k not in UNTESTED})
     elif _is_table(text):
-        file = absolute(text)
+        file = folders.absolute(text)
         parts = _table(file, file.parent, "put the CSV into a folder that holds all images")
         if set(parts) - UNTESTED not in (*TESTED, {""}):
-            raise ValueError(
-                f"the column split of {file.name} must name test, or query and gallery, got "
-                f"{', '.join(sorted(parts))}"
-            )
+            what = f"the column split of {file.name} must name test, or query and gallery"
+            raise ValueError(f"{what}, got {', '.join(sorted(parts))}")
     else:
         splits = open_data(text)
         return splits.query, splits.gallery
@@ -107,33 +110,16 @@ def _known(options: dict[str, Any], names: Collection[str], what: str) -> dict[s
     return options
 
 
-def _unknown(text: str) -> str:
-    if os.path.isfile(os.path.expanduser(text)):
-        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in CATALOG)])
-        return f"data must be a folder, a CSV or one of {names}, got the file {printable(text)}"
-    if text in CATALOG:
-        return f"{text} needs the folder of its files: write {text}:ROOT"
-    name, colon, _ = text.partition(":")
-    if colon and len(name) > 1 and name.isidentifier():
-        return f"there is no benchmark {name!r}: {nearest(name, CATALOG)}"
-    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *CATALOG])
-    found = f"there is no folder or CSV {text!r}"
-    return f"{found}: {hint}, or {ADVICE}"
-
-
 def open_folder(
     root: PathLike, rule: ClassSplit | None = None, parts: Mapping[str, PathLike] | None = None
 ) -> Splits:
     """The splits of a folder: as its own sub-folders say, else by the rule.
 
     Images may lie deeper inside a class's folder. Hidden files and files that are not images by
-    their name are ignored. Links are followed; nothing is ever written.
-
-    Args:
-        rule: splits the classes; train/ and test/ are then taken for classes too.
-        parts: the folder of each part, anywhere under the root, with one sub-folder per class.
+    their name are ignored. Links are followed; nothing is ever written. With a rule, train/ and
+    test/ are classes too; `parts` are the folders of the parts, anywhere under the root.
     """
-    base = existing_folder(root, ADVICE)
+    base = folders.existing_folder(root, ADVICE)
     if not parts:
         how = "use --set split.train=DIR --set split.test=DIR"
         parts = {"": base} if rule else _own_parts(base, LAYOUTS, how)
@@ -142,16 +128,40 @@ def open_folder(
 
 
 def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, Listing], list[str]]:
-    """The images of each part's folder, and notes on what was ignored."""
+    """The images of each part's folder of classes, and notes on what was ignored."""
     listings, notes = {}, []
-    for name, place in parts.items():
-        where = existing_folder(base / place, ADVICE)
+    for part, place in parts.items():
+        where = folders.existing_folder(base / place, ADVICE)
         if not where.is_relative_to(base):
-            raise ValueError(f"the folder of {name} must lie under {base}, got {where}")
-        files, remarks = _scan(where)
-        named = ((Path(path).relative_to(base).as_posix(), label) for path, label in files)
-        listings[name] = listing_of_files(base, named)
-        notes += remarks
+            raise ValueError(f"the folder of {part} must lie under {base}, got {where}")
+        classes, loose = folders.folder_entries(where)
+        files: list[tuple[str, str]] = []
+        others = Counter[str]()
+        for entry in classes:
+            for path in folders.files_below(entry.path, frozenset({os.path.realpath(where)})):
+                if folders.is_image(path):
+                    files.append((Path(path).relative_to(base).as_posix(), entry.name))
+                else:
+                    others[os.path.splitext(path)[1].lower() or "without suffix"] += 1
+        kinds, shown = (
+            folders.some_names(f"{n} {kind}" for kind, n in others.most_common()),
+            printable(where),
+        )
+        if not files:
+            got = f"nothing in {shown}: add images or give another folder"
+            if n := sum(folders.is_image(entry.path) for entry in loose):
+                got = f"{n} images directly in {shown}: move each class to its own folder"
+            elif others:
+                got = f"only other files in {shown} ({kinds}): convert them to JPEG or PNG"
+            raise ValueError(f"expected a sub-folder per class with images inside, got {got}")
+        listings[part] = listing_of_files(base, files)
+        full = set(listings[part].classes)
+        if empty := [entry.name for entry in classes if entry.name not in full]:
+            notes.append(
+                f"{len(empty)} folders hold no image and are ignored: {folders.some_names(empty)}."
+            )
+        if others:
+            notes.append(f"Ignored, because their names are not those of images: {kinds}.")
     return listings, notes
 
 
@@ -182,63 +192,27 @@ def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing |
 
 def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dict[str, PathLike]:
     """The folder of each part where the sub-folders are named so; {"": base} where they are
-    classes. `otherwise` says what to do, besides renaming, about names that are neither."""
-    folders, _ = folder_entries(base)
-    named = [(ALSO_CALLED.get(e.name.lower(), e.name.lower()), e.path) for e in folders]
+    classes. `otherwise` is what helps, besides renaming, where they are neither."""
+    inside, _ = folders.folder_entries(base)
+    named = [(ALSO_CALLED.get(e.name.lower(), e.name.lower()), e.path) for e in inside]
     parts: dict[str, PathLike] = dict(named)
     # A lone folder `test` may be the only class.
-    alone = len(folders) == 1 and not _holds_classes(folders[0].path)
-    if len(parts) == len(folders) and parts.keys() - {"validation"} in layouts and not alone:
+    alone = len(inside) == 1 and not _holds_classes(inside[0].path)
+    if len(parts) == len(inside) and parts.keys() - {"validation"} in layouts and not alone:
         return parts
     meant = [path for name, path in named if name in PARTS]
     if len(meant) > 1 and any(map(_holds_classes, meant)):
+        got = f"{folders.some_names(entry.name for entry in inside)} in {printable(base)}"
         raise ValueError(
-            f"expected the sub-folders {EXPECTED}, got {_some(entry.name for entry in folders)} in "
-            f"{printable(base)}: rename them, or {otherwise}"
+            f"expected the sub-folders {EXPECTED}, got {got}: rename them, or {otherwise}"
         )
     return {"": base}
 
 
 def _holds_classes(place: str) -> bool:
     """Whether a folder has folders and no image of its own, which a class would have."""
-    folders, others = folder_entries(place)
-    return bool(folders) and not any(is_image(entry.path) for entry in others)
-
-
-def _scan(base: Path) -> tuple[list[tuple[str, str]], list[str]]:
-    """(path, class) of every image in a folder of classes, and notes on what was ignored."""
-    folders, loose = folder_entries(base)
-    files: list[tuple[str, str]] = []
-    others = Counter[str]()
-    for entry in folders:
-        for path in files_below(entry.path, frozenset({os.path.realpath(base)})):
-            if is_image(path):
-                files.append((path, entry.name))
-            else:
-                others[os.path.splitext(path)[1].lower() or "without suffix"] += 1
-    full = {label for _, label in files}
-    empty = [entry.name for entry in folders if entry.name not in full]
-    kinds = _some(f"{n} {kind}" for kind, n in others.most_common())
-    if not files:
-        where = printable(base)
-        if n := sum(is_image(entry.path) for entry in loose):
-            got = f"{n} images directly in {where}: move each class to its own folder"
-        elif others:
-            got = f"only other files in {where} ({kinds}): convert them to JPEG or PNG"
-        else:
-            got = f"nothing in {where}: add images or give another folder"
-        raise ValueError(f"expected a sub-folder per class with images inside, got {got}")
-    notes = []
-    if empty:
-        notes.append(f"{len(empty)} folders hold no image and are ignored: {_some(empty)}.")
-    if others:
-        notes.append(f"Ignored, because their names are not those of images: {kinds}.")
-    return files, notes
-
-
-def _some(names: Iterable[str], most: int = 5) -> str:
-    names = [printable(name) for name in names]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")
+    inside, others = folders.folder_entries(place)
+    return bool(inside) and not any(folders.is_image(entry.path) for entry in others)
 
 
 def open_table(
@@ -246,19 +220,16 @@ def open_table(
 ) -> Splits:
     """The splits of a CSV: as its column `split` says, else by the rule. Its paths are relative to
     `root`, by default its own folder, and stay inside."""
-    file = absolute(path)
-    base = file.parent if root is None else absolute(root)
-    if not base.is_dir():
-        raise ValueError(
-            f"there is no folder {base}: split.root is where the paths of {file} start"
-        )
+    file = folders.absolute(path)
+    advice = f"split.root is the folder where the paths of {file.name} start"
+    base = folders.existing_folder(file.parent if root is None else root, advice)
     parts = _table(file, base, "name the folder that holds all images with --set split.root=DIR")
     return _splits(parts, rule, f"the column split of {file.name}", str(path), [])
 
 
 def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
-    """The images of a CSV by their part, "" where there is no column `split`. `outside` says what
-    to do about a path that leads out of the base."""
+    """The images of a CSV by their part, "" without a column `split`. `outside` is what helps where
+    a path leads out of the base."""
     try:
         with open(file, newline="", encoding="utf-8-sig") as stream:
             lines = list(csv.reader(stream))
@@ -268,10 +239,8 @@ def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
         raise ValueError(f"{file} is not a CSV in UTF-8 ({error}): save it as one") from error
     header = [word.strip().lower() for word in lines[0]] if lines else []
     if header not in (["path", "label"], ["path", "label", "split"]):
-        raise ValueError(
-            f"{file.name} must start with the line path,label or path,label,split, "
-            f"got {printable(','.join(lines[0])) if lines else 'an empty file'}"
-        )
+        got = printable(",".join(lines[0])) if lines else "an empty file"
+        raise ValueError(f"{file.name} must start with the line path,label[,split], got {got}")
     parts: dict[str, list[tuple[str, str]]] = {}
     seen: dict[str, int] = {}
     for number, line in enumerate(lines[1:], start=2):
@@ -290,9 +259,7 @@ def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
         if len(line) == 3 and part not in PARTS:
             raise ValueError(f"{where} must have a split of {', '.join(PARTS)}, got {part!r}")
         if seen.setdefault(name, number) != number:
-            raise ValueError(
-                f"{where} names {printable(name)} again, as line {seen[name]} does: keep one"
-            )
+            raise ValueError(f"{where} names {printable(name)} again, as line {seen[name]} does")
         parts.setdefault(part, []).append((name, label))
     if not parts:
         raise ValueError(f"{file.name} must list images below its header, got none")

@@ -67,7 +67,6 @@ class RandomResizedCrop:
     ratio: tuple[float, float] = (3 / 4, 4 / 3)  # smallest and largest ratio of width to height
     flip: float = 0.5  # the probability of a horizontal flip
     resize: int | None = None  # resize the short side to this first; None does not
-
     draws: ClassVar[int] = 2 * TRIES + 3
 
     def box(self, width: int, height: int, u: Sequence[float]) -> tuple[int, int, int, int]:
@@ -99,16 +98,13 @@ class PadCrop:
     size: int = 32  # side of the result in pixels, at most that of the image with its border
     pad: int = 4  # width of the border in pixels
     flip: float = 0.5  # the probability of a horizontal flip
-
     draws: ClassVar[int] = 3
 
     def __call__(self, image: Image.Image, u: Sequence[float]) -> Bytes:
         room = [side + 2 * self.pad - self.size for side in image.size]
         if min(room) < 0:
-            raise ValueError(
-                f"an image of {image.width} x {image.height} with a border of {self.pad} is "
-                f"smaller than the crop of {self.size}: use a smaller crop or larger images"
-            )
+            what = f"an image of {image.width} x {image.height} with a border of {self.pad}"
+            raise ValueError(f"{what} is smaller than the crop of {self.size}: use a smaller crop")
         left, top = (int(u[i] * (room[i] + 1)) - self.pad for i in range(2))
         # Outside of the image there are zeros.
         made = np.asarray(image.crop((left, top, left + self.size, top + self.size)))
@@ -121,7 +117,6 @@ class CenterCrop:
 
     resize: int = 256
     size: int = 224
-
     draws: ClassVar[int] = 0
 
     def __call__(self, image: Image.Image, u: Sequence[float] = ()) -> Bytes:
@@ -131,8 +126,8 @@ class CenterCrop:
 
 
 def resized(image: Image.Image, short: int) -> Image.Image:
-    """The image with its short side at `short` pixels and the long side in proportion, rounded
-    down; bilinear with antialiasing."""
+    """The short side at `short` pixels, the long side in proportion, rounded down; bilinear with
+    antialiasing."""
     width, height = image.size
     least = min(width, height)
     size = (short * width // least, short * height // least)
@@ -217,10 +212,7 @@ PIXELS = {
 
 
 def pixels_named(name: str) -> Pixels:
-    """The convention of that name: a key of `PIXELS`, or "mean 0.5 0.5 0.5 std 0.5 0.5 0.5" for
-    RGB in [0, 1]."""
-    if name in PIXELS:
-        return PIXELS[name]
+    """A key of `PIXELS`, or "mean 0.5 0.5 0.5 std 0.5 0.5 0.5" for RGB in [0, 1]."""
     words = name.split() if isinstance(name, str) else []
     if words[::4] != ["mean", "std"]:
         return cast(Pixels, look_up(name, PIXELS, "kind of pixels"))

@@ -11,7 +11,7 @@ from proxysynth.data import (
     open_benchmark,
     open_data,
 )
-from proxysynth.data.benchmarks.opening import READERS
+from proxysynth.data.benchmarks.readers import READERS
 
 
 def test_every_benchmark_has_an_imitation():

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from proxysynth.data.folders import existing_folder, files_below
 from proxysynth.data.images import PathLike
@@ -46,13 +45,10 @@ class Benchmark:
     note: str = ""  # a remark for users
 
 
-def _read_catalog() -> dict[str, Benchmark]:
-    text = (resources.files(__package__) / "catalog.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text).items()
-    return {name: build(Benchmark, {"name": name, **table}, {}) for name, table in tables}
-
-
-CATALOG = _read_catalog()
+_TABLES = tomllib.loads((resources.files(__package__) / "catalog.toml").read_text("utf-8"))
+CATALOG: dict[str, Benchmark] = {
+    name: build(Benchmark, {"name": name, **table}, {}) for name, table in _TABLES.items()
+}
 
 
 def catalog_rows() -> list[dict[str, Any]]:
@@ -78,31 +74,38 @@ class Contents:
     @cached_property
     def present(self) -> dict[str, Listing]:
         """The listings without the missing images."""
-        return {
-            part: listing if (there := _exist(listing)).all() else listing.take(there.nonzero()[0])
-            for part, listing in self.parts.items()
-        }
+        present = dict(self.parts)
+        for part, listing in self.parts.items():
+            if listing.root is not None:
+                # Listing each folder once is many times faster than a stat of each file.
+                places = [name.rpartition("/")[::2] for name in listing.names]
+                found = {folder: _names(listing.root / folder) for folder in {f for f, _ in places}}
+                there = [i for i, (folder, file) in enumerate(places) if file in found[folder]]
+                if len(there) < len(listing):
+                    present[part] = listing.take(there)
+        return present
 
     def counts(self) -> Counts:
         """What there is of the benchmark; a class without an image does not count."""
-        found = {part: (len(x), len(np.unique(x.labels))) for part, x in self.present.items()}
+        pictures, classes = self.entry.pictures, self.entry.classes
         return Counts(
-            {part: (found[part][0], n) for part, n in self.entry.pictures.items()},
-            {part: (found[part][1], n) for part, n in self.entry.classes.items()},
+            {part: (len(self.present[part]), n) for part, n in pictures.items()},
+            {part: (len(np.unique(self.present[part].labels)), n) for part, n in classes.items()},
         )
 
     def all_missing(self) -> tuple[str, ...]:
         """Every image, file of images and folder that is not there."""
-        images = [x.names[i] for x in self.parts.values() for i in np.flatnonzero(~_exist(x))]
-        return (*self.missing, *images)
+        there = {name for part in self.present.values() for name in part.names}
+        named = (name for part in self.parts.values() for name in part.names)
+        return (*self.missing, *(name for name in named if name not in there))
 
-    def extra_files(self) -> list[str]:
+    def extra_files(self) -> tuple[str, ...]:
         """Files in the image folders that no label file names; hidden ones are ignored."""
         named = {name for part in self.parts.values() for name in part.names}
-        folders = [self.base / folder for folder in self.folders if (self.base / folder).is_dir()]
+        folders = filter(Path.is_dir, (self.base / folder for folder in self.folders))
         paths = (Path(path) for folder in folders for path in files_below(folder))
         found = (path.relative_to(self.base).as_posix() for path in paths)
-        return [name for name in found if name not in named]
+        return tuple(name for name in found if name not in named)
 
 
 class Counts(NamedTuple):
@@ -115,15 +118,9 @@ class Counts(NamedTuple):
     def complete(self) -> bool:
         return all(found == n for pairs in self for found, n in pairs.values())
 
-    @property
-    def too_many(self) -> bool:
-        """Whether there are more images than were published: then it is another dataset."""
-        return any(found > n for pairs in self for found, n in pairs.values())
-
     def lines(self) -> list[str]:
-        pairs = {part: (*self.pictures[part], *self.classes[part]) for part in self.pictures}
         text = "{}: {:,} of {:,} images, {:,} of {:,} classes"
-        return [text.format(part, *numbers) for part, numbers in pairs.items()]
+        return [text.format(part, *n, *self.classes[part]) for part, n in self.pictures.items()]
 
     def __str__(self) -> str:
         return "; ".join(self.lines())
@@ -131,18 +128,12 @@ class Counts(NamedTuple):
 
 def copy_folder(entry: Benchmark, root: PathLike, wanted: Sequence[str]) -> Path:
     """The folder of the copy: `root` or one that its archive makes inside, with a wanted file."""
-    if not os.fspath(root):
-        raise ValueError(
-            f"{entry.title} needs the folder of its files: write {entry.name}:ROOT with its folder"
-        )
     base = existing_folder(root, f"give the folder of {entry.title}, with {wanted[0]} in it")
     for folder in ("", *entry.folders):
         if first_there(base / folder, wanted) is not None:
             return base / folder
-    raise ValueError(
-        f"{base} holds no copy of {entry.title}, there is no {' or '.join(wanted)}: "
-        f"{how_to_get(entry, base)}"
-    )
+    why = f"holds no copy of {entry.title}, there is no {' or '.join(wanted)}"
+    raise ValueError(f"{base} {why}: {how_to_get(entry, base)}")
 
 
 def how_to_get(entry: Benchmark, base: Path) -> str:
@@ -161,18 +152,8 @@ def first_there(base: Path, names: Iterable[str]) -> str | None:
     return next((name for name in names if (base / name).exists()), None)
 
 
-def _exist(listing: Listing) -> NDArray[np.bool_]:
-    """Which images are there, (n,). Listing each folder once is many times faster than a stat of
-    each file."""
-    if listing.root is None:
-        return np.ones(len(listing), dtype=np.bool_)
-    places = [name.rpartition("/")[::2] for name in listing.names]
-    found = {folder: _names(listing.root / folder) for folder in {place[0] for place in places}}
-    return np.array([file in found[folder] for folder, file in places], dtype=np.bool_)
-
-
-def _names(folder: Path) -> frozenset[str]:
+def _names(folder: Path) -> set[str]:
     try:
-        return frozenset(os.listdir(folder))
+        return set(os.listdir(folder))
     except OSError:  # there is no such folder
-        return frozenset()
+        return set()

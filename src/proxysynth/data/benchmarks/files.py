@@ -34,7 +34,7 @@ class Row(NamedTuple):
     def integer(self, column: int) -> int:
         text = self.columns[column]
         if not (text.isascii() and text.isdigit()):
-            raise ValueError(f"{self.where} must have an integer >= 0, got {_short(text)}")
+            raise ValueError(f"{self.where} must have an integer >= 0, got {text[:60]!r}")
         return int(text)
 
     def path(self, column: int) -> str:
@@ -42,30 +42,23 @@ class Row(NamedTuple):
 
 
 def rows(file: Path, columns: tuple[str, ...], header: bool = False) -> Iterator[Row]:
-    """The non-empty lines of a UTF-8 file, split at white space.
-
-    Args:
-        columns: names of the columns, for messages; the last one takes the rest of the line.
-        header: whether one of the first lines names the columns; the rows are those after it.
-    """
+    """The non-empty lines of a UTF-8 file, split at white space; the last column takes the rest.
+    With a `header`, one of the first lines names the columns; the rows are those after it."""
     try:
         lines = _bytes(file).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} must be a text file in UTF-8: download it again") from error
-    start = 0
-    if header:
-        headers = (i for i, line in enumerate(lines[:5]) if line.split()[:1] == [columns[0]])
-        start = next(headers, -1) + 1
-        if start == 0:
-            raise ValueError(
-                f"{file} must start with a line of {', '.join(columns)}, got "
-                f"{_short(lines[0]) if lines else 'an empty file'}: download it again"
-            )
+    heads = [i for i, line in enumerate(lines[:5], 1) if line.split()[:1] == [columns[0]]]
+    if header and not heads:
+        needed = f"{file} must start with a line of {', '.join(columns)}"
+        got = repr(lines[0][:60]) if lines else "an empty file"
+        raise ValueError(f"{needed}, got {got}: download it again")
+    start = heads[0] if header else 0
     for number, line in enumerate(lines[start:], start=start + 1):
         parts = line.split(maxsplit=len(columns) - 1)
         where = f"line {number} of {file}"
         if parts and len(parts) != len(columns):
-            raise ValueError(f"{where} must have {', '.join(columns)}, got {_short(line)}")
+            raise ValueError(f"{where} must have {', '.join(columns)}, got {line[:60]!r}")
         if parts:
             yield Row([part.strip() for part in parts], where)
 
@@ -74,7 +67,7 @@ def relative_name(text: str, where: str) -> str:
     """A path inside the copy, with forward slashes."""
     name = posixpath.normpath(text)
     if name in (".", "..") or name.startswith(("/", "../")) or os.path.splitdrive(name)[0]:
-        raise ValueError(f"{where} must name an image under its own folder, got {_short(text)}")
+        raise ValueError(f"{where} must name an image under its own folder, got {text[:60]!r}")
     return name
 
 
@@ -87,17 +80,16 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
     if data.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
         raise ValueError(f"{path} is an HTML page, not a MATLAB file: download it again")
     try:
-        found = [variable for variable in whosmat(BytesIO(data)) if variable[0] in names]
-        for name, shape, kind in found:
+        found = {name: about for name, *about in whosmat(BytesIO(data)) if name in names}
+        for name, (shape, kind) in found.items():
             nested = kind in ("cell", "struct", "object", "function", "opaque")
             most = MAX_CELLS * simplify if nested else MAX_ELEMENTS
             if not 0 <= math.prod(shape) <= most:
                 raise ValueError(f"its variable {name} is a {kind} of shape {shape}")
         if simplify:
             _check_nesting(data)
-        there = [name for name, _, _ in found]
-        held = loadmat(BytesIO(data), variable_names=there, simplify_cells=simplify)
-        return {name: held[name] for name in there}
+        held = loadmat(BytesIO(data), variable_names=list(found), simplify_cells=simplify)
+        return {name: held[name] for name in found}
     except NotImplementedError as error:
         raise ValueError(f"{path} is a MATLAB file of version 7.3: save it with -v7") from error
     except Exception as error:  # a damaged file can fail in any way
@@ -164,12 +156,8 @@ def read_pickle(path: Path) -> dict[str, Any]:
         held = _ArrayUnpickler(BytesIO(data), encoding="latin1").load()
         if not isinstance(held, dict):
             raise _Refused(f"it holds a {type(held).__name__} instead of a dict")
-        return {
-            key.decode("latin1") if isinstance(key, bytes) else str(key): (
-                value.value if isinstance(value, _Array) else value
-            )
-            for key, value in held.items()
-        }
+        named = {k.decode("latin1") if isinstance(k, bytes) else str(k): held[k] for k in held}
+        return {k: item.value if isinstance(item, _Array) else item for k, item in named.items()}
     except Exception as error:  # a damaged file can fail in any way
         why = error if isinstance(error, _Refused) else "it is damaged or not a pickle"
         raise ValueError(
@@ -221,18 +209,17 @@ class _Encode(_StandIn):
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Knows the four names in CIFAR's files and gives stand-ins for them, never the functions."""
+    """Gives stand-ins for the four functions in CIFAR's files, and refuses any other."""
 
     known = {  # noqa: RUF012
-        ("multiarray", "_reconstruct"): _Array,
+        ("numpy.core.multiarray", "_reconstruct"): _Array,
+        ("numpy._core.multiarray", "_reconstruct"): _Array,
         ("numpy", "ndarray"): _Array,
         ("numpy", "dtype"): _ByteType,
         ("_codecs", "encode"): _Encode,
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-            module = "multiarray"
         if (module, name) not in self.known:
             raise _Refused(f"it refers to {module}.{name}, which is not allowed")
         return self.known[module, name]
@@ -243,9 +230,5 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ValueError(
-            f"cannot read {path} ({reason(error)}): unpack the archive again, it holds this file"
+            f"cannot read {path} ({reason(error)}): unpack the archive again"
         ) from error
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:60] + "...")

@@ -7,21 +7,13 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from proxysynth.data.benchmarks import arrays, photographs
-from proxysynth.data.benchmarks.catalog import (
-    CATALOG,
-    Benchmark,
-    Contents,
-    Counts,
-    how_to_get,
-)
+from proxysynth.data.benchmarks.catalog import CATALOG, Contents, Counts, how_to_get
+from proxysynth.data.benchmarks.readers import READERS
 from proxysynth.data.check import Progress, UnreadableImages, in_threads, unreadable_images
-from proxysynth.data.folders import absolute
+from proxysynth.data.folders import absolute, some_names
 from proxysynth.data.images import PathLike, UnreadableImage, open_image, write_atomically
 from proxysynth.data.listing import Splits, require_usable
 from proxysynth.data.transforms import resized
@@ -29,20 +21,8 @@ from proxysynth.errors import reason
 from proxysynth.formatting import count, printable
 from proxysynth.values import look_up
 
-LISTED = 5  # files of a kind that are named to a reader; the value holds all of them
 QUALITY = 95
 RECORD = "prepared.json"
-
-READERS: dict[str, Callable[[Benchmark, PathLike], Contents]] = {
-    "cub200": photographs.read_cub200,
-    "cars196": photographs.read_cars196,
-    "sop": photographs.read_sop,
-    "inshop": photographs.read_inshop,
-    "cifar10": arrays.read_cifar10,
-    "cifar100": arrays.read_cifar100,
-    "svhn": arrays.read_svhn,
-    "tiny_imagenet": photographs.read_tiny_imagenet,
-}
 
 
 def open_benchmark(name: str, root: PathLike, incomplete: bool = False) -> Splits:
@@ -53,14 +33,16 @@ def open_benchmark(name: str, root: PathLike, incomplete: bool = False) -> Split
 
 def read_contents(name: str, root: PathLike) -> Contents:
     """The contents of the copy by its label files; each image is named once."""
-    contents: Contents = look_up(name, READERS, "benchmark")(CATALOG[name], root)
+    reader = look_up(name, READERS, "benchmark")
+    entry = CATALOG[name]
+    if not os.fspath(root):
+        raise ValueError(f"{entry.title} needs the folder of its files: write {name}:ROOT")
+    contents: Contents = reader(entry, root)
     named = Counter(image for listing in contents.parts.values() for image in listing.names)
     for image, times in named.most_common(1):
         if times > 1:
-            raise ValueError(
-                f"the label files in {contents.base} name {image} {times} times, each image must "
-                "be named once: download them again"
-            )
+            what = f"the label files in {contents.base} name {image} {times} times"
+            raise ValueError(f"{what}, each image must be named once: download them again")
     return contents
 
 
@@ -70,10 +52,9 @@ def splits_of(contents: Contents, incomplete: bool) -> Splits:
         raise ValueError(why)
     entry, base, found = contents.entry, contents.base, dict(contents.present)
     counts = contents.counts()
-    if counts.too_many:
+    if any(n > published for pairs in counts for n, published in pairs.values()):
         raise ValueError(
-            f"{base} is not {entry.title} as published ({counts}): remove what was added, or "
-            "use it as a folder of your own"
+            f"{base} is not {entry.title} as published ({counts}): remove what was added"
         )
     if not counts.complete and not incomplete:
         missing = contents.all_missing()
@@ -113,8 +94,7 @@ class CopyCheck:
 
     @property
     def accepted(self) -> bool:
-        """Whether it can be trained on: everything in it can be read, and it is complete or an
-        incomplete copy was allowed."""
+        """Whether it can be trained on: readable, and complete or allowed to be incomplete."""
         return not self.refusal
 
     @property
@@ -130,9 +110,7 @@ class CopyCheck:
         problems = {"missing": self.missing, "extra": self.extra, "unreadable": unreadable}
         for kind, files in problems.items():
             if files:
-                some = ", ".join(printable(file) for file in files[:LISTED])
-                more = f", and {len(files) - LISTED:,} more" if files[LISTED:] else ""
-                lines.append(f"{kind}: {len(files):,}: {some}{more}")
+                lines.append(f"{kind}: {len(files):,}: {some_names(files)}")
         lines += [self.note] if self.note else []
         accepted = ", accepted" if self.accepted and not self.complete else ""
         return "\n".join([*lines, "complete" if self.complete else f"not complete{accepted}"])
@@ -148,10 +126,9 @@ def check_benchmark(
     """Read a copy from its label files to the last image and report what is wrong with it;
     `allow_incomplete` accepts one that lacks images, as long as it can be trained on."""
     contents = read_contents(name, root)
-    found, counts, unreadable = contents.present, contents.counts(), list(contents.damaged)
-    for part, errors in unreadable_images(found, workers=workers, progress=progress).items():
-        unreadable += [(found[part].names[i], error.reason) for i, error in errors.items()]
-    refusal = ""
+    counts, unreadable, refusal = contents.counts(), list(contents.damaged), ""
+    for part, i, error in unreadable_images(contents.present, None, workers, progress):
+        unreadable.append((contents.present[part].names[i], error.reason))
     if unreadable:  # no option accepts these
         file, why = unreadable[0]
         refusal = (
@@ -170,7 +147,7 @@ def check_benchmark(
         pictures=counts.pictures,
         classes=counts.classes,
         missing=contents.all_missing(),
-        extra=tuple(contents.extra_files()),
+        extra=contents.extra_files(),
         unreadable=tuple(unreadable),
         refusal=refusal,
         note=contents.entry.note,
@@ -197,18 +174,12 @@ def prepare_benchmark(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> PreparedCopy:
-    """Write a downscaled copy of a benchmark, in the same layout.
+    """Write a downscaled copy of a benchmark to `out`, in the same layout: images with a short side
+    of at most `side` pixels, which are copied where they are small enough already.
 
-    Label files are copied, and so are images that are small enough already. Files are written
-    atomically, so an interrupted call can be repeated and resumes.
-
-    Args:
-        root, out: the folders of the copy at hand, which is only read, and of the new one.
-        side: the largest short side of an image, in pixels.
-        incomplete: accept an incomplete copy, and leave out unreadable images.
-
-    Raises:
-        UnreadableImages: where images cannot be read; all others have been written then.
+    Files are written atomically, so an interrupted call can be repeated and resumes. `incomplete`
+    accepts an incomplete copy and leaves out unreadable images; else these are raised as
+    UnreadableImages, after all others have been written.
     """
     if side < 1:
         raise ValueError(f"side must be >= 1 pixel, got {side}")
@@ -222,10 +193,18 @@ def prepare_benchmark(
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(base)):
         raise ValueError(f"the downscaled copy must be outside {base}, got {target}")
     fingerprints = [part.fingerprint() for part in contents.parts.values()]
-    _begin(target, {"benchmark": name, "side": side, "pictures": fingerprints})
-    for file in contents.files:
-        if (base / file).exists():
-            _write(target / file, (base / file).read_bytes())
+    settings = {"benchmark": name, "side": side, "pictures": fingerprints}
+    record, file = json.dumps(settings).encode(), target / RECORD
+    if not file.exists():
+        if target.is_dir() and any(target.iterdir()):
+            raise ValueError(f"{target} has other files already: give a new folder for the copy")
+        _write(file, record)
+    elif file.read_bytes() != record:
+        what = "a copy that was prepared from other images or with another side"
+        raise ValueError(f"{target} holds {what}: give another folder, or remove it first")
+    for label_file in contents.files:
+        if (base / label_file).exists():
+            _write(target / label_file, (base / label_file).read_bytes())
 
     def shrink(image: str) -> UnreadableImage | bool:
         """Whether it was written now, or why it cannot be."""
@@ -237,7 +216,7 @@ def prepare_benchmark(
             return error
         return True
 
-    images = [file for part in contents.present.values() for file in part.names]
+    images = [image for part in contents.present.values() for image in part.names]
     made = in_threads(shrink, images, workers, progress)
     bad = {i: e for i, e in zip(images, made, strict=True) if isinstance(e, UnreadableImage)}
     if bad and not incomplete:
@@ -254,20 +233,6 @@ def _downscaled_file(path: Path, side: int) -> bytes:
     kind = "PNG" if path.suffix.lower() == ".png" else "JPEG"
     resized(image, side).save(data, kind, quality=QUALITY)
     return data.getvalue()
-
-
-def _begin(target: Path, record: dict[str, Any]) -> None:
-    """Start a copy, or resume one that was started with the same settings."""
-    file, data = target / RECORD, json.dumps(record).encode()
-    if not file.exists():
-        if target.is_dir() and any(target.iterdir()):
-            raise ValueError(f"{target} has other files already: give a new folder for the copy")
-        _write(file, data)
-    elif file.read_bytes() != data:
-        raise ValueError(
-            f"{target} holds a copy that was prepared from other images or with another "
-            "side: give another folder, or remove it first"
-        )
 
 
 def _write(path: Path, data: bytes) -> None:

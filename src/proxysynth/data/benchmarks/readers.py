@@ -1,21 +1,20 @@
-"""Benchmarks that are folders of photographs: CUB-200, CARS196, SOP, In-Shop, TinyImageNet."""
+"""The published layouts of the eight benchmarks: a reader finds the images and labels of a copy.
+
+Of the folders of photographs, only the label files are read; CIFAR and SVHN are arrays, read whole.
+"""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from proxysynth.data.benchmarks.catalog import (
-    Benchmark,
-    Contents,
-    copy_folder,
-    first_there,
-)
-from proxysynth.data.benchmarks.files import read_mat, relative_name, rows
+from proxysynth.data.benchmarks.catalog import Benchmark, Contents, copy_folder, first_there
+from proxysynth.data.benchmarks.files import read_mat, read_pickle, relative_name, rows
 from proxysynth.data.folders import absolute, folder_entries, image_files
 from proxysynth.data.images import PathLike
 from proxysynth.data.listing import Listing, listing_of_files
@@ -32,6 +31,10 @@ CARS_HALVES = {
 CARS_META = ("devkit/cars_meta.mat", "cars_meta.mat")
 # In alphabetical order the 98th class is an Eagle and the 99th a FIAT, in the set's own order too.
 CARS_FIRST_UNSEEN = "f"
+
+SIDE = 32  # of the images that are arrays
+BYTES = 3 * SIDE * SIDE
+Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images (n, 32, 32, 3) and labels (n,)
 
 
 def read_cub200(entry: Benchmark, root: PathLike) -> Contents:
@@ -57,8 +60,7 @@ def read_cub200(entry: Benchmark, root: PathLike) -> Contents:
         folder_of.setdefault(label, name.partition("/")[0])
         files.append((f"images/{name}", label))
     parts = _halves(entry, base, files, folder_of)
-    kept = ("images.txt", labels.name, "classes.txt")
-    return Contents(entry, base, parts, kept, ("images",))
+    return Contents(entry, base, parts, ("images.txt", labels.name, "classes.txt"), ("images",))
 
 
 def _halves(
@@ -86,13 +88,13 @@ def read_cars196(entry: Benchmark, root: PathLike) -> Contents:
     try:
         base = copy_folder(entry, root, (*CARS_LABELS, "cars_train", "car_ims"))
     except ValueError:
-        found = _cars_by_folder(entry, absolute(root)) if os.fspath(root) else None
-        if found is None:
+        if (found := _cars_by_folder(entry, absolute(root))) is None:
             raise
         return found
     halves = (base / "cars_train").is_dir() and not (base / "car_ims").is_dir()
     wanted = CARS_HALVES if halves else {"car_ims": CARS_LABELS}
-    files, kept, folders = [], [], []
+    files: list[tuple[str, int]] = []
+    kept, folders = [], []
     for folder, places in wanted.items():
         file = first_there(base, places)
         if file is None:
@@ -102,7 +104,15 @@ def read_cars196(entry: Benchmark, root: PathLike) -> Contents:
         if halves and (base / folder / folder).is_dir():
             folder = f"{folder}/{folder}"
         field, above = ("fname", f"{folder}/") if halves else ("relative_im_path", "")
-        files += _cars_labels(base / file, field, above)
+        held = read_mat(base / file, ("annotations",), simplify=True)
+        annotations = np.atleast_1d(held.get("annotations", ()))
+        if not len(annotations) or not isinstance(annotations[0], dict):
+            raise ValueError(f"{base / file} must hold annotations")
+        for i, row in enumerate(annotations, start=1):
+            name, c, where = row.get(field), row.get("class"), f"annotation {i} of {base / file}"
+            if not isinstance(name, str) or not isinstance(c, (int, float)) or c != c // 1:
+                raise ValueError(f"{where} must have {field} and class, got {', '.join(row)}")
+            files.append((above + relative_name(name, where), int(c)))
         folders.append(folder)
         kept.append(file)
     names: list[str] = []
@@ -115,32 +125,16 @@ def read_cars196(entry: Benchmark, root: PathLike) -> Contents:
     return Contents(entry, base, parts, tuple(kept), tuple(folders))
 
 
-def _cars_labels(file: Path, field: str, above: str) -> list[tuple[str, int]]:
-    """Names under the base with the numbers of their classes, from 1."""
-    held = read_mat(file, ("annotations",), simplify=True)
-    annotations = np.atleast_1d(held.get("annotations", ()))
-    if not len(annotations) or not isinstance(annotations[0], dict):
-        raise ValueError(f"{file} must hold annotations")
-    files = []
-    for i, row in enumerate(annotations, start=1):
-        name, label, where = row.get(field), row.get("class"), f"annotation {i} of {file}"
-        if not isinstance(name, str) or not isinstance(label, (int, float)) or label != label // 1:
-            raise ValueError(f"{where} must have {field} and class, got {', '.join(row)}")
-        files.append((above + relative_name(name, where), int(label)))
-    return files
-
-
 def _cars_by_folder(entry: Benchmark, root: Path) -> Contents | None:
     """A folder per class, in the root or in what its archive makes there; None for neither."""
-    for folder in ("", *entry.folders):
-        base = root / folder
+    for base in filter(Path.is_dir, (root / folder for folder in ("", *entry.folders))):
         above = [half for half in ("train", "test") if (base / half).is_dir()] or [""]
         images: dict[str, list[str]] = {}
-        for place in (base / half for half in above if base.is_dir()):
-            for label in (found.name for found in folder_entries(place)[0]):
-                for name in image_files(place / label):
-                    file = (place / label / name).relative_to(base).as_posix()
-                    images.setdefault(label, []).append(file)
+        for half in above:
+            for folder in folder_entries(base / half)[0]:
+                place = f"{half}/{folder.name}".lstrip("/")
+                for name in image_files(folder.path):
+                    images.setdefault(folder.name, []).append(f"{place}/{name}")
         if images:
             parts = {}
             for part, classes in _cars_split(entry, list(images)).items():
@@ -191,7 +185,7 @@ def read_inshop(entry: Benchmark, root: PathLike) -> Contents:
                                   image_name item_id evaluation_status
                                   img/WOMEN/Dresses/id_00000002/02_1_front.jpg id_00000002 train
 
-    The last column is the split: train, query or gallery.
+    The last column is the split.
     """
     places = ("list_eval_partition.txt", "Eval/list_eval_partition.txt")
     base = copy_folder(entry, root, places)
@@ -223,19 +217,142 @@ def read_tiny_imagenet(entry: Benchmark, root: PathLike) -> Contents:
     Train and test have the same classes; the validation images are the test.
     """
     base = copy_folder(entry, root, ("wnids.txt",))
-    classes = [row.columns[0] for row in rows(base / "wnids.txt", ("class",))]
-    folder_of = {
-        label: f"train/{relative_name(label, f'{base}/wnids.txt')}/images" for label in classes
-    }
+    listed = list(rows(base / "wnids.txt", ("class",)))
+    classes = [row.columns[0] for row in listed]
+    folder_of = {row.columns[0]: f"train/{row.path(0)}/images" for row in listed}
     found = {label: image_files(base / folder) for label, folder in folder_of.items()}
-    train = [(f"{folder_of[c]}/{name}", c) for c in classes for name in found[c]]
-    missing = tuple(folder_of[c] for c in classes if not found[c])
+    train = [(f"{folder_of[c]}/{name}", c) for c, names in found.items() for name in names]
+    missing = tuple(folder_of[c] for c, names in found.items() if not names)
     labels, test = "val/val_annotations.txt", []
     for row in rows(base / labels, ("image", "class", "box")):
-        if row.columns[1] not in classes:
+        if row.columns[1] not in folder_of:
             raise ValueError(f"{row.where} has class {row.columns[1]!r}, not one of wnids.txt")
         test.append((f"val/images/{row.path(0)}", row.columns[1]))
     files = {"train": train, "test": test}
     parts = {part: listing_of_files(base, named, classes) for part, named in files.items()}
     kept, folders = ("wnids.txt", labels, "words.txt"), (*folder_of.values(), "val/images")
     return Contents(entry, base, parts, kept, folders, missing)
+
+
+def read_cifar(entry: Benchmark, root: PathLike) -> Contents:
+    """CIFAR-10 and CIFAR-100 (Krizhevsky 2009): photographs of 32 x 32.
+
+        binary   data_batch_1.bin to _5, test_batch.bin, batches.meta.txt; an image is its label, a
+                 byte, and 1,024 bytes each of red, green and blue. CIFAR-100: train.bin, test.bin,
+                 fine_label_names.txt, and the coarse label before the fine one.
+        python   the same without suffix, as pickles.
+
+    Train and test have the same classes.
+    """
+    stems, prefix, before = {"train": ["train"], "test": ["test"]}, "fine_", 2
+    names_files = ("fine_label_names.txt", "meta")
+    if entry.name == "cifar10":
+        stems = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
+        prefix, before, names_files = "", 1, ("batches.meta.txt", "batches.meta")
+    base = copy_folder(entry, root, names_files)
+    binary = (base / names_files[0]).exists()
+    names_file = base / names_files[0 if binary else 1]
+    names: Any
+    if binary:
+        names = [row.columns[0] for row in rows(names_file, ("class",))]
+    else:
+        names = read_pickle(names_file).get(f"{prefix}label_names")
+    if not _is_list_of(names, str) or not names:
+        raise ValueError(f"{names_file} must hold the names of the classes: download it again")
+
+    def read(file: Path) -> Arrays:
+        if not binary:
+            held, key = read_pickle(file), f"{prefix}labels"
+            data, given = held.get("data"), held.get(key, ())
+            if not isinstance(data, np.ndarray) or not _is_list_of(given, int):
+                raise ValueError(f"{file} must hold data and {key}, got {', '.join(held)}")
+            if data.shape != (len(given), BYTES):
+                raise ValueError(f"{file} has data of shape {data.shape} for {len(given):,} labels")
+            labels = np.array(given, dtype=np.int64)
+        else:
+            table, record = np.fromfile(file, dtype=np.uint8), before + BYTES
+            if table.size % record:
+                what = f"{table.size:,} bytes, not a multiple of {record:,}"
+                raise ValueError(f"{file} has {what}: download it again")
+            table = table.reshape(-1, record)
+            data, labels = table[:, before:], table[:, before - 1].astype(np.int64)
+        return data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), labels
+
+    return _contents(entry, base, stems, ".bin" if binary else "", names, read)
+
+
+def _is_list_of(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(type(value) is kind for value in values)
+
+
+def read_svhn(entry: Benchmark, root: PathLike) -> Contents:
+    """SVHN (Netzer et al. 2011): photographs of digits on house fronts, 32 x 32.
+
+        train_32x32.mat, test_32x32.mat   X (32, 32, 3, n) and y (n, 1), where 10 is the digit 0
+
+    Train and test have the same classes.
+    """
+    base = copy_folder(entry, root, ("train_32x32.mat", "test_32x32.mat"))
+
+    def read(file: Path) -> Arrays:
+        held = read_mat(file, ("X", "y"))
+        if set(held) != {"X", "y"}:
+            raise ValueError(f"{file} must hold X and y, got {', '.join(held) or 'neither'}")
+        x, y = held["X"], held["y"]
+        if x.dtype != np.uint8 or x.shape != (SIDE, SIDE, 3, y.size) or y.dtype.kind not in "iuf":
+            raise ValueError(
+                f"X of {file} must be uint8 (32, 32, 3, {y.size}), got {x.dtype} {x.shape}"
+            )
+        labels = y.reshape(-1).astype(np.int64)
+        return x.transpose(3, 0, 1, 2), np.where(labels == 10, 0, labels)
+
+    stems = {"train": ["train"], "test": ["test"]}
+    return _contents(entry, base, stems, "_32x32.mat", "0123456789", read)
+
+
+def _contents(
+    entry: Benchmark,
+    base: Path,
+    stems: dict[str, list[str]],
+    suffix: str,
+    classes: Sequence[str],
+    read: Callable[[Path], Arrays],
+) -> Contents:
+    """The images of the files `stem + suffix` of each part, named `stem:0`, `stem:1`, ..."""
+    parts, missing, damaged = {}, [], []
+    for part, own in stems.items():
+        names: list[str] = []
+        pixels = [np.empty((0, SIDE, SIDE, 3), dtype=np.uint8)]
+        labels = [np.empty(0, dtype=np.int64)]
+        for stem in own:
+            file = stem + suffix
+            if not (base / file).is_file():
+                missing.append(file)
+                continue
+            try:
+                x, y = read(base / file)
+                wrong = y[(y < 0) | (y >= len(classes))]
+                if len(wrong):
+                    what = f"labels below {len(classes)}, got {wrong[0]}"
+                    raise ValueError(f"{base / file} must have {what}: download it again")
+            except ValueError as error:
+                damaged.append((file, str(error)))
+                continue
+            pixels.append(np.ascontiguousarray(x))
+            labels.append(y)
+            names += [f"{stem}:{i}" for i in range(len(y))]
+        own_pixels, own_labels = np.concatenate(pixels), np.concatenate(labels)
+        parts[part] = Listing(tuple(names), own_labels, tuple(classes), pixels=own_pixels)
+    return Contents(entry, base, parts, missing=tuple(missing), damaged=tuple(damaged))
+
+
+READERS: dict[str, Callable[[Benchmark, PathLike], Contents]] = {
+    "cub200": read_cub200,
+    "cars196": read_cars196,
+    "sop": read_sop,
+    "inshop": read_inshop,
+    "cifar10": read_cifar,
+    "cifar100": read_cifar,
+    "svhn": read_svhn,
+    "tiny_imagenet": read_tiny_imagenet,
+}
