@@ -302,7 +302,7 @@ def test_classes_without_a_picture_are_passed_over():
 
 @pytest.mark.parametrize("size", [6, 12])
 def test_m_per_class_names_what_would_fit(size):
-    with pytest.raises(ValueError, match="multiple of m=4 images of at most 2 classes"):
+    with pytest.raises(ValueError, match="multiple of m=4 up to 8"):
         MPerClass(m=4)(np.repeat([0, 1], 9), 0, size)
 
 

@@ -223,9 +223,9 @@ def with_validation(
     classes = splits.train.classes
     held = max(2, round(fraction * len(classes)))
     if len(classes) - held < 2:
-        what = f"holding out {held} of {len(classes)} seen classes"
         raise ValueError(
-            f"{what} leaves fewer than 2 to train on: add classes or report the last epoch"
+            f"holding out {held} of {len(classes)} seen classes leaves fewer than 2 to train on: "
+            "add classes, lower the fraction, or report the last epoch"
         )
     chosen = set(shuffled_names(classes, seed)[:held])
     train = splits.train.of_classes([name for name in classes if name not in chosen])

@@ -178,8 +178,10 @@ class MPerClass:
         own = np.split(by_class, np.flatnonzero(np.diff(labels[by_class])) + 1)
         per_batch = batch_size // self.m
         if batch_size % self.m or not 0 < per_batch <= len(own):
-            needed = f"a multiple of m={self.m} images of at most {len(own)} classes"
-            raise ValueError(f"a batch must be {needed}, got batch_size {batch_size}")
+            raise ValueError(
+                f"batch_size must be a multiple of m={self.m} up to {len(own) * self.m} (m images "
+                f"of each class), got {batch_size}"
+            )
         numbers = random_stream(self.seed, epoch, part=1)
         decks = [members[_shuffle(len(members), numbers)] for members in own]
         dealt = np.zeros(len(own), dtype=np.int64)

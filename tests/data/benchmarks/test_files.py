@@ -135,6 +135,7 @@ NUMBERS = element(2, b"\1\2\3\4")
         array((2, 3), NUMBERS),
         array((-1, -4), NUMBERS),
         array((1 << 20, 1 << 20), NUMBERS),
+        array((1 << 20, 1 << 20), NUMBERS) + array((2, 2), NUMBERS),
         array((1, 1 << 30), NUMBERS, sort=1),
         bomb(1 << 31),
         struct.pack("<II", 15, 8) + b"not zlib",

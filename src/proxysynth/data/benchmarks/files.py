@@ -80,16 +80,18 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
     if data.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
         raise ValueError(f"{path} is an HTML page, not a MATLAB file: download it again")
     try:
-        found = {name: about for name, *about in whosmat(BytesIO(data)) if name in names}
-        for name, (shape, kind) in found.items():
+        # A list: a file may hold a name twice, and each is read.
+        found = [variable for variable in whosmat(BytesIO(data)) if variable[0] in names]
+        for name, shape, kind in found:
             nested = kind in ("cell", "struct", "object", "function", "opaque")
             most = MAX_CELLS * simplify if nested else MAX_ELEMENTS
             if not 0 <= math.prod(shape) <= most:
                 raise ValueError(f"its variable {name} is a {kind} of shape {shape}")
         if simplify:
             _check_nesting(data)
-        held = loadmat(BytesIO(data), variable_names=list(found), simplify_cells=simplify)
-        return {name: held[name] for name in found}
+        there = [name for name, _, _ in found]
+        held = loadmat(BytesIO(data), variable_names=there, simplify_cells=simplify)
+        return {name: held[name] for name in there}
     except NotImplementedError as error:
         raise ValueError(f"{path} is a MATLAB file of version 7.3: save it with -v7") from error
     except Exception as error:  # a damaged file can fail in any way

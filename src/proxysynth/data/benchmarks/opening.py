@@ -54,7 +54,8 @@ def splits_of(contents: Contents, incomplete: bool) -> Splits:
     counts = contents.counts()
     if any(n > published for pairs in counts for n, published in pairs.values()):
         raise ValueError(
-            f"{base} is not {entry.title} as published ({counts}): remove what was added"
+            f"{base} is not {entry.title} as published ({counts}): remove what was added, or "
+            "use it as a folder of your own"
         )
     if not counts.complete and not incomplete:
         missing = contents.all_missing()
