@@ -112,15 +112,16 @@ def nearest_proxy(loss: Any, proxies: Tensor, x: Tensor) -> tuple[Tensor, Tensor
 
 
 def calibrate_run(
-    run: Run, splits: Splits, proxies: Tensor, tested: Tested, held_out: Tested | None
+    run: Run, splits: Splits, proxies: Tensor, tested: Tested, held_out: Tested
 ) -> Calibration | None:
-    """Thresholds from the test images; fitted on `held_out` classes of the seen ones if given."""
+    """Thresholds from the test images; fitted on the images `held_out` of training, if any."""
+    own = held_out.metrics and held_out is not tested
     made = calibrate(
         tested.query,
         tested.labels,
         gallery=tested.gallery,
         gallery_labels=tested.gallery_labels,
-        held_out=(held_out.query, held_out.labels) if held_out not in (None, tested) else None,
+        held_out=(held_out.query, held_out.labels) if own else None,
     )
     seen = set(splits.train.classes)
     unseen = torch.tensor([name not in seen for name in splits.query.classes])[tested.labels]
@@ -144,6 +145,9 @@ class Tested:
     gallery: Tensor | None
     gallery_labels: Tensor | None
     metrics: dict[str, float]
+
+
+NOT_TESTED = Tested(torch.empty(0, 0), torch.empty(0), None, None, {})
 
 
 def measure(

@@ -249,7 +249,9 @@ class Result:
         notes: sentences about the data and the processes.
         checksums: CRC-32 of the run's other files, by name; empty in results of version 0.1.
         calibration: thresholds for decisions, a `retrieval.Calibration`; empty without any.
-        interpolation: see `start.Delivered`; empty if the trained network is saved as it is.
+        interpolation: empty if the trained network is saved as it is; else its "a", the metric
+            "by" which that was chosen, and the metrics and those of held-out classes, "validation",
+            at all "points" and of the "trained" network with its embedding layer.
         evaluated: if the run was trained on all classes, the identity of the one in the folder
             `evaluated`, which was not, and whose `metrics` and `untrained` these are.
         backbone: its name, if `proxysynth index` can use it untrained as this run started from it.
