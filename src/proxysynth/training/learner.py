@@ -59,6 +59,7 @@ class Learner:
         if shards is not None:
             loss = partial(sharded_loss, run.loss, shards=shards, negatives=run.negatives)
         self.objective = make_objective(loss)
+        self.rows = None if shards is None else shards.mine  # of the proxies; None for all of them
         generator = torch.Generator().manual_seed(step_seed(run.seed, -1))
         proxies = initial_proxies(run, classes, net.dim, shards, generator)
         self.proxies = nn.Parameter(proxies.to(device))
@@ -81,9 +82,8 @@ class Learner:
         if not run.channels_last:
             images = images.contiguous()
         labels = batch.labels.to(self.device, non_blocking=True)
-        mixed = self.mixed is not None
-        with torch.autocast(self.device.type, self.mixed, enabled=mixed):
-            value = self._value(images, labels, draws)
+        with torch.autocast(self.device.type, self.mixed, enabled=self.mixed is not None):
+            value = self._loss(images, labels, draws)
         loss = value.item()
         if not np.isfinite(loss):
             return loss
@@ -103,16 +103,14 @@ class Learner:
         self.scaler.update()
         return loss
 
-    def _value(self, images: Tensor, labels: Tensor, draws: torch.Generator) -> Tensor:
+    def _loss(self, images: Tensor, labels: Tensor, draws: torch.Generator) -> Tensor:
         """The loss of the whole batch, the same on every rank."""
-        ranks = self.ranks
+        ranks, n, own, net = self.ranks, len(labels), len(images), self.network
         if ranks.world == 1:
-            return self.objective(self.network, images, labels, self.proxies, generator=draws)
-        n, own = len(labels), len(images)
+            return self.objective(net, images, labels, self.proxies, generator=draws)
         if isinstance(self.objective, Mixup):  # it mixes images of different ranks
             images = ranks.gather(images, ranks.counts(n))
-        whole = data_parallel.WholeBatch(self.network, self.net.stages, n, ranks)
-        net = cast(nn.Module, whole)
+        net = cast(nn.Module, data_parallel.WholeBatch(net, self.net.stages, n, ranks))
         with data_parallel.few_images(self.net, own):
             return self.objective(net, images, labels, self.proxies, generator=draws)
 
@@ -149,11 +147,6 @@ class Learner:
         tensors = [*self.net.state_dict().values(), self.proxies]
         fine = all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())
         return self.ranks.max(not fine) == 0
-
-    @property
-    def rows(self) -> range | None:
-        """The rows of the proxies that this rank holds; None if it holds all."""
-        return None if self.shards is None else self.shards.mine
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of a checkpoint; of sharded proxies, this rank's rows."""

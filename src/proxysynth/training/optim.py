@@ -33,19 +33,15 @@ def rate_factor(run: Run, step: int, steps_per_epoch: int) -> float:
     """
     epochs = next((end for end in run.extended if step < end * steps_per_epoch), run.epochs)
     t = step / (epochs * steps_per_epoch)
+    start, end = 1.0, 1.0
     if run.schedule == "step":
         return run.decay ** sum(step >= epoch * steps_per_epoch for epoch in run.decay_epochs)
     if run.schedule == "cosine":
-        return _cosine(1.0, 0.0, t)
-    if run.schedule == "one_cycle":
-        if t < RISE:
-            return _cosine(START, 1.0, t / RISE)
-        return _cosine(1.0, END, (t - RISE) / (1 - RISE))
-    return 1.0
-
-
-def _cosine(start: float, end: float, t: float) -> float:
-    """From start to end along half a wave, as t goes from 0 to 1."""
+        start, end = 1.0, 0.0
+    elif run.schedule == "one_cycle" and t < RISE:
+        start, end, t = START, 1.0, t / RISE
+    elif run.schedule == "one_cycle":
+        start, end, t = 1.0, END, (t - RISE) / (1 - RISE)
     return end + (start - end) * (1 + math.cos(math.pi * t)) / 2
 
 
@@ -213,18 +209,11 @@ def optimizer_tensors(optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
 def load_optimizers(optimizers: Iterable[Optimizer], tensors: Mapping[str, Tensor]) -> None:
     """Load the state that `optimizer_tensors` returned."""
     for name, parameter, optimizer, group in named_parameters(optimizers):
-        state = part(tensors, f"{name}.")
-        fused = bool(group.get("fused"))
-        if state:
-            optimizer.state[parameter] = {
-                key: _like(value, parameter, fused) for key, value in state.items()
-            }
-
-
-def _like(value: Tensor, parameter: nn.Parameter, fused: bool) -> Tensor:
-    """The value in the parameter's memory format: another order in memory is summed in another
-    order, and rounds differently."""
-    if value.shape == parameter.shape:
-        return torch.empty_like(parameter, requires_grad=False).copy_(value)
-    # The count of steps stays on the CPU, unless a kernel on the device reads it.
-    return value.to(parameter.device if fused else "cpu", copy=True)
+        # The count of steps stays on the CPU, unless a kernel on the device reads it.
+        device = parameter.device if group.get("fused") else "cpu"
+        for key, value in part(tensors, f"{name}.").items():
+            held = value.to(device, copy=True)
+            if value.shape == parameter.shape:
+                # Another order in memory is summed in another order, and rounds differently.
+                held = torch.empty_like(parameter, requires_grad=False).copy_(value)
+            optimizer.state[parameter][key] = held
