@@ -65,8 +65,8 @@ class Bars:
         )
 
     def say(self, sentence: str) -> None:
-        lines = [printable(line) for line in sentence.split("\n")]
-        self._console.print("\n".join(lines), soft_wrap=True)
+        for line in sentence.split("\n"):
+            self._console.print(printable(line), soft_wrap=True)
 
     @contextmanager
     def task(self, name: str, total: int, done: int = 0) -> Iterator[Tick]:
@@ -105,10 +105,8 @@ def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ValueError(
-            "TensorBoard is not installed: pip install 'proxysynth[tensorboard]', or leave it out; "
-            "metrics.jsonl has the same numbers"
-        ) from error
+        advice = "pip install 'proxysynth[tensorboard]', or read metrics.jsonl"
+        raise ValueError(f"TensorBoard is not installed: {advice}") from error
     writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(line: Mapping[str, Any]) -> None:

@@ -25,21 +25,12 @@ from proxysynth.formatting import duration, metric_name, percent
 from proxysynth.models.embedder import Embedder
 from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
-from proxysynth.training import inference, run_folder
+from proxysynth.training import inference, prepare, run_folder
 from proxysynth.training.callbacks import Progress, Silent, Tick, open_tensorboard
 from proxysynth.training.checkpoint import Checkpoints, Loaded, State, all_proxies
 from proxysynth.training.inference import NOT_TESTED, Tested
 from proxysynth.training.interrupts import Interrupted, uninterrupted
 from proxysynth.training.learner import Learner, load_weights
-from proxysynth.training.prepare import (
-    Prepared,
-    make_network,
-    make_sampler,
-    open_splits,
-    prepare,
-    side_in_memory,
-    starts_as_published,
-)
 from proxysynth.training.resources import Resources, device_name, own_resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, EVALUATED, MODEL, RESULT, Result
@@ -93,7 +84,7 @@ def train(
         if run.init is not None and os.path.basename(run.init) == EVALUATED:
             run = replace(run, init=os.path.dirname(run.init))  # the evaluated run is resumed
         evaluated = None
-        if open_splits(run).testable:
+        if prepare.open_splits(run).testable:
             reporter.say("First of two trainings: some classes are left out to evaluate on.")
             first, earlier = run, run.init and os.path.join(run.init, EVALUATED)
             if earlier and run_folder.find_run(Path(earlier)) is not None:
@@ -132,9 +123,11 @@ def _train(
             f"{run.batch_size}: start fewer processes, or raise batch_size"
         )
     with _first_rank_first(ranks):
-        opened = open_splits(run)
+        opened = prepare.open_splits(run)
     architecture = None if run.init is None else run_folder.read_run(run.init).architecture
-    net = make_network(run, side_in_memory(opened), run.init is not None, architecture)
+    net = prepare.make_network(
+        run, prepare.side_in_memory(opened), run.init is not None, architecture
+    )
     start = make_start(run, net)
     if ranks.first:
         run_folder.make_folder(folder)  # only now: everything that was asked for is possible
@@ -149,7 +142,7 @@ def _train(
         several = f", {ranks.world} processes" if ranks.world > 1 else ""
         progress.say(f"Training on {device_name(device)}{several}.")
         with _first_rank_first(ranks):
-            ready = prepare(run, opened, net, resources, progress)
+            ready = prepare.prepare(run, opened, net, resources, progress)
         ready = replace(ready, splits=start.with_remark(ready.splits))
         require_same(run, ready.splits.fingerprint(), ranks)
         about = ready.splits.describe()
@@ -158,7 +151,7 @@ def _train(
             about = about.replace(NOTHING_TESTED, f"This training uses all classes: {where}")
         progress.say(about)
         images = ready.train.listing
-        plan = make_sampler(run)(images.labels, 0, run.batch_size)
+        plan = prepare.make_sampler(run)(images.labels, 0, run.batch_size)
         learner = Learner(run, ready.net, len(images.classes), len(plan), device, ranks)
         training = _Training(run, folder, ready, start, learner, resources, progress, began)
         training.begin()
@@ -172,7 +165,7 @@ class _Training:
 
     run: Run
     folder: Path
-    ready: Prepared
+    ready: prepare.Prepared
     start: Start
     learner: Learner
     resources: Resources
@@ -214,7 +207,7 @@ class _Training:
         """All epochs that are left; `first` are the batches of one, as many as in every other. A
         signal ends them with a checkpoint."""
         run, state = self.run, self.state
-        sampler, labels = make_sampler(run), self.ready.train.listing.labels
+        sampler, labels = prepare.make_sampler(run), self.ready.train.listing.labels
         per_epoch = sum(map(len, first))
         done = state.epoch * per_epoch + sum(map(len, first[: state.batch]))
         task = self.progress.task("training", run.epochs * per_epoch, done)
@@ -425,7 +418,7 @@ class _Training:
                 checksums=checksums,
                 calibration={} if calibration is None else asdict(calibration),
                 interpolation=interpolation,
-                backbone=run.backbone if starts_as_published(run) else "",
+                backbone=run.backbone if prepare.starts_as_published(run) else "",
             )
             if evaluated is not None:
                 result = _with_metrics_of(result, evaluated)
@@ -533,13 +526,10 @@ def _with_metrics_of(result: Result, evaluated: Result) -> Result:
         "same settings and did not see the classes it was tested on."
     )
     parts = ("test_fingerprint", "shared_classes", "query", "gallery")
+    measured = ("metrics", "untrained", "validation", "interpolation", "calibration")
     return replace(
         result,
-        metrics=evaluated.metrics,
-        untrained=evaluated.untrained,
-        validation=evaluated.validation,
-        interpolation=evaluated.interpolation,
-        calibration=evaluated.calibration,
+        **{name: getattr(evaluated, name) for name in measured},
         data=result.data | {key: evaluated.data[key] for key in parts if key in evaluated.data},
         notes=(note, *evaluated.notes),
         evaluated=evaluated.run,
