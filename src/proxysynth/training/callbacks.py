@@ -8,16 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress as RichProgress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
 from proxysynth.formatting import printable
@@ -51,13 +43,13 @@ class Bars:
     def __init__(self, file: TextIO | None = None) -> None:
         # No markup: a message may hold a path with brackets.
         self._console = Console(file=file or sys.stderr, markup=False, highlight=False)
-        self._bars = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
+        self._bars = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
             _Rate(),
             _TimeLeft(compact=True),
-            TextColumn("{task.fields[note]}"),
+            progress.TextColumn("{task.fields[note]}"),
             console=self._console,
             transient=True,
             refresh_per_second=5,
@@ -84,16 +76,16 @@ class Bars:
 SLOW = 0.1  # steps per second: of slower bars, the notes estimate the time left
 
 
-class _Rate(ProgressColumn):
+class _Rate(progress.ProgressColumn):
     """Recent images per second."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         speed = task.finished_speed or task.speed or 0.0
         return Text(f"{speed:.0f}/s" if speed > SLOW else "")
 
 
-class _TimeLeft(TimeRemainingColumn):
-    def render(self, task: Task) -> Text:
+class _TimeLeft(progress.TimeRemainingColumn):
+    def render(self, task: progress.Task) -> Text:
         return super().render(task) if (task.speed or 0.0) > SLOW else Text("")
 
 

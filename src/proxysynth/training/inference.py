@@ -416,8 +416,7 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     result = run_folder.read_result(folder)
     try:
         tensors, about = read_tensors(path, None if result is None else result.checksums.get(MODEL))
-        return tensors, int(about["epoch"])
-    except (KeyError, TypeError, ValueError) as error:
+    except TrainingFailed:
         # Checkpoints hold the trained weights, which may not be the ones delivered.
         if result and not result.interpolation and result.epochs == recorded.run.epochs:
             for step in reversed(checkpoints.steps()):
@@ -427,9 +426,10 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
                         text = f"{path} is damaged: using the run's checkpoint instead"
                         warnings.warn(text, stacklevel=3)
                         return loaded.tensors, result.epoch
-        if isinstance(error, TrainingFailed):
-            raise
-        raise TrainingFailed(f"{path} names no epoch: restore the original file") from error
+        raise
+    if not isinstance(about.get("epoch"), int):
+        raise TrainingFailed(f"{path} was not written by a training: restore the original file")
+    return tensors, about["epoch"]
 
 
 def _is_one(item: Any) -> TypeGuard[NDArray[np.uint8]]:

@@ -34,14 +34,7 @@ from proxysynth.training.learner import Learner, load_weights
 from proxysynth.training.resources import Resources, device_name, own_resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, EVALUATED, MODEL, RESULT, Result
-from proxysynth.training.start import (
-    POINTS,
-    Start,
-    class_means,
-    interpolated,
-    make_start,
-    start_proxies,
-)
+from proxysynth.training.start import POINTS, Start, class_means, make_start
 from proxysynth.values import build, describe_differences, encode
 
 NOT_FINITE = "not_finite.txt"
@@ -75,10 +68,8 @@ def train(
         if not all_classes:
             return _train(run, place, machine, reporter, ranks)
         if run.extended and run.report_epoch != "last":
-            raise ValueError(
-                "a training on all classes takes the best epoch of the evaluated one, so it cannot "
-                "be extended: train into another folder"
-            )
+            best = f"report_epoch={run.report_epoch!r}"
+            raise ValueError(f"{best} on all classes cannot be extended: choose another folder")
         if ranks.first:
             run_folder.claim_for_all_classes(place)
         if run.init is not None and os.path.basename(run.init) == EVALUATED:
@@ -118,17 +109,11 @@ def _train(
         return result
     device = own_device(resources.torch_device(), ranks)
     if run.batch_size < ranks.world:
-        raise ValueError(
-            f"batch_size must be at least the number of processes, {ranks.world}, got "
-            f"{run.batch_size}: start fewer processes, or raise batch_size"
-        )
+        least = f"batch_size must be at least the number of processes, {ranks.world}"
+        raise ValueError(f"{least}, got {run.batch_size}: start fewer processes, or raise it")
     with _first_rank_first(ranks):
         opened = prepare.open_splits(run)
-    architecture = None if run.init is None else run_folder.read_run(run.init).architecture
-    net = prepare.make_network(
-        run, prepare.side_in_memory(opened), run.init is not None, architecture
-    )
-    start = make_start(run, net)
+    start = make_start(run, prepare.side_in_memory(opened))
     if ranks.first:
         run_folder.make_folder(folder)  # only now: everything that was asked for is possible
     lock = locked(folder) if ranks.first else nullcontext()
@@ -142,7 +127,7 @@ def _train(
         several = f", {ranks.world} processes" if ranks.world > 1 else ""
         progress.say(f"Training on {device_name(device)}{several}.")
         with _first_rank_first(ranks):
-            ready = prepare.prepare(run, opened, net, resources, progress)
+            ready = prepare.prepare(run, opened, start.net, resources, progress)
         ready = replace(ready, splits=start.with_remark(ready.splits))
         require_same(run, ready.splits.fingerprint(), ranks)
         about = ready.splits.describe()
@@ -193,7 +178,7 @@ class _Training:
         else:
             if self.start.earlier is not None:
                 drawn = learner.proxies.detach()
-                drawn.copy_(start_proxies(self.start, drawn, ready, learner.rows, ranks))
+                drawn.copy_(self.start.proxies(drawn, ready, learner.rows, ranks))
             before = self._measure(ready.query, untrained=True)
             state = State(identity, untrained=before.metrics)
         self.state, self.saved = state, state.step
@@ -375,10 +360,8 @@ class _Training:
             try:
                 best = self.checkpoints.load(state.run, state.best_step)
             except Damaged as fault:
-                raise TrainingFailed(
-                    f"the checkpoint of the best epoch ({state.best_epoch}) cannot be read, "
-                    f"{fault}: delete the folder {self.checkpoints.folder} to start the run over"
-                ) from fault
+                advice = f"delete the folder {self.checkpoints.folder} to start the run over"
+                raise TrainingFailed(f"the best epoch is lost: {fault}: {advice}") from fault
             load_weights(learner.net, learner.proxies, cast(Loaded, best).tensors)
             epoch, tested = state.best_epoch or epoch, None
         if tested is None:
@@ -437,7 +420,7 @@ class _Training:
         by, pictures, points = run.measured_best_by, ready.tester(ready.splits.train), []
         chosen, tested = self.learner.net, trained
         for point in [1.0] if a == 1 else sorted({*POINTS, *([] if auto else [float(a)])}):
-            net = interpolated(self.start, self.learner.net, point, pictures, run.seed)
+            net = self.start.interpolated(self.learner.net, point, pictures, run.seed)
             measured = self._measure(ready.query, net)
             held = self._measure(ready.validation if auto else None, net).metrics
             points.append({"a": point, "metrics": measured.metrics, "validation": held})
@@ -488,11 +471,9 @@ def require_same(run: Run, images: str, ranks: Ranks) -> None:
     given = ranks.all_gather({**encode(run), "images": images})
     for number, other in enumerate(given):
         if other != given[0]:
-            where = ("on rank 0", f"on rank {number}")
-            raise ValueError(
-                "all processes of a run must have the same settings and images, got "
-                f"{describe_differences(given[0], other, where)}: start all with the same command"
-            )
+            got = describe_differences(given[0], other, ("on rank 0", f"on rank {number}"))
+            same = "all processes of a run must have the same settings and images"
+            raise ValueError(f"{same}, got {got}: start all with the same command")
 
 
 def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Result | None:
@@ -508,10 +489,8 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
             result = None  # it is extended
         if result and (path := run_folder.damaged_file(folder, result)):
             if not Checkpoints(folder / CHECKPOINT).steps():
-                raise TrainingFailed(
-                    f"{path} is damaged, and there is no checkpoint to repair it from: restore it, "
-                    f"or delete {folder / RESULT} to train again"
-                )
+                advice = f"restore it, or delete {folder / RESULT} to train again"
+                raise TrainingFailed(f"{path} is damaged, and there is no checkpoint: {advice}")
             progress.say(f"{path} is damaged: writing it again from the checkpoint.")
             result = None
     return _shared_result(result, ranks)

@@ -25,7 +25,7 @@ from proxysynth.data import Loader, Splits
 from proxysynth.distributed.process_group import Ranks
 from proxysynth.models.embedder import Embedder
 from proxysynth.training.inference import BATCH, Trained, embed, label_tensor, load
-from proxysynth.training.prepare import Prepared
+from proxysynth.training.prepare import Prepared, make_network
 from proxysynth.training.run import Run
 
 POINTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -38,6 +38,7 @@ APART = 0.1  # how far the proxies of a new class are from their mean, where it 
 class Start:
     """The network before the first step."""
 
+    net: Embedder
     # Its weights, if the run interpolates; of the backbone alone where the embedding layer is new.
     state: dict[str, Tensor]
     earlier: Trained | None = None  # the model it was taken from
@@ -55,27 +56,75 @@ class Start:
         note = f"{seen} this one starts from."
         return replace(splits, notes=(*splits.notes, note)) if known else splits
 
+    def proxies(self, drawn: Tensor, ready: Prepared, rows: range | None, ranks: Ranks) -> Tensor:
+        """The proxies of the earlier run by the names of their classes; for new classes, the mean
+        embedding of their pictures, as long as the earlier proxies are on average.
 
-def make_start(run: Run, net: Embedder) -> Start:
-    """Put the weights of the earlier run, if any, into a new network, and remember the start."""
-    earlier = None
-    if run.init is not None:
+        Args:
+            drawn: the run's proxies as they were drawn, or its `rows` of them: (c, d) or (c, k, d).
+        """
+        assert self.earlier is not None
+        earlier, classes = self.earlier, ready.splits.train.classes
+        # Another loss may have another number of proxies per class.
+        fits = earlier.proxies.shape[1:] == drawn.shape[1:]
+        known = dict(zip(earlier.classes, earlier.proxies, strict=True)) if fits else {}
+        means: dict[str, Tensor] = {}
+        if new := [name for name in classes if name not in known]:
+            pictures = ready.tester(ready.splits.train.of_classes(new))
+            means = dict(zip(new, class_means(ready.net, pictures, ranks), strict=True))
+        length = earlier.proxies.norm(dim=-1).mean()
+        made = drawn.detach().clone()
+        for i, number in enumerate(range(len(classes)) if rows is None else rows):
+            name = classes[number]
+            if name in known:
+                made[i] = known[name]
+                continue
+            mean = means[name].to(made)
+            if made.ndim == 3:  # equal proxies would get equal gradients for ever
+                mean = F.normalize(mean + APART * F.normalize(made[i], dim=-1), dim=-1)
+            made[i] = length * mean
+        return made
+
+    def interpolated(self, trained: Embedder, a: float, pictures: Loader, seed: int) -> Embedder:
+        """A new network between its start (a = 0) and the trained one (a = 1). Its batch norm has
+        statistics of its own, estimated on pictures; frozen ones, the same at both ends, stay."""
+        net = copy.deepcopy(trained)
+        theirs = net.state_dict()
+        own = {key: value.to(theirs[key]) for key, value in self.state.items()}
+        moved = any("running_" in key and not torch.equal(own[key], theirs[key]) for key in own)
+        mixed = {
+            key: torch.lerp(value, theirs[key], a) if value.is_floating_point() else value
+            for key, value in own.items()
+        }
+        net.load_state_dict({**theirs, **mixed})
+        if not any(key.startswith("embedding.") for key in self.state):
+            net.embedding, net.dim = nn.Identity(), net.channels
+        if moved and 0 < a < 1:
+            estimate_statistics(net, pictures, seed)
+        return net
+
+
+def make_start(run: Run, side: int | None) -> Start:
+    """The run's network, with the weights of the earlier run, if any; `side` is that of pictures
+    in memory."""
+    if run.init is None:
+        net, earlier = make_network(run, side), None
+    else:
         # The run names its backbone itself; what the earlier one's file names is not called.
         earlier = load(run.init, "cpu", backbone=run.backbone)
+        net = make_network(run, side, True, earlier.recorded.architecture)
         try:
             net.load_state_dict(earlier.embedder.state_dict())
         except RuntimeError as error:
-            difference = str(error).splitlines()[1].strip()
-            raise ValueError(
-                f"init={run.init} has another network ({difference}): use the same backbone, "
-                "width, dim and pooling"
-            ) from error
+            advice = "use the same backbone, width, dim and pooling"
+            fault = str(error).splitlines()[1].strip()
+            raise ValueError(f"init={run.init}: {fault}: {advice}") from error
     state = {
         key: value.detach().clone()
         for key, value in net.state_dict().items()
         if run.interpolate is not None and (earlier or key.startswith("backbone."))
     }
-    return Start(state, earlier)
+    return Start(net, state, earlier)
 
 
 def class_means(net: Embedder, loader: Loader, ranks: Ranks) -> Tensor:
@@ -83,59 +132,6 @@ def class_means(net: Embedder, loader: Loader, ranks: Ranks) -> Tensor:
     x, y = embed(net, loader, ranks=ranks).double(), label_tensor(loader.listing)
     sums = torch.zeros(len(loader.listing.classes), x.shape[1], dtype=x.dtype)
     return F.normalize(sums.index_add_(0, y, x), dim=1).float()
-
-
-def start_proxies(
-    start: Start, drawn: Tensor, ready: Prepared, rows: range | None, ranks: Ranks
-) -> Tensor:
-    """The proxies of the earlier run by the names of their classes; for new classes, the mean
-    embedding of their pictures, as long as the earlier proxies are on average.
-
-    Args:
-        drawn: the run's proxies as they were drawn, or its `rows` of them: (c, d) or (c, k, d).
-    """
-    assert start.earlier is not None
-    earlier, classes = start.earlier, ready.splits.train.classes
-    # Another loss may have another number of proxies per class.
-    fits = earlier.proxies.shape[1:] == drawn.shape[1:]
-    known = dict(zip(earlier.classes, earlier.proxies, strict=True)) if fits else {}
-    means: dict[str, Tensor] = {}
-    if new := [name for name in classes if name not in known]:
-        pictures = ready.tester(ready.splits.train.of_classes(new))
-        means = dict(zip(new, class_means(ready.net, pictures, ranks), strict=True))
-    length = earlier.proxies.norm(dim=-1).mean()
-    made = drawn.detach().clone()
-    for i, number in enumerate(range(len(classes)) if rows is None else rows):
-        name = classes[number]
-        if name in known:
-            made[i] = known[name]
-            continue
-        mean = means[name].to(made)
-        if made.ndim == 3:  # equal proxies would get equal gradients for ever
-            mean = F.normalize(mean + APART * F.normalize(made[i], dim=-1), dim=-1)
-        made[i] = length * mean
-    return made
-
-
-def interpolated(
-    start: Start, trained: Embedder, a: float, pictures: Loader, seed: int
-) -> Embedder:
-    """A new network between its start (a = 0) and the trained one (a = 1). Its batch norm has
-    statistics of its own, estimated on pictures; frozen ones, the same at both ends, stay."""
-    net = copy.deepcopy(trained)
-    theirs = net.state_dict()
-    own = {key: value.to(theirs[key]) for key, value in start.state.items()}
-    moved = any("running_" in key and not torch.equal(own[key], theirs[key]) for key in own)
-    mixed = {
-        key: torch.lerp(value, theirs[key], a) if value.is_floating_point() else value
-        for key, value in own.items()
-    }
-    net.load_state_dict({**theirs, **mixed})
-    if not any(key.startswith("embedding.") for key in start.state):
-        net.embedding, net.dim = nn.Identity(), net.channels
-    if moved and 0 < a < 1:
-        estimate_statistics(net, pictures, seed)
-    return net
 
 
 def estimate_statistics(net: Embedder, pictures: Loader, seed: int) -> None:
