@@ -146,12 +146,11 @@ class Checkpoints:
             if loaded is not None and not found:
                 return loaded._replace(faults=tuple(faults))
             faults += found[:1]
-        if faults:
-            raise TrainingFailed(
-                f"no checkpoint in {self.folder} can be read ({'; '.join(faults)}): restore the "
-                "files, or delete the folder to start over"
-            )
-        return None
+        if not faults:
+            return None
+        advice = "restore the files, or delete the folder to start over"
+        every = "; ".join(faults)
+        raise TrainingFailed(f"no checkpoint in {self.folder} can be read ({every}): {advice}")
 
     def read(self, step: int, run: str) -> Loaded:
         """One checkpoint of the run with this identity; `Damaged` if it is not intact."""
@@ -175,10 +174,8 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, in order."""
-        if not self.folder.is_dir():
-            return []
-        found = (NAME.fullmatch(entry) for entry in os.listdir(self.folder))
-        return sorted(int(match[1]) for match in found if match)
+        entries = os.listdir(self.folder) if self.folder.is_dir() else []
+        return sorted(int(match[1]) for match in map(NAME.fullmatch, entries) if match)
 
     def drop(self, newest: int = KEPT) -> None:
         """Delete unfinished checkpoints, and all but the newest ones and their best ones."""

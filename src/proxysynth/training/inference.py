@@ -428,7 +428,7 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
                         return loaded.tensors, result.epoch
         raise
     if not isinstance(about.get("epoch"), int):
-        raise TrainingFailed(f"{path} was not written by a training: restore the original file")
+        raise TrainingFailed(f"{path} does not name its epoch: restore the original file")
     return tensors, about["epoch"]
 
 

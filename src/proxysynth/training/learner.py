@@ -51,8 +51,7 @@ class Learner:
         # Scaled gradients may overflow on one rank only, which would then skip the step alone.
         if run.shard_proxies and self.mixed == torch.float16 and ranks.world > 1:
             raise ValueError(
-                "sharded proxies cannot be trained in float16, this device's mixed precision: "
-                "set precision=float32"
+                "sharded proxies need another type than float16: set precision=float32"
             )
         shards = Shards(classes, ranks.world, ranks.rank) if run.shard_proxies else None
         self.shards, loss = shards, cast(Loss, run.loss)
@@ -115,7 +114,7 @@ class Learner:
             return self.objective(net, images, labels, self.proxies, generator=draws)
 
     def _clip(self) -> None:
-        parameters = [p for _, p, *_ in optim.named_parameters(self.optimizers)]
+        parameters = [p for _, p, _ in optim.named_parameters(self.optimizers)]
         if self.run.clip_value is not None:
             nn.utils.clip_grad_value_(parameters, self.run.clip_value)
         if self.run.clip_norm is not None:
@@ -157,17 +156,15 @@ class Learner:
 
     def load(self, tensors: Mapping[str, Tensor], scaler: Mapping[str, Any]) -> None:
         """Load what `tensors` returned."""
-        load_weights(self.net, self.proxies, tensors)
+        self.load_weights(tensors)
         optim.load_optimizers(self.optimizers, part(tensors, "optimizer."))
         if scaler:
             self.scaler.load_state_dict(dict(scaler))
 
-
-def load_weights(net: Embedder, proxies: Tensor, tensors: Mapping[str, Tensor]) -> None:
-    """Copy the weights of a checkpoint into a network and proxies on any device."""
-    net.load_state_dict(part(tensors, "net."))
-    with torch.no_grad():
-        proxies.copy_(tensors["proxies"])
+    def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        self.net.load_state_dict(part(tensors, "net."))
+        with torch.no_grad():
+            self.proxies.copy_(tensors["proxies"])
 
 
 def step_seed(seed: int, number: int, rank: int = 0) -> int:
@@ -185,8 +182,8 @@ class Plain:
     def __call__(
         self, net: nn.Module, images: Tensor, y: Tensor, p: Tensor, generator: Draws = None
     ) -> Tensor:
-        x = net(images)
-        return self.loss(x, y, p, generator=generator) if _finite(x) else x.sum()
+        x = net(images)  # if not finite, the loss is not either, and the loop names the images
+        return self.loss(x, y, p, generator=generator) if torch.isfinite(x).all() else x.sum()
 
 
 @dataclass(frozen=True)
@@ -206,17 +203,12 @@ class Mixup:
             x = net(drawn(images))
         else:  # a compiled network would be compiled again for every mixing coefficient
             x = getattr(net, "_orig_mod", net)(images, mix=drawn, at=drawn.at)
-        return drawn.score(self.loss.loss, x, y, p) if _finite(x) else x.sum()
+        return drawn.score(self.loss.loss, x, y, p) if torch.isfinite(x).all() else x.sum()
 
 
 def make_objective(loss: Any) -> Objective:
     """The objective of a run with this loss or regularizer."""
     return Mixup(loss) if isinstance(loss, (InputMixup, ManifoldMixup)) else Plain(loss)
-
-
-def _finite(x: Tensor) -> bool:
-    """Whether embeddings are: if not, the loss is not either, and the loop names the images."""
-    return bool(torch.isfinite(x.detach()).all())
 
 
 def initial_proxies(

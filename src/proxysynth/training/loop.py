@@ -20,7 +20,7 @@ from proxysynth.data.listing import NOTHING_TESTED
 from proxysynth.distributed.data_parallel import note_on_processes, shared_batches
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
 from proxysynth.errors import Damaged, NotFinite, TrainingFailed, cannot_write, first_line
-from proxysynth.files import CannotWrite, locked
+from proxysynth.files import UNFINISHED, CannotWrite, locked
 from proxysynth.formatting import duration, metric_name, percent
 from proxysynth.models.embedder import Embedder
 from proxysynth.provenance import provenance
@@ -30,7 +30,7 @@ from proxysynth.training.callbacks import Progress, Silent, Tick, open_tensorboa
 from proxysynth.training.checkpoint import Checkpoints, Loaded, State, all_proxies
 from proxysynth.training.inference import NOT_TESTED, Tested
 from proxysynth.training.interrupts import Interrupted, uninterrupted
-from proxysynth.training.learner import Learner, load_weights
+from proxysynth.training.learner import Learner
 from proxysynth.training.resources import Resources, device_name, own_resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, EVALUATED, MODEL, RESULT, Result
@@ -122,8 +122,9 @@ def _train(
         if (result := _finished(folder, run, progress, ranks)) is not None:
             return result
         began = time.perf_counter()
-        if ranks.first:
-            run_folder.tidy(folder)
+        for unfinished in folder.glob(f"{UNFINISHED}*") if ranks.first else ():  # after a kill
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
         several = f", {ranks.world} processes" if ranks.world > 1 else ""
         progress.say(f"Training on {device_name(device)}{several}.")
         with _first_rank_first(ranks):
@@ -163,7 +164,7 @@ class _Training:
         learner, ready = self.learner, self.ready
         ranks = self.ranks = learner.ranks
         self.checkpoints = Checkpoints(self.folder / CHECKPOINT, learner.rows, ranks)
-        identity = None
+        identity = ""
         if ranks.first:
             identity = run_folder.record_run(self.folder, self.run, ready, self.start.seen)
             self.checkpoints.drop()
@@ -362,7 +363,7 @@ class _Training:
             except Damaged as fault:
                 advice = f"delete the folder {self.checkpoints.folder} to start the run over"
                 raise TrainingFailed(f"the best epoch is lost: {fault}: {advice}") from fault
-            load_weights(learner.net, learner.proxies, cast(Loaded, best).tensors)
+            learner.load_weights(cast(Loaded, best).tensors)
             epoch, tested = state.best_epoch or epoch, None
         if tested is None:
             tested = self._measure(ready.query)
@@ -487,11 +488,14 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
         result = run_folder.read_result(folder)
         if result and result.epochs != run.epochs:
             result = None  # it is extended
-        if result and (path := run_folder.damaged_file(folder, result)):
+        paths = {folder / name: crc32 for name, crc32 in result.checksums.items()} if result else {}
+        damaged = [path for path in paths if path.is_file() and checksum(path) != paths[path]]
+        if damaged:
+            fault = f"{damaged[0]} is damaged"
             if not Checkpoints(folder / CHECKPOINT).steps():
                 advice = f"restore it, or delete {folder / RESULT} to train again"
-                raise TrainingFailed(f"{path} is damaged, and there is no checkpoint: {advice}")
-            progress.say(f"{path} is damaged: writing it again from the checkpoint.")
+                raise TrainingFailed(f"{fault}, and there is no checkpoint: {advice}")
+            progress.say(f"{fault}: writing it again from the checkpoint.")
             result = None
     return _shared_result(result, ranks)
 
@@ -527,16 +531,13 @@ def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> 
     """How the reported epoch, and the interpolation, was chosen, for people."""
     by = run.best_by if run.best_by == "accuracy" else metric_name(run.best_by)
     held_out = "classes held out of the seen ones"
-    if run.report_epoch == "last":
-        why = "the last epoch"
-    elif run.report_epoch == "best_on_test":
-        why = f"the best epoch by {by} on the test classes themselves, which is optimistic"
+    if run.report_epoch == "best_on_test":
+        on = "the test classes themselves, which is optimistic"
     elif run.split.fold is not None:
-        why = f"the best epoch by {by} on the fold held out, which is also what is tested"
-    elif run.task == "classification":
-        why = f"the best epoch by {by} on images held out of training"
+        on = "the fold held out, which is also what is tested"
     else:
-        why = f"the best epoch by {by} on {held_out}"
+        on = "images held out of training" if run.task == "classification" else held_out
+    why = "the last epoch" if run.report_epoch == "last" else f"the best epoch by {by} on {on}"
     if interpolation and (interpolation["a"] != 1 or interpolation["by"]):
         why += f", {100 * interpolation['a']:g} % of the way from the network before "
         why += "training to the trained one"

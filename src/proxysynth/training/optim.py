@@ -116,12 +116,9 @@ class RowwiseAdam(Optimizer):
 
 
 def make_optimizers(run: Run, net: Embedder, proxies: nn.Parameter) -> list[Optimizer]:
-    """One group each for the backbone, the embedding layer and the proxies; for the proxies also an
-    optimizer of their own, if it is "rowwise".
-
-    With `layer_decay` below 1 there is a group for each layer of the backbone. A group keeps its
-    own learning rate as "base_lr", which the schedule multiplies.
-    """
+    """One group each for the backbone (with `layer_decay`, for each of its layers), the embedding
+    layer and the proxies, which "rowwise" gives an optimizer of their own. A group keeps its
+    learning rate as "base_lr", which the schedule multiplies."""
     groups: list[dict[str, Any]] = []
 
     def add(name: str, params: Iterable[nn.Parameter], lr: float) -> None:
@@ -179,21 +176,19 @@ def set_rates(optimizers: Iterable[Optimizer], factor: float) -> None:
             group["lr"] = factor * group["base_lr"]
 
 
-def named_parameters(
-    optimizers: Iterable[Optimizer],
-) -> Iterator[tuple[str, nn.Parameter, Optimizer, dict[str, Any]]]:
-    """The name of each parameter in a checkpoint, "group.number", with its optimizer and group."""
+def named_parameters(optimizers: Iterable[Optimizer]) -> Iterator[tuple[str, Tensor, Optimizer]]:
+    """The name of each parameter in a checkpoint, "group.number", and its optimizer."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for i, parameter in enumerate(group["params"]):
-                yield f"{group['name']}.{i}", parameter, optimizer, group
+                yield f"{group['name']}.{i}", parameter, optimizer
 
 
 def optimizer_tensors(optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
     """The state of the optimizers: "group.number.name" -> tensor."""
     return {
         f"{name}.{key}": value
-        for name, parameter, optimizer, _ in named_parameters(optimizers)
+        for name, parameter, optimizer in named_parameters(optimizers)
         for key, value in optimizer.state.get(parameter, {}).items()
         if isinstance(value, Tensor)  # SGD has None before its first step
     }
@@ -201,9 +196,9 @@ def optimizer_tensors(optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
 
 def load_optimizers(optimizers: Iterable[Optimizer], tensors: Mapping[str, Tensor]) -> None:
     """Load the state that `optimizer_tensors` returned."""
-    for name, parameter, optimizer, group in named_parameters(optimizers):
+    for name, parameter, optimizer in named_parameters(optimizers):
         # The count of steps stays on the CPU, unless a kernel on the device reads it.
-        device = parameter.device if group.get("fused") else "cpu"
+        device = parameter.device if optimizer.defaults.get("fused") else "cpu"
         for key, value in part(tensors, f"{name}.").items():
             if value.shape == parameter.shape:
                 # Another order in memory is summed in another order, and rounds differently.

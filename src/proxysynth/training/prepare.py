@@ -103,13 +103,9 @@ def make_network(
     trained: bool = False,
     architecture: Mapping[str, Any] | None = None,
 ) -> Embedder:
-    """The run's network with its first weights.
-
-    Args:
-        side: of pictures in memory, which keep their size unless the run says otherwise.
-        trained: weights will be put into it, so that random ones do for now.
-        architecture: of a trained `hf:` network, as `run.json` holds it.
-    """
+    """The run's network with its first weights, random ones if it is `trained` and others will be
+    put into it. `side` is that of pictures in memory, which keep it unless the run says otherwise;
+    `architecture` that of a trained `hf:` network, as in `run.json`."""
     net = make_embedder(
         run.backbone,
         run.dim,

@@ -12,7 +12,6 @@ evaluated/               where the run is trained on all classes: the folder of 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -28,7 +27,6 @@ from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write, newer_v
 from proxysynth.files import LOCK, UNFINISHED, append_line, check_seal, write_bytes, write_sealed
 from proxysynth.formatting import and_join, metric_name, percent
 from proxysynth.provenance import provenance
-from proxysynth.tensor_files import checksum
 from proxysynth.training.checkpoint import Checkpoints
 from proxysynth.training.prepare import Prepared, resized_side
 from proxysynth.training.run import KINDS, Run
@@ -212,13 +210,6 @@ def make_folder(folder: Path) -> None:
         raise cannot_write(folder, error, "nothing was changed") from error
 
 
-def tidy(folder: Path) -> None:
-    """Delete files that a kill left unfinished."""
-    for entry in folder.glob(f"{UNFINISHED}*"):
-        with contextlib.suppress(OSError):
-            entry.unlink()
-
-
 @dataclass(frozen=True)
 class Result:
     """The result of a run. Metrics are fractions in [0, 1].
@@ -310,12 +301,6 @@ def read_result(folder: Path) -> Result | None:
     """The result of a run; None if it is not finished."""
     advice = "delete it and rerun, which writes it again"
     return cast(Result | None, _read(folder / RESULT, Result, TrainingFailed, advice))
-
-
-def damaged_file(folder: Path, result: Result) -> Path | None:
-    """A file of a finished run that exists but does not match its checksum, if any."""
-    paths = {folder / name: crc32 for name, crc32 in result.checksums.items()}
-    return next((p for p, crc32 in paths.items() if p.is_file() and checksum(p) != crc32), None)
 
 
 def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
