@@ -30,7 +30,7 @@ class Learner:
 
     Everything drawn in a step depends only on the run's seed and the step's number, so there is no
     state of random numbers to save. Each rank has the whole network, and all of the proxies or,
-    with `shards`, its rows of them. `network` is `net`, compiled where the run asks for it.
+    with `shards`, its `rows` of them. `network` is `net`, compiled where the run asks for it.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Learner:
         if shards is not None:
             loss = partial(sharded_loss, run.loss, shards=shards, negatives=run.negatives)
         self.objective = make_objective(loss)
-        self.rows = None if shards is None else shards.mine  # of the proxies; None for all of them
+        self.rows = None if shards is None else shards.mine
         generator = torch.Generator().manual_seed(step_seed(run.seed, -1))
         proxies = initial_proxies(run, classes, net.dim, shards, generator)
         self.proxies = nn.Parameter(proxies.to(device))

@@ -52,9 +52,11 @@ class Start:
         """The splits, with a note if test classes are not unseen to the network."""
         tested = set(splits.query.classes)
         known = tested & set(self.seen) - set(splits.train.classes)
-        seen = f"{len(known)} of {len(tested)} test classes were seen by the run that"
-        note = f"{seen} this one starts from."
-        return replace(splits, notes=(*splits.notes, note)) if known else splits
+        if not known:
+            return splits
+        share = f"{len(known)} of {len(tested)} test classes"
+        note = f"{share} were seen by the run that this one starts from."
+        return replace(splits, notes=(*splits.notes, note))
 
     def proxies(self, drawn: Tensor, ready: Prepared, rows: range | None, ranks: Ranks) -> Tensor:
         """The proxies of the earlier run by the names of their classes; for new classes, the mean
