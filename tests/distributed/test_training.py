@@ -17,7 +17,16 @@ import torch
 import proxysynth.cli.train  # noqa: F401  loaded once, before processes are forked
 from distributed.on_ranks import groups
 from proxysynth.cli import main
-from proxysynth.training import Run, Split, load, loop, read_metrics, read_result, read_run, train
+from proxysynth.training import (
+    Run,
+    Split,
+    inference,
+    load,
+    read_metrics,
+    read_result,
+    read_run,
+    train,
+)
 from proxysynth.training.callbacks import Silent
 from proxysynth.training.checkpoint import Checkpoints
 from proxysynth.training.inference import measure
@@ -67,7 +76,7 @@ def killed(argument, folder):
 
 def signaled(argument, folder):
     """The same, but ranks get SIGTERM in a step or the evaluation of the second epoch."""
-    number, step, measure = 0, Learner.step, loop.measure
+    number, step, measure = 0, Learner.step, inference.measure
 
     def asked(ranks):
         if ranks.rank in argument["who"]:
@@ -85,7 +94,7 @@ def signaled(argument, folder):
             asked(ranks)
         return measure(*given, ranks=ranks, **options)
 
-    Learner.step, loop.measure = stepped, measured
+    Learner.step, inference.measure = stepped, measured
     command(argument, folder)
 
 

@@ -25,8 +25,8 @@ from proxysynth.training import (
     Split,
     TrainingFailed,
     WrongFolder,
+    inference,
     learner,
-    loop,
     read_metrics,
     read_result,
     read_run,
@@ -121,7 +121,7 @@ def test_the_untrained_features_are_those_of_the_first_weights(finished, glyph_r
 
 
 def test_a_finished_run_gives_its_result_without_training(finished, glyph_run, monkeypatch):
-    monkeypatch.setattr("proxysynth.training.loop.open_splits", None)
+    monkeypatch.setattr("proxysynth.training.prepare.open_splits", None)
     before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
     assert train(glyph_run, finished) == read_result(finished)
     assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
@@ -350,7 +350,7 @@ def test_embeddings_that_break_while_weights_do_not_are_the_same_sentence(photo_
 
 def test_embeddings_that_break_in_an_evaluation_that_is_repeated(glyph_run, tmp_path, monkeypatch):
     """Resumed after the last step of an epoch, there is no batch left, only the evaluation."""
-    measure = loop.measure
+    measure = inference.measure
 
     def interrupted(*args, features=False, **options):
         if not features:  # after training
@@ -360,10 +360,10 @@ def test_embeddings_that_break_in_an_evaluation_that_is_repeated(glyph_run, tmp_
     def broken(*args, **options):
         raise EmbeddingsNotFinite("not finite")
 
-    monkeypatch.setattr(loop, "measure", interrupted)
+    monkeypatch.setattr(inference, "measure", interrupted)
     with pytest.raises(Interrupted):
         train(glyph_run, tmp_path / "run")
-    monkeypatch.setattr(loop, "measure", broken)
+    monkeypatch.setattr(inference, "measure", broken)
     with pytest.raises(NotFinite, match="step 3 of epoch 1") as caught:
         train(glyph_run, tmp_path / "run")
     assert len(caught.value.files) == 16

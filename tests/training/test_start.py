@@ -17,7 +17,7 @@ from proxysynth.training.inference import embed
 from proxysynth.training.prepare import make_network, open_splits, prepare
 from proxysynth.training.resources import Resources
 from proxysynth.training.run_folder import MODEL
-from proxysynth.training.start import estimate_statistics, interpolated, make_start
+from proxysynth.training.start import estimate_statistics, make_start
 from training.sameness import assert_same_outcome, assert_same_tensors
 
 
@@ -115,14 +115,14 @@ def test_statistics_of_batch_norm_are_those_of_the_pictures(glyph_run):
 
 def test_statistics_that_moved_are_estimated_again_and_frozen_ones_kept(glyph_run):
     run = replace(glyph_run, interpolate=0.5)
-    net = make_network(run, 32)
-    start, loader = make_start(run, net), ready_of(run, net).train
+    start = make_start(run, 32)
+    net, loader = start.net, ready_of(run, start.net).train
     statistics = [key for key in start.state if "running_mean" in key]
-    kept = interpolated(start, net, 0.5, loader, 0).state_dict()
+    kept = start.interpolated(net, 0.5, loader, 0).state_dict()
     assert all(torch.equal(kept[key], start.state[key]) for key in statistics)
     for key in statistics:
         net.state_dict()[key] += 1.0
-    made = interpolated(start, net, 0.5, loader, 0).state_dict()
+    made = start.interpolated(net, 0.5, loader, 0).state_dict()
     halfway = {key: start.state[key] + 0.5 for key in statistics}
     assert not any(torch.allclose(made[key], halfway[key]) for key in statistics)
 

@@ -8,16 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress as RichProgress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
 from proxysynth.formatting import printable
@@ -51,13 +43,13 @@ class Bars:
     def __init__(self, file: TextIO | None = None) -> None:
         # No markup: a message may hold a path with brackets.
         self._console = Console(file=file or sys.stderr, markup=False, highlight=False)
-        self._bars = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
+        self._bars = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
             _Rate(),
             _TimeLeft(compact=True),
-            TextColumn("{task.fields[note]}"),
+            progress.TextColumn("{task.fields[note]}"),
             console=self._console,
             transient=True,
             refresh_per_second=5,
@@ -65,8 +57,8 @@ class Bars:
         )
 
     def say(self, sentence: str) -> None:
-        lines = [printable(line) for line in sentence.split("\n")]
-        self._console.print("\n".join(lines), soft_wrap=True)
+        for line in sentence.split("\n"):
+            self._console.print(printable(line), soft_wrap=True)
 
     @contextmanager
     def task(self, name: str, total: int, done: int = 0) -> Iterator[Tick]:
@@ -84,16 +76,16 @@ class Bars:
 SLOW = 0.1  # steps per second: of slower bars, the notes estimate the time left
 
 
-class _Rate(ProgressColumn):
+class _Rate(progress.ProgressColumn):
     """Recent images per second."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         speed = task.finished_speed or task.speed or 0.0
         return Text(f"{speed:.0f}/s" if speed > SLOW else "")
 
 
-class _TimeLeft(TimeRemainingColumn):
-    def render(self, task: Task) -> Text:
+class _TimeLeft(progress.TimeRemainingColumn):
+    def render(self, task: progress.Task) -> Text:
         return super().render(task) if (task.speed or 0.0) > SLOW else Text("")
 
 
@@ -105,10 +97,8 @@ def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ValueError(
-            "TensorBoard is not installed: pip install 'proxysynth[tensorboard]', or leave it out; "
-            "metrics.jsonl has the same numbers"
-        ) from error
+        advice = "pip install 'proxysynth[tensorboard]', or read metrics.jsonl"
+        raise ValueError(f"TensorBoard is not installed: {advice}") from error
     writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(line: Mapping[str, Any]) -> None:

@@ -14,11 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 
 from proxysynth.data import PIXELS
 from proxysynth.models.backbones import BACKBONES, make_embedder
-from proxysynth.models.embedder import Embedder
 from proxysynth.models.weights import fit, read_weights
 
 FIRST = 5  # a class among this many counts as recognized
@@ -75,12 +73,20 @@ class CheckedWeights:
 
 
 def check_weights(path: str | Path) -> CheckedWeights:
-    """Read a file of weights, which runs no code, and try it; an error if it fits no network or has
-    non-finite numbers."""
+    """Read a file of weights, which runs no code, and try it; an error if it has non-finite numbers
+    or fits no network (then why it does not fit BN-Inception)."""
     path = Path(path).expanduser()
-    state = read_weights(path)
-    name, net, fitted = _network_of(state, path)
-    published = BACKBONES[name].published
+    state, reasons = read_weights(path), []
+    for name in ("bn_inception", *BACKBONES):
+        net = make_embedder(name, None, pretrained=False, normalize=False).eval()
+        published = BACKBONES[name].published
+        try:
+            fitted = fit(net.backbone.state_dict(), state, published, str(path))
+            break
+        except ValueError as error:
+            reasons.append(error)
+    else:
+        raise reasons[0]
     for key, value in fitted.items():
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"{path} has NaN or infinity in {key}: get the file again")
@@ -101,16 +107,3 @@ def check_weights(path: str | Path) -> CheckedWeights:
             ranks[what] = int((logits > logits[classes].max()).sum())
     known = bool(published.files) and published.knows(digest)
     return CheckedWeights(str(path), name, len(fitted), digest, known, ranks)
-
-
-def _network_of(state: dict[str, Tensor], path: Path) -> tuple[str, Embedder, dict[str, Tensor]]:
-    """The network that a state dict fits, and its tensors; the error is BN-Inception's if none."""
-    reasons = []
-    for name in ("bn_inception", *BACKBONES):
-        net = make_embedder(name, None, pretrained=False, normalize=False).eval()
-        try:
-            published = BACKBONES[name].published
-            return name, net, fit(net.backbone.state_dict(), state, published, str(path))
-        except ValueError as error:
-            reasons.append(error)
-    raise reasons[0]

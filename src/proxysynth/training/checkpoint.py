@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,7 +83,10 @@ class Checkpoints:
             return
         place = self.folder / step_name(state.step)
         unfinished = self.folder / f"{UNFINISHED}{place.name}"
-        own = {k: t for k, t in tensors.items() if rows is not None and _has_row_per_class(k, t)}
+        own = {}
+        if rows is not None:  # the proxies and their optimizer state, except its step count
+            names = [k for k in tensors if k == "proxies" or k.startswith("optimizer.proxies.")]
+            own = {name: tensors[name] for name in names if tensors[name].ndim}
         try:
             if ranks.first:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -120,37 +123,34 @@ class Checkpoints:
         A damaged one is skipped for the one before; if all are damaged, or one is of another run,
         it is an error. Among ranks that read rows, what is damaged for one counts for all.
         """
-        ranks, each, loaded = self.ranks, self.rows is not None, None
-        if each or ranks.first:
-            together = ranks if each else ALONE
-            loaded = self._newest(run, together) if step is None else self.read(step, run)
-        if each or ranks.world == 1:
-            return loaded
+        ranks = self.ranks
+        if self.rows is not None or ranks.world == 1:
+            return self._newest(run) if step is None else self.read(step, run)
         # The first rank's, since the folders of the others need not be the same.
+        loaded = replace(self, ranks=ALONE).load(run, step) if ranks.first else None
         about = ranks.broadcast(loaded and (asdict(loaded.state), loaded.faults))
         if about is None:
             return None
         tensors = ranks.broadcast_tensors({} if loaded is None else loaded.tensors)
         return Loaded(build(State, about[0], {}), tensors, tuple(about[1]))
 
-    def _newest(self, run: str, ranks: Ranks) -> Loaded | None:
+    def _newest(self, run: str) -> Loaded | None:
         faults: list[str] = []
-        for step in reversed(ranks.broadcast(self.steps())):
+        for step in reversed(self.ranks.broadcast(self.steps())):
             loaded, fault = None, None
             try:
                 loaded = self.read(step, run)
             except Damaged as error:
                 fault = str(error)
-            found = [text for text in ranks.all_gather(fault) if text is not None]
+            found = [text for text in self.ranks.all_gather(fault) if text is not None]
             if loaded is not None and not found:
                 return loaded._replace(faults=tuple(faults))
             faults += found[:1]
-        if faults:
-            raise TrainingFailed(
-                f"no checkpoint in {self.folder} can be read ({'; '.join(faults)}): restore the "
-                "files, or delete the folder to start over"
-            )
-        return None
+        if not faults:
+            return None
+        advice = "restore the files, or delete the folder to start over"
+        every = "; ".join(faults)
+        raise TrainingFailed(f"no checkpoint in {self.folder} can be read ({every}): {advice}")
 
     def read(self, step: int, run: str) -> Loaded:
         """One checkpoint of the run with this identity; `Damaged` if it is not intact."""
@@ -174,23 +174,18 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, in order."""
-        if not self.folder.is_dir():
-            return []
-        found = (NAME.fullmatch(entry) for entry in os.listdir(self.folder))
-        return sorted(int(match[1]) for match in found if match)
+        entries = os.listdir(self.folder) if self.folder.is_dir() else []
+        return sorted(int(match[1]) for match in map(NAME.fullmatch, entries) if match)
 
     def drop(self, newest: int = KEPT) -> None:
         """Delete unfinished checkpoints, and all but the newest ones and their best ones."""
-        if not self.folder.is_dir():
-            return
-        steps = self.steps()
-        kept: set[int | None] = set(steps[len(steps) - newest :])
+        kept: set[int | None] = set(self.steps()[-newest:])
         for step in tuple(kept):
             with contextlib.suppress(Damaged, WrongFolder):
                 kept.add(_state(self.folder / step_name(step or 0))[0].best_step)
-        for entry in os.listdir(self.folder):
-            match = NAME.fullmatch(entry)
-            if entry.startswith(UNFINISHED) or (match and int(match[1]) not in kept):
+        names = {step_name(step) for step in kept if step is not None}
+        for entry in os.listdir(self.folder) if self.folder.is_dir() else ():
+            if entry.startswith(UNFINISHED) or (NAME.fullmatch(entry) and entry not in names):
                 shutil.rmtree(self.folder / entry, ignore_errors=True)
 
     def describe_last(self) -> str:
@@ -213,7 +208,7 @@ def _state(place: Path) -> tuple[State, int, list[ShardFile]]:
             raise newer_version(place, version, FORMAT)
         fields = dict(file["state"])
         if file["crc32"] != seal(fields):
-            raise Damaged(f"the state of {place.name} does not match its checksum")
+            raise KeyError("crc32")
         check = fields.pop("tensors_crc32")
         shards = [ShardFile(**shard) for shard in fields.pop("shards", ())]
         return build(State, fields, {}), check, shards
@@ -231,11 +226,6 @@ class ShardFile:
     start: int
     stop: int
     crc32: int
-
-
-def _has_row_per_class(name: str, tensor: Tensor) -> bool:
-    """Whether a tensor is sharded: the proxies and their optimizer state, except its step count."""
-    return tensor.ndim > 0 and (name == "proxies" or name.startswith("optimizer.proxies."))
 
 
 def write_shard(
@@ -265,30 +255,30 @@ def read_rows(folder: Path, files: Sequence[ShardFile], rows: range | None) -> d
 
 def all_proxies(folder: Path, files: Sequence[ShardFile]) -> Entry:
     """The proxies of all shards as one tensor of a file, which is never in memory as a whole."""
+    files = sorted(files, key=lambda file: file.start)
     with _open_checked(folder, files[0]) as held:
-        shape = list(held.get_slice("proxies").get_shape())
-    step = rows_per_piece(shape, torch.float32)
+        shape = held.get_slice("proxies").get_shape()[1:]
+    step = rows_per_piece([files[-1].stop, *shape], torch.float32)
 
     def pieces() -> Iterator[Tensor]:
-        for file in sorted(files, key=lambda file: file.start):
+        for file in files:
             with _open_checked(folder, file) as held:
                 rows, view = file.stop - file.start, held.get_slice("proxies")
                 for start in range(0, rows, step):
                     yield view[start : min(start + step, rows)]
 
-    return Entry("proxies", torch.float32, [max(f.stop for f in files), *shape[1:]], pieces())
+    return Entry("proxies", torch.float32, [files[-1].stop, *shape], pieces())
 
 
 def _open_checked(folder: Path, file: ShardFile) -> Any:
-    path = folder / file.name
     try:
-        if checksum(path) != file.crc32:
-            raise Damaged(f"{folder.name}/{file.name} does not match its checksum")
-        return safetensors.safe_open(path, framework="pt")
-    except FileNotFoundError as error:
-        raise Damaged(f"{folder.name} lacks its shard {file.name}") from error
-    except (OSError, safetensors.SafetensorError) as error:
-        raise Damaged(f"{folder.name}/{file.name} cannot be read ({error})") from error
+        if checksum(folder / file.name) != file.crc32:
+            raise ValueError("its checksum is not the one that was recorded")
+        return safetensors.safe_open(folder / file.name, framework="pt")
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        missing = isinstance(error, FileNotFoundError)
+        fault = f"lacks its shard {file.name}" if missing else f"cannot read {file.name}: {error}"
+        raise Damaged(f"{folder.name} {fault}") from error
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

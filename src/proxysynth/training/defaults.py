@@ -51,13 +51,11 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
             resumed from any working directory.
         changes: fields of `Run`.
     """
-    known = [field.name for field in fields(Run)]
-    for name in changes:
-        if name not in known:
-            raise ValueError(f"Run has no field {name!r}: {nearest(name, known)}")
-    text = os.fspath(data)
-    chosen: dict[str, Any] = {} if text == "glyphs" else dict(PHOTOGRAPHS)
-    chosen |= {"data": _absolute(text), **changes}
+    known = {field.name for field in fields(Run)}
+    for name in changes.keys() - known:
+        raise ValueError(f"Run has no field {name!r}: {nearest(name, known)}")
+    chosen: dict[str, Any] = {} if data == "glyphs" else dict(PHOTOGRAPHS)
+    chosen |= {"data": _absolute(os.fspath(data)), **changes}
     for name in ("weights", "init"):
         if chosen.get(name):
             chosen[name] = _absolute_path(chosen[name])
@@ -67,7 +65,7 @@ def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
         chosen.setdefault("pooling", "own")
     if "pretrained" not in chosen:
         known_here = BACKBONES.get(chosen.get("backbone", Run.backbone))
-        published = None if known_here is None else known_here.published
+        published = known_here and known_here.published
         # None for a network that is not ours: it knows itself.
         chosen["pretrained"] = published and bool(published.package or published.files)
     if chosen["pretrained"] is not False or chosen.get("weights"):
@@ -135,12 +133,10 @@ def run_from_options(
 
 def _absolute(data: str) -> str:
     """A path is made absolute, on its own or behind the name of a benchmark."""
-    name, colon, root = data.partition(":")
+    name, _, root = data.partition(":")
     if data != "glyphs" and os.path.exists(os.path.expanduser(data)):
         return _absolute_path(data)
-    if colon and name.isidentifier() and root:
-        return f"{name}:{_absolute_path(root)}"
-    return data
+    return f"{name}:{_absolute_path(root)}" if name.isidentifier() and root else data
 
 
 def _absolute_path(path: str) -> str:

@@ -19,16 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from proxysynth.data import (
-    CenterCrop,
-    Listing,
-    Loader,
-    Splits,
-    default_workers,
-    in_order,
-    open_image,
-    pixels_named,
-)
+from proxysynth import data
+from proxysynth.data import CenterCrop, Listing, Loader, Splits
 from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.errors import TrainingFailed, WrongFolder
 from proxysynth.losses.functional import plain_loss
@@ -38,6 +30,7 @@ from proxysynth.retrieval import Calibration, calibrate, evaluate
 from proxysynth.retrieval.calibration import UNKNOWN_TARGET, unknown_thresholds
 from proxysynth.tensor_files import read_tensors
 from proxysynth.training import run_folder
+from proxysynth.training.callbacks import Tick
 from proxysynth.training.checkpoint import Checkpoints, Damaged, part
 from proxysynth.training.prepare import make_network
 from proxysynth.training.resources import Resources
@@ -63,7 +56,7 @@ def embed(
     loader: Loader,
     *,
     features: bool = False,
-    tick: Callable[[int, str], None] | None = None,
+    tick: Tick | None = None,
     ranks: Ranks = ALONE,
 ) -> Tensor:
     """The embeddings (n, d) of a loader's images, float32 on the CPU, in the listing's order.
@@ -76,10 +69,10 @@ def embed(
         ranks: the processes that divide the batches among them.
     """
     first = next(net.parameters(), torch.zeros(()))  # a user's network may have none
-    function = net.features if features else net
-    plan = in_order(len(loader.listing), BATCH)
+    function, dim = (net.features, net.channels) if features else (net, net.dim)
+    plan = data.in_order(len(loader.listing), BATCH)
     counts = [sum(map(len, plan[part])) for part in ranks.parts(len(plan))]
-    made, mode, tick = [], net.training, tick or (lambda images, note: None)
+    made, mode, tick = [torch.empty(0, dim)], net.training, tick or (lambda images, note: None)
     net.eval()
     try:
         with torch.inference_mode():
@@ -89,8 +82,7 @@ def embed(
     finally:
         net.train(mode)
     tick(sum(counts) - counts[ranks.rank], "")  # what the other ranks did
-    x = torch.cat(made) if made else torch.empty(0, net.channels if features else net.dim)
-    return ranks.gather(x, counts)
+    return ranks.gather(torch.cat(made), counts)
 
 
 def nearest_class(loss: Any, proxies: Tensor) -> Callable[[Tensor], Tensor]:
@@ -112,15 +104,16 @@ def nearest_proxy(loss: Any, proxies: Tensor, x: Tensor) -> tuple[Tensor, Tensor
 
 
 def calibrate_run(
-    run: Run, splits: Splits, proxies: Tensor, tested: Tested, held_out: Tested | None
+    run: Run, splits: Splits, proxies: Tensor, tested: Tested, held_out: Tested
 ) -> Calibration | None:
-    """Thresholds from the test images; fitted on `held_out` classes of the seen ones if given."""
+    """Thresholds from the test images; fitted on the images `held_out` of training, if any."""
+    own = held_out.metrics and held_out is not tested
     made = calibrate(
         tested.query,
         tested.labels,
         gallery=tested.gallery,
         gallery_labels=tested.gallery_labels,
-        held_out=(held_out.query, held_out.labels) if held_out not in (None, tested) else None,
+        held_out=(held_out.query, held_out.labels) if own else None,
     )
     seen = set(splits.train.classes)
     unseen = torch.tensor([name not in seen for name in splits.query.classes])[tested.labels]
@@ -146,6 +139,9 @@ class Tested:
     metrics: dict[str, float]
 
 
+NOT_TESTED = Tested(torch.empty(0, 0), torch.empty(0), None, None, {})
+
+
 def measure(
     net: Embedder,
     query: Loader,
@@ -156,7 +152,7 @@ def measure(
     nmi: bool = False,
     rerank: str | None = None,
     predict: Callable[[Tensor], Tensor] | None = None,
-    tick: Callable[[int, str], None] | None = None,
+    tick: Tick | None = None,
     ranks: Ranks = ALONE,
 ) -> Tested:
     """Embed the queries (and the gallery) and measure: Recall@k, R-precision, MAP@R.
@@ -177,10 +173,8 @@ def measure(
     metrics: dict[str, float] = {}
     if ranks.first:
         there = evaluation_device(next(net.parameters(), x).device, x, g)
-        others = None if g is None else g.to(there)
-        metrics = evaluate(
-            x.to(there), y, gallery=others, gallery_labels=gy, ks=ks, nmi=nmi, rerank=rerank
-        )
+        own, others = x.to(there), None if g is None else g.to(there)
+        metrics = evaluate(own, y, gallery=others, gallery_labels=gy, ks=ks, nmi=nmi, rerank=rerank)
         if predict is not None:
             metrics = {"accuracy": (predict(x) == y).double().mean().item(), **metrics}
     return Tested(x, y, g, gy, ranks.broadcast(metrics))
@@ -280,11 +274,11 @@ class Trained:
             raise ValueError(f"{self.folder} has no proxies: predict with an index")
         least, x = self.known_from(threshold), self.embed(pictures, workers)
         label, similarity = nearest_proxy(self.run.loss, self.proxies, x)
-        names = [self.classes[number] for number in label.tolist()]
-        return [
-            Prediction(None if least is not None and s < least else name, name, s)
-            for name, s in zip(names, similarity.tolist(), strict=True)
-        ]
+        made = []
+        for number, s in zip(label.tolist(), similarity.tolist(), strict=True):
+            name = self.classes[number]
+            made.append(Prediction(None if least is not None and s < least else name, name, s))
+        return made
 
     def known_from(self, wanted: float | str | None = None) -> float | None:
         """The similarity to the nearest proxy from which an image counts as a seen class, for the
@@ -302,12 +296,10 @@ class Trained:
         """Embeddings (n, d), float32 on the CPU, of files or images; one alone gives (1, d).
         `workers` threads decode files; default: the number of processors."""
         alone = isinstance(pictures, (str, os.PathLike, Image.Image)) or _is_one(pictures)
-        several = cast(Iterable[Picture], [pictures] if alone else pictures)
-        device, pixels = self.proxies.device, pixels_named(self.embedder.preprocess)
+        rest = iter(cast(Iterable[Picture], [pictures] if alone else pictures))
+        device, pixels = self.proxies.device, data.pixels_named(self.embedder.preprocess)
         made = [torch.empty(0, self.embedder.dim)]
-        threads = default_workers() if workers is None else max(1, workers)
-        with ThreadPoolExecutor(threads) as pool:
-            rest = iter(several)
+        with ThreadPoolExecutor(Resources(workers=workers).loader_workers or 1) as pool:
             while chunk := list(islice(rest, BATCH)):
                 images = torch.from_numpy(np.stack(list(pool.map(self._bytes, chunk)))).to(device)
                 with torch.inference_mode():
@@ -319,20 +311,17 @@ class Trained:
         """One image, resized and cropped, (h, w, channels)."""
         if not isinstance(picture, (str, os.PathLike, Image.Image)):
             if not (_is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size):
-                got = type(picture).__name__
-                if isinstance(picture, np.ndarray):
-                    got = f"{picture.dtype} {picture.shape}"
+                array = isinstance(picture, np.ndarray)
+                got = f"{picture.dtype} {picture.shape}" if array else type(picture).__name__
                 raise ValueError(
                     "embed takes paths, Pillow images or uint8 arrays (h, w) or (h, w, 3), got "
                     f"{got}: convert it"
                 )
             picture = Image.fromarray(picture)
         # Reduced as the training's cache does it, so that an image has one embedding.
-        side, pixels = self.run.cache_side, pixels_named(self.embedder.preprocess)
-        image = open_image(picture, side=self.recorded.short_side if side is None else side)
-        if image.mode != pixels.mode:
-            image = image.convert(pixels.mode)
-        made = self.transform(image)
+        side, pixels = self.run.cache_side, data.pixels_named(self.embedder.preprocess)
+        image = data.open_image(picture, side=self.recorded.short_side if side is None else side)
+        made = self.transform(image if image.mode == pixels.mode else image.convert(pixels.mode))
         return made.reshape(*made.shape[:2], pixels.channels)
 
 
@@ -380,7 +369,7 @@ def load(
             f"the weights in {place} do not fit the backbone {recorded.run.backbone}: it is not "
             "the network that was trained"
         ) from error
-    pixels_named(net.preprocess)
+    data.pixels_named(net.preprocess)
     if net.image_size != recorded.image_size:
         raise WrongFolder(
             f"{place / RUN} is damaged: image_size is {recorded.image_size}, but the network takes "
@@ -429,21 +418,17 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
         tensors, about = read_tensors(path, None if result is None else result.checksums.get(MODEL))
     except TrainingFailed:
         # Checkpoints hold the trained weights, which may not be the ones delivered.
-        if result is None or result.interpolation or result.epochs != recorded.run.epochs:
-            raise
-        for step in reversed(checkpoints.steps()):
-            with contextlib.suppress(Damaged, WrongFolder):
-                loaded = checkpoints.read(step, result.run)
-                if (loaded.state.epoch, loaded.state.batch) == (result.epoch, 0):
-                    text = f"{path} is damaged: using the run's checkpoint instead"
-                    warnings.warn(text, stacklevel=3)
-                    return loaded.tensors, result.epoch
+        if result and not result.interpolation and result.epochs == recorded.run.epochs:
+            for step in reversed(checkpoints.steps()):
+                with contextlib.suppress(Damaged, WrongFolder):
+                    loaded = checkpoints.read(step, result.run)
+                    if (loaded.state.epoch, loaded.state.batch) == (result.epoch, 0):
+                        text = f"{path} is damaged: using the run's checkpoint instead"
+                        warnings.warn(text, stacklevel=3)
+                        return loaded.tensors, result.epoch
         raise
     if not isinstance(about.get("epoch"), int):
-        raise TrainingFailed(
-            f"{path} does not name its epoch, so it is not the file that was trained here: "
-            "restore the original"
-        )
+        raise TrainingFailed(f"{path} does not name its epoch: restore the original file")
     return tensors, about["epoch"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from proxysynth.distributed.process_group import ALONE, Ranks
@@ -31,15 +31,12 @@ def handle_signals() -> Iterator[None]:
     """Raise `Interrupted` for these signals, unless they are ignored, as under nohup."""
     global _pending
     _pending = 0
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    numbers = [n for n in signal.Signals if n.name in ("SIGINT", "SIGTERM", "SIGHUP")]
     before = {}
-    try:
+    with suppress(ValueError):  # not the main thread, which alone gets signals
         for number in numbers:
             if signal.getsignal(number) != signal.SIG_IGN:
                 before[number] = signal.signal(number, _handle)
-    except ValueError:  # not the main thread, which alone gets signals
-        pass
     try:
         yield
     finally:

@@ -30,7 +30,7 @@ class Learner:
 
     Everything drawn in a step depends only on the run's seed and the step's number, so there is no
     state of random numbers to save. Each rank has the whole network, and all of the proxies or,
-    with `shards`, its rows of them. `network` is `net`, compiled where the run asks for it.
+    with `shards`, its `rows` of them. `network` is `net`, compiled where the run asks for it.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class Learner:
         # Scaled gradients may overflow on one rank only, which would then skip the step alone.
         if run.shard_proxies and self.mixed == torch.float16 and ranks.world > 1:
             raise ValueError(
-                "sharded proxies cannot be trained in float16, this device's mixed precision: "
-                "set precision=float32"
+                "sharded proxies need another type than float16: set precision=float32"
             )
         shards = Shards(classes, ranks.world, ranks.rank) if run.shard_proxies else None
         self.shards, loss = shards, cast(Loss, run.loss)
         if shards is not None:
             loss = partial(sharded_loss, run.loss, shards=shards, negatives=run.negatives)
         self.objective = make_objective(loss)
+        self.rows = None if shards is None else shards.mine
         generator = torch.Generator().manual_seed(step_seed(run.seed, -1))
         proxies = initial_proxies(run, classes, net.dim, shards, generator)
         self.proxies = nn.Parameter(proxies.to(device))
@@ -81,9 +81,8 @@ class Learner:
         if not run.channels_last:
             images = images.contiguous()
         labels = batch.labels.to(self.device, non_blocking=True)
-        mixed = self.mixed is not None
-        with torch.autocast(self.device.type, self.mixed, enabled=mixed):
-            value = self._value(images, labels, draws)
+        with torch.autocast(self.device.type, self.mixed, enabled=self.mixed is not None):
+            value = self._loss(images, labels, draws)
         loss = value.item()
         if not np.isfinite(loss):
             return loss
@@ -103,21 +102,19 @@ class Learner:
         self.scaler.update()
         return loss
 
-    def _value(self, images: Tensor, labels: Tensor, draws: torch.Generator) -> Tensor:
+    def _loss(self, images: Tensor, labels: Tensor, draws: torch.Generator) -> Tensor:
         """The loss of the whole batch, the same on every rank."""
-        ranks = self.ranks
+        ranks, n, own, net = self.ranks, len(labels), len(images), self.network
         if ranks.world == 1:
-            return self.objective(self.network, images, labels, self.proxies, generator=draws)
-        n, own = len(labels), len(images)
+            return self.objective(net, images, labels, self.proxies, generator=draws)
         if isinstance(self.objective, Mixup):  # it mixes images of different ranks
             images = ranks.gather(images, ranks.counts(n))
-        whole = data_parallel.WholeBatch(self.network, self.net.stages, n, ranks)
-        net = cast(nn.Module, whole)
+        net = cast(nn.Module, data_parallel.WholeBatch(net, self.net.stages, n, ranks))
         with data_parallel.few_images(self.net, own):
             return self.objective(net, images, labels, self.proxies, generator=draws)
 
     def _clip(self) -> None:
-        parameters = [p for _, p, *_ in optim.named_parameters(self.optimizers)]
+        parameters = [p for _, p, _ in optim.named_parameters(self.optimizers)]
         if self.run.clip_value is not None:
             nn.utils.clip_grad_value_(parameters, self.run.clip_value)
         if self.run.clip_norm is not None:
@@ -150,11 +147,6 @@ class Learner:
         fine = all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())
         return self.ranks.max(not fine) == 0
 
-    @property
-    def rows(self) -> range | None:
-        """The rows of the proxies that this rank holds; None if it holds all."""
-        return None if self.shards is None else self.shards.mine
-
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of a checkpoint; of sharded proxies, this rank's rows."""
         weights = {f"net.{key}": value for key, value in self.net.state_dict().items()}
@@ -164,17 +156,15 @@ class Learner:
 
     def load(self, tensors: Mapping[str, Tensor], scaler: Mapping[str, Any]) -> None:
         """Load what `tensors` returned."""
-        load_weights(self.net, self.proxies, tensors)
+        self.load_weights(tensors)
         optim.load_optimizers(self.optimizers, part(tensors, "optimizer."))
         if scaler:
             self.scaler.load_state_dict(dict(scaler))
 
-
-def load_weights(net: Embedder, proxies: Tensor, tensors: Mapping[str, Tensor]) -> None:
-    """Copy the weights of a checkpoint into a network and proxies on any device."""
-    net.load_state_dict(part(tensors, "net."))
-    with torch.no_grad():
-        proxies.copy_(tensors["proxies"])
+    def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        self.net.load_state_dict(part(tensors, "net."))
+        with torch.no_grad():
+            self.proxies.copy_(tensors["proxies"])
 
 
 def step_seed(seed: int, number: int, rank: int = 0) -> int:
@@ -192,8 +182,8 @@ class Plain:
     def __call__(
         self, net: nn.Module, images: Tensor, y: Tensor, p: Tensor, generator: Draws = None
     ) -> Tensor:
-        x = net(images)
-        return self.loss(x, y, p, generator=generator) if _finite(x) else x.sum()
+        x = net(images)  # if not finite, the loss is not either, and the loop names the images
+        return self.loss(x, y, p, generator=generator) if torch.isfinite(x).all() else x.sum()
 
 
 @dataclass(frozen=True)
@@ -213,17 +203,12 @@ class Mixup:
             x = net(drawn(images))
         else:  # a compiled network would be compiled again for every mixing coefficient
             x = getattr(net, "_orig_mod", net)(images, mix=drawn, at=drawn.at)
-        return drawn.score(self.loss.loss, x, y, p) if _finite(x) else x.sum()
+        return drawn.score(self.loss.loss, x, y, p) if torch.isfinite(x).all() else x.sum()
 
 
 def make_objective(loss: Any) -> Objective:
     """The objective of a run with this loss or regularizer."""
     return Mixup(loss) if isinstance(loss, (InputMixup, ManifoldMixup)) else Plain(loss)
-
-
-def _finite(x: Tensor) -> bool:
-    """Whether embeddings are: if not, the loss is not either, and the loop names the images."""
-    return bool(torch.isfinite(x.detach()).all())
 
 
 def initial_proxies(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -19,38 +19,22 @@ from proxysynth.data import Loader
 from proxysynth.data.listing import NOTHING_TESTED
 from proxysynth.distributed.data_parallel import note_on_processes, shared_batches
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
-from proxysynth.errors import Damaged, NotFinite, TrainingFailed, cannot_write
-from proxysynth.files import CannotWrite, locked
+from proxysynth.errors import Damaged, NotFinite, TrainingFailed, cannot_write, first_line
+from proxysynth.files import UNFINISHED, CannotWrite, locked
 from proxysynth.formatting import duration, metric_name, percent
 from proxysynth.models.embedder import Embedder
 from proxysynth.provenance import provenance
 from proxysynth.tensor_files import checksum, entry, read_tensors, write_tensors
-from proxysynth.training import run_folder
+from proxysynth.training import inference, prepare, run_folder
 from proxysynth.training.callbacks import Progress, Silent, Tick, open_tensorboard
 from proxysynth.training.checkpoint import Checkpoints, Loaded, State, all_proxies
-from proxysynth.training.inference import (
-    EmbeddingsNotFinite,
-    Tested,
-    calibrate_run,
-    measure,
-    nearest_class,
-    usual_ks,
-)
+from proxysynth.training.inference import NOT_TESTED, Tested
 from proxysynth.training.interrupts import Interrupted, uninterrupted
-from proxysynth.training.learner import Learner, load_weights
-from proxysynth.training.prepare import (
-    Prepared,
-    make_network,
-    make_sampler,
-    open_splits,
-    prepare,
-    side_in_memory,
-    starts_as_published,
-)
+from proxysynth.training.learner import Learner
 from proxysynth.training.resources import Resources, device_name, own_resources
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, EVALUATED, MODEL, RESULT, Result
-from proxysynth.training.start import Delivered, Start, interpolate, make_start, start_proxies
+from proxysynth.training.start import POINTS, Start, class_means, make_start
 from proxysynth.values import build, describe_differences, encode
 
 NOT_FINITE = "not_finite.txt"
@@ -84,16 +68,14 @@ def train(
         if not all_classes:
             return _train(run, place, machine, reporter, ranks)
         if run.extended and run.report_epoch != "last":
-            raise ValueError(
-                "a training on all classes takes the best epoch of the evaluated one, so it cannot "
-                "be extended: train into another folder"
-            )
+            best = f"report_epoch={run.report_epoch!r}"
+            raise ValueError(f"{best} on all classes cannot be extended: choose another folder")
         if ranks.first:
             run_folder.claim_for_all_classes(place)
         if run.init is not None and os.path.basename(run.init) == EVALUATED:
             run = replace(run, init=os.path.dirname(run.init))  # the evaluated run is resumed
         evaluated = None
-        if open_splits(run).testable:
+        if prepare.open_splits(run).testable:
             reporter.say("First of two trainings: some classes are left out to evaluate on.")
             first, earlier = run, run.init and os.path.join(run.init, EVALUATED)
             if earlier and run_folder.find_run(Path(earlier)) is not None:
@@ -101,21 +83,16 @@ def train(
                 first = replace(run, init=earlier)
             evaluated = _train(first, place / EVALUATED, machine, reporter, ranks)
             reporter.say("Second training: on all classes.")
-        return _train(_on_all_classes(run, evaluated), place, machine, reporter, ranks, evaluated)
-
-
-def _on_all_classes(run: Run, evaluated: Result | None) -> Run:
-    """The same training on all classes: nothing is held out, so what the evaluated run chose on
-    held-out classes (its epoch, its interpolation) is taken from there."""
-    changes: dict[str, Any] = {"split": replace(run.split, unseen_fraction=0.0)}
-    if run.report_epoch != "last":
-        epochs = run.epochs if evaluated is None else evaluated.epoch
-        changes |= {"report_epoch": "last", "patience": 0, "epochs": epochs}
-    if isinstance(run.interpolate, str) and evaluated is not None:
-        changes["interpolate"] = evaluated.interpolation.get("a")
-    elif run.interpolate == "auto":
-        changes["interpolate"] = None
-    return replace(run, **changes)
+        # Nothing is held out: what is chosen on held-out classes is taken from the evaluated run.
+        run = replace(run, split=replace(run.split, unseen_fraction=0.0))
+        if run.report_epoch != "last":
+            epochs = run.epochs if evaluated is None else evaluated.epoch
+            run = replace(run, report_epoch="last", patience=0, epochs=epochs)
+        if isinstance(run.interpolate, str) and evaluated is not None:
+            run = replace(run, interpolate=evaluated.interpolation.get("a"))
+        elif run.interpolate == "auto":
+            run = replace(run, interpolate=None)
+        return _train(run, place, machine, reporter, ranks, evaluated)
 
 
 def _train(
@@ -132,38 +109,35 @@ def _train(
         return result
     device = own_device(resources.torch_device(), ranks)
     if run.batch_size < ranks.world:
-        raise ValueError(
-            f"batch_size must be at least the number of processes, {ranks.world}, got "
-            f"{run.batch_size}: start fewer processes, or raise batch_size"
-        )
+        least = f"batch_size must be at least the number of processes, {ranks.world}"
+        raise ValueError(f"{least}, got {run.batch_size}: start fewer processes, or raise it")
     with _first_rank_first(ranks):
-        opened = open_splits(run)
-    architecture = None if run.init is None else run_folder.read_run(run.init).architecture
-    net = make_network(run, side_in_memory(opened), run.init is not None, architecture)
-    start = make_start(run, net)
+        opened = prepare.open_splits(run)
+    start = make_start(run, prepare.side_in_memory(opened))
     if ranks.first:
         run_folder.make_folder(folder)  # only now: everything that was asked for is possible
     lock = locked(folder) if ranks.first else nullcontext()
-    with lock, _explained(folder), _torch_settings(device, resources.threads):
+    with lock, _session(folder, device, resources.threads):
         # Again: another process may have finished it before this one held the lock.
         if (result := _finished(folder, run, progress, ranks)) is not None:
             return result
         began = time.perf_counter()
-        if ranks.first:
-            run_folder.tidy(folder)
+        for unfinished in folder.glob(f"{UNFINISHED}*") if ranks.first else ():  # after a kill
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
         several = f", {ranks.world} processes" if ranks.world > 1 else ""
         progress.say(f"Training on {device_name(device)}{several}.")
         with _first_rank_first(ranks):
-            ready = prepare(run, opened, net, resources, progress)
+            ready = prepare.prepare(run, opened, start.net, resources, progress)
         ready = replace(ready, splits=start.with_remark(ready.splits))
         require_same(run, ready.splits.fingerprint(), ranks)
-        about, where = ready.splits.describe(), f'the evaluated run in "{folder / EVALUATED}"'
+        about = ready.splits.describe()
         if evaluated is not None:
-            how = f"This training uses all classes: the metrics come from {where}."
-            about = about.replace(NOTHING_TESTED, how)
+            where = f'the metrics come from the evaluated run in "{folder / EVALUATED}".'
+            about = about.replace(NOTHING_TESTED, f"This training uses all classes: {where}")
         progress.say(about)
         images = ready.train.listing
-        plan = make_sampler(run)(images.labels, 0, run.batch_size)
+        plan = prepare.make_sampler(run)(images.labels, 0, run.batch_size)
         learner = Learner(run, ready.net, len(images.classes), len(plan), device, ranks)
         training = _Training(run, folder, ready, start, learner, resources, progress, began)
         training.begin()
@@ -177,7 +151,7 @@ class _Training:
 
     run: Run
     folder: Path
-    ready: Prepared
+    ready: prepare.Prepared
     start: Start
     learner: Learner
     resources: Resources
@@ -190,7 +164,7 @@ class _Training:
         learner, ready = self.learner, self.ready
         ranks = self.ranks = learner.ranks
         self.checkpoints = Checkpoints(self.folder / CHECKPOINT, learner.rows, ranks)
-        identity = None
+        identity = ""
         if ranks.first:
             identity = run_folder.record_run(self.folder, self.run, ready, self.start.seen)
             self.checkpoints.drop()
@@ -205,9 +179,9 @@ class _Training:
         else:
             if self.start.earlier is not None:
                 drawn = learner.proxies.detach()
-                drawn.copy_(start_proxies(self.start, drawn, ready, learner.rows, ranks))
+                drawn.copy_(self.start.proxies(drawn, ready, learner.rows, ranks))
             before = self._measure(ready.query, untrained=True)
-            state = State(identity, untrained={} if before is None else before.metrics)
+            state = State(identity, untrained=before.metrics)
         self.state, self.saved = state, state.step
         self.began -= state.seconds  # of earlier sessions
         if ranks.first:
@@ -219,7 +193,7 @@ class _Training:
         """All epochs that are left; `first` are the batches of one, as many as in every other. A
         signal ends them with a checkpoint."""
         run, state = self.run, self.state
-        sampler, labels = make_sampler(run), self.ready.train.listing.labels
+        sampler, labels = prepare.make_sampler(run), self.ready.train.listing.labels
         per_epoch = sum(map(len, first))
         done = state.epoch * per_epoch + sum(map(len, first[: state.batch]))
         task = self.progress.task("training", run.epochs * per_epoch, done)
@@ -288,13 +262,13 @@ class _Training:
         try:
             self.tested = self._measure(self.ready.query)
             validated = self._validate(self.tested)
-        except EmbeddingsNotFinite as error:
+        except inference.EmbeddingsNotFinite as error:
             raise self._not_finite(self.state.step) from error
         run, state = self.run, replace(self.state, epoch=self.state.epoch + 1, batch=0)
         loss = state.loss_sum / state.loss_count
         line: dict[str, Any] = {"epoch": state.epoch, "step": state.step, "loss": loss}
-        line |= {} if self.tested is None else self.tested.metrics
-        line |= {} if validated is None else {"validation": validated.metrics}
+        line |= self.tested.metrics
+        line |= {"validation": validated.metrics} if validated.metrics else {}
         state = replace(state, history=(*state.history, line), loss_sum=0.0, loss_count=0)
         if run.report_epoch != "last":
             by = run.measured_best_by
@@ -306,46 +280,48 @@ class _Training:
         self.tensorboard(line)
         first = "recall@1" if "recall@1" in line else "precision@1"
         keys = [key for key in ("accuracy", first, "map@r") if key in line]
-        measured = "  ".join(f"{metric_name(key)} {percent(line[key])}" for key in keys)
+        shown = [f"epoch {state.epoch}/{run.epochs}", f"loss {loss:.3f}"]
+        shown += [f"{metric_name(key)} {percent(line[key])}" for key in keys]
         elapsed = time.perf_counter() - self.began
         left = elapsed * (run.epochs - state.epoch) / state.epoch
         times = f"{duration(elapsed, rough=True)} elapsed"
         times += f", {duration(left, rough=True)} left" if left else ""
-        done = f"epoch {state.epoch}/{run.epochs}  loss {loss:.3f}"
-        self.progress.say("  ".join(filter(None, (done, measured, times))))
+        self.progress.say("  ".join([*shown, times]))
         self.state = state  # not before: interrupted, the evaluation is repeated
         self._save()
 
     def _measure(
         self, query: Loader | None, net: Embedder | None = None, untrained: bool = False
-    ) -> Tested | None:
-        """Retrieval and, in classification, accuracy on some images, of this network or another;
-        None without images. `untrained` measures the backbone's features, since a new embedding
-        layer is random; of an earlier run, the whole network."""
-        learner, run, ready = self.learner, self.run, self.ready
+    ) -> Tested:
+        """Retrieval and, in classification, accuracy on some images, of this network or another.
+        `untrained` measures the backbone's features, since a new embedding layer is random; of an
+        earlier run, the whole network."""
+        learner, run = self.learner, self.run
         if query is None:
-            return None
-        gallery = ready.gallery if query is ready.query else None
+            return NOT_TESTED
+        gallery = self.ready.gallery if query is self.ready.query else None
         classifies = run.task == "classification" and not untrained
-        images = sum(len(part.listing) for part in (query, gallery) if part is not None)
+        predict = inference.nearest_class(run.loss, learner.proxies) if classifies else None
+        images = len(query.listing) + (0 if gallery is None else len(gallery.listing))
         task = self.progress.task if untrained else Silent().task
         with task("before training", images) as tick:
-            return measure(
+            return inference.measure(
                 net or learner.net,
                 query,
                 gallery,
-                ks=run.ks or usual_ks(run.data),
+                ks=run.ks or inference.usual_ks(run.data),
                 features=untrained and run.init is None,
-                predict=nearest_class(run.loss, learner.proxies) if classifies else None,
+                predict=predict,
                 tick=tick,
                 ranks=self.ranks,
             )
 
-    def _validate(self, tested: Tested | None, net: Embedder | None = None) -> Tested | None:
-        ready = self.ready
-        if ready.validation is not None and ready.splits.validation is ready.splits.query:
+    def _validate(self, tested: Tested, net: Embedder | None = None) -> Tested:
+        """The same for the images held out of training; `tested`, if they are the test images."""
+        splits = self.ready.splits
+        if self.ready.validation is not None and splits.validation is splits.query:
             return tested
-        return self._measure(ready.validation, net)
+        return self._measure(self.ready.validation, net)
 
     def _check(self) -> None:
         if not self.learner.finite():
@@ -360,9 +336,8 @@ class _Training:
 
     def _not_finite(self, step: int) -> NotFinite:
         """A non-finite loss as an error; all files of the batch are written to `NOT_FINITE`."""
-        images = self.ready.splits.train
-        names = [images.names[i] for i in self.indices.tolist()]
-        files = names if images.root is None else [str(images.root / name) for name in names]
+        images = self.ready.train.listing.take(self.indices)
+        files = tuple(map(str, images.paths())) or images.names
         record, more = self.folder / NOT_FINITE, ""
         with contextlib.suppress(OSError):
             record.write_text("".join(f"{file}\n" for file in files), encoding="utf-8")
@@ -373,7 +348,7 @@ class _Training:
             f"{len(files)} images ({shown}{more}); {self.checkpoints.describe_last()}: check these "
             "images, or train into another folder with lower learning rates",
             step,
-            tuple(files),
+            files,
         )
 
     def finish(self, evaluated: Result | None) -> Result:
@@ -386,44 +361,38 @@ class _Training:
             try:
                 best = self.checkpoints.load(state.run, state.best_step)
             except Damaged as fault:
-                raise TrainingFailed(
-                    f"the checkpoint of the best epoch ({state.best_epoch}) cannot be read, "
-                    f"{fault}: delete the folder {self.checkpoints.folder} to start the run over"
-                ) from fault
-            load_weights(learner.net, learner.proxies, cast(Loaded, best).tensors)
+                advice = f"delete the folder {self.checkpoints.folder} to start the run over"
+                raise TrainingFailed(f"the best epoch is lost: {fault}: {advice}") from fault
+            learner.load_weights(cast(Loaded, best).tensors)
             epoch, tested = state.best_epoch or epoch, None
         if tested is None:
             tested = self._measure(ready.query)
         line = next(entry for entry in state.history if entry["epoch"] == epoch)
         validation = line.get("validation", {})
-        made = Delivered(learner.net, None, tested)
+        net, means = learner.net, None
+        interpolation: dict[str, Any] = {}
         a = run.interpolation(len(ready.splits.train.classes))
         if a is not None:
-            made = interpolate(run, a, self.start, made, validation, ready, self._measure, ranks)
+            net, tested, interpolation = self._interpolate(a, tested, validation)
+            means = class_means(net, ready.tester(ready.splits.train), ranks)
         classifies, result = run.task == "classification", None
-        held_out = None if classifies else self._validate(made.tested, made.net)
+        held_out = NOT_TESTED if classifies else self._validate(tested, net)
         if ranks.first:
             (self.folder / RESULT).unlink(missing_ok=True)  # of a run that was extended
-            about = {"run": state.run, "epoch": epoch}
-            checksums = {
-                MODEL: self._write_model(made, about),
-                run_folder.METRICS: checksum(self.folder / run_folder.METRICS),
-            }
-            calibration = None
-            if made.tested is not None:
-                checksums[run_folder.EMBEDDINGS] = self._write_embeddings(made.tested, about)
+            checksums, calibration = self._write_tensors(net, means, tested, epoch), None
+            if tested.metrics:
                 proxies = learner.proxies.detach()
-                if made.proxies is not None or learner.shards is not None:
+                if means is not None or learner.shards is not None:
                     proxies = read_tensors(self.folder / MODEL)[0]["proxies"]
-                calibration = calibrate_run(run, ready.splits, proxies, made.tested, held_out)
+                calibration = inference.calibrate_run(run, ready.splits, proxies, tested, held_out)
             result = Result(
                 run=state.run,
-                metrics={} if made.tested is None else made.tested.metrics,
+                metrics=tested.metrics,
                 untrained=state.untrained,
                 epoch=epoch,
                 epochs=run.epochs,
                 chosen=run.report_epoch,
-                why=why_this_epoch(run, made.interpolation),
+                why=why_this_epoch(run, interpolation),
                 validation=validation,
                 seconds=round(seconds, 3),
                 device=device_name(learner.device),
@@ -432,8 +401,8 @@ class _Training:
                 notes=(*ready.splits.remarks(), *note_on_processes(learner.net, ranks)),
                 checksums=checksums,
                 calibration={} if calibration is None else asdict(calibration),
-                interpolation=made.interpolation,
-                backbone=run.backbone if starts_as_published(run) else "",
+                interpolation=interpolation,
+                backbone=run.backbone if prepare.starts_as_published(run) else "",
             )
             if evaluated is not None:
                 result = _with_metrics_of(result, evaluated)
@@ -441,31 +410,61 @@ class _Training:
             self.checkpoints.drop(newest=1)  # the one before was in case the last had been lost
         return cast(Result, _shared_result(result, ranks))
 
-    def _write_model(self, made: Delivered, about: dict[str, Any]) -> int:
-        """Network and proxies in one file; sharded proxies are copied from the checkpoint."""
-        learner, state = self.learner, self.state
-        entries = [entry(f"net.{key}", value) for key, value in made.net.state_dict().items()]
-        if made.proxies is not None:
+    def _interpolate(
+        self, a: float | Literal["auto"], trained: Tested, validation: dict[str, float]
+    ) -> tuple[Embedder, Tested, dict[str, Any]]:
+        """The network at an a, without a new embedding layer, its metrics, and those over a; at 1,
+        where nothing is interpolated, without those. "auto" is the best a on the held-out classes.
+        The layer is no candidate: its MAP@R on the few held-out classes says little about unseen
+        ones. `trained` and `validation` are the metrics of the trained network."""
+        run, ready, auto, best = self.run, self.ready, a == "auto", (-1.0, -1.0)
+        by, pictures, points = run.measured_best_by, ready.tester(ready.splits.train), []
+        chosen, tested = self.learner.net, trained
+        for point in [1.0] if a == 1 else sorted({*POINTS, *([] if auto else [float(a)])}):
+            net = self.start.interpolated(self.learner.net, point, pictures, run.seed)
+            measured = self._measure(ready.query, net)
+            held = self._measure(ready.validation if auto else None, net).metrics
+            points.append({"a": point, "metrics": measured.metrics, "validation": held})
+            score = held[by] if held else float(point == a)
+            if (score, point) > best:
+                best, chosen, tested = (score, point), net, measured
+        about: dict[str, Any] = {"a": best[1], "by": by if auto else None, "points": points}
+        held = validation if auto else {}
+        about["trained"] = {"metrics": trained.metrics, "validation": held}
+        return chosen, tested, about
+
+    def _write_tensors(
+        self, net: Embedder, means: Tensor | None, tested: Tested, epoch: int
+    ) -> dict[str, int]:
+        """Write network and proxies (`means`, if given; sharded ones are copied from the
+        checkpoint), and the embeddings of the test images with their names and classes; returns
+        the files' checksums."""
+        learner, state, splits = self.learner, self.state, self.ready.splits
+        about: dict[str, Any] = {"run": state.run, "epoch": epoch}
+        entries = [entry(f"net.{key}", value) for key, value in net.state_dict().items()]
+        if means is not None:
             several = learner.proxies.shape[1:-1]  # proxies per class, where there are several
-            means = made.proxies.reshape(len(made.proxies), *(1 for _ in several), -1)
+            means = means.reshape(len(means), *(1 for _ in several), -1)
             entries.append(entry("proxies", means.expand(-1, *several, -1).contiguous()))
         elif learner.shards is None:
             entries.append(entry("proxies", learner.proxies))
         else:
             reported = state.step if state.best_step is None else state.best_step
             entries.append(all_proxies(*self.checkpoints.shards(reported)))
-        return write_tensors(self.folder / MODEL, entries, about)
-
-    def _write_embeddings(self, tested: Tested, about: dict[str, Any]) -> int:
-        """query, query_labels (and gallery, gallery_labels), with the images' names and classes."""
-        splits = self.ready.splits
-        about = {**about, "classes": splits.query.classes, "query": splits.query.names}
-        tensors = {"query": tested.query, "query_labels": tested.labels}
-        if splits.gallery is not None:
-            about["gallery"] = splits.gallery.names
-            tensors["gallery"] = cast(Tensor, tested.gallery)
-            tensors["gallery_labels"] = cast(Tensor, tested.gallery_labels)
-        return write_tensors(self.folder / run_folder.EMBEDDINGS, tensors, about)
+        checksums = {
+            MODEL: write_tensors(self.folder / MODEL, entries, about),
+            run_folder.METRICS: checksum(self.folder / run_folder.METRICS),
+        }
+        if tested.metrics:
+            about |= {"classes": splits.query.classes, "query": splits.query.names}
+            tensors = {"query": tested.query, "query_labels": tested.labels}
+            if splits.gallery is not None:
+                about["gallery"] = splits.gallery.names
+                tensors["gallery"] = cast(Tensor, tested.gallery)
+                tensors["gallery_labels"] = cast(Tensor, tested.gallery_labels)
+            path = self.folder / run_folder.EMBEDDINGS
+            checksums[run_folder.EMBEDDINGS] = write_tensors(path, tensors, about)
+        return checksums
 
 
 def require_same(run: Run, images: str, ranks: Ranks) -> None:
@@ -473,11 +472,9 @@ def require_same(run: Run, images: str, ranks: Ranks) -> None:
     given = ranks.all_gather({**encode(run), "images": images})
     for number, other in enumerate(given):
         if other != given[0]:
-            where = ("on rank 0", f"on rank {number}")
-            raise ValueError(
-                "all processes of a run must have the same settings and images, got "
-                f"{describe_differences(given[0], other, where)}: start all with the same command"
-            )
+            got = describe_differences(given[0], other, ("on rank 0", f"on rank {number}"))
+            same = "all processes of a run must have the same settings and images"
+            raise ValueError(f"{same}, got {got}: start all with the same command")
 
 
 def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Result | None:
@@ -491,32 +488,32 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
         result = run_folder.read_result(folder)
         if result and result.epochs != run.epochs:
             result = None  # it is extended
-        if result is not None and (path := run_folder.damaged_file(folder, result)):
+        paths = {folder / name: crc32 for name, crc32 in result.checksums.items()} if result else {}
+        damaged = [path for path in paths if path.is_file() and checksum(path) != paths[path]]
+        if damaged:
+            fault = f"{damaged[0]} is damaged"
             if not Checkpoints(folder / CHECKPOINT).steps():
-                raise TrainingFailed(
-                    f"{path} is damaged, and there is no checkpoint to repair it from: restore it, "
-                    f"or delete {folder / RESULT} to train again"
-                )
-            progress.say(f"{path} is damaged: writing it again from the checkpoint.")
+                advice = f"restore it, or delete {folder / RESULT} to train again"
+                raise TrainingFailed(f"{fault}, and there is no checkpoint: {advice}")
+            progress.say(f"{fault}: writing it again from the checkpoint.")
             result = None
     return _shared_result(result, ranks)
 
 
 def _with_metrics_of(result: Result, evaluated: Result) -> Result:
     """The result of a run on all classes, with all that the evaluated one measured."""
+    trained = result.data["train"]
     note = (
-        f"The model was trained on all classes ({result.data['train']['classes']}, "
-        f"{result.data['train']['pictures']} images). The metrics are those of the run in its "
-        f'folder "{EVALUATED}", which has the same settings and did not see the classes it was '
-        "tested on."
+        f"The model was trained on all classes ({trained['classes']}, {trained['pictures']} "
+        f'images). The metrics are those of the run in its folder "{EVALUATED}", which has the '
+        "same settings and did not see the classes it was tested on."
     )
     parts = ("test_fingerprint", "shared_classes", "query", "gallery")
-    data = result.data | {key: evaluated.data[key] for key in parts if key in evaluated.data}
     measured = ("metrics", "untrained", "validation", "interpolation", "calibration")
     return replace(
         result,
         **{name: getattr(evaluated, name) for name in measured},
-        data=data,
+        data=result.data | {key: evaluated.data[key] for key in parts if key in evaluated.data},
         notes=(note, *evaluated.notes),
         evaluated=evaluated.run,
     )
@@ -527,21 +524,20 @@ def _shared_result(result: Result | None, ranks: Ranks) -> Result | None:
     if ranks.world == 1:
         return result
     fields = ranks.broadcast(result and asdict(result))
-    return None if fields is None else build(Result, fields, {})
+    return fields and build(Result, fields, {})
 
 
 def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> str:
     """How the reported epoch, and the interpolation, was chosen, for people."""
     by = run.best_by if run.best_by == "accuracy" else metric_name(run.best_by)
-    on = held_out = "classes held out of the seen ones"
+    held_out = "classes held out of the seen ones"
     if run.report_epoch == "best_on_test":
         on = "the test classes themselves, which is optimistic"
     elif run.split.fold is not None:
         on = "the fold held out, which is also what is tested"
-    elif run.task == "classification":
-        on = "images held out of training"
-    last = run.report_epoch == "last"
-    why = "the last epoch" if last else f"the best epoch by {by} on {on}"
+    else:
+        on = "images held out of training" if run.task == "classification" else held_out
+    why = "the last epoch" if run.report_epoch == "last" else f"the best epoch by {by} on {on}"
     if interpolation and (interpolation["a"] != 1 or interpolation["by"]):
         why += f", {100 * interpolation['a']:g} % of the way from the network before "
         why += "training to the trained one"
@@ -560,32 +556,24 @@ def _first_rank_first(ranks: Ranks) -> Iterator[None]:
 
 
 @contextmanager
-def _torch_settings(device: torch.device, threads: int | None) -> Iterator[None]:
-    """Set torch's threads, if a number is given; restore them and its random state afterwards."""
-    before = torch.get_num_threads()
+def _session(folder: Path, device: torch.device, threads: int | None) -> Iterator[None]:
+    """Set torch's threads, if a number is given; restore them and its random state afterwards.
+    Report a full or read-only disk, or too little memory, in one sentence."""
+    before, last_good = torch.get_num_threads(), Checkpoints(folder / CHECKPOINT).describe_last
     torch.set_num_threads(threads or before)
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """Report a full or read-only disk, or too little memory, in one sentence."""
-    checkpoints = Checkpoints(folder / CHECKPOINT)
-    try:
-        yield
     except CannotWrite as error:
-        raise cannot_write(Path(error.filename), error, checkpoints.describe_last()) from error
+        raise cannot_write(Path(error.filename), error, last_good()) from error
     except (MemoryError, RuntimeError) as error:
         # torch has its own exception for GPUs, and none for CPUs.
         named = isinstance(error, (MemoryError, torch.OutOfMemoryError))
         if not named and "can't allocate memory" not in str(error):
             raise
-        reason = (str(error).strip() or "none is left").splitlines()[0]
         raise TrainingFailed(
-            f"out of memory ({reason}); "
-            f"{checkpoints.describe_last()}: choose a smaller batch_size, image_size or backbone"
+            f"out of memory ({first_line(error)}); {last_good()}: choose a smaller batch_size, "
+            "image_size or backbone"
         ) from error
+    finally:
+        torch.set_num_threads(before)

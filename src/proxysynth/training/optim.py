@@ -33,19 +33,15 @@ def rate_factor(run: Run, step: int, steps_per_epoch: int) -> float:
     """
     epochs = next((end for end in run.extended if step < end * steps_per_epoch), run.epochs)
     t = step / (epochs * steps_per_epoch)
+    start, end = 1.0, 1.0
     if run.schedule == "step":
         return run.decay ** sum(step >= epoch * steps_per_epoch for epoch in run.decay_epochs)
     if run.schedule == "cosine":
-        return _cosine(1.0, 0.0, t)
-    if run.schedule == "one_cycle":
-        if t < RISE:
-            return _cosine(START, 1.0, t / RISE)
-        return _cosine(1.0, END, (t - RISE) / (1 - RISE))
-    return 1.0
-
-
-def _cosine(start: float, end: float, t: float) -> float:
-    """From start to end along half a wave, as t goes from 0 to 1."""
+        start, end = 1.0, 0.0
+    elif run.schedule == "one_cycle" and t < RISE:
+        start, end, t = START, 1.0, t / RISE
+    elif run.schedule == "one_cycle":
+        start, end, t = 1.0, END, (t - RISE) / (1 - RISE)
     return end + (start - end) * (1 + math.cos(math.pi * t)) / 2
 
 
@@ -95,54 +91,47 @@ class RowwiseAdam(Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update of every parameter that has a gradient."""
         for group in self.param_groups:
+            beta = group["beta"]
             for p in group["params"]:
-                if p.grad is not None:
-                    self._update(p, p.grad, group)
-
-    def _update(self, p: nn.Parameter, grad: Tensor, group: dict[str, Any]) -> None:
-        if grad.is_sparse:
-            raise ValueError("RowwiseAdam: expected a dense gradient, got a sparse one")
-        state = self.state[p]
-        if not state:
-            kind = torch.float64 if p.dtype == torch.float64 else torch.float32
-            state["step"] = torch.zeros(())
-            state["square"] = torch.zeros(len(p), dtype=kind, device=p.device)
-        state["step"] += 1
-        square = state["square"] = state["square"].to(p.device)  # loaded on the CPU
-        beta, correction = group["beta"], 1 - group["beta"] ** float(state["step"])
-        p, grad = p.view(len(p), -1), grad.reshape(len(p), -1)  # type: ignore[assignment]
-        rows = max(1, PIECE // max(1, p.shape[1]))
-        for p_b, g_b, v in zip(p.split(rows), grad.split(rows), square.split(rows), strict=True):
-            if group["weight_decay"]:
-                g_b = g_b.add(p_b, alpha=group["weight_decay"])
-            length = torch.linalg.vector_norm(g_b, dim=1, dtype=v.dtype)
-            v.lerp_(length.square_().div_(p.shape[1]), 1 - beta)
-            rate = (v / correction).sqrt_().add_(group["eps"]).reciprocal_().mul_(-group["lr"])
-            p_b.addcmul_(g_b, rate[:, None].to(p.dtype))
+                if p.grad is None:
+                    continue
+                if p.grad.is_sparse:
+                    raise ValueError("RowwiseAdam: expected a dense gradient, got a sparse one")
+                state, x, grad = self.state[p], p.view(len(p), -1), p.grad.reshape(len(p), -1)
+                if not state:
+                    kind = torch.float64 if p.dtype == torch.float64 else torch.float32
+                    state["step"] = torch.zeros(())
+                    state["square"] = torch.zeros(len(p), dtype=kind, device=p.device)
+                state["step"] += 1
+                square = state["square"] = state["square"].to(p.device)  # loaded on the CPU
+                correction = 1 - beta ** float(state["step"])
+                rows = max(1, PIECE // max(1, x.shape[1]))
+                for x_b, g, v in zip(*(t.split(rows) for t in (x, grad, square)), strict=True):
+                    if group["weight_decay"]:
+                        g = g.add(x_b, alpha=group["weight_decay"])
+                    length = torch.linalg.vector_norm(g, dim=1, dtype=v.dtype)
+                    v.lerp_(length.square_().div_(x.shape[1]), 1 - beta)
+                    rate = (v / correction).sqrt_().add_(group["eps"]).reciprocal_()
+                    x_b.addcmul_(g, rate.mul_(-group["lr"])[:, None].to(p.dtype))
 
 
 def make_optimizers(run: Run, net: Embedder, proxies: nn.Parameter) -> list[Optimizer]:
-    """One group each for the backbone, the embedding layer and the proxies; for the proxies also an
-    optimizer of their own, if it is "rowwise".
+    """One group each for the backbone (with `layer_decay`, for each of its layers), the embedding
+    layer and the proxies, which "rowwise" gives an optimizer of their own. A group keeps its
+    learning rate as "base_lr", which the schedule multiplies."""
+    groups: list[dict[str, Any]] = []
 
-    With `layer_decay` below 1 there is a group for each layer of the backbone. A group keeps its
-    own learning rate as "base_lr", which the schedule multiplies.
-    """
-    parts = {"backbone": (list(net.backbone.parameters()), run.lr)}
+    def add(name: str, params: Iterable[nn.Parameter], lr: float) -> None:
+        groups.append({"params": list(params), "lr": lr, "base_lr": lr, "name": name})
+
     if run.layer_decay < 1:
         layers = backbone_layers(net.backbone)
-        parts = {
-            f"backbone_{i}": (layer, run.lr * run.layer_decay ** (len(layers) - 1 - i))
-            for i, layer in enumerate(layers)
-        }
-    parts |= {
-        "embedding": (list(net.embedding.parameters()), run.embedding_lr or run.lr),
-        "proxies": ([proxies], run.proxy_lr),
-    }
-    groups: list[dict[str, Any]] = [
-        {"params": params, "lr": lr, "base_lr": lr, "name": name}
-        for name, (params, lr) in parts.items()
-    ]
+        for i, layer in enumerate(layers):
+            add(f"backbone_{i}", layer, run.lr * run.layer_decay ** (len(layers) - 1 - i))
+    else:
+        add("backbone", net.backbone.parameters(), run.lr)
+    add("embedding", net.embedding.parameters(), run.embedding_lr or run.lr)
+    add("proxies", [proxies], run.proxy_lr)
     own = [groups.pop()] if run.proxy_optimizer == "rowwise" else []
     eps, momentum = {"eps": run.eps}, {"momentum": run.momentum}
     # One kernel for all tensors of a group: small networks spend most of a step here otherwise.
@@ -169,13 +158,10 @@ def backbone_layers(backbone: nn.Module) -> list[list[nn.Parameter]]:
     if isinstance(stages, tuple) and stages:
         starts = [f"{name}." for name in stages]
     else:
-        lists = [
-            (len(module), name)
-            for name, module in backbone.named_modules()
-            if isinstance(module, nn.ModuleList | nn.Sequential)
-        ]
-        count, name = max(lists, key=lambda found: found[0], default=(0, ""))
-        starts = [f"{name}.{i}." if name else f"{i}." for i in range(count)]
+        kinds = (nn.ModuleList, nn.Sequential)
+        lists = {name: len(m) for name, m in backbone.named_modules() if isinstance(m, kinds)}
+        name = max(lists, key=lists.__getitem__, default="")
+        starts = [f"{name}.{i}.".lstrip(".") for i in range(lists.get(name, 0))]
     layers: list[list[nn.Parameter]] = [[] for _ in range(len(starts) + 2)]
     for name, parameter in backbone.named_parameters():
         after = len(starts) + 1 if any(layers[1:-1]) else 0
@@ -190,21 +176,19 @@ def set_rates(optimizers: Iterable[Optimizer], factor: float) -> None:
             group["lr"] = factor * group["base_lr"]
 
 
-def named_parameters(
-    optimizers: Iterable[Optimizer],
-) -> Iterator[tuple[str, nn.Parameter, Optimizer, dict[str, Any]]]:
-    """The name of each parameter in a checkpoint, "group.number", with its optimizer and group."""
+def named_parameters(optimizers: Iterable[Optimizer]) -> Iterator[tuple[str, Tensor, Optimizer]]:
+    """The name of each parameter in a checkpoint, "group.number", and its optimizer."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for i, parameter in enumerate(group["params"]):
-                yield f"{group['name']}.{i}", parameter, optimizer, group
+                yield f"{group['name']}.{i}", parameter, optimizer
 
 
 def optimizer_tensors(optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
     """The state of the optimizers: "group.number.name" -> tensor."""
     return {
         f"{name}.{key}": value
-        for name, parameter, optimizer, _ in named_parameters(optimizers)
+        for name, parameter, optimizer in named_parameters(optimizers)
         for key, value in optimizer.state.get(parameter, {}).items()
         if isinstance(value, Tensor)  # SGD has None before its first step
     }
@@ -212,19 +196,13 @@ def optimizer_tensors(optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
 
 def load_optimizers(optimizers: Iterable[Optimizer], tensors: Mapping[str, Tensor]) -> None:
     """Load the state that `optimizer_tensors` returned."""
-    for name, parameter, optimizer, group in named_parameters(optimizers):
-        state = part(tensors, f"{name}.")
-        fused = bool(group.get("fused"))
-        if state:
-            optimizer.state[parameter] = {
-                key: _like(value, parameter, fused) for key, value in state.items()
-            }
-
-
-def _like(value: Tensor, parameter: nn.Parameter, fused: bool) -> Tensor:
-    """The value in the parameter's memory format: another order in memory is summed in another
-    order, and rounds differently."""
-    if value.shape == parameter.shape:
-        return torch.empty_like(parameter, requires_grad=False).copy_(value)
-    # The count of steps stays on the CPU, unless a kernel on the device reads it.
-    return value.to(parameter.device if fused else "cpu", copy=True)
+    for name, parameter, optimizer in named_parameters(optimizers):
+        # The count of steps stays on the CPU, unless a kernel on the device reads it.
+        device = parameter.device if optimizer.defaults.get("fused") else "cpu"
+        for key, value in part(tensors, f"{name}.").items():
+            if value.shape == parameter.shape:
+                # Another order in memory is summed in another order, and rounds differently.
+                held = torch.empty_like(parameter, requires_grad=False).copy_(value)
+            else:
+                held = value.to(device, copy=True)
+            optimizer.state[parameter][key] = held

@@ -11,6 +11,7 @@ import torch
 from proxysynth import data
 from proxysynth.data import ImageCache, Listing, Loader, Splits, Transform
 from proxysynth.data.listing import require_usable
+from proxysynth.errors import first_line
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder
 from proxysynth.training.callbacks import Progress
@@ -27,10 +28,10 @@ class Prepared:
     splits: Splits
     net: Embedder
     train: Loader
-    query: Loader | None  # None where nothing can be tested
-    gallery: Loader | None  # None where queries are their own
-    validation: Loader | None  # None where nothing is chosen by it
     tester: Callable[[Listing], Loader]  # of images as they are tested
+    query: Loader | None = None  # None where nothing can be tested
+    gallery: Loader | None = None  # None where queries are their own
+    validation: Loader | None = None  # None where nothing is chosen by it
 
 
 def prepare(
@@ -39,29 +40,17 @@ def prepare(
     """Read every image once, so that a bad one is named now and not in epoch 7; make loaders."""
     cache = make_cache(run, net, resources)
     splits = usable(opened, run, cache, resources, progress)
-    pin = resources.torch_device().type == "cuda"
-
-    pixels = data.pixels_named(net.preprocess)
-
-    def loader(listing: Listing, transform: Transform) -> Loader:
-        held = None if listing.root is None else cache
-        return Loader(listing, transform, pixels, resources.loader_workers, held, pin)
+    pin, pixels = resources.torch_device().type == "cuda", data.pixels_named(net.preprocess)
 
     def tester(listing: Listing) -> Loader:
-        return loader(listing, evaluation_transform(run, net, listing))
+        held = None if listing.root is None else cache
+        transform = evaluation_transform(run, net, listing)
+        return Loader(listing, transform, pixels, resources.loader_workers, held, pin)
 
-    def tested(listing: Listing | None, wanted: bool) -> Loader | None:
-        return tester(listing) if wanted and listing is not None else None
-
-    return Prepared(
-        splits=splits,
-        net=net,
-        train=loader(splits.train, training_transform(run, net, splits.train)),
-        query=tested(splits.query, splits.testable),
-        gallery=tested(splits.gallery, splits.testable),
-        validation=tested(splits.validation, run.holds_out),
-        tester=tester,
-    )
+    wanted = dict.fromkeys(("query", "gallery"), splits.testable) | {"validation": run.holds_out}
+    tested = {name: tester(part) for name, part in splits.parts.items() if wanted.get(name)}
+    train = replace(tester(splits.train), transform=training_transform(run, net, splits.train))
+    return Prepared(splits, net, train, tester, **tested)
 
 
 def usable(
@@ -98,15 +87,12 @@ def open_splits(run: Run) -> Splits:
             splits = replace(splits, **{part: listing.take(data.stratified_subset(listing, most))})
             require_usable(splits)
     if run.report_epoch == "best_on_test" and not splits.testable:
-        raise ValueError(
-            "report_epoch='best_on_test' needs at least 2 unseen classes, but there are none to "
-            "test: choose 'last'"
-        )
+        raise ValueError("report_epoch='best_on_test' needs 2 unseen classes: choose 'last'")
     other = splits.testable and splits.train.classes != splits.query.classes
     if other and run.task == "classification":
         raise ValueError(
-            f"classification tests the classes that it trains on, {splits.name} has others to "
-            "test: leave out task=classification, or give data whose parts share their classes"
+            f"classification tests the classes that it trains on, {splits.name} tests others: "
+            "leave out task=classification, or give data whose parts share their classes"
         )
     return splits
 
@@ -117,13 +103,9 @@ def make_network(
     trained: bool = False,
     architecture: Mapping[str, Any] | None = None,
 ) -> Embedder:
-    """The run's network with its first weights.
-
-    Args:
-        side: of pictures in memory, which keep their size unless the run says otherwise.
-        trained: weights will be put into it, so that random ones do for now.
-        architecture: of a trained `hf:` network, as `run.json` holds it.
-    """
+    """The run's network with its first weights, random ones if it is `trained` and others will be
+    put into it. `side` is that of pictures in memory, which keep it unless the run says otherwise;
+    `architecture` that of a trained `hf:` network, as in `run.json`."""
     net = make_embedder(
         run.backbone,
         run.dim,
@@ -146,9 +128,20 @@ def make_network(
                 f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}, such as "
                 f"{', '.join(parts[:12])}{', ...' if len(parts) > 12 else ''}"
             )
-    if not trained and net.image_size <= SMALL:
-        _require_large_enough(net, run.backbone)
-    return net
+    if trained or net.image_size > SMALL:
+        return net
+    # On an empty image: its layers may shrink a small one to nothing.
+    side, mode = net.image_size, net.training
+    try:
+        with torch.inference_mode():
+            channels = data.pixels_named(net.preprocess).channels
+            net.eval().features(torch.zeros(1, channels, side, side))
+    except RuntimeError as error:
+        raise ValueError(
+            f"the backbone {run.backbone} cannot take images of {side} x {side} pixels "
+            f"({first_line(error)}): choose a larger image_size"
+        ) from error
+    return net.train(mode)
 
 
 def starts_as_published(run: Run) -> bool:
@@ -157,21 +150,6 @@ def starts_as_published(run: Run) -> bool:
     known = BACKBONES.get(run.backbone)
     own = run.init or run.weights or run.pooling != "average" or run.width != 1
     return bool(known and known.published.package and run.pretrained is not False and not own)
-
-
-def _require_large_enough(net: Embedder, backbone: str) -> None:
-    """Run the network on an empty image: its layers may shrink a small one to nothing."""
-    channels, side, mode = data.pixels_named(net.preprocess).channels, net.image_size, net.training
-    try:
-        with torch.inference_mode():
-            net.eval().features(torch.zeros(1, channels, side, side))
-    except RuntimeError as error:
-        raise ValueError(
-            f"the backbone {backbone} cannot take images of {side} x {side} pixels "
-            f"({str(error).splitlines()[0]}): choose a larger image_size"
-        ) from error
-    finally:
-        net.train(mode)
 
 
 def make_cache(run: Run, net: Embedder, resources: Resources) -> ImageCache | None:

@@ -10,6 +10,7 @@ import torch
 from proxysynth.data import default_workers
 from proxysynth.distributed.process_group import Ranks
 from proxysynth.formatting import count
+from proxysynth.values import check_integers
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,9 @@ class Resources:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 0), ("threads", 1), ("checkpoint_steps", 1)):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < least):
-                raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+        least = {"workers": 0, "threads": 1, "checkpoint_steps": 1}
+        given = {name: low for name, low in least.items() if getattr(self, name) is not None}
+        check_integers(self, **given)
 
     @property
     def loader_workers(self) -> int:
@@ -55,12 +55,10 @@ class Resources:
             device = torch.device(self.device)
             torch.zeros(1, device=device).item()
         except (RuntimeError, AssertionError, NotImplementedError) as error:
-            here = {"cuda": torch.cuda, "mps": torch.backends.mps}
-            names = [*(name for name, kind in here.items() if kind.is_available()), "cpu"]
-            raise ValueError(
-                f"the device {self.device!r} is not available: choose {' or '.join(names)}, "
-                "or leave out --device"
-            ) from error
+            found = replace(self, device=None).torch_device()
+            here = "cpu" if found.type == "cpu" else f"{found} or cpu"
+            advice = f"choose {here}, or leave out --device"
+            raise ValueError(f"the device {self.device!r} is not available: {advice}") from error
         return device
 
 

@@ -273,9 +273,9 @@ class Run:
             if name == "best_by" or typing.get_origin(hint) is Literal:
                 choices = f"one of {', '.join(map(repr, allowed))}"
                 must(name, getattr(self, name) in allowed, choices)
-        positive = ("width", "lr", "proxy_lr", "eps", "embedding_lr", "clip_norm", "clip_value")
-        given = {name: getattr(self, name) for name in positive}
-        check_positive(self, **{name: value for name, value in given.items() if value is not None})
+        for name in ("width", "lr", "proxy_lr", "eps", "embedding_lr", "clip_norm", "clip_value"):
+            if getattr(self, name) is not None:
+                check_positive(self, **{name: getattr(self, name)})
         check_not_negative(self, weight_decay=self.weight_decay, flip=self.flip, decay=self.decay)
         check_fraction(self.negatives)
         if self.shard_proxies:
@@ -291,18 +291,17 @@ class Run:
         must("layer_decay", 0 < self.layer_decay <= 1, "in (0, 1]")
         must("flip", self.flip <= 1, "in [0, 1]")
         must("momentum", 0 <= self.momentum < 1, "in [0, 1)")
-        crop = self.crop_scale
-        fits = len(crop) == 2 and 0 < crop[0] <= crop[1] <= 1
+        area, classifies, a = self.crop_scale, self.task == "classification", self.interpolate
+        fits = len(area) == 2 and 0 < area[0] <= area[1] <= 1
         must("crop_scale", fits, "two increasing fractions of the area, such as (0.08, 1.0)")
         fits = self.schedule != "step" or bool(self.decay_epochs)
         must("decay_epochs", fits, "given for the schedule 'step', such as decay_epochs=20")
-        classifies, a = self.task == "classification", self.interpolate
         fits = self.best_by != "accuracy" or classifies
         must("best_by", fits, "a metric of retrieval, or task='classification'")
         fits = not self.patience or self.report_epoch != "last"
         must("report_epoch", fits, "'best' for patience (early stopping)")
-        between = type(a) in (int, float) and 0 <= a <= 1  # type: ignore[operator]
-        fits = between or a in (None, "auto", "by_classes")
+        number = type(a) in (int, float) and 0 <= a <= 1  # type: ignore[operator]
+        fits = number or a in (None, "auto", "by_classes")
         must("interpolate", fits, "'auto', 'by_classes' or a number in [0, 1]")
         must("interpolate", a is None or not classifies, "None for task='classification'")
         must("weights", self.init is None or self.weights is None, "None if init is given")
@@ -311,8 +310,8 @@ class Run:
         fits = self.sampler != "m_per_class" or self.batch_size % self.m == 0
         must("batch_size", fits, f"a multiple of m={self.m} for the sampler 'm_per_class'")
         must("shard_proxies", self.negatives == 1 or self.shard_proxies, "true for negatives < 1")
-        together = "false for task='classification', which tests with all proxies in one place"
-        must("shard_proxies", not (self.shard_proxies and classifies), together)
+        fits = not (self.shard_proxies and classifies)
+        must("shard_proxies", fits, "false for task='classification', which tests in one place")
 
     @property
     def identity(self) -> str:

@@ -12,7 +12,6 @@ evaluated/               where the run is trained on all classes: the folder of 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -28,7 +27,6 @@ from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write, newer_v
 from proxysynth.files import LOCK, UNFINISHED, append_line, check_seal, write_bytes, write_sealed
 from proxysynth.formatting import and_join, metric_name, percent
 from proxysynth.provenance import provenance
-from proxysynth.tensor_files import checksum
 from proxysynth.training.checkpoint import Checkpoints
 from proxysynth.training.prepare import Prepared, resized_side
 from proxysynth.training.run import KINDS, Run
@@ -75,9 +73,7 @@ def read_run(folder: str | os.PathLike[str]) -> Recorded:
     """The content of the folder's `run.json`; an error if it holds no run."""
     found = find_run(Path(folder))
     if found is None:
-        raise WrongFolder(
-            f"{folder} holds no run: give the folder of a run that `proxysynth train` wrote"
-        )
+        raise WrongFolder(f"{folder} holds no run: give a folder that `proxysynth train` wrote")
     return found
 
 
@@ -124,9 +120,8 @@ def record_run(folder: Path, run: Run, ready: Prepared, earlier: tuple[str, ...]
         size, train = ready.net.image_size, ready.splits.train
         side = resized_side(run, ready.net, in_memory=train.root is None)
         architecture = getattr(ready.net.backbone, "architecture", None)
-        recorded = Recorded(
-            run, run.identity, data, train.classes, size, side, architecture, earlier
-        )
+        fixed = (train.classes, size, side, architecture, earlier)
+        recorded = Recorded(run, run.identity, data, *fixed)
         write_run(folder, recorded)
     elif recorded.data["fingerprint"] != data["fingerprint"]:
         raise WrongFolder(
@@ -165,29 +160,26 @@ def claim(folder: Path, run: Run) -> Recorded | None:
     try:
         str(folder).encode()
     except UnicodeEncodeError as error:
-        raise WrongFolder(
-            f"a run's folder must have a name in UTF-8, got {folder}: choose another folder"
-        ) from error
+        raise WrongFolder(f"a run's folder must have a name in UTF-8, got {folder}") from error
     found = find_run(folder)
     if found is not None:
         if not _has_learned(folder):
             return None
-        if found.run != run and not _extends(run, found.run):
+        # Interpolation comes after training, so it may change where a run is extended.
+        earlier = replace(found.run, interpolate=run.interpolate)
+        extends = run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
+        if found.run != run and not extends:
             raise WrongFolder(
                 f"{folder} holds another run ({describe_differences(found.run, run)}): choose "
                 "another folder, or use the settings of that run to resume it"
             )
         return found
-    try:
-        entries = os.listdir(folder) if folder.exists() else []
-    except OSError as error:
-        raise cannot_write(folder, error, "nothing was changed") from error
     ours = (LOCK, EVALUATED) if find_run(folder / EVALUATED) else (LOCK,)
+    entries = sorted(os.listdir(folder)) if folder.is_dir() else []
     others = [name for name in entries if name not in ours and not name.startswith(UNFINISHED)]
     if others:
         raise WrongFolder(
-            f"{folder} is not empty and holds no run (it has {sorted(others)[0]!r}): "
-            "choose another folder"
+            f"{folder} is not empty and holds no run (it has {others[0]!r}): choose another folder"
         )
     return None
 
@@ -196,24 +188,18 @@ def claim_for_all_classes(folder: Path) -> None:
     """Make sure that the folder is free or holds a run on all classes, before the first of its two
     trainings; `claim` compares the settings."""
     found = find_run(folder)
-    if found is not None and found.run.split.unseen_fraction != 0 and _has_learned(folder):
+    if found is None:
+        claim(folder, Run())  # whichever run
+    elif found.run.split.unseen_fraction != 0 and _has_learned(folder):
         raise WrongFolder(
             f"{folder} holds a run that was not trained on all classes: choose another folder"
         )
-    if found is None:
-        claim(folder, Run())  # whichever run
-
-
-def _extends(run: Run, earlier: Run) -> bool:
-    # Interpolation comes after training, so it may change.
-    earlier = replace(earlier, interpolate=run.interpolate)
-    return run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
 
 
 def _has_learned(folder: Path) -> bool:
     """Whether there are weights that would be lost."""
-    checkpoints = Checkpoints(folder / CHECKPOINT)
-    return any((folder / name).exists() for name in (MODEL, RESULT)) or bool(checkpoints.steps())
+    files = any((folder / name).exists() for name in (MODEL, RESULT))
+    return files or bool(Checkpoints(folder / CHECKPOINT).steps())
 
 
 def make_folder(folder: Path) -> None:
@@ -222,13 +208,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(folder, error, "nothing was changed") from error
-
-
-def tidy(folder: Path) -> None:
-    """Delete files that a kill left unfinished."""
-    for entry in folder.glob(f"{UNFINISHED}*"):
-        with contextlib.suppress(OSError):
-            entry.unlink()
 
 
 @dataclass(frozen=True)
@@ -249,7 +228,9 @@ class Result:
         notes: sentences about the data and the processes.
         checksums: CRC-32 of the run's other files, by name; empty in results of version 0.1.
         calibration: thresholds for decisions, a `retrieval.Calibration`; empty without any.
-        interpolation: see `start.Delivered`; empty if the trained network is saved as it is.
+        interpolation: empty if the trained network is saved as it is; else its "a", the metric
+            "by" which that was chosen, and the metrics and those of held-out classes, "validation",
+            at all "points" and of the "trained" network with its embedding layer.
         evaluated: if the run was trained on all classes, the identity of the one in the folder
             `evaluated`, which was not, and whose `metrics` and `untrained` these are.
         backbone: its name, if `proxysynth index` can use it untrained as this run started from it.
@@ -322,19 +303,13 @@ def read_result(folder: Path) -> Result | None:
     return cast(Result | None, _read(folder / RESULT, Result, TrainingFailed, advice))
 
 
-def damaged_file(folder: Path, result: Result) -> Path | None:
-    """A file of a finished run that exists but does not match its checksum, if any."""
-    paths = {folder / name: crc32 for name, crc32 in result.checksums.items()}
-    return next((p for p, crc32 in paths.items() if p.is_file() and checksum(p) != crc32), None)
-
-
 def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
     append_line(folder / METRICS, json.dumps(line, allow_nan=False))
 
 
 def rewrite_metrics(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Keep the evaluations up to a checkpoint, and drop later ones."""
-    text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+    text = "".join(f"{json.dumps(line, allow_nan=False)}\n" for line in lines)
     write_bytes(folder / METRICS, text.encode())
 
 
@@ -356,14 +331,12 @@ def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]
 COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")  # in the verdict
 LEAST_CHANGE = 5e-6  # a smaller one is rounding, and shows in none of the digits printed
 HELPS = (
-    " with `--set interpolate=auto`, with `--set dim=none` (no embedding layer), with other "
-    "`--epochs` or with more classes"
+    "train again with `--set interpolate=auto`, with `--set dim=none` (no embedding layer), with "
+    "other `--epochs` or with more classes"
 )
 
-Metrics = Mapping[str, float]
 
-
-def made_worse(trained: Metrics, untrained: Metrics) -> tuple[str, ...]:
+def made_worse(trained: Mapping[str, float], untrained: Mapping[str, float]) -> tuple[str, ...]:
     """The compared metrics that training lowered."""
     keys = [key for key in COMPARED if key in trained and key in untrained]
     # Where 1 is not among the ks, P@1 is the same as Recall@1.
@@ -373,7 +346,10 @@ def made_worse(trained: Metrics, untrained: Metrics) -> tuple[str, ...]:
 
 
 def training_changed(
-    trained: Metrics, untrained: Metrics, tested: str = "unseen classes", backbone: str = ""
+    trained: Mapping[str, float],
+    untrained: Mapping[str, float],
+    tested: str = "unseen classes",
+    backbone: str = "",
 ) -> str:
     """Trained against untrained, on the classes that were `tested`; `backbone` is given if it can
     be used without training."""
@@ -386,18 +362,15 @@ def training_changed(
 
     lowered = and_join(map(change, made_worse(trained, untrained)))
     raised = and_join(map(change, made_worse(untrained, trained)))
-    command = f"`proxysynth index {backbone} FOLDER -o FILE`"
-    use = f" Use it without training ({command})" if backbone else ""
+    command = f"Use it without training (`proxysynth index {backbone} FOLDER -o FILE`)"
     if not lowered and not raised:
-        return f"Training made no difference on {tested}.{use and use + '.'}"
+        return f"Training made no difference on {tested}.{f' {command}.' if backbone else ''}"
     if not lowered:
         return f"On {tested}, training raised {raised}."
-    if not raised:
-        return (
-            f"Training made the results on {tested} worse: it lowered {lowered}, so the "
-            f"network before training is better.{use or ' Use that'}, or train again{HELPS}."
-        )
+    if raised:
+        mixed = f"it lowered {lowered}, and raised {raised}. It may help to {HELPS}."
+        return f"Training had mixed results on {tested}: {mixed}"
     return (
-        f"Training had mixed results on {tested}: it lowered {lowered}, and raised {raised}. "
-        f"It may help to train again{HELPS}."
+        f"Training made the results on {tested} worse: it lowered {lowered}, so the network before "
+        f"training is better. {command if backbone else 'Use that'}, or {HELPS}."
     )
