@@ -53,17 +53,11 @@ NONE, ALL = 64.0, -64.0  # thresholds that no and every similarity reaches, howe
 
 
 class Ranks(NamedTuple):
-    """What the metrics need of the ranks of b queries.
+    """What the metrics need of the ranks of b queries, (b,) each."""
 
-    Attributes:
-        first: (b,) the rank, from 0, of the nearest positive.
-        right: (b,) positives among the R nearest.
-        gain: (b,) the sum, over those positives, of the precision at their rank.
-    """
-
-    first: Tensor
-    right: Tensor
-    gain: Tensor
+    first: Tensor  # the rank, from 0, of the nearest positive
+    right: Tensor  # positives among the R nearest
+    gain: Tensor  # the sum, over those positives, of the precision at their rank
 
 
 def ranks(arrangement: Arrangement, side: int) -> Ranks:
@@ -84,19 +78,12 @@ def ranks(arrangement: Arrangement, side: int) -> Ranks:
 
 @dataclass(frozen=True)
 class SortedRows:
-    """Unit rows, one class after another, padded with zeros to a multiple of STEP.
+    """Unit rows, one class after another, padded with zeros to a multiple of STEP."""
 
-    Attributes:
-        x: (n + padding, d).
-        label: (n + padding,) the position of the row's class, ascending; -1 for padding.
-        index: (n + padding,) the row's index in the user's matrix; -1 for padding.
-        n: the number of rows without padding.
-    """
-
-    x: Tensor
-    label: Tensor
-    index: Tensor
-    n: int
+    x: Tensor  # (n + padding, d)
+    label: Tensor  # (n + padding,) the position of the row's class, ascending; -1 for padding
+    index: Tensor  # (n + padding,) the row's index in the user's matrix; -1 for padding
+    n: int  # the number of rows without padding
 
     @classmethod
     def of(cls, x: Tensor, label: Tensor, index: Tensor) -> SortedRows:
@@ -213,9 +200,8 @@ def threads(device: torch.device) -> Iterator[Map]:
     if device.type != "cpu" or number == 1:
         yield map
         return
-    pool = ThreadPoolExecutor(
-        min(number, MOST_THREADS), initializer=torch.set_num_threads, initargs=(1,)
-    )
+    most = min(number, MOST_THREADS)
+    pool = ThreadPoolExecutor(most, initializer=torch.set_num_threads, initargs=(1,))
     try:
         yield pool.map
     finally:
@@ -291,7 +277,7 @@ class _Counting:
                 continue
             block = self.arrangement.block(a, b, dtype)
             _hide_positives(block, rows, columns)
-            seen = (block, columns), (block.transposed(), rows)
+            seen = (block, columns), (Block(block.S.T, block.y, block.x), rows)
             waiting = [(way, one) for way, one in waiting if not one.see(*seen[way])]
             if not waiting:
                 self.pause[dtype] = 0
@@ -313,27 +299,23 @@ def _hide_positives(block: Block, rows: SortedRows, columns: SortedRows) -> None
 
 
 class _Counter:
-    """Counts, for a block of b queries, the negatives before each of their at most r positives.
-
-    Attributes:
-        t, index: (b, r) similarities and gallery indices of the positives, the nearest first, ties
-            by index; -inf where a query has fewer than r.
-        count: (b,) R, how many positives the query has.
-        live: (b,) the positives m < live may still be among the first R; the others are not.
-        hits: (b, r) negatives that come before positive m but not before positive m - 1; right for
-            the positives m < live, and for the first.
-    """
+    """Counts, for a block of b queries, the negatives before each of their at most r positives."""
 
     def __init__(self, arrangement: Arrangement, rows: slice) -> None:
         gallery, self.x = arrangement.gallery, arrangement.queries.x[rows]
-        row, place = arrangement.positive_pairs(
-            torch.arange(rows.start, rows.stop).to(gallery.index)
-        )
+        at = torch.arange(rows.start, rows.stop, device=gallery.index.device)
+        row, place = arrangement.positive_pairs(at)
+        # (b,) R, how many positives the query has.
         self.count = torch.bincount(row, minlength=len(self.x))
+        # (b, r) similarities and gallery indices of the positives, the nearest first, ties by
+        # index; -inf where a query has fewer than r.
         t = _side_by_side(dots(self.x, gallery.x, row, place), row, self.count, -torch.inf)
         self.t, order = t.sort(dim=1, descending=True, stable=True)
         self.index = _side_by_side(gallery.index[place], row, self.count, -1).gather(1, order)
+        # (b,) the positives m < live may still be among the first R; the others are not.
         self.live = self.count.clone()
+        # (b, r) negatives that come before positive m but not before positive m - 1; right for the
+        # positives m < live, and for the first.
         self.hits = torch.zeros_like(self.index)
         self.fresh = True
         self.lock = threading.Lock()
@@ -489,14 +471,11 @@ class _Sorting:
     def _sort(
         self, at: Tensor, R: Tensor, row: Tensor, column: Tensor, sift: Block | None = None
     ) -> tuple[Ranks, Tensor, Tensor]:
-        """Ranks among candidates, and two similarities down to which those must be complete.
+        """Ranks of the queries `at`, with R positives each, among candidates by ascending row.
 
-        These are the similarity of the R-th candidate and that of the first positive.
-
-        Args:
-            at: (b,) the queries, with R positives each.
-            row, column: (p,) the candidates, by ascending row.
-            sift: the queries' block, to sort only those of the candidates that it leaves open.
+        Also returns the similarities of the R-th candidate and of the first positive, down to which
+        the candidates must be complete. With their block as `sift`, only those are sorted that it
+        leaves open.
         """
         b, lead = len(at), torch.zeros_like(R)
         label = self.queries.label[at]
