@@ -111,7 +111,10 @@ class Sets(NamedTuple):
 
 
 def as_sets(
-    embeddings: Array, labels: Array, gallery: Array | None, gallery_labels: Array | None
+    embeddings: Array,
+    labels: Array,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
 ) -> Sets:
     """Labeled queries and the gallery, checked."""
     if (gallery is None) != (gallery_labels is None):
