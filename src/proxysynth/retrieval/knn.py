@@ -304,9 +304,6 @@ class Block:
     x: Rounded  # the queries
     y: Rounded  # the rows
 
-    def rows(self, rows: Tensor) -> Block:
-        return Block(self.S[rows], self.x[rows], self.y)
-
     @property
     def least(self) -> float:
         return LEAST if self.S.dtype == torch.int32 else -torch.inf

@@ -62,10 +62,7 @@ class Ranks(NamedTuple):
 
 def ranks(arrangement: Arrangement, side: int) -> Ranks:
     """The ranks of the positives of all sorted queries; meaningless for those without positives.
-
-    Args:
-        side: of a block of the similarity matrix, a multiple of STEP.
-    """
+    `side`, a multiple of STEP, is that of a block of the similarity matrix."""
     x, positives = arrangement.queries.x, int(arrangement.positives().sum())
     # Similarities in float64 are too long for the keys by which candidates are sorted.
     many = x.dtype == torch.float32 and positives >= MANY * arrangement.queries.n
@@ -115,22 +112,16 @@ class Arrangement:
     """Queries and gallery in one order of the classes, small classes first.
 
     The positives of a query are then adjacent, and neighboring queries have similarly many.
-
-    Attributes:
-        queries: those whose class is in the gallery; the gallery itself when `own`.
-        gallery: all of it.
-        start: (c + 1,) where each class begins in the gallery.
-        own: whether the queries are the gallery, so that none may retrieve itself.
-        types: in which blocks of similarities can be computed.
     """
 
     def __init__(self, sets: Sets) -> None:
         x, y, g, gy, self.own = sets
         labels, which, size = torch.unique(gy, return_inverse=True, return_counts=True)
         at = torch.searchsorted(labels, y).clamp_(max=len(labels) - 1)
-        asked = (labels[at] == y).nonzero().squeeze(1)
+        asked = (labels[at] == y).nonzero().squeeze(1)  # whose class is in the gallery
         by_size = torch.argsort(size, stable=True)
         place = torch.argsort(by_size)
+        # (c + 1,) where each class begins in the gallery.
         self.start = torch.cat([size.new_zeros(1), size[by_size].cumsum(0)])
         self.gallery = SortedRows.of(g, place[which], torch.arange(len(gy), device=y.device))
         self.queries = self.gallery if self.own else SortedRows.of(x, place[at[asked]], asked)
@@ -371,8 +362,14 @@ class _Counter:
     def _add(self, row: Tensor, s: Tensor, index: Tensor, followed: Tensor) -> None:
         """Place negatives (query, similarity, gallery index) between the positives followed, of
         which each query has so many, and raise the floor."""
-        length = followed[row]
-        m = self._place(row, s, index, length)
+        length, t, j = followed[row], self.t.view(-1), self.index.view(-1)
+        # (p,) how many of the first `length` positives come before, by bisection.
+        m, last = torch.zeros_like(row), row * self.t.shape[1] - 1
+        for bit in reversed(range(int(length.max()).bit_length())):
+            further = m + (1 << bit)
+            at = last + further.minimum(length)
+            before = (t[at] > s) | ((t[at] == s) & (j[at] < index))
+            m = torch.where((further <= length) & before, further, m)
         kept = m < length
         at = row[kept] * self.t.shape[1] + m[kept]
         self.hits.view(-1).scatter_add_(0, at, torch.ones_like(at))
@@ -380,17 +377,6 @@ class _Counter:
         rank = self.hits[:, :widest].cumsum(1)
         rank += torch.arange(widest, device=rank.device)
         self.live = self.live.minimum((rank < self.count[:, None]).sum(1))
-
-    def _place(self, row: Tensor, s: Tensor, index: Tensor, length: Tensor) -> Tensor:
-        """(p,) how many of the first `length` positives come before, by bisection."""
-        t, j = self.t.view(-1), self.index.view(-1)
-        m, last = torch.zeros_like(row), row * self.t.shape[1] - 1
-        for bit in reversed(range(int(length.max()).bit_length())):
-            further = m + (1 << bit)
-            at = last + further.minimum(length)
-            before = (t[at] > s) | ((t[at] == s) & (j[at] < index))
-            m = torch.where((further <= length) & before, further, m)
-        return m
 
 
 def _total(flags: Tensor) -> int:
@@ -438,7 +424,10 @@ class _Sorting:
         R = self.arrangement.positives(rows)
         types = self.types
         for finer, dtype in enumerate(types, 1):
-            block = self._block(rows, dtype)
+            block = self.arrangement.block(rows, slice(0, len(self.gallery.x)), dtype)
+            block.S[:, self.gallery.n :] = block.least
+            if self.arrangement.own:
+                block.S.diagonal(rows.start).fill_(block.least)
             t = _threshold(block, R)
             row, column = nonzero(block.reaching(t))
             in_vain = len(row) - 1.5 * int(R.sum())
@@ -450,7 +439,8 @@ class _Sorting:
         ranks, last, nearest = self._sort(at, R, row, column, sift)
         again = ((last.minimum(nearest) < t.squeeze(1)) & (R > 0)).nonzero().squeeze(1)
         if len(again):
-            at, R, block, t = at[again], R[again], block.rows(again), last[again]
+            at, R, t = at[again], R[again], last[again]
+            block = Block(block.S[again], block.x[again], block.y)
             row, column = self.arrangement.positive_pairs(at)
             s = dots(self.queries.x[at], self.gallery.x, row, column)
             t = t.minimum(torch.full_like(t, ALL).scatter_reduce_(0, row, s, "amax"))
@@ -459,14 +449,6 @@ class _Sorting:
             for all_rows, some in zip(ranks, second, strict=True):
                 all_rows[again] = some
         return ranks
-
-    def _block(self, rows: slice, dtype: torch.dtype) -> Block:
-        """All similarities of these queries, without those to themselves and to padding."""
-        block = self.arrangement.block(rows, slice(0, len(self.gallery.x)), dtype)
-        block.S[:, self.gallery.n :] = block.least
-        if self.arrangement.own:
-            block.S.diagonal(rows.start).fill_(block.least)
-        return block
 
     def _sort(
         self, at: Tensor, R: Tensor, row: Tensor, column: Tensor, sift: Block | None = None
