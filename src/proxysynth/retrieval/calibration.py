@@ -141,20 +141,15 @@ def count_pairs(sets: Sets) -> PairCounts:
         start = int(torch.searchsorted(others, ends[0]))
         stop = int(torch.searchsorted(others, ends[1], right=True))
         alike = y[rows, None] == others[start:stop]
-        every += _counts(cells)
-        same += _counts(cells[:, start:stop][alike])
+        for counts, chosen in ((every, cells), (same, cells[:, start:stop][alike])):
+            numbers = chosen.reshape(-1).to("cpu", torch.int64).numpy()
+            counts += np.bincount(numbers, minlength=CELLS + 1)[:CELLS]  # without those marked
     return PairCounts(same, every - same)
 
 
 def _sorted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     y, order = torch.sort(y, stable=True)
     return unit(x[order]), y
-
-
-def _counts(cells: Tensor) -> NDArray[np.int64]:
-    """How many are in each cell; those marked with CELLS do not count."""
-    numbers = cells.reshape(-1).to("cpu", torch.int64).numpy()
-    return np.bincount(numbers, minlength=CELLS + 1)[:CELLS].astype(np.int64)
 
 
 # ---- A model's thresholds

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 OBJECTIVE = "map@r"
-TRIALS = "trials"
 ENOUGH_TRIALS = 4  # for the importance of parameters
 
 
@@ -115,7 +114,7 @@ def search(work: Work, queue: Queue) -> list[Searched]:
             if study.scale.prune and not last and claimed.trial.should_prune():
                 raise optuna.TrialPruned
 
-        home, name = work.folder / TRIALS / study.key(params), f"trial {claimed.index + 1}"
+        home, name = work.folder / "trials" / study.key(params), f"trial {claimed.index + 1}"
         return train_folds(work, name, claimed.trial, params, study.seed, home, after_fold)
 
     def note() -> str:

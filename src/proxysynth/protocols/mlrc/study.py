@@ -4,7 +4,6 @@ with other seeds and measured on the unseen classes."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -50,10 +49,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 STUDY = "study.json"
 FACTS = "proxysynth"  # the attribute of a study in the storage
-REPETITIONS = "repetitions"
+
 MEASURED = "measured"
 METRICS = ("precision@1", "r_precision", "map@r")
-OWN_FILES = (UNFINISHED, "study.")  # how the names of a new study's files begin
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,9 @@ def claim_folder(folder: Path, study: Study, facts: Mapping[str, Any]) -> None:
     if path.exists():
         check_folder(folder, facts)
         return
-    others = [n for n in os.listdir(folder) if n != LOCK and not n.startswith(OWN_FILES)]
+    ours = (UNFINISHED, "study.")  # how the names of a new study's files begin
+    names = [item.name for item in folder.iterdir() if item.name != LOCK]
+    others = [name for name in names if not name.startswith(ours)]
     if others:
         raise WrongFolder(
             f"{folder} holds no study but {min(others)!r}: choose another folder with --out"
@@ -192,7 +192,7 @@ def repeat(
     def repetition(claimed: Claimed, update: Callable[[], None]) -> float:
         # Not the seed of the search, which influenced the choice of the parameters.
         seed, trial = study.seed + 1 + claimed.index, claimed.trial
-        home = work.folder / REPETITIONS / f"{study.key(params)}-seed{seed}"
+        home = work.folder / "repetitions" / f"{study.key(params)}-seed{seed}"
         name = f"repetition {claimed.index + 1}"
         train_folds(work, name, trial, params, seed, home, lambda *_: update(), keep_models=True)
         measured = measure_ensemble(work, [home / f"fold{i}" for i in range(study.scale.folds)])
@@ -210,9 +210,8 @@ def measure_ensemble(work: Work, folders: Sequence[Path]) -> Measured:
     """Test the trained folds of one repetition on the unseen classes."""
     base, resources = work.study.base, work.resources
     models = [load(folder, resources.device, backbone=base.backbone) for folder in folders]
-    run = replace(
-        base, split=replace(base.split, fold=None), report_epoch="last", patience=0
-    )  # the splits whose queries are the unseen classes
+    # The splits whose queries are the unseen classes.
+    run = replace(base, split=replace(base.split, fold=None), report_epoch="last", patience=0)
     cache = make_cache(run, models[0].embedder, resources)
     splits = usable(open_splits(run), run, cache, resources, work.progress)
     query, gallery = splits.query, splits.gallery
