@@ -72,6 +72,8 @@ def open_storage(location: str) -> BaseStorage:
     with storage_errors(location, opening=True):
         if "://" not in location:
             if path.suffix not in (".db", ".sqlite", ".sqlite3"):
+                if not path.parent.is_dir():
+                    raise FileNotFoundError(f"there is no folder {path.parent}")
                 return storages.JournalStorage(storages.journal.JournalFileBackend(str(path)))
             location = f"sqlite:///{path}"
         # A connection that a server has closed meanwhile is opened again.
