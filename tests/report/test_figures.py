@@ -19,6 +19,7 @@ from proxysynth.report.figures import (
 )
 from proxysynth.report.pages import environment
 from proxysynth.retrieval.calibration import CELLS, PairCounts, count_pairs
+from proxysynth.retrieval.knn import as_sets
 from report.made_up_runs import Page
 from report.test_study import made_up
 
@@ -78,7 +79,7 @@ def test_a_histogram_of_any_values(values):
 def test_every_pair_is_in_the_histogram():
     x = np.random.default_rng(0).normal(size=(40, 6))
     x[1], x[2] = x[0], -x[0]  # similarities of 1 and of -1
-    pairs = count_pairs(x, np.arange(40) % 5)
+    pairs = count_pairs(as_sets(x, np.arange(40) % 5))
     outlines = [patch.get_data() for patch in histogram(pairs).axes[0].patches]
     assert len(outlines) == 4
     assert all(outline.values.sum() == pytest.approx(1) for outline in outlines)

@@ -17,6 +17,7 @@ from proxysynth.retrieval.calibration import (
     count_pairs,
     unknown_thresholds,
 )
+from proxysynth.retrieval.knn import as_sets
 from retrieval import oracle
 
 
@@ -40,7 +41,7 @@ def test_counts_are_those_of_a_loop(with_gallery, block, monkeypatch) -> None:
     monkeypatch.setattr(calibration, "BLOCK", block)
     x, y = classes(70, 7)
     g, gy = classes(40, 9, seed=1) if with_gallery else (None, None)
-    counts = count_pairs(x, y, gallery=g, gallery_labels=gy)
+    counts = count_pairs(as_sets(x, y, g, gy))
     s, same = pairs(x, y, g, gy)
     assert counts.same.sum() == same.sum()
     assert counts.different.sum() == (~same).sum()
@@ -53,7 +54,7 @@ def test_counts_are_those_of_a_loop(with_gallery, block, monkeypatch) -> None:
 
 def test_a_threshold_for_a_false_accept_rate_is_the_lowest_that_keeps_to_it() -> None:
     x, y = classes(200, 10)
-    counts = count_pairs(x, y)
+    counts = count_pairs(as_sets(x, y))
     s, same = pairs(x, y)
     for far in (0.3, 0.1, 0.01):
         t = counts.fit(f"far={far}")
@@ -62,7 +63,7 @@ def test_a_threshold_for_a_false_accept_rate_is_the_lowest_that_keeps_to_it() ->
 
 def test_equal_errors_area_and_best_f1_are_those_of_the_roc_curve() -> None:
     x, y = classes(200, 10)
-    counts = count_pairs(x, y)
+    counts = count_pairs(as_sets(x, y))
     s, same = pairs(x, y)
     far, tar, thresholds = roc_curve(same, s)
     assert counts.auc == pytest.approx(roc_auc_score(same, s), abs=1e-4)
@@ -75,19 +76,19 @@ def test_equal_errors_area_and_best_f1_are_those_of_the_roc_curve() -> None:
 def test_the_best_f1_of_separate_classes_is_in_the_middle() -> None:
     angle = np.deg2rad([0, 10, 90, 100])
     x = np.stack([np.cos(angle), np.sin(angle)], 1)
-    t = count_pairs(x, np.array([0, 0, 1, 1])).fit("f1")
+    t = count_pairs(as_sets(x, np.array([0, 0, 1, 1]))).fit("f1")
     assert t == pytest.approx((np.cos(np.deg2rad(10)) + np.cos(np.deg2rad(80))) / 2, abs=1e-3)
 
 
 def test_rates_that_no_pair_can_show_are_not_fitted() -> None:
     x, y = classes(20, 4)
-    assert count_pairs(x, y).fit("far=0.0001") is None
+    assert count_pairs(as_sets(x, y)).fit("far=0.0001") is None
     assert "far=0.001" not in calibrate(x, y).thresholds
 
 
 def test_copies_of_an_image_are_accepted() -> None:
     x = torch.tensor([[1.0, 2.0, 3.0]]).repeat(3, 1)
-    counts = count_pairs(torch.cat([x, -x]), torch.tensor([0, 0, 0, 1, 1, 1]))
+    counts = count_pairs(as_sets(torch.cat([x, -x]), torch.tensor([0, 0, 0, 1, 1, 1])))
     assert counts.rates(0.9999)["tar"] == 1.0
     assert counts.rates(0.9999)["far"] == 0.0
 
@@ -97,18 +98,19 @@ def test_held_out_classes_fit_and_unseen_ones_check() -> None:
     made = calibrate(x, y, held_out=(h, hy))
     assert made.fitted_on == "held_out"
     for target, t in made.thresholds.items():
-        assert t == count_pairs(h, hy).fit(target)
-        assert made.rates[target] == count_pairs(x, y).rates(t)
+        assert t == count_pairs(as_sets(h, hy)).fit(target)
+        assert made.rates[target] == count_pairs(as_sets(x, y)).rates(t)
 
 
 def test_without_them_the_rates_are_of_one_half_of_the_classes_for_the_other() -> None:
     x, y = classes(120, 8)
     made = calibrate(x, y)
     assert made.fitted_on == "test"
-    assert made.threshold("f1") == count_pairs(x, y).fit("f1")
+    assert made.threshold("f1") == count_pairs(as_sets(x, y)).fit("f1")
     order = torch.randperm(8, generator=torch.Generator().manual_seed(0)).numpy()
     halves = [
-        count_pairs(x[np.isin(y, part)], y[np.isin(y, part)]) for part in (order[::2], order[1::2])
+        count_pairs(as_sets(x[np.isin(y, part)], y[np.isin(y, part)]))
+        for part in (order[::2], order[1::2])
     ]
     rates = [b.rates(a.fit("f1"))["tar"] for a, b in (halves, halves[::-1])]
     assert made.rates["f1"]["tar"] == pytest.approx(np.mean(rates))
@@ -135,7 +137,7 @@ def test_other_json_is_refused(change) -> None:
 @pytest.mark.parametrize("target", ["far=0", "far=2", "far=x", "tar=0.5", "", 3])
 def test_a_wrong_target(target) -> None:
     with pytest.raises(ValueError, match="target"):
-        count_pairs(*classes(30, 3)).fit(target)
+        count_pairs(as_sets(*classes(30, 3))).fit(target)
 
 
 def test_a_target_that_was_not_fitted_names_those_that_were() -> None:

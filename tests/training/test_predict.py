@@ -10,6 +10,7 @@ import torch
 
 from proxysynth.losses import LOSSES
 from proxysynth.retrieval.calibration import count_pairs
+from proxysynth.retrieval.knn import as_sets
 from proxysynth.search.build import build_index
 from proxysynth.tensor_files import read_tensors
 from proxysynth.training import load, train
@@ -21,7 +22,7 @@ from proxysynth.training.run_folder import EMBEDDINGS, read_result
 def test_a_finished_run_has_thresholds_of_its_test_pairs(finished):
     made = load(finished).calibration
     kept, _ = read_tensors(finished / EMBEDDINGS)
-    pairs = count_pairs(kept["query"], kept["query_labels"])
+    pairs = count_pairs(as_sets(kept["query"], kept["query_labels"]))
     assert made.fitted_on == "test"
     assert made.threshold("f1") == pairs.fit("f1")
     assert made.eer == pairs.eer

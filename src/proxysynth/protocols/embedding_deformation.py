@@ -8,15 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from proxysynth.losses.functional import unit
 from proxysynth.retrieval.knn import Array, as_embeddings, as_labels, nearest
 from proxysynth.training.callbacks import Tick
 from proxysynth.values import check_integers
-
-Ints = NDArray[np.int64]
 
 LAMS = tuple(round(0.05 * step, 2) for step in range(2, 20))
 """0.10, 0.15, ... 0.95: the 18 values of Table B."""
@@ -67,9 +64,14 @@ class EmbeddingDeformation:
         fraction; `tick` is called with 1 after each."""
         x = unit(as_embeddings(embeddings))
         parents = self.draw(as_labels(labels, len(x)).cpu())
+        # Synthetics first, so that a query and its own gallery row have the same index.
+        pair = torch.cat((parents.pair, parents.pair.new_full((len(x),), -1)))
         recalls = {}
         for lam in self.lams:
-            recalls[lam] = _recall(x, parents, lam)
+            made = unit(lam * x[parents.first] + (1 - lam) * x[parents.second])
+            found = nearest(made, torch.cat((made, x)), 1, exclude=torch.arange(len(made)))
+            right = pair[found.indices[:, 0].cpu()] == parents.pair
+            recalls[lam] = right.double().mean().item()
             if tick is not None:
                 tick(1, f"lam {lam:.2f}")
         return recalls
@@ -77,7 +79,15 @@ class EmbeddingDeformation:
     def draw(self, labels: Tensor) -> Parents:
         """The parents of all synthetics, for originals with these labels."""
         rng, half = np.random.default_rng(self.seed), self.per_order
-        members = _members(labels.numpy(), least=math.ceil(math.sqrt(2 * half)))
+        order = np.argsort(labels.numpy(), kind="stable")
+        _, starts = np.unique(labels.numpy()[order], return_index=True)
+        least = math.ceil(math.sqrt(2 * half))
+        members = [rows for rows in np.split(order, starts[1:]) if len(rows) >= least]
+        if len(members) < 2:
+            raise ValueError(
+                f"mixing classes needs at least 2 with {least} images or more, got {len(members)}: "
+                "give more images, or ask for fewer synthetics"
+            )
         parts = []
         for number, (a, b) in enumerate(_pairs(len(members), self.pairs, rng)):
             one, other = members[a], members[b]
@@ -89,27 +99,6 @@ class EmbeddingDeformation:
             parts.append((first, second, np.full(2 * half, number)))
         columns = zip(*parts, strict=True)
         return Parents(*(torch.from_numpy(np.concatenate(column)) for column in columns))
-
-
-def _recall(x: Tensor, parents: Parents, lam: float) -> float:
-    made = unit(lam * x[parents.first] + (1 - lam) * x[parents.second])
-    # Synthetics first, so that a query and its own gallery row have the same index.
-    found = nearest(made, torch.cat((made, x)), 1, exclude=torch.arange(len(made)))
-    pair = torch.cat((parents.pair, parents.pair.new_full((len(x),), -1)))
-    return (pair[found.indices[:, 0].cpu()] == parents.pair).double().mean().item()
-
-
-def _members(labels: Ints, least: int) -> list[Ints]:
-    """The rows of each class that has enough of them."""
-    order = np.argsort(labels, kind="stable")
-    _, starts = np.unique(labels[order], return_index=True)
-    members = [part for part in np.split(order, starts[1:]) if len(part) >= least]
-    if len(members) < 2:
-        raise ValueError(
-            f"mixing classes needs at least 2 with {least} images or more, got {len(members)}: "
-            "give more images, or ask for fewer synthetics"
-        )
-    return members
 
 
 def _pairs(classes: int, count: int, rng: np.random.Generator) -> list[tuple[int, int]]:

@@ -1,9 +1,7 @@
 """Input Mixup and Manifold Mixup: mix pairs of images, or of feature maps.
 
-h~ = lam h + (1 - lam) h'     L = lam L(X~, y) + (1 - lam) L(X~, y')     lam ~ Beta(alpha, alpha)
-
-For a cross-entropy this is the loss against the soft label lam y + (1 - lam) y'. This file defines
-what is drawn and how it is scored; the mixing itself happens inside the network, in an objective
+For a cross-entropy, the loss is that of the soft label lam y + (1 - lam) y'. This file defines what
+is drawn and how it is scored; the mixing itself happens inside the network, in an objective
 (`training.learner`).
 """
 
@@ -18,9 +16,6 @@ from torch import Tensor
 from proxysynth.losses import functional
 from proxysynth.losses.proxy_anchor import ProxyAnchor
 from proxysynth.regularizers.pairs import numpy_generator
-
-PUBLISHED_STAGES = (0, 1, 2)
-"""Where the published code of Manifold Mixup mixes: the images, and before two later stages."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +36,14 @@ class Mixing:
     def score(self, loss: Any, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         """lam L(x, y) + (1 - lam) L(x, y'), from one matrix of similarities where there is one."""
         partner = self.partner.to(y.device)
-        if not functional.has_similarity(loss):
-            return self.lam * loss(x, y, p) + (1 - self.lam) * loss(x, y[partner], p)
-        y = functional.check_batch(x, y, p, subproxies=functional.has_subproxies(loss))
-        S = loss.similarity(x, p)
-        own, other = loss.from_similarity(S, y), loss.from_similarity(S, y[partner])
-        made: Tensor = self.lam * own + (1 - self.lam) * other + functional.penalty(loss, p)
-        return made
+        extra: Tensor | float = 0.0
+        if functional.has_similarity(loss):
+            y = functional.check_batch(x, y, p, subproxies=functional.has_subproxies(loss))
+            S, extra = loss.similarity(x, p), functional.penalty(loss, p)
+            own, other = loss.from_similarity(S, y), loss.from_similarity(S, y[partner])
+        else:
+            own, other = loss(x, y, p), loss(x, y[partner], p)
+        return self.lam * own + (1 - self.lam) * other + extra
 
 
 @dataclass(frozen=True)
@@ -72,8 +68,8 @@ class InputMixup:
         functional.check_plain_loss(self, self.loss)
         if isinstance(self.loss, ProxyAnchor):
             raise ValueError(
-                f"{type(self).__name__} gives each embedding two labels and needs a loss that is a "
-                "mean over embeddings, which ProxyAnchor, a mean over proxies, is not"
+                f"{type(self).__name__} needs a loss that is a mean over embeddings, got "
+                "ProxyAnchor, a mean over proxies: choose another loss"
             )
 
     @property
@@ -96,8 +92,7 @@ class InputMixup:
         self, x: Tensor, y: Tensor, p: Tensor, generator: torch.Generator | None = None
     ) -> NoReturn:
         raise ValueError(
-            f"{type(self).__name__} mixes images before they are embedded, so it cannot be called "
-            "on embeddings: train it with a Run, or call "
+            f"{type(self).__name__} mixes images, not embeddings: train it with a Run, or call "
             "training.learner.Mixup(loss)(net, images, labels, proxies)"
         )
 
@@ -124,16 +119,15 @@ class ManifoldMixup(InputMixup):
         wrong = any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in self.stages)
         if wrong or len(set(self.stages)) < len(self.stages):
             raise ValueError(
-                "ManifoldMixup: stages must be different integers >= 0 (0: the images), "
-                f"got {self.stages!r}"
+                f"ManifoldMixup: stages must be different integers >= 0, got {self.stages!r}"
             )
 
     def stages_of(self, depth: int) -> tuple[int, ...]:
         if not self.stages:
-            return tuple(s for s in PUBLISHED_STAGES if s <= depth)
+            return tuple(range(min(2, depth) + 1))
         if max(self.stages) > depth:
             raise ValueError(
-                f"ManifoldMixup: this network has {depth} stages, so stages must lie in "
-                f"0..{depth}, got {self.stages!r}"
+                f"ManifoldMixup: stages must lie in 0..{depth} for this network, "
+                f"got {self.stages!r}"
             )
         return self.stages

@@ -12,21 +12,19 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from proxysynth.losses.functional import check_batch, check_embeddings
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers.mixing import synthesize
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
-COUNT = "num_classes"
-"""What modules usually call their number of classes."""
-
+COUNT = "num_classes"  # what modules usually call their number of classes
+# Modules that hold other losses, which may not be proxy losses.
 COLLECTIONS = ("MultipleLosses", "CrossBatchMemory", "SelfSupervisedLoss")
-"""Modules that hold other losses, which may not be proxy losses."""
-
+# Words in the names of lists of classes (`proxy_labels`). Other tensors may hold 0, 1, 2, ... too,
+# such as SphereFace's powers (`n_range`), and must stay as they are.
 LISTS = ("label", "class", "target", "ids")
-"""Words in the names of lists of classes (`proxy_labels`). Other tensors may hold 0, 1, 2, ... too,
-such as SphereFace's powers (`n_range`), and must stay as they are."""
 
 
 def synthesize_over(
@@ -97,49 +95,35 @@ class SynthesizedOver(nn.Module):
 
         made = synthesize(embeddings, labels, proxies, draw, self.normalize)
         enlarged = torch.cat((rows, made.p.flatten(0, -2)))
+        weights = {self.weight: enlarged.t() if class_dim == 1 else enlarged}
+        batch = torch.cat((embeddings, made.x)), torch.cat((labels, made.y)), *args
         shallow_copy = _shallow_copy(self.module)
-        owner, _, name = self.weight.rpartition(".")
-        holder = shallow_copy.get_submodule(owner)
-        del holder._parameters[name]
-        object.__setattr__(holder, name, enlarged.t() if class_dim == 1 else enlarged)
         _extend_counts(shallow_copy, self.class_count or COUNT, c, c + made.p.shape[0])
-        return shallow_copy(
-            torch.cat((embeddings, made.x)), torch.cat((labels, made.y)), *args, **kwargs
-        )
+        return functional_call(shallow_copy, weights, batch, kwargs)
 
     def _proxies(self, embeddings: Tensor) -> tuple[Tensor, int, int]:
         """The weight with classes as rows, the dimension they have in it, and their number."""
         check_embeddings(embeddings)
         weight = self.module.get_parameter(self.weight)
-        d = embeddings.shape[-1]
-        dims = [dim for dim in (0, 1) if weight.shape[1 - dim] == d]
-        class_dim = self.class_dim
-        if class_dim is None:
-            if not dims:
-                raise ValueError(
-                    f"embeddings have {d} dimensions, but {self.weight} is {tuple(weight.shape)}: "
-                    f"one of its sides must be {d}"
-                )
-            if len(dims) != 1:
-                raise ValueError(
-                    f"cannot tell which dimension of {self.weight} {tuple(weight.shape)} holds the "
-                    f"classes for embeddings of {d} dimensions: give class_dim=0 (rows) or "
-                    "class_dim=1 (columns)"
-                )
-            class_dim = dims[0]
-        elif class_dim not in dims:
+        d, shape = embeddings.shape[-1], tuple(weight.shape)
+        allowed = (0, 1) if self.class_dim is None else (self.class_dim,)
+        dims = [dim for dim in allowed if shape[1 - dim] == d]
+        if not dims:
             raise ValueError(
-                f"with class_dim={class_dim}, {self.weight} {tuple(weight.shape)} would hold "
-                f"proxies of {weight.shape[1 - class_dim]} dimensions, but embeddings have {d}"
+                f"embeddings have {d} dimensions, but {self.weight} is {shape} "
+                f"(class_dim={self.class_dim}): its other side must be {d}"
             )
+        if len(dims) > 1:
+            raise ValueError(
+                f"cannot tell which dimension of {self.weight} {shape} holds the classes: give "
+                "class_dim=0 (rows) or class_dim=1 (columns)"
+            )
+        class_dim = dims[0]
         rows = weight.t() if class_dim == 1 else weight
-        c = self._count(rows.shape[0])
+        c = self._count(len(rows))
         for name, other in self.module.named_parameters():
             if other.dim() == 1 and other.shape[0] == c and name != self.weight:
-                raise ValueError(
-                    f"{name} holds one number per class, which a synthetic class would lack: "
-                    "use a module without a bias"
-                )
+                raise ValueError(f"{name} holds one number per class: use a module without a bias")
         # One number for each class, or for each pair of classes or of sub-proxies.
         tables = ((c, c), (len(rows), len(rows)))
         for part in self.module.modules():
@@ -171,10 +155,9 @@ class SynthesizedOver(nn.Module):
             )
         return int(c)
 
-    # A checkpoint of the module loads here and the other way round: adding the line
-    # `criterion = synthesize_over(criterion)` to a script must not orphan its checkpoints.
-
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        # A checkpoint of the module loads here and the other way round: adding the line
+        # `criterion = synthesize_over(criterion)` to a script must not orphan its checkpoints.
         return self.module.state_dict(*args, **kwargs)
 
 
@@ -185,25 +168,21 @@ def _add_prefix(self: nn.Module, state: dict[str, Any], prefix: str, *_: Any) ->
 
 def _check_module(module: object) -> None:
     if isinstance(module, SynthesizedOver):
-        raise ValueError(
-            "synthesize_over takes a loss module, got one that it returned: call it once"
-        )
+        raise ValueError("synthesize_over takes a loss module, got one that it returned")
     if not isinstance(module, nn.Module):
         raise ValueError(
             f"synthesize_over takes an nn.Module that holds its proxies, got {module!r}: "
             "make the module, or for a function of (x, y, p) use ProxySynthesis"
         )
     for held in module.modules():
-        if type(held).__name__ in COLLECTIONS:
+        name = type(held).__name__
+        if name in COLLECTIONS:
             raise ValueError(
-                f"{type(held).__name__} would hand synthetic labels to every loss it holds: put "
+                f"{name} would hand synthetic labels to every loss it holds: put "
                 "synthesize_over around the proxy loss inside it"
             )
         if isinstance(getattr(held, "loss", None), ProxySynthesis):
-            raise ValueError(
-                f"{type(held).__name__} holds ProxySynthesis, which synthesizes already: call it "
-                "as it is, or give it the loss without ProxySynthesis"
-            )
+            raise ValueError(f"{name} holds ProxySynthesis, which synthesizes already: call it")
 
 
 def _check_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -212,9 +191,9 @@ def _check_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str,
         if isinstance(value, (Tensor, tuple, list, dict)):
             which = f"argument {name}" if isinstance(name, int) else name
             raise ValueError(
-                f"synthesize_over calls {type(module).__name__} with originals and synthetics "
-                f"together, but {which} is a {type(value).__name__} for the originals "
-                "alone (such as a miner's pairs): leave it out in training"
+                f"synthesize_over adds synthetics to what {type(module).__name__} is called with, "
+                f"but {which} is a {type(value).__name__} for the originals alone (such as a "
+                "miner's pairs): leave it out in training"
             )
 
 
@@ -224,12 +203,9 @@ def _weight_name(module: nn.Module, weight: str | None) -> str:
     matrices = [name for name, shape in shapes.items() if len(shape) == 2]
     if weight is not None and weight not in matrices:
         raise ValueError(f"weight={weight!r} is not a matrix of the module, which has {listed}")
-    if weight is None and len(matrices) != 1:
-        if not matrices:
-            raise ValueError(
-                f"{type(module).__name__} holds no matrix of proxies: Proxy Synthesis needs a "
-                "proxy-based loss"
-            )
+    if not matrices:
+        raise ValueError(f"{type(module).__name__} holds no matrix of proxies: use a proxy loss")
+    if weight is None and len(matrices) > 1:
         raise ValueError(
             f"expected one proxy weight in {type(module).__name__}, found several matrices among "
             f"{listed}: name it with weight= (and class_dim=, if its shape is ambiguous)"
@@ -262,12 +238,8 @@ def _extend_counts(shallow_copy: nn.Module, name: str, old: int, new: int) -> No
             object.__setattr__(module, name, new)
         for held in (module.__dict__, module._buffers):
             for key, value in list(held.items()):
-                if isinstance(value, Tensor) and _is_label_list(key, value, old):
-                    held[key] = torch.arange(new, dtype=value.dtype, device=value.device)
-
-
-def _is_label_list(name: str, value: Tensor, c: int) -> bool:
-    if value.shape != (c,) or not any(word in name.lower() for word in LISTS):
-        return False
-    integers = not value.is_floating_point() and value.dtype != torch.bool
-    return integers and torch.equal(value, torch.arange(c).to(value))
+                if not isinstance(value, Tensor) or not any(word in key.lower() for word in LISTS):
+                    continue
+                integers = not value.is_floating_point() and value.dtype != torch.bool
+                if integers and torch.equal(value, torch.arange(old).to(value)):
+                    held[key] = torch.arange(new).to(value)

@@ -25,7 +25,7 @@ from proxysynth.training.run_folder import (
 )
 from proxysynth.values import encode
 
-from .examples import Example, Pictures, choose, gallery_of, open_pictures, sample
+from .examples import Example, Pictures, choose, open_pictures, sample
 from .figures import SERIES, Curve, curves, histogram, inline_svg, roc
 from .pages import render, write_page
 from .settings import changed, method, repeat_command, rows
@@ -205,7 +205,7 @@ def report_page(run: FinishedRun) -> str:
         test = run.embedded()
         examples = choose(test)
         some = sample(test, SAMPLE)
-        pairs = count_pairs(some.x, some.y, **gallery_of(some))
+        pairs = count_pairs(some)
         sampled = max(len(test.x), len(test.gallery)) > SAMPLE
     if pairs is not None and pairs.of_both_kinds:
         threshold = None if calibration is None else calibration.thresholds.get(DEFAULT_TARGET)

@@ -9,12 +9,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from proxysynth.files import write_json
+from proxysynth.files import locked, write_json
 from proxysynth.formatting import count, percent
 from proxysynth.protocols.mlrc import Outcome
 from proxysynth.protocols.mlrc.search import importance
 from proxysynth.protocols.mlrc.study import METRICS
-from proxysynth.protocols.mlrc.workers import exclusive
 from proxysynth.provenance import provenance
 
 from .figures import IN_FILE, ON_PAGE, importances, inline_svg, trial_history, write_figure
@@ -35,7 +34,7 @@ def write_study(outcome: Outcome, folder: str | os.PathLike[str]) -> dict[str, A
     """
     folder = Path(folder).expanduser()
     result = result_of(outcome)
-    with exclusive(folder):
+    with locked(folder, wait=True):
         write_figure(trial_history(result["search"], IN_FILE), folder, "history")
         if result["importance"]:
             write_figure(importances(result["importance"], IN_FILE), folder, "importance")

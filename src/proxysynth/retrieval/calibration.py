@@ -43,12 +43,8 @@ CURVE = tuple(10 ** (-exponent / 8) for exponent in range(32, -1, -1))  # FARs o
 
 @dataclass(frozen=True, eq=False)
 class PairCounts:
-    """How many pairs of each kind have which similarity.
-
-    Attributes:
-        same, different: (CELLS,) pairs of one class and of two; cell i holds the similarities from
-            i / 2^15 - 1 to just below the next.
-    """
+    """How many pairs of one class and of two have which similarity, (CELLS,) each; cell i holds the
+    similarities from i / 2^15 - 1 to just below the next."""
 
     same: NDArray[np.int64]
     different: NDArray[np.int64]
@@ -78,30 +74,27 @@ class PairCounts:
         far = parse_target(target)
         if not self.of_both_kinds:
             return None
-        same, different = _from_above(self.same), _from_above(self.different)
+        same, different = (np.cumsum(each[::-1])[::-1] for each in (self.same, self.different))
         if far is not None:
             if different[0] * far < 1:  # not one pair: the rate cannot be seen
                 return None
             kept = np.flatnonzero(different <= far * different[0])
-            return _value(kept[0]) if len(kept) else 1.0
-        if target == "f1":
+            cell = int(kept[0]) if len(kept) else CELLS - 1
+        elif target == "f1":
             f1 = 2 * same / (same + different + same[0])
             best = np.flatnonzero(f1 == f1.max())
             best = best[: int(np.argmax(np.diff(best, append=CELLS + 1) > 1)) + 1]  # in one piece
-            return _value(int(best[0] + best[-1] + 1) // 2)
-        return _value(self._equal_errors()[0])
+            cell = int(best[0] + best[-1] + 1) // 2
+        else:
+            cell = int(np.argmin(np.abs(1.0 - same / same[0] - different / different[0])))
+        return cell / CELLS_PER_UNIT - 1
 
     @property
     def eer(self) -> float:
         """The equal error rate: the mean of both errors where they differ least."""
-        return self._equal_errors()[1]
-
-    def _equal_errors(self) -> tuple[int, float]:
-        """The cell where both errors differ least, and their mean there."""
-        same, different = _from_above(self.same), _from_above(self.different)
-        misses, false = 1.0 - same / max(1, same[0]), different / max(1, different[0])
-        cell = int(np.argmin(np.abs(misses - false)))
-        return cell, float(misses[cell] + false[cell]) / 2
+        threshold = self.fit("eer")
+        rates = self.rates(-1.0 if threshold is None else threshold)
+        return (1.0 - rates["tar"] + rates["far"]) / 2
 
     @property
     def auc(self) -> float:
@@ -128,18 +121,8 @@ def parse_target(target: str) -> float | None:
     raise ValueError(f"target must be f1, eer or far=RATE, such as far=0.01, got {target!r}")
 
 
-def count_pairs(
-    embeddings: Array,
-    labels: Array,
-    *,
-    gallery: Array | None = None,
-    gallery_labels: Array | None = None,
-) -> PairCounts:
-    """Count all pairs of two embeddings (n, d), or of a query and a gallery item."""
-    return _count(as_sets(embeddings, labels, gallery, gallery_labels))
-
-
-def _count(sets: Sets) -> PairCounts:
+def count_pairs(sets: Sets) -> PairCounts:
+    """Count all pairs of two embeddings, or of a query and a gallery item."""
     own = sets.own
     x, y = _sorted(sets.x, sets.y)
     g, gy = (x, y) if own else _sorted(sets.gallery, sets.gallery_y)
@@ -158,29 +141,15 @@ def _count(sets: Sets) -> PairCounts:
         start = int(torch.searchsorted(others, ends[0]))
         stop = int(torch.searchsorted(others, ends[1], right=True))
         alike = y[rows, None] == others[start:stop]
-        every += _counts(cells)
-        same += _counts(cells[:, start:stop][alike])
+        for counts, chosen in ((every, cells), (same, cells[:, start:stop][alike])):
+            numbers = chosen.reshape(-1).to("cpu", torch.int64).numpy()
+            counts += np.bincount(numbers, minlength=CELLS + 1)[:CELLS]  # without those marked
     return PairCounts(same, every - same)
 
 
 def _sorted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     y, order = torch.sort(y, stable=True)
     return unit(x[order]), y
-
-
-def _counts(cells: Tensor) -> NDArray[np.int64]:
-    """How many are in each cell; those marked with CELLS do not count."""
-    numbers = cells.reshape(-1).to("cpu", torch.int64).numpy()
-    return np.bincount(numbers, minlength=CELLS + 1)[:CELLS].astype(np.int64)
-
-
-def _from_above(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many lie in each cell or above it."""
-    return np.cumsum(counts[::-1])[::-1]
-
-
-def _value(cell: int | np.integer[Any]) -> float:
-    return int(cell) / CELLS_PER_UNIT - 1
 
 
 # ---- A model's thresholds
@@ -220,16 +189,13 @@ class Calibration:
     unknown: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        tables = [self.thresholds, self.unknown, *self.rates.values()]
         numbers = [self.eer, self.auc, self.same, self.different, *chain(*self.curve)]
-        numbers += chain.from_iterable(table.values() for table in tables)
+        for table in (self.thresholds, self.unknown, *self.rates.values()):
+            numbers += table.values()
         finite = all(type(one) in (int, float) and math.isfinite(one) for one in numbers)
         rated = set(self.thresholds) <= set(self.rates)
         if not finite or not rated or self.fitted_on not in FITTED_ON:
-            raise ValueError(
-                "a calibration must hold finite numbers, the rates of every threshold, and what it "
-                "was fitted on"
-            )
+            raise ValueError("a calibration must hold finite numbers and rates of every threshold")
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Calibration:
@@ -255,10 +221,9 @@ class Calibration:
 
 def _look_up(target: str, thresholds: Mapping[str, float]) -> float:
     if target not in thresholds:
-        known = ", ".join(thresholds) or "none"
         raise ValueError(
-            f"there is no threshold for {target!r}, only for: {known}; a smaller rate needs more "
-            "test images, or give a similarity"
+            f"there is no threshold for {target!r}, only for: {', '.join(thresholds) or 'none'}; "
+            "a smaller rate needs more test images, or give a similarity"
         )
     return thresholds[target]
 
@@ -282,11 +247,11 @@ def calibrate(
             and the thresholds are fitted on all.
     """
     sets = as_sets(embeddings, labels, gallery, gallery_labels)
-    every = _count(sets)
+    every = count_pairs(sets)
     if not every.of_both_kinds:
         return None
     if held_out is not None:
-        fit, fitted_on = count_pairs(*held_out), "held_out"
+        fit, fitted_on = count_pairs(as_sets(*held_out)), "held_out"
         checks = [(fit, every)]
     else:
         fit, checks = every, _halves(sets)
@@ -322,7 +287,7 @@ def _halves(sets: Sets) -> list[tuple[PairCounts, PairCounts]]:
 
     def count(part: Tensor) -> PairCounts:
         mine, theirs = (torch.isin(each, classes[part]) for each in (y, gy))
-        return _count(Sets(x[mine], y[mine], g[theirs], gy[theirs], own))
+        return count_pairs(Sets(x[mine], y[mine], g[theirs], gy[theirs], own))
 
     a, b = count(order[::2]), count(order[1::2])
     return [(a, b), (b, a)] if a.of_both_kinds and b.of_both_kinds else []

@@ -47,8 +47,8 @@ def as_embeddings(x: Array, name: str = "embeddings") -> Tensor:
     matrix = as_matrix(x, name)
     matrix = matrix.to(compute_type(matrix))
     low, high = torch.aminmax(matrix)  # NaN propagates to both
-    if not (torch.isfinite(low) and torch.isfinite(high)):
-        row = int((~torch.isfinite(matrix)).any(1).nonzero()[0])
+    if not (low.isfinite() and high.isfinite()):
+        row = int((~matrix.isfinite()).any(1).nonzero()[0])
         raise ValueError(f"{name} must be finite, but row {row} contains NaN or infinity")
     return matrix
 
@@ -101,20 +101,20 @@ def as_labels(y: Array, n: int, name: str = "labels", of: str = "embeddings") ->
 
 
 class Sets(NamedTuple):
-    """Queries x with labels y, and a gallery with its labels: of one type, on one device.
-
-    Without a gallery the queries are their own (`own`): none may then retrieve itself.
-    """
+    """Queries x with labels y, and a gallery with its labels: of one type, on one device."""
 
     x: Tensor
     y: Tensor
     gallery: Tensor
     gallery_y: Tensor
-    own: bool
+    own: bool  # the queries are the gallery: none may then retrieve itself
 
 
 def as_sets(
-    embeddings: Array, labels: Array, gallery: Array | None, gallery_labels: Array | None
+    embeddings: Array,
+    labels: Array,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
 ) -> Sets:
     """Labeled queries and the gallery, checked."""
     if (gallery is None) != (gallery_labels is None):
@@ -175,20 +175,17 @@ def dots(x: Tensor, y: Tensor, row: Tensor, column: Tensor) -> Tensor:
         parts = max(1, GATHERED // x.shape[1])
         pairs = zip(row.split(parts), column.split(parts), strict=True)
         return torch.cat([(x[i] * y[j]).sum(1) for i, j in pairs])
-    begin = torch.searchsorted(row, torch.arange(len(x) + 1))
-    wanted = _sparse(begin, column, x.new_zeros(len(row)), len(x), len(y))
+    begin, values = torch.searchsorted(row, torch.arange(len(x) + 1)), x.new_zeros(len(row))
+    shape = len(x), len(y)
+    wanted = torch.sparse_csr_tensor(begin, column, values, shape, check_invariants=False)
     return torch.sparse.sampled_addmm(wanted, x, y.T, beta=0.0).values()
-
-
-def _sparse(begin: Tensor, column: Tensor, values: Tensor, rows: int, columns: int) -> Tensor:
-    return torch.sparse_csr_tensor(begin, column, values, (rows, columns), check_invariants=False)
 
 
 # torch warns at the first sparse matrix of a process. Create one here, since warnings cannot be
 # silenced reliably in threads.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)
-    _sparse(torch.tensor([0, 1]), torch.tensor([0]), torch.zeros(1), 1, 1)
+    torch.sparse_csr_tensor([0, 1], [0], [0.0], (1, 1), check_invariants=False)
 
 
 def cosines(exact: Tensor, gallery: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -228,19 +225,12 @@ LARGE = 2.0**30  # beyond every sum of products of bytes, and exact both in floa
 
 @dataclass(frozen=True)
 class Rounded:
-    """Unit rows x as `unit` times x', with x' in a shorter type.
+    """Unit rows x as `unit` times x', with x' in a shorter type."""
 
-    Attributes:
-        x: (n, d) x'.
-        unit: what a 1 in x' stands for; 1 unless x' are integers.
-        error: (n, 1) see `error_bound`.
-        grain: the product itself is rounded too, by at most this fraction of its value.
-    """
-
-    x: Tensor
-    unit: float
-    error: Tensor
-    grain: float
+    x: Tensor  # (n, d) x'
+    unit: float  # what a 1 in x' stands for; 1 unless x' are integers
+    error: Tensor  # (n, 1) see `error_bound`
+    grain: float  # the product itself is rounded too, by at most this fraction of its value
 
     def __getitem__(self, rows: slice | Tensor) -> Rounded:
         return Rounded(self.x[rows], self.unit, self.error[rows], self.grain)
@@ -297,10 +287,7 @@ def summation_error(d: int, dtype: torch.dtype) -> float:
 
 
 def multiply(x: Rounded, y: Rounded, S: Tensor, spare: Tensor) -> Tensor:
-    """x' . y' in the memory of S: float32, or int32 where x' are integers.
-
-    `spare` is a buffer as large as S.
-    """
+    """x' . y' in S: float32, or int32 where x' are integers. `spare` is as large as S."""
     a, b = x.x, y.x.T
     if a.dtype == torch.float32:
         return torch.mm(a, b, out=S)
@@ -311,22 +298,11 @@ def multiply(x: Rounded, y: Rounded, S: Tensor, spare: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Block:
-    """Similarities of b queries to w rows of the gallery, with a known error.
+    """Similarities of b queries to w rows of the gallery, with a known error."""
 
-    Attributes:
-        S: (b, w) in `unit`s, float32 or int32; `least` for pairs that do not count.
-        x, y: the queries and the rows.
-    """
-
-    S: Tensor
-    x: Rounded
-    y: Rounded
-
-    def rows(self, rows: Tensor) -> Block:
-        return Block(self.S[rows], self.x[rows], self.y)
-
-    def transposed(self) -> Block:
-        return Block(self.S.T, self.y, self.x)
+    S: Tensor  # (b, w) in `unit`s, float32 or int32; `least` for pairs that do not count
+    x: Rounded  # the queries
+    y: Rounded  # the rows
 
     @property
     def least(self) -> float:
@@ -389,12 +365,10 @@ def fast_types(device: torch.device, d: int) -> tuple[torch.dtype, ...]:
 
 def product_seconds(dtype: torch.dtype, d: int) -> float:
     """The time of a product on one core; infinite where it is unavailable or wrong."""
-    side = 480
-    largest = 127 if dtype == torch.int8 else 1
+    side, largest = 480, 127 if dtype == torch.int8 else 1
     x = torch.full((side, d), largest, dtype=dtype)
     x[::2] *= -1
-    numbers = Rounded(x, 1.0, torch.empty(0), 0.0)
-    S, spare = torch.empty(2, side, side)
+    numbers, (S, spare) = Rounded(x, 1.0, torch.empty(0), 0.0), torch.empty(2, side, side)
     seconds = []
     try:
         for _ in range(6):
@@ -474,7 +448,11 @@ def nearest(
     x = exact.to(compute_type(x, g))
     numbers = None if among is None else torch.as_tensor(among, device=device)
     n, N, d = len(x), len(g) if numbers is None else len(numbers), x.shape[1]
-    row, column = _hidden_pairs(exclude, n, numbers, device)
+    pairs = [(i, int(j)) for i, some in enumerate(as_excluded(exclude, n)) for j in some]
+    row, column = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2).T.contiguous()
+    if numbers is not None and N:  # the place of each in `numbers`
+        place = torch.searchsorted(numbers, column)
+        column = place.where(numbers[place.clamp(max=N - 1)] == column, -1)
     height = min(n, ROWS, max(1, CELLS // (4 * k)))
     # Much wider than k, so that few of a block are among its own k nearest.
     width = check_size(block, max(4 * k, CELLS // max(height, d)), "block")
@@ -491,7 +469,9 @@ def nearest(
         hidden = (column >= low) & (column < low + len(part))
         for at in range(0, n, height):
             rows = slice(at, min(at + height, n))
-            S = _product(x[rows], part).mul_(scale)
+            few = rows.stop - at <= 8  # much faster this way round
+            S = (part @ x[rows].T).T.contiguous() if few else x[rows] @ part.T
+            S.mul_(scale)
             inside = hidden & (row >= rows.start) & (row < rows.stop)
             S[row[inside] - at, column[inside] - low] = -torch.inf
             S.masked_fill_(S.isnan(), -torch.inf)
@@ -522,26 +502,6 @@ def as_excluded(exclude: Exclude | None, n: int) -> Excluded:
     return [() if one is None else one if isinstance(one, Sequence) else (one,) for one in each]
 
 
-def _hidden_pairs(
-    exclude: Exclude | None, n: int, numbers: Tensor | None, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """`exclude` as pairs of query and position: the index, or its place in `numbers`."""
-    each = enumerate(as_excluded(exclude, n))
-    pairs = [(query, int(index)) for query, some in each for index in some]
-    row, column = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2).unbind(1)
-    if numbers is not None and len(numbers):
-        place = torch.searchsorted(numbers, column.contiguous())
-        known = numbers[place.clamp(max=len(numbers) - 1)] == column
-        column = place.where(known, -1)
-    return row, column
-
-
-def _product(x: Tensor, part: Tensor) -> Tensor:
-    if len(x) > 8:
-        return x @ part.T
-    return (part @ x.T).T.contiguous()  # much faster for few queries
-
-
 def _scaled(part: Tensor) -> tuple[Tensor, Tensor]:
     """The rows, and what their dot products with unit vectors are to be multiplied by.
 
@@ -560,12 +520,10 @@ def _scaled(part: Tensor) -> tuple[Tensor, Tensor]:
 def _merge(
     best: Neighbors, rows: slice, S: Tensor, exact: Tensor, part: Tensor, here: Tensor
 ) -> None:
-    """Insert those of a block that are nearer than the best so far.
+    """Insert those of a block that are nearer than the `best` so far, of lower gallery indices.
 
     Args:
-        best: so far, of lower gallery indices; changed in place.
-        rows: the queries of S.
-        S: (b, w) similarities with rounding errors; -inf for what must not be found.
+        S: (b, w) similarities of the queries `rows`, rounded; -inf for what must not be found.
         exact: (n, d) the queries in float64.
         part: (w, d) the gallery's rows, with the indices `here`.
     """

@@ -53,25 +53,16 @@ NONE, ALL = 64.0, -64.0  # thresholds that no and every similarity reaches, howe
 
 
 class Ranks(NamedTuple):
-    """What the metrics need of the ranks of b queries.
+    """What the metrics need of the ranks of b queries, (b,) each."""
 
-    Attributes:
-        first: (b,) the rank, from 0, of the nearest positive.
-        right: (b,) positives among the R nearest.
-        gain: (b,) the sum, over those positives, of the precision at their rank.
-    """
-
-    first: Tensor
-    right: Tensor
-    gain: Tensor
+    first: Tensor  # the rank, from 0, of the nearest positive
+    right: Tensor  # positives among the R nearest
+    gain: Tensor  # the sum, over those positives, of the precision at their rank
 
 
 def ranks(arrangement: Arrangement, side: int) -> Ranks:
     """The ranks of the positives of all sorted queries; meaningless for those without positives.
-
-    Args:
-        side: of a block of the similarity matrix, a multiple of STEP.
-    """
+    `side`, a multiple of STEP, is that of a block of the similarity matrix."""
     x, positives = arrangement.queries.x, int(arrangement.positives().sum())
     # Similarities in float64 are too long for the keys by which candidates are sorted.
     many = x.dtype == torch.float32 and positives >= MANY * arrangement.queries.n
@@ -84,19 +75,12 @@ def ranks(arrangement: Arrangement, side: int) -> Ranks:
 
 @dataclass(frozen=True)
 class SortedRows:
-    """Unit rows, one class after another, padded with zeros to a multiple of STEP.
+    """Unit rows, one class after another, padded with zeros to a multiple of STEP."""
 
-    Attributes:
-        x: (n + padding, d).
-        label: (n + padding,) the position of the row's class, ascending; -1 for padding.
-        index: (n + padding,) the row's index in the user's matrix; -1 for padding.
-        n: the number of rows without padding.
-    """
-
-    x: Tensor
-    label: Tensor
-    index: Tensor
-    n: int
+    x: Tensor  # (n + padding, d)
+    label: Tensor  # (n + padding,) the position of the row's class, ascending; -1 for padding
+    index: Tensor  # (n + padding,) the row's index in the user's matrix; -1 for padding
+    n: int  # the number of rows without padding
 
     @classmethod
     def of(cls, x: Tensor, label: Tensor, index: Tensor) -> SortedRows:
@@ -128,22 +112,16 @@ class Arrangement:
     """Queries and gallery in one order of the classes, small classes first.
 
     The positives of a query are then adjacent, and neighboring queries have similarly many.
-
-    Attributes:
-        queries: those whose class is in the gallery; the gallery itself when `own`.
-        gallery: all of it.
-        start: (c + 1,) where each class begins in the gallery.
-        own: whether the queries are the gallery, so that none may retrieve itself.
-        types: in which blocks of similarities can be computed.
     """
 
     def __init__(self, sets: Sets) -> None:
         x, y, g, gy, self.own = sets
         labels, which, size = torch.unique(gy, return_inverse=True, return_counts=True)
         at = torch.searchsorted(labels, y).clamp_(max=len(labels) - 1)
-        asked = (labels[at] == y).nonzero().squeeze(1)
+        asked = (labels[at] == y).nonzero().squeeze(1)  # whose class is in the gallery
         by_size = torch.argsort(size, stable=True)
         place = torch.argsort(by_size)
+        # (c + 1,) where each class begins in the gallery.
         self.start = torch.cat([size.new_zeros(1), size[by_size].cumsum(0)])
         self.gallery = SortedRows.of(g, place[which], torch.arange(len(gy), device=y.device))
         self.queries = self.gallery if self.own else SortedRows.of(x, place[at[asked]], asked)
@@ -213,9 +191,8 @@ def threads(device: torch.device) -> Iterator[Map]:
     if device.type != "cpu" or number == 1:
         yield map
         return
-    pool = ThreadPoolExecutor(
-        min(number, MOST_THREADS), initializer=torch.set_num_threads, initargs=(1,)
-    )
+    most = min(number, MOST_THREADS)
+    pool = ThreadPoolExecutor(most, initializer=torch.set_num_threads, initargs=(1,))
     try:
         yield pool.map
     finally:
@@ -291,7 +268,7 @@ class _Counting:
                 continue
             block = self.arrangement.block(a, b, dtype)
             _hide_positives(block, rows, columns)
-            seen = (block, columns), (block.transposed(), rows)
+            seen = (block, columns), (Block(block.S.T, block.y, block.x), rows)
             waiting = [(way, one) for way, one in waiting if not one.see(*seen[way])]
             if not waiting:
                 self.pause[dtype] = 0
@@ -313,27 +290,23 @@ def _hide_positives(block: Block, rows: SortedRows, columns: SortedRows) -> None
 
 
 class _Counter:
-    """Counts, for a block of b queries, the negatives before each of their at most r positives.
-
-    Attributes:
-        t, index: (b, r) similarities and gallery indices of the positives, the nearest first, ties
-            by index; -inf where a query has fewer than r.
-        count: (b,) R, how many positives the query has.
-        live: (b,) the positives m < live may still be among the first R; the others are not.
-        hits: (b, r) negatives that come before positive m but not before positive m - 1; right for
-            the positives m < live, and for the first.
-    """
+    """Counts, for a block of b queries, the negatives before each of their at most r positives."""
 
     def __init__(self, arrangement: Arrangement, rows: slice) -> None:
         gallery, self.x = arrangement.gallery, arrangement.queries.x[rows]
-        row, place = arrangement.positive_pairs(
-            torch.arange(rows.start, rows.stop).to(gallery.index)
-        )
+        at = torch.arange(rows.start, rows.stop, device=gallery.index.device)
+        row, place = arrangement.positive_pairs(at)
+        # (b,) R, how many positives the query has.
         self.count = torch.bincount(row, minlength=len(self.x))
+        # (b, r) similarities and gallery indices of the positives, the nearest first, ties by
+        # index; -inf where a query has fewer than r.
         t = _side_by_side(dots(self.x, gallery.x, row, place), row, self.count, -torch.inf)
         self.t, order = t.sort(dim=1, descending=True, stable=True)
         self.index = _side_by_side(gallery.index[place], row, self.count, -1).gather(1, order)
+        # (b,) the positives m < live may still be among the first R; the others are not.
         self.live = self.count.clone()
+        # (b, r) negatives that come before positive m but not before positive m - 1; right for the
+        # positives m < live, and for the first.
         self.hits = torch.zeros_like(self.index)
         self.fresh = True
         self.lock = threading.Lock()
@@ -389,8 +362,14 @@ class _Counter:
     def _add(self, row: Tensor, s: Tensor, index: Tensor, followed: Tensor) -> None:
         """Place negatives (query, similarity, gallery index) between the positives followed, of
         which each query has so many, and raise the floor."""
-        length = followed[row]
-        m = self._place(row, s, index, length)
+        length, t, j = followed[row], self.t.view(-1), self.index.view(-1)
+        # (p,) how many of the first `length` positives come before, by bisection.
+        m, last = torch.zeros_like(row), row * self.t.shape[1] - 1
+        for bit in reversed(range(int(length.max()).bit_length())):
+            further = m + (1 << bit)
+            at = last + further.minimum(length)
+            before = (t[at] > s) | ((t[at] == s) & (j[at] < index))
+            m = torch.where((further <= length) & before, further, m)
         kept = m < length
         at = row[kept] * self.t.shape[1] + m[kept]
         self.hits.view(-1).scatter_add_(0, at, torch.ones_like(at))
@@ -398,17 +377,6 @@ class _Counter:
         rank = self.hits[:, :widest].cumsum(1)
         rank += torch.arange(widest, device=rank.device)
         self.live = self.live.minimum((rank < self.count[:, None]).sum(1))
-
-    def _place(self, row: Tensor, s: Tensor, index: Tensor, length: Tensor) -> Tensor:
-        """(p,) how many of the first `length` positives come before, by bisection."""
-        t, j = self.t.view(-1), self.index.view(-1)
-        m, last = torch.zeros_like(row), row * self.t.shape[1] - 1
-        for bit in reversed(range(int(length.max()).bit_length())):
-            further = m + (1 << bit)
-            at = last + further.minimum(length)
-            before = (t[at] > s) | ((t[at] == s) & (j[at] < index))
-            m = torch.where((further <= length) & before, further, m)
-        return m
 
 
 def _total(flags: Tensor) -> int:
@@ -456,7 +424,10 @@ class _Sorting:
         R = self.arrangement.positives(rows)
         types = self.types
         for finer, dtype in enumerate(types, 1):
-            block = self._block(rows, dtype)
+            block = self.arrangement.block(rows, slice(0, len(self.gallery.x)), dtype)
+            block.S[:, self.gallery.n :] = block.least
+            if self.arrangement.own:
+                block.S.diagonal(rows.start).fill_(block.least)
             t = _threshold(block, R)
             row, column = nonzero(block.reaching(t))
             in_vain = len(row) - 1.5 * int(R.sum())
@@ -468,7 +439,8 @@ class _Sorting:
         ranks, last, nearest = self._sort(at, R, row, column, sift)
         again = ((last.minimum(nearest) < t.squeeze(1)) & (R > 0)).nonzero().squeeze(1)
         if len(again):
-            at, R, block, t = at[again], R[again], block.rows(again), last[again]
+            at, R, t = at[again], R[again], last[again]
+            block = Block(block.S[again], block.x[again], block.y)
             row, column = self.arrangement.positive_pairs(at)
             s = dots(self.queries.x[at], self.gallery.x, row, column)
             t = t.minimum(torch.full_like(t, ALL).scatter_reduce_(0, row, s, "amax"))
@@ -478,25 +450,14 @@ class _Sorting:
                 all_rows[again] = some
         return ranks
 
-    def _block(self, rows: slice, dtype: torch.dtype) -> Block:
-        """All similarities of these queries, without those to themselves and to padding."""
-        block = self.arrangement.block(rows, slice(0, len(self.gallery.x)), dtype)
-        block.S[:, self.gallery.n :] = block.least
-        if self.arrangement.own:
-            block.S.diagonal(rows.start).fill_(block.least)
-        return block
-
     def _sort(
         self, at: Tensor, R: Tensor, row: Tensor, column: Tensor, sift: Block | None = None
     ) -> tuple[Ranks, Tensor, Tensor]:
-        """Ranks among candidates, and two similarities down to which those must be complete.
+        """Ranks of the queries `at`, with R positives each, among candidates by ascending row.
 
-        These are the similarity of the R-th candidate and that of the first positive.
-
-        Args:
-            at: (b,) the queries, with R positives each.
-            row, column: (p,) the candidates, by ascending row.
-            sift: the queries' block, to sort only those of the candidates that it leaves open.
+        Also returns the similarities of the R-th candidate and of the first positive, down to which
+        the candidates must be complete. With their block as `sift`, only those are sorted that it
+        leaves open.
         """
         b, lead = len(at), torch.zeros_like(R)
         label = self.queries.label[at]

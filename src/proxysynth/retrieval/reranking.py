@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -75,11 +75,8 @@ class QueryExpansion:
 
 @dataclass(frozen=True)
 class DatabaseAugmentation(QueryExpansion):
-    """Replace every item of the gallery by the weighted mean of itself and its nearest neighbors.
-
-    Args:
-        k, alpha: as in `QueryExpansion`.
-    """
+    """Replace every item of the gallery by the weighted mean of itself and its nearest neighbors;
+    `k` and `alpha` are those of `QueryExpansion`."""
 
     def prepare(self, rows: Tensor, search: Search) -> tuple[Tensor, Search]:
         made = torch.empty_like(rows, dtype=torch.float32)
@@ -125,22 +122,14 @@ def parse_methods(text: str) -> tuple[Method, ...]:
     for part in text.split("+"):
         name, _, settings = part.strip().partition(":")
         kind = look_up(name, METHODS, "re-ranking")
-        values: dict[str, Any] = {}
-        for setting in filter(None, settings.split(",")):
-            key, _, value = setting.partition("=")
-            values[key] = parse_field(kind, key, value, {})
-        made.append(kind(**values))
+        pairs = [setting.partition("=") for setting in settings.split(",") if setting]
+        made.append(kind(**{key: parse_field(kind, key, value, {}) for key, _, value in pairs}))
     return tuple(made)
 
 
 def reranked(rows: Tensor, methods: str | Sequence[Method], search: Search | None = None) -> Search:
-    """A search of the gallery with these methods, prepared once.
-
-    Args:
-        rows: (N, d) the gallery.
-        methods: applied in this order; a text is parsed by `parse_methods`.
-        search: plain search of the gallery; default: exact.
-    """
+    """A search of the gallery (N, d) with these methods, in this order, prepared once; a text is
+    parsed by `parse_methods`. `search` is a plain search of the gallery, by default exact."""
     search = search or plain_search(rows)
     for method in parse_methods(methods) if isinstance(methods, str) else methods:
         rows, search = method.prepare(rows, search)
@@ -264,9 +253,8 @@ class _Neighborhoods:
 def _neighbors(rows: Tensor, k: int, search: Search) -> Iterator[tuple[slice, Tensor]]:
     """Blocks of the gallery, each with (b, k) the nearest others of its items."""
     for at in range(0, len(rows), BLOCK):
-        numbers = range(at, min(at + BLOCK, len(rows)))
-        part = slice(numbers.start, numbers.stop)
-        yield part, search(rows[part], k, [[number] for number in numbers], None)
+        end = min(at + BLOCK, len(rows))
+        yield slice(at, end), search(rows[at:end], k, [[i] for i in range(at, end)], None)
 
 
 def _check_number(method: object, name: str, most: float = math.inf) -> None:

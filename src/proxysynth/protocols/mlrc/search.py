@@ -16,6 +16,7 @@ import numpy as np
 
 from proxysynth.data.listing import require_usable
 from proxysynth.errors import NotFinite, TrainingFailed
+from proxysynth.files import locked
 from proxysynth.formatting import count, duration
 from proxysynth.training.callbacks import Progress, Tick
 from proxysynth.training.loop import train
@@ -26,14 +27,13 @@ from proxysynth.training.run_folder import CHECKPOINT, EMBEDDINGS, MODEL, make_f
 
 from .settings import Scale, Study
 from .spaces import Space
-from .workers import Claimed, Queue, Slot, exclusive, import_optuna, slot_index
+from .workers import Claimed, Queue, Slot, import_optuna, slot_index
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
-    from optuna.trial import FrozenTrial, Trial
+    from optuna.trial import Trial
 
 OBJECTIVE = "map@r"
-TRIALS = "trials"
 ENOUGH_TRIALS = 4  # for the importance of parameters
 
 
@@ -66,7 +66,6 @@ def take_part(
     queue: Queue,
     name: str,
     do: Callable[[Claimed, Callable[[], None]], float],
-    describe: Callable[[FrozenTrial], str],
     note: Callable[[], str],
 ) -> list[Slot]:
     """Work on the slots of a queue until all are done, here or elsewhere; returns them.
@@ -75,7 +74,7 @@ def take_part(
         name: "trial" or "repetition".
         do: returns the value of a slot, or raises Optuna's TrialPruned; may call what it is given
             to update the note.
-        describe: the outcome of a slot, for a message.    note: ends messages, and the bar.
+        note: ends messages, and the bar.
     """
     done = [slot for slot in queue.slots() if slot.done]
     with work.progress.task(f"{name}s", queue.count, len(done)) as tick:
@@ -85,7 +84,11 @@ def take_part(
                 time.sleep(1.0)  # between looks at the work of others
             elif told := queue.work_on(claimed, partial(do, claimed, lambda: tick(0, note()))):
                 which = f"{name.capitalize()} {claimed.index + 1} of {queue.count}"
-                work.progress.say(f"{which}: {describe(told)}; {note()}")
+                pruned = told.state.name == "PRUNED"
+                value = "pruned" if pruned else f"MAP@R {100 * (told.value or 0):.2f}"
+                params = ", ".join(f"{key}={number:.3g}" for key, number in told.params.items())
+                about = f"({params})" if params else "on the unseen classes, concatenated"
+                work.progress.say(f"{which}: {value} {about}; {note()}")
             before, done = len(done), [slot for slot in queue.slots() if slot.done]
             tick(len(done) - before, note())
     return done
@@ -93,62 +96,48 @@ def take_part(
 
 def search(work: Work, queue: Queue) -> list[Searched]:
     """Take part in the search until all its trials are done; returns them in order."""
+    import optuna
 
-    def describe(trial: FrozenTrial) -> str:
-        params = ", ".join(f"{name}={value:.3g}" for name, value in trial.params.items())
-        pruned = trial.state.name == "PRUNED"
-        return f"{'pruned' if pruned else f'MAP@R {100 * (trial.value or 0):.2f}'} ({params})"
+    study = work.study
+
+    def trial(claimed: Claimed, update: Callable[[], None]) -> float:
+        """Train the missing folds of a trial; returns the mean of all their values."""
+        params = {
+            item.name: claimed.trial.suggest_float(item.name, item.low, item.high, log=item.log)
+            for item in study.space
+        }
+
+        def after_fold(fold: int, mean: float) -> None:
+            update()
+            claimed.trial.report(mean, fold)
+            last = fold + 1 == study.scale.folds
+            if study.scale.prune and not last and claimed.trial.should_prune():
+                raise optuna.TrialPruned
+
+        home, name = work.folder / "trials" / study.key(params), f"trial {claimed.index + 1}"
+        return train_folds(work, name, claimed.trial, params, study.seed, home, after_fold)
 
     def note() -> str:
         slots = queue.slots()
         values = [s.current.value or 0 for s in slots if s.current.state.name == "COMPLETE"]
         best = f"best MAP@R {100 * max(values):.1f}" if values else ""
-        return "  ".join(part for part in (best, time_left(work.study.scale, slots)) if part)
+        return "  ".join(part for part in (best, time_left(study.scale, slots)) if part)
 
-    finished = take_part(work, queue, "trial", partial(_trial, work), describe, note)
-    return [_searched(slot) for slot in finished]
-
-
-def _trial(work: Work, claimed: Claimed, update: Callable[[], None]) -> float:
-    """Train the missing folds of a trial; returns the mean of all their values."""
-    import optuna
-
-    study, trial = work.study, claimed.trial
-    params = {
-        item.name: trial.suggest_float(item.name, item.low, item.high, log=item.log)
-        for item in study.space
-    }
-
-    def after_fold(fold: int, mean: float) -> None:
-        update()
-        trial.report(mean, fold)
-        if study.scale.prune and fold + 1 < study.scale.folds and trial.should_prune():
-            raise optuna.TrialPruned
-
-    home = work.folder / TRIALS / study.key(params)
-    name = f"trial {claimed.index + 1}"
-    return train_folds(work, name, trial, params, study.seed, home, after_fold, keep_models=False)
-
-
-def _searched(slot: Slot) -> Searched:
-    trial, folds = slot.current, _folds(slot.current)
-    assert trial.value is not None
-    return Searched(
-        index=slot.index,
-        params=dict(trial.params),
-        value=trial.value,
-        folds=tuple(fold["value"] for fold in folds[: len(trial.intermediate_values)]),
-        pruned=trial.state.name == "PRUNED",
-        lost=slot.times_lost,
-        seconds=sum(fold["seconds"] for fold in folds),
-        note=next((fold["note"] for fold in folds if fold["note"]), ""),
-    )
-
-
-def _folds(trial: FrozenTrial) -> list[dict[str, Any]]:
-    """What `train_fold` returned for each fold of a trial that is trained, in order."""
-    made = {name: value for name, value in trial.user_attrs.items() if name.startswith("fold")}
-    return [made[f"fold{fold}"] for fold in range(len(made))]
+    return [
+        Searched(
+            index=slot.index,
+            params=dict(slot.current.params),
+            value=slot.current.value or 0.0,
+            folds=tuple(fold["value"] for fold in slot.folds)[
+                : len(slot.current.intermediate_values)
+            ],
+            pruned=slot.current.state.name == "PRUNED",
+            lost=slot.times_lost,
+            seconds=sum(fold["seconds"] for fold in slot.folds),
+            note=next((fold["note"] for fold in slot.folds if fold["note"]), ""),
+        )
+        for slot in take_part(work, queue, "trial", trial, note)
+    ]
 
 
 def best_of(trials: Sequence[Searched]) -> Searched:
@@ -178,8 +167,9 @@ def importance(space: Space, trials: Sequence[Searched]) -> dict[str, float]:
         for item in space
     }
     for trial in complete:
-        made = {"params": trial.params, "value": trial.value}
-        study.add_trial(optuna.trial.create_trial(**made, distributions=distributions))
+        study.add_trial(
+            optuna.create_trial(value=trial.value, params=trial.params, distributions=distributions)
+        )
     # The better half against all: the best tenth of a short search would be one trial.
     share = 0.5 if len(complete) < 20 else 0.25
     kind = optuna.importance.PedAnovaImportanceEvaluator
@@ -199,20 +189,19 @@ def make_sampler(seed: int, random_trials: int, first: Mapping[str, float] | Non
     draw the same. Before the model chooses, `random_trials` are drawn at random; `first` are the
     parameters of the first trial, unless these are drawn as well.
     """
-    optuna = import_optuna()
+    samplers = import_optuna().samplers
 
     # Like a random sampler, it draws each parameter on its own.
-    class Seeded(optuna.samplers.RandomSampler):  # type: ignore[name-defined]
+    class Seeded(samplers.RandomSampler):  # type: ignore[name-defined]
         def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
             index = slot_index(trial, study.get_trials(deepcopy=False))
             if first is not None and index == 0:
                 return first[name]
             word = int.from_bytes(name.encode(), "big")  # each parameter has its own stream
-            drawn = np.random.SeedSequence([seed, index, word]).generate_state(1)
-            tpe = optuna.samplers.TPESampler(
-                n_startup_trials=random_trials,
-                seed=int(drawn[0]),
-                constant_liar=True,  # avoid what other workers are trying now
+            drawn = int(np.random.SeedSequence([seed, index, word]).generate_state(1)[0])
+            # The liar avoids what other workers are trying now.
+            tpe = samplers.TPESampler(
+                n_startup_trials=random_trials, seed=drawn, constant_liar=True
             )
             return tpe.sample_independent(study, trial, name, distribution)
 
@@ -228,8 +217,7 @@ def train_folds(
     seed: int,
     folder: Path,
     after_fold: Callable[[int, float], None],
-    *,
-    keep_models: bool,
+    keep_models: bool = False,
 ) -> float:
     """Train the folds of a trial or repetition; returns the mean of their values.
 
@@ -257,17 +245,17 @@ def train_fold(work: Work, run: Run, folder: Path, keep_model: bool) -> dict[str
         seconds: of the training; note: what went wrong, if something did.
     """
     make_folder(folder)
-    with exclusive(folder):  # a worker that was considered dead may still train here
+    with locked(folder, wait=True):  # a worker that was considered dead may still train here
         pass
+    made = {"value": 0.0, "epoch": 0, "seconds": 0.0, "note": ""}
     try:
-        progress = BarsOnly(work.progress)
-        result = train(run, folder, resources=work.resources, progress=progress)
-        made: dict[str, Any] = {"value": result.validation[OBJECTIVE], "epoch": result.epoch}
-        made |= {"seconds": result.seconds, "note": ""}
+        result = train(run, folder, resources=work.resources, progress=BarsOnly(work.progress))
+        made |= {"value": result.validation[OBJECTIVE], "epoch": result.epoch}
+        made["seconds"] = result.seconds
     except NotFinite as error:
         if keep_model:
             raise
-        made = {"value": 0.0, "epoch": 0, "seconds": 0.0, "note": str(error)}
+        made["note"] = str(error)
     # Hundreds of folds would fill a disk: keep only what is needed.
     shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
     for name in (EMBEDDINGS,) if keep_model else (EMBEDDINGS, MODEL):
@@ -307,14 +295,13 @@ def check_folds(study: Study) -> str:
 def time_left(scale: Scale, searching: Sequence[Slot], repeating: Sequence[Slot] = ()) -> str:
     """An estimate such as "1 h 20 min left", from the slots of the search and, once they have
     begun, of the repetitions; "" before the first training is over."""
-    trials = [slot.current for slot in (*searching, *repeating)]
-    folds = [fold for trial in trials for fold in _folds(trial)]
+    slots = (*searching, *repeating)
+    folds = [fold for slot in slots for fold in slot.folds]
     if not folds:
         return ""
-    workers = max(1, sum(trial.state.name == "RUNNING" for trial in trials))
-    saved = sum(  # by pruning
-        scale.folds - len(slot.current.intermediate_values) for slot in searching if slot.done
-    )
+    workers = max(1, sum(slot.current.state.name == "RUNNING" for slot in slots))
+    done = [slot.current for slot in searching if slot.done]
+    saved = sum(scale.folds - len(trial.intermediate_values) for trial in done)  # by pruning
     left = (scale.trials + scale.repetitions) * scale.folds - len(folds) - saved
     seconds = fmean(fold["seconds"] for fold in folds) * max(0, left) / workers
     return f"{duration(seconds, rough=True)} left"

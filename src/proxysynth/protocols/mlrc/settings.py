@@ -11,9 +11,9 @@ one, and at the latest after 1,000. Our epochs are passes over the images: `epoc
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from proxysynth.data.benchmarks.catalog import CATALOG
@@ -71,9 +71,8 @@ class Study:
     def data(self) -> str:
         """The data's short name: "glyphs", "cub200", the name of a folder."""
         name, colon, _ = self.base.data.partition(":")
-        if colon and name.isidentifier() and len(name) > 1:
-            return name
-        return os.path.splitext(os.path.basename(self.base.data.rstrip("/")))[0] or "data"
+        named = colon and name.isidentifier() and len(name) > 1
+        return name if named else Path(self.base.data).stem or "data"
 
     @property
     def name(self) -> str:
@@ -94,7 +93,7 @@ class Study:
     def facts(self) -> dict[str, Any]:
         """What two equal studies share: everything but the number of trials and repetitions, which
         may be raised later, and where the data is on disk."""
-        weights = os.path.basename(self.base.weights) if self.base.weights else None
+        weights = Path(self.base.weights).name if self.base.weights else None
         scale = {k: v for k, v in asdict(self.scale).items() if k not in ("trials", "repetitions")}
         run = replace(self.base, data=self.data, weights=weights)
         return {"run": encode(run), "space": encode(self.space), "seed": self.seed, **scale}
@@ -134,8 +133,8 @@ def make_study(
         changes: fields of `Run` that all its trainings share, such as `weights`.
     """
     name = scale or ("small" if data == "glyphs" else "paper")
-    given = {"trials": trials, "repetitions": repetitions, "folds": folds}
     size = look_up(name, SCALES, "scale")
+    given = {"trials": trials, "repetitions": repetitions, "folds": folds}
     size = replace(size, **{field: n for field, n in given.items() if n is not None})
     base = mlrc_run(data, loss, regularizer, name, seed=seed, **changes)
     return Study(loss, regularizer, base, space_of(loss, regularizer, size.near), size, name, seed)

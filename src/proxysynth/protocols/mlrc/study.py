@@ -4,7 +4,6 @@ with other seeds and measured on the unseen classes."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from proxysynth.errors import WrongFolder
-from proxysynth.files import LOCK, UNFINISHED, write_json
+from proxysynth.files import LOCK, UNFINISHED, locked, write_json
 from proxysynth.protocols.conventional import Conventional
 from proxysynth.provenance import provenance
 from proxysynth.retrieval import evaluate
@@ -41,29 +40,18 @@ from .search import (
 )
 from .settings import Study
 from .spaces import starts
-from .workers import (
-    STORAGE_FILE,
-    Claimed,
-    Queue,
-    exclusive,
-    hide_password,
-    import_optuna,
-    open_storage,
-    storage_errors,
-)
+from .workers import Claimed, Queue, hide_password, import_optuna, open_storage, storage_errors
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.study import Study as OptunaStudy
-    from optuna.trial import FrozenTrial
 
 FORMAT = 1
 STUDY = "study.json"
 FACTS = "proxysynth"  # the attribute of a study in the storage
-REPETITIONS = "repetitions"
+
 MEASURED = "measured"
 METRICS = ("precision@1", "r_precision", "map@r")
-OWN_FILES = (UNFINISHED, "study.")  # how the names of a new study's files begin
 
 
 @dataclass(frozen=True)
@@ -104,30 +92,27 @@ def run_study(
             the folder.
     """
     folder = folder.expanduser().absolute()
-    import_optuna()
+    optuna = import_optuna()
     facts = {**study.facts(), "pictures": check_folds(study)}
-    location = storage or f"sqlite:///{folder / STORAGE_FILE}"
+    location = storage or f"sqlite:///{folder / 'study.db'}"
     make_folder(folder)
     work = Work(study, folder, resources or Resources(), progress or Silent())
     with storage_errors(location):
-        with exclusive(folder):  # the first worker creates the tables
+        with locked(folder, wait=True):  # the first worker creates the tables
             claim_folder(folder, study, facts)
             opened = open_storage(location)
             made = _join(opened, study, facts, location)
         searching = Queue(made, study.scale.trials)
         trials = search(work, searching)
         best = best_of(trials)
-        again = _optuna_study(opened, f"{made.study_name} {study.key(best.params)}")
+        again = optuna.create_study(
+            storage=opened,
+            study_name=f"{made.study_name} {study.key(best.params)}",
+            direction="maximize",
+            load_if_exists=True,
+        )
         measured = repeat(work, Queue(again, study.scale.repetitions), searching, best.params)
     return Outcome(study, tuple(trials), best, tuple(measured))
-
-
-def _optuna_study(storage: BaseStorage, name: str, **choices: Any) -> OptunaStudy:
-    """The Optuna study of this name, created if needed."""
-    import optuna
-
-    made = {"storage": storage, "study_name": name, **choices}
-    return optuna.create_study(**made, direction="maximize", load_if_exists=True)
 
 
 def _join(
@@ -141,9 +126,14 @@ def _join(
     if there.get(study.name, {}).get(FACTS) == facts:
         name = study.name  # from an earlier version, which left the scale out
     first = starts(study.space) if scale.near else None
-    sampler = make_sampler(study.seed, scale.random_trials, first)
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=0)
-    made = _optuna_study(storage, name, sampler=sampler, pruner=pruner)
+    made = optuna.create_study(
+        storage=storage,
+        study_name=name,
+        sampler=make_sampler(study.seed, scale.random_trials, first),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=0),
+        direction="maximize",
+        load_if_exists=True,
+    )
     if FACTS not in made.user_attrs:
         made.set_user_attr(FACTS, json.loads(json.dumps(facts)))
     elif made.user_attrs[FACTS] != facts:
@@ -179,11 +169,12 @@ def claim_folder(folder: Path, study: Study, facts: Mapping[str, Any]) -> None:
     if path.exists():
         check_folder(folder, facts)
         return
-    others = [n for n in os.listdir(folder) if n != LOCK and not n.startswith(OWN_FILES)]
+    ours = (UNFINISHED, "study.")  # how the names of a new study's files begin
+    names = [item.name for item in folder.iterdir() if item.name != LOCK]
+    others = [name for name in names if not name.startswith(ours)]
     if others:
         raise WrongFolder(
-            f"{folder} is not empty and holds no study (it has {min(others)!r}): choose another "
-            "folder with --out"
+            f"{folder} holds no study but {min(others)!r}: choose another folder with --out"
         )
     about = {"format": FORMAT, "name": study.name, "scale": study.scale_name, "facts": facts}
     write_json(path, {**about, "provenance": provenance()})
@@ -201,20 +192,17 @@ def repeat(
     def repetition(claimed: Claimed, update: Callable[[], None]) -> float:
         # Not the seed of the search, which influenced the choice of the parameters.
         seed, trial = study.seed + 1 + claimed.index, claimed.trial
-        home = work.folder / REPETITIONS / f"{study.key(params)}-seed{seed}"
+        home = work.folder / "repetitions" / f"{study.key(params)}-seed{seed}"
         name = f"repetition {claimed.index + 1}"
         train_folds(work, name, trial, params, seed, home, lambda *_: update(), keep_models=True)
         measured = measure_ensemble(work, [home / f"fold{i}" for i in range(study.scale.folds)])
         trial.set_user_attr(MEASURED, asdict(measured))
         return measured.concatenated[OBJECTIVE]
 
-    def describe(trial: FrozenTrial) -> str:
-        return f"MAP@R {100 * (trial.value or 0):.2f} on the unseen classes, concatenated"
-
     def note() -> str:
         return time_left(study.scale, searched, queue.slots())
 
-    finished = take_part(work, queue, "repetition", repetition, describe, note)
+    finished = take_part(work, queue, "repetition", repetition, note)
     return [Measured(**slot.current.user_attrs[MEASURED]) for slot in finished]
 
 
@@ -222,9 +210,8 @@ def measure_ensemble(work: Work, folders: Sequence[Path]) -> Measured:
     """Test the trained folds of one repetition on the unseen classes."""
     base, resources = work.study.base, work.resources
     models = [load(folder, resources.device, backbone=base.backbone) for folder in folders]
-    run = replace(
-        base, split=replace(base.split, fold=None), report_epoch="last", patience=0
-    )  # the splits whose queries are the unseen classes
+    # The splits whose queries are the unseen classes.
+    run = replace(base, split=replace(base.split, fold=None), report_epoch="last", patience=0)
     cache = make_cache(run, models[0].embedder, resources)
     splits = usable(open_splits(run), run, cache, resources, work.progress)
     query, gallery = splits.query, splits.gallery
@@ -232,14 +219,12 @@ def measure_ensemble(work: Work, folders: Sequence[Path]) -> Measured:
     with work.progress.task("unseen classes", total) as tick:
         protocol = Conventional(ks=(1,))
         tested = [protocol(m, query, gallery, resources=resources, tick=tick) for m in models]
-    galleries = [item.gallery for item in tested if item.gallery is not None]
-    joined = evaluate(
-        concatenate([item.query for item in tested]),
-        query.labels.copy(),
-        gallery=None if gallery is None else concatenate(galleries),
-        gallery_labels=None if gallery is None else gallery.labels.copy(),
-        ks=(1,),
-    )
+    searched: dict[str, Any] = {}
+    if gallery is not None:
+        galleries = [item.gallery for item in tested if item.gallery is not None]
+        searched = {"gallery": concatenate(galleries), "gallery_labels": gallery.labels.copy()}
+    queries = concatenate([item.query for item in tested])
+    joined = evaluate(queries, query.labels.copy(), **searched, ks=(1,))
     return Measured(
         separated={name: fmean(item.metrics[name] for item in tested) for name in METRICS},
         concatenated={name: joined[name] for name in METRICS},

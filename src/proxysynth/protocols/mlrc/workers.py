@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import random
 import re
@@ -25,19 +26,15 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proxysynth.files import locked
-
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
     from optuna.storages import BaseStorage
     from optuna.study import Study as OptunaStudy
     from optuna.trial import FrozenTrial, Trial
 
-STORAGE_FILE = "study.db"
 SQLITE_TIMEOUT = 120  # seconds that a worker waits for its turn at an SQLite file
 
 LEASE = "lease"
@@ -61,10 +58,6 @@ def import_optuna() -> Any:
     return optuna
 
 
-exclusive = partial(locked, wait=True)
-"""Locks a folder, waiting until another process releases it."""
-
-
 # The storage.
 
 
@@ -75,26 +68,23 @@ class StorageFailed(RuntimeError):
 def open_storage(location: str) -> BaseStorage:
     """Open a storage, creating its tables if needed: a database URL, or a path to an SQLite file if
     it ends in `.db` or `.sqlite`, else to a journal file."""
-    optuna, path = import_optuna(), Path(location).expanduser().absolute()
+    storages, path = import_optuna().storages, Path(location).expanduser().absolute()
     with storage_errors(location, opening=True):
-        if "://" in location:
-            url = location
-        elif path.suffix in (".db", ".sqlite", ".sqlite3"):
-            url = f"sqlite:///{path}"
-        elif not path.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {path.parent}")
-        else:
-            file = optuna.storages.journal.JournalFileBackend(str(path))
-            return optuna.storages.JournalStorage(file)
+        if "://" not in location:
+            if path.suffix not in (".db", ".sqlite", ".sqlite3"):
+                if not path.parent.is_dir():
+                    raise FileNotFoundError(f"there is no folder {path.parent}")
+                return storages.JournalStorage(storages.journal.JournalFileBackend(str(path)))
+            location = f"sqlite:///{path}"
         # A connection that a server has closed meanwhile is opened again.
         options: dict[str, Any] = {"pool_pre_ping": True}
-        if url.startswith("sqlite"):
+        if location.startswith("sqlite"):
             options["connect_args"] = {"timeout": SQLITE_TIMEOUT}
         try:
-            return optuna.storages.RDBStorage(url, engine_kwargs=options)
+            return storages.RDBStorage(location, engine_kwargs=options)
         except Exception:  # perhaps another worker is creating the same tables
             time.sleep(random.uniform(0.5, 1.5))
-            return optuna.storages.RDBStorage(url, engine_kwargs=options)
+            return storages.RDBStorage(location, engine_kwargs=options)
 
 
 @contextmanager
@@ -117,7 +107,7 @@ def storage_errors(location: str, opening: bool = False) -> Iterator[None]:
         raise StorageFailed(
             f"the storage {hide_password(location)} cannot be used "
             f"({hide_password(reason.splitlines()[0])[:200]}): check that it exists and is "
-            "writable, or omit --storage to use a file in the study's folder"
+            "writable, or omit --storage"
         ) from error
 
 
@@ -135,12 +125,10 @@ def leased(trial: Trial, seconds: float = RENEW_EVERY) -> Iterator[None]:
     over = threading.Event()
 
     def renew() -> None:
-        count = 0
-        while True:
+        for count in itertools.count():
             # A lost connection, or a trial taken away, shows when the trial's result is stored.
             with contextlib.suppress(Exception):
                 trial.set_user_attr(LEASE, {"at": machine(), "pid": os.getpid(), "count": count})
-            count += 1
             if over.wait(seconds):
                 return
 
@@ -168,20 +156,14 @@ class Watch:
         if lease != before:
             self.seen[trial.number] = (lease, now)
             return False
-        return now - since > self.patience or _ended(lease)
-
-
-def _ended(lease: Any) -> bool:
-    """Whether the lease belongs to a process of this machine that no longer runs."""
-    if lease is None or lease["at"] != machine() or os.name != "posix":
-        return False
-    try:
-        os.kill(lease["pid"], 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # it runs, as another user
-        pass
-    return False
+        if lease is not None and lease["at"] == machine() and os.name == "posix":
+            try:
+                os.kill(lease["pid"], 0)
+            except ProcessLookupError:
+                return True
+            except PermissionError:  # it runs, as another user
+                pass
+        return now - since > self.patience
 
 
 @cache
@@ -212,6 +194,13 @@ class Slot:
     @property
     def done(self) -> bool:
         return self.current.state.name in ("COMPLETE", "PRUNED")
+
+    @property
+    def folds(self) -> list[dict[str, Any]]:
+        """The results of the folds of its current trial that are trained, in order."""
+        attributes = self.current.user_attrs
+        names = [name for name in attributes if name.startswith("fold")]
+        return [attributes[f"fold{number}"] for number in range(len(names))]
 
     @property
     def times_lost(self) -> int:
@@ -260,11 +249,13 @@ class Queue:
             if trial.state.name == "RUNNING" and self.watch.dead(trial):
                 self.give_back(trial.number)
         slots = self.slots()
-        states = {slot.current.state.name for slot in slots}
-        if len(slots) == self.count and not states & {"FAIL", "WAITING"}:
+        states = [slot.current.state.name for slot in slots]
+        if "FAIL" in states:
+            asked = self._ask_again(slots[states.index("FAIL")])
+        elif len(slots) < self.count or "WAITING" in states:
+            asked = self.study.ask()
+        else:
             return None
-        failed = next((slot for slot in slots if slot.current.state.name == "FAIL"), None)
-        asked = self.study.ask() if failed is None else self._ask_again(failed)
         for slot in self.slots():
             if slot.current.number == asked.number:
                 return Claimed(slot.index, asked)
@@ -306,18 +297,13 @@ class Queue:
         """
         import optuna
 
-        params: dict[str, Any] = {}
-        distributions: dict[str, BaseDistribution] = {}
-        known: dict[str, Any] = {}
+        made: dict[str, Any] = {"params": {}, "distributions": {}, "user_attrs": {}}
         for trial in slot.trials:
-            params |= trial.params
-            distributions |= trial.distributions
-            known |= {k: v for k, v in trial.user_attrs.items() if k not in (LEASE, SURPLUS)}
-        template = optuna.trial.create_trial(
-            state=optuna.trial.TrialState.RUNNING,
-            params=params,
-            distributions=distributions,
-            user_attrs={**known, AGAIN: slot.trials[0].number},
-        )
+            for part, known in made.items():
+                known |= getattr(trial, part)
+        made["user_attrs"][AGAIN] = slot.trials[0].number
+        for name in (LEASE, SURPLUS):
+            made["user_attrs"].pop(name, None)
+        template = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING, **made)
         storage, study_id = self.study._storage, self.study._study_id
         return optuna.Trial(self.study, storage.create_new_trial(study_id, template))
