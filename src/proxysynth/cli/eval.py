@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from proxysynth import protocols
-from proxysynth.cli.console import Console
+from proxysynth.cli.console import output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import Splits, check_splits
 from proxysynth.data.sources import open_test_data
@@ -37,7 +37,7 @@ ONLY_FOR = {
 """Options that only some protocols have."""
 
 
-def run_eval(args: argparse.Namespace) -> dict[str, Any]:
+def run_eval(args: Namespace) -> dict[str, Any]:
     """Embed the images, measure, and print the metrics."""
     machine = resources(args, set_threads=args.run.is_file())
     with usage_errors():
@@ -64,7 +64,7 @@ def run_eval(args: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def _check_options(args: argparse.Namespace) -> None:
+def _check_options(args: Namespace) -> None:
     """Raise ValueError for options of another protocol, and for wrong values."""
     for name, needed in ONLY_FOR.items():
         if getattr(args, name) not in (None, False) and args.protocol not in needed:
@@ -79,7 +79,7 @@ def _check_options(args: argparse.Namespace) -> None:
         raise ValueError(f"--seed must be an integer >= 0, got {args.seed}")
 
 
-def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, Any]:
+def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
     """A folder of labeled queries against an index."""
     if args.data is None or args.protocol != "conventional" or args.nmi:
         raise ValueError(
@@ -114,23 +114,19 @@ def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, A
 # ---- Protocols
 
 
-def _conventional(
-    args: argparse.Namespace, model: Trained, data: Splits, machine: Resources
-) -> dict[str, Any]:
+def _retrieval(args: Namespace, model: Trained, data: Splits, machine: Resources) -> dict[str, Any]:
     protocol = protocols.Conventional(args.ks or (), args.nmi, args.rerank)
     with Bars().task("embedding", _count(data)) as tick:
         tested = protocol(model, data.query, data.gallery, resources=machine, tick=tick)
     _show(args, {f"epoch {model.epoch}": tested.metrics}, _title(data))
     excluded = int(tested.metrics.get("queries_without_positive", 0))
-    if excluded and not args.json:
+    if excluded:
         queries = count(excluded, "query", "queries")
-        Console().print(f"Excluded: {queries} without another image of the same class.")
+        output(args).print(f"Excluded: {queries} without another image of the same class.")
     return {"metrics": tested.metrics}
 
 
-def _deformation(
-    args: argparse.Namespace, model: Trained, data: Splits, machine: Resources
-) -> dict[str, Any]:
+def _deformed(args: Namespace, model: Trained, data: Splits, machine: Resources) -> dict[str, Any]:
     seed = args.seed or 0
     protocol = protocols.Deformation(seed=seed, opposite_zoom=args.opposite_zoom, ks=args.ks or ())
     if args.sheet is not None:  # first, since the evaluation takes longer
@@ -144,9 +140,7 @@ def _deformation(
     return {"seed": seed, "sheet": args.sheet and str(args.sheet), "metrics": metrics}
 
 
-def _embedding_deformation(
-    args: argparse.Namespace, model: Trained, data: Splits, machine: Resources
-) -> dict[str, Any]:
+def _mixed(args: Namespace, model: Trained, data: Splits, machine: Resources) -> dict[str, Any]:
     protocol = protocols.EmbeddingDeformation(seed=args.seed or 0)
     metrics: dict[str, dict[str, float]] = {}
     for name, listings in (("train", [data.train]), ("test", [data.query, data.gallery])):
@@ -167,17 +161,17 @@ def _embedding_deformation(
 
 
 MEASURES = {
-    "conventional": _conventional,
-    "deformation": _deformation,
-    "embedding_deformation": _embedding_deformation,
+    "conventional": _retrieval,
+    "deformation": _deformed,
+    "embedding_deformation": _mixed,
 }
 
 
-def _show(args: argparse.Namespace, rows: dict[str, dict[str, float]], title: str) -> None:
+def _show(args: Namespace, rows: dict[str, dict[str, float]], title: str) -> None:
     if not args.json:
         from proxysynth.report.terminal import render_metrics  # matplotlib, slow
 
-        render_metrics(rows, title, Console())
+        render_metrics(rows, title, output(args))
 
 
 # ---- Data
@@ -213,7 +207,7 @@ def _warnings(data: Splits, seen: tuple[str, ...]) -> list[str]:
     return warnings
 
 
-def _own_data(args: argparse.Namespace, model: Trained, machine: Resources) -> Splits:
+def _own_data(args: Namespace, model: Trained, machine: Resources) -> Splits:
     """The images that the run was trained and tested on."""
     if args.skip_bad:
         run = replace(model.run, skip_bad=True)
@@ -228,7 +222,7 @@ def _own_data(args: argparse.Namespace, model: Trained, machine: Resources) -> S
     return replace(protocols.own_splits(model, machine, Bars()), name=model.run.data)
 
 
-def _data(args: argparse.Namespace, model: Trained, machine: Resources) -> Splits:
+def _data(args: Namespace, model: Trained, machine: Resources) -> Splits:
     """Other images, each read once; bad ones are an error or skipped."""
     with usage_errors():
         query, gallery = open_test_data(args.data)

@@ -159,12 +159,9 @@ def importances(shares: Mapping[str, float], colors: Palette) -> Figure:
     figure, axes = _empty("importance, %", colors, WIDE)
     axes.grid(False)
     names = list(shares)[::-1]
-    axes.barh(names, [100 * shares[name] for name in names], color=colors.best, height=0.55)
-    for row, name in enumerate(names):
-        axes.annotate(
-            f"{100 * shares[name]:.0f}", (100 * shares[name], row), (5, 0),
-            textcoords="offset points", va="center", color=colors.ink, fontsize=FONT_SIZE - 1,
-        )  # fmt: skip
+    values = [100 * shares[name] for name in names]
+    bars = axes.barh(names, values, color=colors.best, height=0.55)
+    axes.bar_label(bars, fmt="%.0f", padding=5, color=colors.ink, fontsize=FONT_SIZE - 1)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     axes.margins(x=0.1)
