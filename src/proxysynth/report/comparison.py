@@ -24,7 +24,6 @@ from .run_report import FinishedRun, has_new_layer, read_finished
 from .settings import differing
 from .statistics import Interval, difference_interval
 
-MAIN = ("accuracy", "recall@1", "map@r")  # metrics with a sentence; the table has them all
 DRAWN = ("recall@1", "map@r", "loss")  # over epochs
 SMALL = 0.005  # half a percentage point: a difference below is called small
 
@@ -78,10 +77,9 @@ class Group:
 class Contrast:
     """How a group's metric differs from the first group's."""
 
-    first: Group
     group: Group
     measure: str
-    difference: float  # the group's mean minus the first's
+    difference: float  # the group's mean minus the first group's
     interval: Interval | None  # the 95 % confidence interval; None if a group has one seed
     paired: bool  # whether the interval is of differences per seed, as it is for equal seeds
 
@@ -89,10 +87,6 @@ class Contrast:
     def shown(self) -> bool:
         """Whether the runs show a difference: the interval excludes zero."""
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
-
-    @property
-    def small(self) -> bool:
-        return abs(self.difference) < SMALL
 
     @property
     def interval_text(self) -> str:
@@ -110,32 +104,7 @@ class Contrast:
         """A few words for a table."""
         if not self.shown:
             return "no difference shown" + (": one seed" if self.interval is None else "")
-        return "a small difference" if self.small else "a difference"
-
-    @property
-    def verdict(self) -> str:
-        """A sentence: was a difference shown?"""
-        a, b = self.first.letter, self.group.letter
-        metric, size = metric_name(self.measure), points(self.difference, 2)
-        if self.shown:
-            side = "above" if self.difference > 0 else "below"
-            text = f"{b} is {size.lstrip('+−')} points {side} {a} in {metric}"
-            text += ", a small difference" if self.small else ""
-        else:
-            text = f"No difference shown between {b} and {a} in {metric}: {size} points"
-        spreads = [
-            f"{group.letter} ± {percent(spread.deviation, 2)} over {spread.n} seeds"
-            for group in (self.first, self.group)
-            if (spread := group.spread(self.measure)) and spread.deviation is not None
-        ]
-        text += f" ({', '.join(spreads)})" if spreads else ""
-        if self.interval is None:
-            return f"{text}; a confidence interval needs at least two seeds each."
-        return (
-            f"{text}; {'paired by seed' if self.paired else 'unpaired'}, the 95 % confidence "
-            f"interval of the difference is {self.interval_text}, which "
-            f"{'excludes' if self.shown else 'includes'} zero."
-        )
+        return "a small difference" if abs(self.difference) < SMALL else "a difference"
 
     def to_json(self) -> dict[str, Any]:
         fields = ("measure", "difference", "interval", "paired", "shown")
@@ -167,11 +136,6 @@ class Comparison:
     @property
     def several_seeds(self) -> bool:
         return any(len(group.runs) > 1 for group in self.groups)
-
-    @property
-    def verdicts(self) -> list[str]:
-        """A sentence for each group and main metric, if there are groups of several seeds."""
-        return [c.verdict for c in self.contrasts if c.measure in MAIN and self.several_seeds]
 
     @property
     def no_difference(self) -> str:
@@ -280,7 +244,7 @@ def contrast(first: Group, group: Group, measure: str) -> Contrast | None:
     if paired:
         b = [b[group.seeds.index(seed)] for seed in first.seeds]
     interval = difference_interval(a, b, paired)
-    return Contrast(first, group, measure, fmean(b) - fmean(a), interval, paired)
+    return Contrast(group, measure, fmean(b) - fmean(a), interval, paired)
 
 
 def _same_test(a: FinishedRun, b: FinishedRun) -> bool:

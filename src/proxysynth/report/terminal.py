@@ -19,7 +19,7 @@ TEXTS = {"", "run", "group", "metric", "setting"}  # columns of texts; others ar
 
 
 def render_comparison(comparison: Comparison, console: Console) -> None:
-    """Print tables of runs, of groups of seeds and of settings, then the verdicts."""
+    """Print tables of runs, of groups of seeds and of settings, then remarks."""
     measures, groups = comparison.measures, comparison.groups
     room = console.width - 14
     head = _headings(measures, room - max(len(run.name) for run in comparison.runs), 8)
@@ -66,7 +66,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
             f"{found.neither:,}.",
             markup=False,
         )
-    for sentence in (*comparison.verdicts, *comparison.remarks):
+    for sentence in comparison.remarks:
         console.print(sentence, markup=False)
     if not comparison.several_seeds:
         console.print("One seed each cannot show a difference: train more seeds.")
