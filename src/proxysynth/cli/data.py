@@ -12,7 +12,7 @@ from rich.table import Table
 
 from proxysynth import data
 from proxysynth.cli import print_json
-from proxysynth.cli.console import Console, output
+from proxysynth.cli.console import output
 from proxysynth.cli.parser import usage_errors
 from proxysynth.values import encode, look_up
 
@@ -27,22 +27,18 @@ def run_list(args: argparse.Namespace) -> dict[str, Any]:
             for part in row["pictures"]
         ]
         console.print(f"[bold]{row['name']}[/bold]  {escape(row['title'])}, {row['size']}")
-        _show({"has": "; ".join(parts), "needs": ", ".join(row["needs"])}, console)
-        # URLs are to be copied: never wrapped, whatever the width of the terminal.
-        console.print(f"  from     {row['published']}", markup=False, soft_wrap=True)
-        _show({"license": row["license"], "note": row["note"]}, console)
+        facts = {"has": "; ".join(parts), "needs": ", ".join(row["needs"])}
+        facts |= {"from": row["published"], "license": row["license"], "note": row["note"]}
+        for name, fact in facts.items():
+            if name == "from":  # URLs are to be copied: never wrapped, however narrow the terminal
+                console.print(f"  from     {fact}", markup=False, soft_wrap=True)
+            elif fact:
+                table = Table.grid(padding=(0, 2))
+                table.add_column(min_width=9)
+                table.add_row(f"  {name}", escape(fact))
+                console.print(table)
         console.print()
     return {"benchmarks": rows}
-
-
-def _show(facts: dict[str, str], console: Console) -> None:
-    """Print a name and a text, wrapped, for each text that is not empty."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(min_width=9)
-    for name, fact in facts.items():
-        if fact:
-            table.add_row(f"  {name}", escape(fact))
-    console.print(table)
 
 
 def run_check(args: argparse.Namespace) -> dict[str, Any]:
