@@ -41,15 +41,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.function is None:
             args.print_help(sys.stderr)
             sys.exit(0)
-        if args.computes and own_process:
-            _tune_process()
+        if args.computes and own_process:  # a library must not change these settings
+            # Threads that busy-wait for each other make a small network many times slower where
+            # other programs use the processors too. OpenMP reads this when torch is imported.
+            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+            keep_freed_memory()
         module, _, function = args.function.partition(":")
         result = getattr(importlib.import_module(module), function)(args)
+        if result is not None and args.json:
+            print_json(result)
     except UsageError as error:
         _exit(error, USAGE, show_traceback)
     except BrokenPipeError:  # the reader of standard output is gone, such as `| head`
         _discard_output()
-        sys.exit(0)
     except (ValueError, OSError, RuntimeError) as error:
         _exit(error, FAILED, show_traceback)
     except MemoryError:
@@ -57,8 +61,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt as error:
         status = getattr(error, "status", INTERRUPTED)  # of another signal
         _exit("interrupted; run the same command to resume", status)
-    if result is not None and args.json:
-        _print_json(result)
     sys.exit(0)
 
 
@@ -69,14 +71,16 @@ def _exit(message: object, status: int, show_traceback: bool = False) -> NoRetur
     sys.exit(status)
 
 
-def _print_json(result: object) -> None:
+def print_json(result: object) -> None:
+    """Print the result as one line."""
     try:
         print(json.dumps(result), flush=True)
     except BrokenPipeError:
-        _discard_output()
+        raise
     except OSError as error:
         _discard_output()
-        _exit(f"cannot write the result to standard output ({reason(error)})", FAILED)
+        text = f"cannot write the result to standard output ({reason(error)})"
+        raise RuntimeError(text) from error
 
 
 def _discard_output() -> None:
@@ -87,13 +91,3 @@ def _discard_output() -> None:
 def print_warning(message: object, *_: object, **__: object) -> None:
     text = printable(" ".join(str(message).split()))
     print(f"proxysynth: warning: {text}", file=sys.stderr)
-
-
-def _tune_process() -> None:
-    """Settings of the whole process that speed up computing; a library must not change them.
-
-    Threads that busy-wait for each other make a small network many times slower where other
-    programs use the processors too. OpenMP reads the policy when torch is imported.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    keep_freed_memory()

@@ -33,9 +33,8 @@ def run_bench(args: argparse.Namespace) -> dict[str, Any]:
             measured = benchmarks.measure(name, quick=args.quick)
         rows += measured
         benchmarks.show(measured, output(args))
-        if args.save is not None:
-            for path in benchmarks.save(measured, args.save):
-                messages.print(f"wrote {path}", markup=False)
+        for path in [] if args.save is None else benchmarks.save(measured, args.save):
+            messages.print(f"wrote {path}", markup=False)
     if args.quick:
         messages.print("Quick sizes check that it works: the timings mean nothing.")
     return {"rows": rows, **provenance()}
@@ -48,7 +47,4 @@ def find_benchmarks() -> ModuleType:
             if str(root) not in sys.path:
                 sys.path.insert(0, str(root))
             return importlib.import_module("benchmarks")
-    raise UsageError(
-        "benchmarks are not part of the installed package: run `proxysynth bench` from a checkout "
-        "of the repository"
-    )
+    raise UsageError("benchmarks are not installed: run `proxysynth bench` from a checkout")

@@ -19,9 +19,8 @@ import sys
 import textwrap
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
@@ -38,28 +37,18 @@ NAME = "name"
 TABLES = ("loss", "regularizer", "split")
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(NamedTuple):
     """Arguments of `run_from_options`, from a file, a run or the command line."""
 
-    data: str | None = None
-    loss: str | None = None
-    regularizer: str | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, str]  # of the data, the loss and the regularizer
+    settings: dict[str, Any]
 
     def over(self, below: Config) -> Config:
         """Both, these first; the fields of a loss or regularizer that is replaced are dropped."""
-        named = {
-            name: getattr(below if getattr(self, name) is None else self, name)
-            for name in ("data", "loss", "regularizer")
-        }
-        kept = {
-            path: value
-            for path, value in below.settings.items()
-            if (part := path.partition(".")[0]) not in ("loss", "regularizer")
-            or getattr(below, part) in (None, named[part])
-        }
-        return Config(**named, settings=kept | self.settings)
+        names = below.names | self.names
+        replaced = [part for part, name in below.names.items() if name != names[part]]
+        kept = {k: v for k, v in below.settings.items() if k.partition(".")[0] not in replaced}
+        return Config(names, kept | self.settings)
 
 
 def read_config(path: Path) -> Config:
@@ -87,7 +76,7 @@ def read_config(path: Path) -> Config:
             names[key] = str(value)
         else:
             settings[key] = value
-    return Config(**names, settings=settings)
+    return Config(names, settings)
 
 
 def to_dict(run: Run) -> dict[str, Any]:
@@ -96,42 +85,40 @@ def to_dict(run: Run) -> dict[str, Any]:
     if names is None:
         kind = settings["loss"][KIND]
         raise ValueError(f"{kind} has no name on the command line: train such a run from Python")
-    named = [{NAME: name} for name in names]
-    tables = {
-        table: {**name, **{k: v for k, v in (settings[table] or {}).items() if k != KIND}}
-        for table, name in zip(TABLES, (*named, {}), strict=True)
-    }
-    return {k: v for k, v in settings.items() if k not in (KIND, *TABLES)} | tables
+    tables: dict[str, dict[str, Any]] = {"loss": {NAME: names[0]}, "regularizer": {NAME: names[1]}}
+    for table in TABLES:
+        fields = settings.pop(table) or {}
+        tables[table] = {**tables.get(table, {}), **fields}
+        tables[table].pop(KIND, None)
+    del settings[KIND]
+    return settings | tables
 
 
 def to_toml(run: Run) -> str:
     """A run as a TOML file that explains every field."""
     content = to_dict(run)
+    tables = {"": {name: value for name, value in content.items() if name not in TABLES}}
+    tables |= {name: content[name] for name in TABLES}
     kinds: dict[str, type | None] = {
+        "": Run,
         "loss": LOSSES[content["loss"][NAME]],
         "regularizer": REGULARIZERS[content["regularizer"][NAME]],
         "split": Split,
     }
-    tables = {table: content.pop(table) for table in kinds}
     lines = [
         "# A run of `proxysynth train`. Edit it and use it with --config FILE.",
         '# "none" means no value; where the help says None, write "none".',
-        *_toml_lines(content, Run),
     ]
-    for table, kind in kinds.items():
-        lines += ["", f"[{table}]", *_toml_lines(tables[table], kind)]
+    for table, fields in tables.items():
+        lines += ["", f"[{table}]"] if table else []
+        kind = kinds[table]
+        about = {} if kind is None else field_help(kind)
+        for name, value in fields.items():
+            comment = textwrap.wrap(about.get(name, ""), 98)
+            lines += ["", *(f"# {line}" for line in comment)] if comment else []
+            text = json.dumps("none" if value is None else value, ensure_ascii=False)
+            lines.append(f"{name} = {text}")
     return "\n".join(lines)
-
-
-def _toml_lines(fields: Mapping[str, Any], kind: type | None) -> list[str]:
-    about = field_help(kind) if kind is not None else {}
-    lines = []
-    for name, value in fields.items():
-        comment = textwrap.wrap(about.get(name, ""), 98)
-        lines += ["", *(f"# {line}" for line in comment)] if comment else []
-        text = json.dumps("none" if value is None else value, ensure_ascii=False)
-        lines.append(f"{name} = {text}")
-    return lines
 
 
 def field_help(kind: type) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import rich.console
 from rich import box
-from rich.console import ConsoleOptions, JustifyMethod, RenderableType
+from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
@@ -24,10 +24,9 @@ class Console(rich.console.Console):
     def columns(self, headings: Iterable[str], rows: Iterable[Sequence[str]]) -> None:
         """Print a table of hits or predictions."""
         table = Table(box=box.SIMPLE)
-        for heading in headings:
-            numbers = heading in ("", "similarity")
-            justify: JustifyMethod = "right" if numbers else "left"
-            table.add_column(printable(heading), justify=justify, overflow="fold")
+        for name in headings:
+            left = name not in ("", "similarity")
+            table.add_column(printable(name), justify="left" if left else "right", overflow="fold")
         for row in rows:
             table.add_row(*map(printable, row))
         self.print(table, markup=False)
@@ -39,8 +38,7 @@ class Console(rich.console.Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            text, style, control = segment
+        for text, style, control in super().render(renderable, options):
             if not control and not text.isprintable():
                 text = "\n".join(map(printable, text.split("\n")))
             yield Segment(text, style, control)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,22 +10,16 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from proxysynth.cli.console import Console, output
+from proxysynth import data
+from proxysynth.cli import print_json
+from proxysynth.cli.console import output
 from proxysynth.cli.parser import usage_errors
-from proxysynth.data import (
-    CATALOG,
-    UnreadableImages,
-    catalog_rows,
-    check_benchmark,
-    default_workers,
-    prepare_benchmark,
-)
 from proxysynth.values import encode, look_up
 
 
-def list_data(args: argparse.Namespace) -> dict[str, Any]:
+def run_list(args: argparse.Namespace) -> dict[str, Any]:
     """List each benchmark's files, source, license and size."""
-    rows = catalog_rows()
+    rows = data.catalog_rows()
     console = output(args)
     for row in rows:
         parts = [
@@ -34,29 +27,25 @@ def list_data(args: argparse.Namespace) -> dict[str, Any]:
             for part in row["pictures"]
         ]
         console.print(f"[bold]{row['name']}[/bold]  {escape(row['title'])}, {row['size']}")
-        _show({"has": "; ".join(parts), "needs": ", ".join(row["needs"])}, console)
-        # URLs are to be copied: never wrapped, whatever the width of the terminal.
-        console.print(f"  from     {row['published']}", markup=False, soft_wrap=True)
-        _show({"license": row["license"], "note": row["note"]}, console)
+        facts = {"has": "; ".join(parts), "needs": ", ".join(row["needs"])}
+        facts |= {"from": row["published"], "license": row["license"], "note": row["note"]}
+        for name, fact in facts.items():
+            if name == "from":  # URLs are to be copied: never wrapped, however narrow the terminal
+                console.print(f"  from     {fact}", markup=False, soft_wrap=True)
+            elif fact:
+                table = Table.grid(padding=(0, 2))
+                table.add_column(min_width=9)
+                table.add_row(f"  {name}", escape(fact))
+                console.print(table)
         console.print()
     return {"benchmarks": rows}
 
 
-def _show(facts: dict[str, str], console: Console) -> None:
-    """Print a name and a text, wrapped, for each text that is not empty."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(min_width=9)
-    for name, fact in facts.items():
-        if fact:
-            table.add_row(f"  {name}", escape(fact))
-    console.print(table)
-
-
-def check_data(args: argparse.Namespace) -> dict[str, Any]:
+def run_check(args: argparse.Namespace) -> dict[str, Any]:
     """Read every file of a copy, or try a file of weights; an incomplete copy and weights that
     recognize nothing are errors, whose details are printed as well."""
     checked: Any
-    refusal = None
+    refusal = ""
     if args.name == "weights":
         from proxysynth.training.check_weights import check_weights
 
@@ -68,48 +57,40 @@ def check_data(args: argparse.Namespace) -> dict[str, Any]:
                 f"{len(checked.ranks)} drawings: its numbers are not ImageNet's, get another copy"
             )
     else:
-        partly, workers = _options(args)
-        with _bar("reading") as progress:
-            checked = check_benchmark(args.name, args.root, partly, workers, progress)
+        with _reading(args, "reading") as options:
+            checked = data.check_benchmark(args.name, args.root, args.allow_incomplete, **options)
         about = {"complete": checked.complete, "accepted": checked.accepted}
-        result, refusal = {**encode(checked), **about}, checked.refusal or None
+        result, refusal = {**encode(checked), **about}, checked.refusal
     output(args).print(checked.describe(), markup=False, soft_wrap=True)
-    if refusal is not None:
+    if refusal:
         if args.json:
-            print(json.dumps(result), flush=True)
+            print_json(result)
         raise RuntimeError(refusal)
     return result
 
 
-def prepare_data(args: argparse.Namespace) -> dict[str, Any]:
+def run_prepare(args: argparse.Namespace) -> dict[str, Any]:
     """Write a downscaled copy in the same format."""
     out = args.out or args.root.with_name(f"{args.root.name}-{args.side}")
-    partly, workers = _options(args)
-    with _bar("resizing") as progress:
-        try:
-            made = prepare_benchmark(
-                args.name, args.root, out, args.side, partly, workers, progress
-            )
-        except UnreadableImages as error:  # its message suggests an option of other commands
-            raise RuntimeError(str(error).replace("--skip-bad", "--allow-incomplete")) from error
+    copy = (args.name, args.root, out, args.side, args.allow_incomplete)
+    try:
+        with _reading(args, "resizing") as options:
+            made = data.prepare_benchmark(*copy, **options)
+    except data.UnreadableImages as error:  # its message suggests an option of other commands
+        raise RuntimeError(str(error).replace("--skip-bad", "--allow-incomplete")) from error
     existed = f"{made.kept:,} existed already"
     output(args).say(f"{made.written:,} images written to {made.root}, {existed}.")
-    result: dict[str, Any] = encode(made)
-    return result
-
-
-def _options(args: argparse.Namespace) -> tuple[bool, int]:
-    """Whether a copy may be incomplete, and the threads that read it; the benchmark must exist."""
-    with usage_errors():
-        look_up(args.name, CATALOG, "benchmark")
-    return args.allow_incomplete, default_workers() if args.workers is None else args.workers
+    return dict(encode(made))
 
 
 @contextmanager
-def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar as a function of (done, total); it appears with the first call."""
+def _reading(args: argparse.Namespace, name: str) -> Iterator[dict[str, Any]]:
+    """The threads that read a benchmark, and a progress bar that appears with its first call."""
     from proxysynth.training.callbacks import Bars
 
+    with usage_errors():
+        look_up(args.name, data.CATALOG, "benchmark")
+    workers = data.default_workers() if args.workers is None else args.workers
     with ExitStack() as open_bar:
         tick: Callable[[int, str], None] | None = None
 
@@ -118,4 +99,4 @@ def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
             tick = tick or open_bar.enter_context(Bars().task(name, total))
             tick(1, "")
 
-        yield progress
+        yield {"workers": workers, "progress": progress}

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from proxysynth.cli.console import Console
+from proxysynth import protocols
+from proxysynth.cli.console import output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import Splits, check_splits
 from proxysynth.data.sources import open_test_data
 from proxysynth.files import write_bytes
 from proxysynth.formatting import count, printable
-from proxysynth.protocols import (
-    Conventional,
-    Deformation,
-    EmbeddingDeformation,
-    contact_sheet,
-    embeddings_of,
-    own_splits,
-)
 from proxysynth.retrieval.reranking import parse_methods
 from proxysynth.search.build import scan_folder
 from proxysynth.search.groups import evaluate_queries
@@ -44,36 +37,39 @@ ONLY_FOR = {
 """Options that only some protocols have."""
 
 
-def run_eval(args: argparse.Namespace) -> dict[str, Any]:
+def run_eval(args: Namespace) -> dict[str, Any]:
     """Embed the images, measure, and print the metrics."""
-    machine = resources(args)
+    machine = resources(args, set_threads=args.run.is_file())
     with usage_errors():
         _check_options(args)
         if args.run.is_file():
             return _evaluate_index(args, machine)
         model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
-    tested = _own_data(args, model, machine) if args.data is None else _data(args, model, machine)
-    measured = MEASURES[args.protocol](args, model, tested, machine)
-    warnings = _warnings(tested, () if model.run.task == "classification" else model.classes)
-    for sentence in warnings:
-        Bars().say(f"Warning: {sentence}")
-    return {
+    data = _own_data(args, model, machine) if args.data is None else _data(args, model, machine)
+    for note in data.notes:
+        Bars().say(note)
+    if not all(len(part) for name, part in data.parts.items() if name != "train"):
+        raise ValueError("none of the images can be read: choose other data")
+    result = {
         "run": str(args.run),
-        "data": tested.name,
+        "data": data.name,
         "protocol": args.protocol,
         "epoch": model.epoch,
-        "pictures": _count(tested),
-        **measured,
-        "warnings": warnings,
+        "pictures": _count(data),
+        **MEASURES[args.protocol](args, model, data, machine),
+        "warnings": _warnings(data, () if model.run.task == "classification" else model.classes),
     }
+    for sentence in result["warnings"]:
+        Bars().say(f"Warning: {sentence}")
+    return result
 
 
-def _check_options(args: argparse.Namespace) -> None:
+def _check_options(args: Namespace) -> None:
     """Raise ValueError for options of another protocol, and for wrong values."""
-    for name, protocols in ONLY_FOR.items():
-        if getattr(args, name) not in (None, False) and args.protocol not in protocols:
-            option, needed = name.replace("_", "-"), " or ".join(protocols)
-            raise ValueError(f"--{option} needs --protocol {needed}, got {args.protocol}")
+    for name, needed in ONLY_FOR.items():
+        if getattr(args, name) not in (None, False) and args.protocol not in needed:
+            option, names = name.replace("_", "-"), " or ".join(needed)
+            raise ValueError(f"--{option} needs --protocol {names}, got {args.protocol}")
     sheet = args.sheet
     if sheet and (sheet.suffix.lower() != ".png" or not sheet.absolute().parent.is_dir()):
         raise ValueError(f"--sheet must be a PNG file in an existing folder, got {sheet}")
@@ -83,14 +79,13 @@ def _check_options(args: argparse.Namespace) -> None:
         raise ValueError(f"--seed must be an integer >= 0, got {args.seed}")
 
 
-def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, Any]:
+def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
     """A folder of labeled queries against an index."""
     if args.data is None or args.protocol != "conventional" or args.nmi:
         raise ValueError(
             "an index is evaluated with a folder of queries, one sub-folder per label, and without "
             "--protocol and --nmi"
         )
-    resources(args, set_threads=True)
     index = Index.open(args.run)
     index.embedder(None, args.device, backbone=args.backbone, trust=args.trust)
     options = {"ks": args.ks or (1, 2, 4, 8), "rerank": args.rerank, "workers": machine.workers}
@@ -119,27 +114,24 @@ def _evaluate_index(args: argparse.Namespace, machine: Resources) -> dict[str, A
 # ---- Protocols
 
 
-def _conventional(
-    args: argparse.Namespace, model: Trained, data: Splits, machine: Resources
-) -> dict[str, Any]:
-    protocol = Conventional(args.ks or (), args.nmi, args.rerank)
+def _retrieval(args: Namespace, model: Trained, data: Splits, machine: Resources) -> dict[str, Any]:
+    protocol = protocols.Conventional(args.ks or (), args.nmi, args.rerank)
     with Bars().task("embedding", _count(data)) as tick:
         tested = protocol(model, data.query, data.gallery, resources=machine, tick=tick)
     _show(args, {f"epoch {model.epoch}": tested.metrics}, _title(data))
     excluded = int(tested.metrics.get("queries_without_positive", 0))
-    if excluded and not args.json:
+    if excluded:
         queries = count(excluded, "query", "queries")
-        Console().print(f"Excluded: {queries} without another image of the same class.")
+        output(args).print(f"Excluded: {queries} without another image of the same class.")
     return {"metrics": tested.metrics}
 
 
-def _deformation(
-    args: argparse.Namespace, model: Trained, data: Splits, machine: Resources
-) -> dict[str, Any]:
+def _deformed(args: Namespace, model: Trained, data: Splits, machine: Resources) -> dict[str, Any]:
     seed = args.seed or 0
-    protocol = Deformation(seed=seed, opposite_zoom=args.opposite_zoom, ks=args.ks or ())
+    protocol = protocols.Deformation(seed=seed, opposite_zoom=args.opposite_zoom, ks=args.ks or ())
     if args.sheet is not None:  # first, since the evaluation takes longer
-        write_bytes(args.sheet, contact_sheet(model, data.query, protocol, resources=machine))
+        sheet = protocols.contact_sheet(model, data.query, protocol, resources=machine)
+        write_bytes(args.sheet, sheet)
         Bars().say(f"Contact sheet: {args.sheet}")
     with Bars().task("embedding", len(list(protocol.versions())) * _count(data)) as tick:
         metrics = protocol(model, data.query, data.gallery, resources=machine, tick=tick)
@@ -148,17 +140,16 @@ def _deformation(
     return {"seed": seed, "sheet": args.sheet and str(args.sheet), "metrics": metrics}
 
 
-def _embedding_deformation(
-    args: argparse.Namespace, model: Trained, data: Splits, machine: Resources
-) -> dict[str, Any]:
-    protocol = EmbeddingDeformation(seed=args.seed or 0)
+def _mixed(args: Namespace, model: Trained, data: Splits, machine: Resources) -> dict[str, Any]:
+    protocol = protocols.EmbeddingDeformation(seed=args.seed or 0)
     metrics: dict[str, dict[str, float]] = {}
     for name, listings in (("train", [data.train]), ("test", [data.query, data.gallery])):
         parts = [part for part in listings if part]
         if not parts:  # other data than the run's has no training part
             continue
         with Bars().task("embedding", sum(map(len, parts))) as tick:
-            x = [embeddings_of(model, part, resources=machine, tick=tick) for part in parts]
+            options: dict[str, Any] = {"resources": machine, "tick": tick}
+            x = [protocols.embeddings_of(model, part, **options) for part in parts]
         labels = torch.cat([label_tensor(part) for part in parts])
         with Bars().task("mixing", len(protocol.lams)) as tick:
             recalls = protocol(torch.cat(x), labels, tick=tick)
@@ -170,17 +161,17 @@ def _embedding_deformation(
 
 
 MEASURES = {
-    "conventional": _conventional,
-    "deformation": _deformation,
-    "embedding_deformation": _embedding_deformation,
+    "conventional": _retrieval,
+    "deformation": _deformed,
+    "embedding_deformation": _mixed,
 }
 
 
-def _show(args: argparse.Namespace, rows: dict[str, dict[str, float]], title: str) -> None:
+def _show(args: Namespace, rows: dict[str, dict[str, float]], title: str) -> None:
     if not args.json:
         from proxysynth.report.terminal import render_metrics  # matplotlib, slow
 
-        render_metrics(rows, title, Console())
+        render_metrics(rows, title, output(args))
 
 
 # ---- Data
@@ -216,7 +207,7 @@ def _warnings(data: Splits, seen: tuple[str, ...]) -> list[str]:
     return warnings
 
 
-def _own_data(args: argparse.Namespace, model: Trained, machine: Resources) -> Splits:
+def _own_data(args: Namespace, model: Trained, machine: Resources) -> Splits:
     """The images that the run was trained and tested on."""
     if args.skip_bad:
         run = replace(model.run, skip_bad=True)
@@ -228,13 +219,10 @@ def _own_data(args: argparse.Namespace, model: Trained, machine: Resources) -> S
             f"{args.run} was trained on all classes of its data, or all but one, which leaves "
             f"nothing to evaluate it on: name other data{other}"
         )
-    splits = own_splits(model, machine, Bars())
-    for note in splits.notes:
-        Bars().say(note)
-    return replace(splits, name=model.run.data)
+    return replace(protocols.own_splits(model, machine, Bars()), name=model.run.data)
 
 
-def _data(args: argparse.Namespace, model: Trained, machine: Resources) -> Splits:
+def _data(args: Namespace, model: Trained, machine: Resources) -> Splits:
     """Other images, each read once; bad ones are an error or skipped."""
     with usage_errors():
         query, gallery = open_test_data(args.data)
@@ -243,9 +231,4 @@ def _data(args: argparse.Namespace, model: Trained, machine: Resources) -> Split
     cache, bars = make_cache(model.run, model.embedder, machine), Bars()
     with bars.task("reading", sum(map(len, splits.parts.values()))) as tick:
         workers, progress = machine.loader_workers, lambda *_: tick(1, "")
-        splits = check_splits(splits, args.skip_bad, cache, workers, progress, bars.say)
-    for note in splits.notes:
-        bars.say(note)
-    if not all(len(part) for name, part in splits.parts.items() if name != "train"):
-        raise ValueError("none of the images can be read: choose other data")
-    return splits
+        return check_splits(splits, args.skip_bad, cache, workers, progress, bars.say)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'shop.index'}")
     with usage_errors():
         model = open_model(args.model, args.device, backbone=args.backbone, trust=args.trust)
+    options = {"rebuild": args.rebuild, "verify": args.verify, "workers": machine.workers}
     try:
-        options = {"rebuild": args.rebuild, "verify": args.verify, "workers": machine.workers}
         built = update_index(model, args.folder, args.out, **options, progress=progress)
     except TrainingFailed:  # of the disk or the files, not of the arguments
         raise
@@ -65,38 +66,38 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
 def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     """Predict the classes of the images and print them."""
     machine = resources(args, set_threads=True)
+    wanted: float | str | None = ANY if args.threshold == "none" else args.threshold
+    with suppress(ValueError, TypeError):  # a similarity; others are targets
+        wanted = float(args.threshold)
     with usage_errors():
         if args.k < 1 or (args.k > 1 and args.index is None):
             raise ValueError(f"-k must be an integer >= 1, and needs --index, got {args.k}")
         model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
         index = None if args.index is None else Index.open(args.index)
         paths = [path for picture in args.pictures for path in _files(picture)]
-        wanted = _threshold(args.threshold)
         least = model.known_from(wanted) if index is None else index.threshold(wanted, args.run)
     options = {"index": index, "k": args.k, "threshold": ANY if least is None else least}
     options |= {"workers": machine.workers}
-    pairs: list[tuple[Path, Prediction | UnreadableImage]] = []
+    made: list[tuple[Path, Prediction]] = []
+    unreadable: list[tuple[Path, str]] = []
     with Bars().task("predicting", len(paths)) as tick, usage_errors():
         for at in range(0, len(paths), BATCH):
             batch = paths[at : at + BATCH]
-            pairs += _predict(model, batch, options)
+            for path, one in _predict(model, batch, options):
+                if isinstance(one, UnreadableImage):
+                    unreadable.append((path, one.reason))
+                else:
+                    made.append((path, one))
             tick(len(batch), "")
-    made = [(path, one) for path, one in pairs if isinstance(one, Prediction)]
-    unreadable = [(path, one.reason) for path, one in pairs if isinstance(one, UnreadableImage)]
     for path, reason in unreadable:
         Bars().say(f"skipped {path}: {reason}")
     if not made:
         raise UsageError("none of the images can be read")
+    rows = []
+    for path, (label, nearest, similarity) in made:
+        other = "" if label == nearest else nearest
+        rows.append(("unknown" if label is None else label, f"{similarity:.4f}", other, str(path)))
     unknown = sum(one.label is None for _, one in made)
-    rows = [
-        (
-            "unknown" if one.label is None else one.label,
-            f"{one.similarity:.4f}",
-            "" if one.label == one.nearest else one.nearest,
-            str(path),
-        )
-        for path, one in made
-    ]
     console = output(args)
     console.columns(("class", "similarity", "nearest class", "image"), rows)
     if index is not None and (same := sum(one.similarity > 0.9999 for _, one in made)):
@@ -113,14 +114,6 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
         "unknown": unknown,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in unreadable],
     }
-
-
-def _threshold(text: str | None) -> float | str | None:
-    """A similarity, or a target; "none" accepts everything."""
-    try:
-        return text if text is None else ANY if text == "none" else float(text)
-    except ValueError:
-        return text
 
 
 def _files(path: Path) -> list[Path]:
@@ -151,12 +144,11 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
     images, several = sum(map(len, groups)), count(len(groups), "group")
     titles = [f"group {i}: {count(len(group), 'image')}" for i, group in enumerate(groups, 1)]
     console = output(args)
-    if not groups:
-        console.say(
-            f"No near-duplicates among {len(index):,} images at {args.threshold:g} or above."
-        )
-    else:
+    if groups:
         console.say(f"Near-duplicates: {count(images, 'image')} of {len(index):,} in {several}")
+    else:
+        at = f"at {args.threshold:g} or above"
+        console.say(f"No near-duplicates among {len(index):,} images {at}.")
     _show(console, titles, groups)
     if args.out is not None:
         from proxysynth.search.contact_sheet import write_sheet
@@ -182,8 +174,8 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
         clusters = cluster_index(index, args.method, k=args.k, least=args.min_size, seed=args.seed)
         nmi = agreement(index, clusters)
     sheets = [] if args.out is None else write_sheets(args.out, index, clusters)
-    console, titles = output(args), [cluster.title for cluster in clusters]
-    _show(console, titles, [cluster.images for cluster in clusters])
+    console = output(args)
+    _show(console, [each.title for each in clusters], [each.images for each in clusters])
     if nmi is not None:
         console.say(f"NMI of clusters and labels: {100 * nmi:.1f} %")
     if sheets:
@@ -221,28 +213,27 @@ def run_export(args: argparse.Namespace) -> dict[str, Any]:
     """Write the file, compare it with the run, and print its input and output shapes."""
     if args.out.is_dir():
         raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'model.onnx'}")
+    of_run = args.to in ("onnx", "torch")
     with usage_errors():
-        source: Trained | Index
-        of_run = args.to in ("onnx", "torch")
         if args.source.is_file() if of_run else args.source.is_dir():
-            kinds = ("a run", "a file") if of_run else ("an index", "a folder")
+            kind, got = ("a run", "a file") if of_run else ("an index", "a folder")
             raise ValueError(
-                f"--to {args.to} exports {kinds[0]}, but {args.source} is {kinds[1]}: runs are "
-                "exported to onnx or torch, indexes to parquet, npy or faiss"
+                f"--to {args.to} exports {kind}, but {args.source} is {got}: runs are exported to "
+                "onnx or torch, indexes to parquet, npy or faiss"
             )
+        source: Trained | Index
         if of_run:
             source = load(args.source, "cpu", backbone=args.backbone, trust=args.trust)
         else:
             source = Index.open(args.source)
         made = export(source, args.to, args.out)
-    about = made.about
-    if isinstance(source, Index):
-        text = f"{about['items']:,} embeddings of {about['dim']} dimensions"
-    else:
+    about, console = made.about, output(args)
+    if of_run:
         shapes = f"{tuple(about['input'])} -> {tuple(about['output'])}".replace("'", "")
-        text = f"{about['backbone']}, {shapes}; differs from the run by at most "
-        text += f"{made.difference:.1e}"
-    output(args).say(f"{made.file}: {text}")
+        differs = f"differs from the run by at most {made.difference:.1e}"
+        console.say(f"{made.file}: {about['backbone']}, {shapes}; {differs}")
+    else:
+        console.say(f"{made.file}: {about['items']:,} embeddings of {about['dim']} dimensions")
     if "items_file" in about:
-        output(args).say(f"{about['items_file']}: id, path and label of each row")
+        console.say(f"{about['items_file']}: id, path and label of each row")
     return {"file": str(made.file), "to": args.to, "difference": made.difference, **about}

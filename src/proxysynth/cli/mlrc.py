@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from proxysynth.cli.console import output
-from proxysynth.cli.parser import UsageError, resources, usage_errors
+from proxysynth.cli.parser import resources, usage_errors
 from proxysynth.cli.train import check_exists
 from proxysynth.formatting import count, duration
 from proxysynth.protocols.mlrc import Study, make_study, run_study
@@ -27,30 +27,19 @@ def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
     machine = resources(args)
     with usage_errors():
         check_exists(args.data)
-        study = make_study(
-            args.data,
-            args.loss,
-            args.regularizer,
-            args.scale,
-            trials=args.trials,
-            repetitions=args.runs,
-            folds=args.folds,
-            seed=args.seed,
-            **parse_changes(args.settings),
-        )
+        sizes = {"trials": args.trials, "repetitions": args.runs, "folds": args.folds}
+        changes = {"seed": args.seed, **parse_changes(args.settings)}
+        study = make_study(args.data, args.loss, args.regularizer, args.scale, **sizes, **changes)
     folder = args.out or STUDIES / study.name_with_scale
     if args.plan:
         return _show_plan(study, folder, args)
-    try:
+    with usage_errors(WrongFolder):
         outcome = run_study(study, folder, storage=args.storage, resources=machine, progress=Bars())
-    except WrongFolder as error:
-        raise UsageError(str(error)) from error
     result = write_study(outcome, folder)
-    page = folder / PAGE
-    console = output(args)
-    render_study(result, console)
-    console.say(f"Page: {page}")
-    return {"folder": str(folder), "page": str(page), **result}
+    page = str(folder / PAGE)
+    render_study(result, output(args))
+    output(args).say(f"Page: {page}")
+    return {"folder": str(folder), "page": page, **result}
 
 
 def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str, Any]:

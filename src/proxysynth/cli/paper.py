@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proxysynth.cli.console import output
-from proxysynth.cli.parser import UsageError, usage_errors
+from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.formatting import count, duration
 from proxysynth.paper.artifacts import TITLES
 from proxysynth.values import look_up
@@ -70,9 +70,8 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
 def _make(
     wanted: Mapping[str, Artifact], scale: Scale, store: Store, args: argparse.Namespace
 ) -> dict[str, Any]:
-    from proxysynth.cli.parser import resources
+    from proxysynth.paper import book
     from proxysynth.paper.artifact import Table
-    from proxysynth.paper.book import add, conclusion, write_book
     from proxysynth.paper.store import train_all
     from proxysynth.provenance import provenance
     from proxysynth.training.callbacks import Bars
@@ -80,7 +79,7 @@ def _make(
     progress = Bars()
     failed = train_all(wanted, scale, store, resources(args), progress)
     about = {"scale": scale.name, "seeds": str(len(scale.seeds)), **provenance()}
-    artifacts: dict[str, Any] = {}
+    artifacts: dict[str, dict[str, Any]] = {}
     with store.exclusive():
         for name, artifact in wanted.items():
             try:
@@ -91,7 +90,7 @@ def _make(
                 progress.say(f"Skipped {name}: {error}")
                 artifacts[name] = {"files": [], "reason": str(error)}
                 continue
-            files = [str(path) for path in add(name, made, scale, store, about)]
+            files = [str(path) for path in book.add(name, made, scale, store, about)]
             artifacts[name], done = {"title": made.title, "files": files}, ""
             if isinstance(made, Table):
                 cells = [cell for _, _, cell in made.cells() if not cell.text]
@@ -99,8 +98,8 @@ def _make(
                 artifacts[name] |= {"cells": len(cells), "measured": measured}
                 done = f"{measured} of {len(cells)} cells measured, "
             progress.say(f"{made.title}: {done}{files[0]}")
-        page, checked = write_book(scale, store, about)
-    progress.say(f"Page: {page}. {conclusion(checked, scale)}")
+        page, checked = book.write_book(scale, store, about)
+    progress.say(f"Page: {page}. {book.conclusion(checked, scale)}")
     return {
         "scale": scale.name,
         "out": str(store.folder),
@@ -118,22 +117,20 @@ def _scale(args: argparse.Namespace) -> Scale:
     from proxysynth.paper.scale import SCALES
 
     roots = {}
-    for text in args.data:
-        name, _, root = text.partition(":")
-        if not root:
-            raise UsageError(
-                f"--data takes NAME:ROOT such as cub200:data/CUB_200_2011, got {text!r}"
-            )
-        if not Path(root).expanduser().is_dir():
-            raise UsageError(f"--data {name}: there is no folder {root!r}, check the path")
-        roots[name] = root
     with usage_errors():
+        for text in args.data:
+            name, _, root = text.partition(":")
+            if not root:
+                raise ValueError(
+                    f"--data takes NAME:ROOT such as cub200:data/CUB_200_2011, got {text!r}"
+                )
+            if not Path(root).expanduser().is_dir():
+                raise ValueError(f"--data {name}: there is no folder {root!r}, check the path")
+            roots[name] = root
         scale = SCALES[args.scale].with_roots(roots).with_settings(args.settings)
-        if args.seeds is not None:
-            if args.seeds < 1:
-                raise ValueError(f"--seeds must be an integer >= 1, got {args.seeds}")
-            scale = replace(scale, seeds=tuple(range(args.seeds)))
-    return scale
+        if args.seeds is not None and args.seeds < 1:
+            raise ValueError(f"--seeds must be an integer >= 1, got {args.seeds}")
+    return scale if args.seeds is None else replace(scale, seeds=tuple(range(args.seeds)))
 
 
 def _show_plan(
@@ -143,8 +140,7 @@ def _show_plan(
     from proxysynth.paper.store import label, make_plans
     from proxysynth.protocols.estimates import Estimate
 
-    estimate = Estimate(store.folder, args.device)
-    plan, plans = make_plans(wanted, scale, store, estimate)
+    plan, plans = make_plans(wanted, scale, store, Estimate(store.folder, args.device))
     console = output(args)
     if args.runs:
         lines = [(run.identity, plan.times[run], label(run)) for run in plan.known]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -34,11 +34,11 @@ class UsageError(ValueError):
 
 
 @contextmanager
-def usage_errors() -> Iterator[None]:
-    """Turn a ValueError about the command's arguments into a UsageError."""
+def usage_errors(kind: type[ValueError] = ValueError) -> Iterator[None]:
+    """Turn an error about the command's arguments into a UsageError."""
     try:
         yield
-    except ValueError as error:
+    except kind as error:
         raise UsageError(str(error)) from error
 
 
@@ -46,8 +46,8 @@ def resources(args: argparse.Namespace, set_threads: bool = False) -> Resources:
     """The device, workers and threads that a command asks for; training sets its threads itself."""
     from proxysynth.training.resources import Resources
 
+    board = getattr(args, "tensorboard", False)
     with usage_errors():
-        board = getattr(args, "tensorboard", False)
         made = Resources(args.device, args.workers, args.threads, tensorboard=board)
         made.torch_device()
     if set_threads and made.threads is not None:
@@ -59,7 +59,7 @@ def resources(args: argparse.Namespace, set_threads: bool = False) -> Resources:
 
 # ---- Kinds of arguments
 
-Arguments = Mapping[str, "str | dict[str, Any]"]
+Arguments = dict[str, "str | dict[str, Any]"]
 """Usage -> help, or more options of `ArgumentParser.add_argument`.
 
 A usage is "data DATA" for a positional argument, "-o --out FILE" for an option with a value or
@@ -310,32 +310,27 @@ BENCH: Arguments = {
     "--save DIR": "also write CSV files there (default: none)",
 }
 
-# ---- Commands: name -> (module:function, a line of help, arguments), or a table of such
+# ---- Commands: name -> (module of `run_NAME`, a line of help, arguments)
 
-COMMANDS: dict[str, Any] = {
-    "train": ("train:run_train", "train a model and write its report", TRAIN),
-    "eval": ("eval:run_eval", "evaluate a trained run, or an index with labeled queries", EVAL),
-    "compare": ("compare:run_compare", "compare runs: metrics, settings and queries", COMPARE),
-    "mlrc": ("mlrc:run_mlrc", "search hyper-parameters and repeat the best setting (MLRC)", MLRC),
-    "paper": ("paper:run_paper", "reproduce the tables and figures of the paper", PAPER),
-    "index": ("index:run_index", "embed a folder of images into an index file", INDEX),
-    "search": ("search:run_search", "find the nearest images in an index", SEARCH),
-    "serve": ("serve:run_serve", "serve a search page over an index", SERVE),
-    "predict": ("index:run_predict", "predict the class of images, or unknown", PREDICT),
-    "duplicates": ("index:run_duplicates", "find near-duplicates in an index", DUPLICATES),
-    "cluster": ("index:run_cluster", "cluster an index's images (needs scikit-learn)", CLUSTER),
-    "export": ("index:run_export", "write a model or an index for other programs to read", EXPORT),
-    "data": {
-        "list": ("data:list_data", "list the benchmarks: files needed, source and license", {}),
-        "check": ("data:check_data", "check a copy of a benchmark, or a file of weights", CHECK),
-        "prepare": ("data:prepare_data", "write a downscaled copy for fast training", PREPARE),
-    },
-    "bench": (
-        "bench:run_bench",
-        "measure speed and memory against others (needs a checkout)",
-        BENCH,
-    ),
+COMMANDS: dict[str, tuple[str, str, Arguments]] = {
+    "train": ("train", "train a model and write its report", TRAIN),
+    "eval": ("eval", "evaluate a trained run, or an index with labeled queries", EVAL),
+    "compare": ("compare", "compare runs: metrics, settings and queries", COMPARE),
+    "mlrc": ("mlrc", "search hyper-parameters and repeat the best setting (MLRC)", MLRC),
+    "paper": ("paper", "reproduce the tables and figures of the paper", PAPER),
+    "index": ("index", "embed a folder of images into an index file", INDEX),
+    "search": ("search", "find the nearest images in an index", SEARCH),
+    "serve": ("serve", "serve a search page over an index", SERVE),
+    "predict": ("index", "predict the class of images, or unknown", PREDICT),
+    "duplicates": ("index", "find near-duplicates in an index", DUPLICATES),
+    "cluster": ("index", "cluster an index's images (needs scikit-learn)", CLUSTER),
+    "export": ("index", "write a model or an index for other programs to read", EXPORT),
+    "data list": ("data", "list the benchmarks: files needed, source and license", {}),
+    "data check": ("data", "check a copy of a benchmark, or a file of weights", CHECK),
+    "data prepare": ("data", "write a downscaled copy for fast training", PREPARE),
+    "bench": ("bench", "measure speed and memory against others (needs a checkout)", BENCH),
 }
+GROUPS = {"data": "list, check and prepare the benchmarks"}
 NOT_TUNED = ("compare", "data", "bench")  # modules that compute little, or measure
 
 
@@ -388,20 +383,15 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"proxysynth {__version__}")
     top.add({"--traceback": EVERY["--traceback"]})
     top.set_defaults(function=None, print_help=top.print_help, json=False, computes=False)
-    _add_commands(top, COMMANDS)
-    return top
-
-
-def _add_commands(above: Parser, table: Mapping[str, Any]) -> None:
-    commands = above.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    for name, command in table.items():
-        if isinstance(command, dict):
-            group = commands.add_parser(name, help="list, check and prepare the benchmarks")
-            group.set_defaults(print_help=group.print_help)
-            _add_commands(group, command)
-            continue
-        function, what, arguments = command
-        made = commands.add_parser(name, help=what, description=what)
-        computes = function.partition(":")[0] not in NOT_TUNED
-        made.set_defaults(function=f"proxysynth.cli.{function}", computes=computes)
+    above = {"": top.add_subparsers(metavar="COMMAND", parser_class=Parser)}
+    for command, (module, what, arguments) in COMMANDS.items():
+        group, _, name = command.rpartition(" ")
+        if group not in above:
+            made = above[""].add_parser(group, help=GROUPS[group])
+            made.set_defaults(print_help=made.print_help)
+            above[group] = made.add_subparsers(metavar="COMMAND", parser_class=Parser)
+        made = above[group].add_parser(name, help=what, description=what)
+        function = f"proxysynth.cli.{module}:run_{name}"
+        made.set_defaults(function=function, computes=module not in NOT_TUNED)
         made.add(EVERY | arguments)
+    return top

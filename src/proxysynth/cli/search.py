@@ -12,7 +12,7 @@ from typing import Any
 
 from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import resources, usage_errors
-from proxysynth.search.index import Hit, Index
+from proxysynth.search.index import Index
 
 SHEET = Path("neighbors.html")
 
@@ -29,16 +29,20 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
             index.embedder(args.run, args.device, backbone=args.backbone, trust=args.trust)
         same_from = index.threshold(args.target if args.same else None, args.run)
         faiss = index.approximate(messages.say) if args.approximate else None
-        hits = index.search(
-            args.pictures,
-            args.k,
-            threshold=same_from if args.same else args.threshold,
-            label=args.label,
-            rerank=args.rerank,
-            approximate=args.approximate,
-        )
+        threshold = same_from if args.same else args.threshold
+        options = {"label": args.label, "rerank": args.rerank, "approximate": args.approximate}
+        hits = index.search(args.pictures, args.k, threshold=threshold, **options)
     console = output(args)
-    _show(console, index, hits)
+    labeled = any(hit.label is not None for hit in hits)
+    rows = []
+    for place, hit in enumerate(hits, 1):
+        label = [hit.label or ""] if labeled else []
+        rows.append((str(place), f"{hit.similarity:.4f}", *label, hit.path))
+    if hits:
+        label = ["label"] if labeled else []
+        console.columns(("", "similarity", *label, f"in {index.root}"), rows)
+    else:
+        console.say("No image in the index is that similar.")
     if args.same and same_from is not None:
         console.say(
             f"Only images of similarity {same_from:.4f} or more are taken to be of the same class "
@@ -72,16 +76,3 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
         if args.open and (screen or not sys.platform.startswith("linux")):
             webbrowser.open(sheet.resolve().as_uri())
     return facts
-
-
-def _show(console: Console, index: Index, hits: list[Hit]) -> None:
-    if not hits:
-        console.say("No image in the index is that similar.")
-        return
-    labeled = any(hit.label is not None for hit in hits)
-    headings = ("", "similarity", *(["label"] if labeled else []), f"in {index.root}")
-    rows = [
-        (str(place), f"{hit.similarity:.4f}", *([hit.label or ""] if labeled else []), hit.path)
-        for place, hit in enumerate(hits, 1)
-    ]
-    console.columns(headings, rows)

@@ -17,11 +17,9 @@ NEEDED = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
 
 def run_serve(args: argparse.Namespace) -> dict[str, Any]:
     """Serve the index until interrupted."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise RuntimeError(
-            f"the search page needs {and_join(missing)}: pip install 'proxysynth[serve]'"
-        )
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        names = and_join(missing)
+        raise RuntimeError(f"the search page needs {names}: pip install 'proxysynth[serve]'")
     from proxysynth.retrieval.reranking import parse_methods
     from proxysynth.search import Index
     from proxysynth.web.guard import is_loopback
@@ -49,14 +47,7 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
     if not is_loopback(args.host):
         print_warning("anyone who can reach this machine can search and see these images")
     print(f"{len(index):,} images at {address} (stop with Ctrl-C)", file=sys.stderr, flush=True)
+    options = {"allow_hosts": args.allow_host, "root_path": args.root_path}
     with contextlib.suppress(KeyboardInterrupt), usage_errors():  # the usual way to stop it
-        serve(
-            index,
-            bound,
-            args.host,
-            run=args.run,
-            allow_hosts=args.allow_host,
-            root_path=args.root_path,
-            access_log=args.access_log,
-        )
+        serve(index, bound, args.host, run=args.run, access_log=args.access_log, **options)
     return {"index": str(args.index), "pictures": len(index), "address": address}

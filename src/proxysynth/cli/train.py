@@ -18,6 +18,7 @@ from proxysynth.distributed.process_group import Ranks, join_process_group, repo
 from proxysynth.files import LOCK
 from proxysynth.report import write_report
 from proxysynth.report.run_report import REPORT
+from proxysynth.report.settings import option_names
 from proxysynth.report.terminal import render_metrics
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.callbacks import Bars
@@ -28,7 +29,6 @@ from proxysynth.training.run_folder import EVALUATED, RESULT, RUN, find_run
 from proxysynth.values import parse_settings
 
 RUNS = Path("runs")
-DEFAULTS = Config("glyphs", "norm_softmax", "proxy_synthesis")
 
 
 def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
@@ -61,10 +61,8 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     both = args.all_classes or find_run(place / EVALUATED) is not None
     # A finished run keeps its report: its images may have moved since.
     before = _reported(place)
-    try:
+    with usage_errors(WrongFolder):
         result = train(run, folder, all_classes=both, resources=machine, progress=Bars())
-    except WrongFolder as error:
-        raise UsageError(str(error)) from error
     if not ranks.first:
         return None
     report = place / REPORT
@@ -99,12 +97,13 @@ def _reported(folder: Path) -> bytes | None:
 def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     """The run that the options and the configuration file describe, and its folder."""
     with usage_errors():
-        given = {name: getattr(args, name) for name in ("backbone", "epochs", "seed")}
-        given |= {"pretrained": False if args.from_scratch else None}
-        given |= {"skip_bad": args.skip_bad or None}
-        given = {name: value for name, value in given.items() if value is not None}
-        settings = parse_settings(args.settings)
-        options = Config(args.data, args.loss, args.regularizer, given | settings)
+        fields = {name: getattr(args, name) for name in ("backbone", "epochs", "seed")}
+        fields |= {"pretrained": False if args.from_scratch else None}
+        fields |= {"skip_bad": args.skip_bad or None}
+        given = {name: value for name, value in fields.items() if value is not None}
+        names = {name: getattr(args, name) for name in ("data", "loss", "regularizer")}
+        names = {name: value for name, value in names.items() if value is not None}
+        options = Config(names, given | parse_settings(args.settings))
         found = None
         if args.resume:
             if args.out is None:
@@ -112,39 +111,35 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
             place = Path(args.out).expanduser()
             # The run that is evaluated describes both trainings of a folder on all classes.
             found = find_run(place / EVALUATED) or find_run(place)
-            own = given.keys() <= {"epochs", "skip_bad"} and options == Config(settings=given)
-            other = not own or args.config is not None or args.init is not None
-            if not other and found is not None:
-                run = found.run
-                require_trust(run.backbone, args.out / RUN, args.trust)
-                run = replace(run, skip_bad=args.skip_bad or run.skip_bad)
-                return _extended(run, args.epochs), args.out
-            if not other and not (place / LOCK).exists():
-                read_run(args.out)  # an error: neither a run nor settings to start one
+            own = given.keys() <= {"epochs", "skip_bad"} and options == Config({}, given)
+            if own and args.config is None and args.init is None:
+                if found is not None:
+                    require_trust(found.run.backbone, args.out / RUN, args.trust)
+                    run = replace(found.run, skip_bad=args.skip_bad or found.run.skip_bad)
+                    return _extended(run, args.epochs), args.out
+                if not (place / LOCK).exists():
+                    read_run(args.out)  # an error: neither a run nor settings to start one
             # Without a run, a kill came first: it starts now.
-        config = Config() if args.config is None else read_config(args.config)
+        config = Config({}, {}) if args.config is None else read_config(args.config)
         if args.init is not None:
             config = config.over(_earlier_config(args.init))
-        config = options.over(config).over(DEFAULTS)
-        run = run_from_options(**vars(config), init=args.init and str(args.init))
+        config = options.over(config)
+        init = args.init and str(args.init)
+        run = run_from_options(**config.names, settings=config.settings, init=init)
         if "backbone" not in options.settings:
             require_trust(run.backbone, args.config or args.init, args.trust)
         check_exists(run.data)
         if found is not None:
-            # The recorded run may have more epochs than its settings say: it was extended.
-            recorded = replace(
-                run,
-                epochs=found.run.epochs,
-                extended=found.run.extended,
-                warmup_epochs=found.run.warmup_epochs,  # its default depends on the epochs
-            )
-            if found.run == recorded:
+            # It may have been extended; the default of warmup_epochs depends on the epochs.
+            kept = {n: getattr(found.run, n) for n in ("epochs", "extended", "warmup_epochs")}
+            if found.run == replace(run, **kept):
                 run = _extended(found.run, args.epochs)
     if args.out is not None:
         return run, args.out
-    name = os.path.splitext(os.path.basename(run.data.rstrip("/")))[0] or "data"
-    name += f"-{config.loss}-{config.regularizer}-seed{run.seed}-{run.identity[:6]}"
-    return run, RUNS / f"{name}{'-all' if args.all_classes else ''}"
+    parts = [os.path.splitext(os.path.basename(run.data.rstrip("/")))[0] or "data"]
+    parts += [*(option_names(run.loss) or ()), f"seed{run.seed}", run.identity[:6]]
+    parts += ["all"] if args.all_classes else []
+    return run, RUNS / "-".join(parts)
 
 
 def _extended(run: Run, epochs: int | None) -> Run:
@@ -160,12 +155,12 @@ def _extended(run: Run, epochs: int | None) -> Run:
 def _earlier_config(folder: Path) -> Config:
     """The settings that a run started from an earlier one inherits."""
     read_run(folder)  # an error if it holds no run
-    earlier = read_config(folder.expanduser() / RUN)
+    names, earlier = read_config(folder.expanduser() / RUN)
     own = {"weights", "pretrained", "init", "extended", "split.unseen_fraction"}
-    kept = {path: value for path, value in earlier.settings.items() if path not in own}
+    kept = {path: value for path, value in earlier.items() if path not in own}
     if not has_embedding_layer(folder.expanduser()):
         kept["dim"] = None
-    return replace(earlier, settings=kept | {"pretrained": False})
+    return Config(names, kept | {"pretrained": False})
 
 
 def check_exists(data: str) -> None:

@@ -5,24 +5,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from proxysynth.formatting import (
-    DASH,
-    and_join,
-    count,
-    distinct_captions,
-    metric_keys,
-    metric_name,
-    percent,
-    points,
-)
+from proxysynth import formatting
+from proxysynth.formatting import and_join, metric_name, percent, points
 from proxysynth.values import digest
 
 from .examples import Disagreement, disagreement
@@ -32,13 +24,11 @@ from .run_report import FinishedRun, has_new_layer, read_finished
 from .settings import differing
 from .statistics import Interval, difference_interval
 
-MAIN = ("accuracy", "recall@1", "map@r")  # metrics with a sentence; the table has them all
 DRAWN = ("recall@1", "map@r", "loss")  # over epochs
 SMALL = 0.005  # half a percentage point: a difference below is called small
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """Mean and sample standard deviation of n values; None for the deviation of one value."""
 
     mean: float
@@ -79,20 +69,17 @@ class Group:
 
     def shown(self, measure: str) -> str:
         """95.80 ± 0.21 of several runs, 95.80 of one."""
-        spread = self.spread(measure)
-        if spread is None:
-            return DASH
-        more = "" if spread.deviation is None else f" ± {percent(spread.deviation, 2)}"
-        return percent(spread.mean, 2) + more
+        mean, deviation, _ = self.spread(measure) or (None, None, 0)
+        return percent(mean, 2) + ("" if deviation is None else f" ± {percent(deviation, 2)}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contrast:
     """How a group's metric differs from the first group's."""
 
-    letter: str  # of the group
+    group: Group
     measure: str
-    difference: float  # its mean minus the first group's
+    difference: float  # the group's mean minus the first group's
     interval: Interval | None  # the 95 % confidence interval; None if a group has one seed
     paired: bool  # whether the interval is of differences per seed, as it is for equal seeds
 
@@ -102,13 +89,10 @@ class Contrast:
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
     @property
-    def small(self) -> bool:
-        return abs(self.difference) < SMALL
-
-    @property
     def interval_text(self) -> str:
         """+0.61 to +1.80."""
-        return " to ".join(points(end, 2) for end in self.interval) if self.interval else DASH
+        ends = [points(end, 2) for end in self.interval or ()]
+        return " to ".join(ends) or formatting.DASH
 
     @property
     def tone(self) -> str:
@@ -118,11 +102,13 @@ class Contrast:
     @property
     def summary(self) -> str:
         """A few words for a table."""
-        if self.interval is None:
-            return "no difference shown: one seed"
         if not self.shown:
-            return "no difference shown"
-        return "a small difference" if self.small else "a difference"
+            return "no difference shown" + (": one seed" if self.interval is None else "")
+        return "a small difference" if abs(self.difference) < SMALL else "a difference"
+
+    def to_json(self) -> dict[str, Any]:
+        fields = ("measure", "difference", "interval", "paired", "shown")
+        return {"letter": self.group.letter, **{name: getattr(self, name) for name in fields}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,9 +144,6 @@ class Comparison:
             return "They differ only in the seed."
         return "None: the same run was trained more than once."
 
-    def group(self, letter: str) -> Group:
-        return next(group for group in self.groups if group.letter == letter)
-
     def group_of(self, run: FinishedRun) -> Group:
         return next(group for group in self.groups if run in group.runs)
 
@@ -190,11 +173,11 @@ class Comparison:
                     "group": group.letter,
                     "name": group.name,
                     "seeds": list(group.seeds),
-                    "measures": {k: (s := group.spread(k)) and asdict(s) for k in self.measures},
+                    "measures": {k: (s := group.spread(k)) and s._asdict() for k in self.measures},
                 }
                 for group in self.groups
             ],
-            "contrasts": [{**asdict(item), "shown": item.shown} for item in self.contrasts],
+            "contrasts": [item.to_json() for item in self.contrasts],
             "settings": {path: list(values) for path, values in self.settings.items()},
             "queries": [item.to_json() for item in self.disagreements],
             "remarks": list(self.remarks),
@@ -208,16 +191,18 @@ def compare(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
         ValueError: for fewer than two folders, a duplicate, or one that is no finished run.
     """
     if len({os.path.realpath(folder) for folder in folders}) < max(2, len(folders)):
-        raise ValueError(
-            "expected two or more different runs to compare, got "
-            f"{', '.join(os.fspath(folder) for folder in folders) or 'none'}"
-        )
-    runs = _distinct_names([read_finished(folder) for folder in folders])
+        got = ", ".join(os.fspath(folder) for folder in folders) or "none"
+        raise ValueError(f"expected two or more different runs to compare, got {got}")
+    runs = [read_finished(folder) for folder in folders]
+    parts = [run.path.resolve().parts for run in runs]
+    depth = 1  # folders of one name get as many parent folders as tell them apart
+    while len({part[-depth:] for part in parts}) < len(parts):
+        depth += 1
+    names = [os.path.join(*part[-depth:]) for part in parts]
+    runs = [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
     groups = group_by_seed(runs)
-    first, *others = groups
-    keys = metric_keys(*(run.metrics for run in runs))
-    comparable = [group for group in others if _same_test(first.runs[0], group.runs[0])]
-    contrasts = [contrast(first, group, key) for group in comparable for key in keys]
+    measures = formatting.metric_keys(*(run.metrics for run in runs))
+    contrasts = [contrast(groups[0], group, key) for group in groups[1:] for key in measures]
     settings = differing([{**g.runs[0].settings, "seed": list(g.seeds)} for g in groups])
     prints = tuple(group.runs[0].data["fingerprint"] for group in groups)
     if len(set(prints)) > 1:  # a folder may change while its name stays
@@ -225,7 +210,7 @@ def compare(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
     return Comparison(
         runs=tuple(runs),
         groups=groups,
-        measures=tuple(keys),
+        measures=tuple(measures),
         contrasts=tuple(item for item in contrasts if item is not None),
         settings=settings,
         disagreements=tuple(_disagreements(groups)),
@@ -250,113 +235,16 @@ def group_by_seed(runs: Sequence[FinishedRun]) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def contrast(first: Group, other: Group, measure: str) -> Contrast | None:
-    """The other group against the first; None if one of them lacks the metric."""
-    a, b = first.spread(measure), other.spread(measure)
-    if a is None or b is None:
+def contrast(first: Group, group: Group, measure: str) -> Contrast | None:
+    """A group against the first; None if one of them lacks the metric or has other test data."""
+    a, b = first.values(measure), group.values(measure)
+    if not a or not b or not _same_test(first.runs[0], group.runs[0]):
         return None
-    one, two = first.values(measure), other.values(measure)
-    paired = set(first.seeds) == set(other.seeds) and a.n == b.n == len(first.seeds) > 1
+    paired = set(first.seeds) == set(group.seeds) and len(a) == len(b) == len(first.seeds) > 1
     if paired:
-        two = [two[other.seeds.index(seed)] for seed in first.seeds]
-    interval = difference_interval(one, two, paired)
-    return Contrast(other.letter, measure, b.mean - a.mean, interval, paired)
-
-
-def verdicts(comparison: Comparison) -> list[str]:
-    """A sentence for each group of several seeds and each main metric: was a difference shown?"""
-    return [
-        _verdict(comparison.groups[0], comparison.group(contrast.letter), contrast)
-        for contrast in comparison.contrasts
-        if contrast.measure in MAIN and comparison.several_seeds
-    ]
-
-
-def _verdict(first: Group, other: Group, contrast: Contrast) -> str:
-    metric, size = metric_name(contrast.measure), points(contrast.difference, 2)
-    spreads = [
-        f"{group.letter} ± {percent(spread.deviation, 2)} over {spread.n} seeds"
-        for group in (first, other)
-        if (spread := group.spread(contrast.measure)) and spread.deviation is not None
-    ]
-    if contrast.shown:
-        side = "above" if contrast.difference > 0 else "below"
-        text = f"{other.letter} is {size.lstrip('+−')} points {side} {first.letter} in {metric}"
-        text += ", a small difference" if contrast.small else ""
-    else:
-        text = f"No difference shown between {other.letter} and {first.letter} in {metric}: {size}"
-        text += " points"
-    text += f" ({', '.join(spreads)})" if spreads else ""
-    if contrast.interval is None:
-        return f"{text}; a confidence interval needs at least two seeds each."
-    how = "paired by seed" if contrast.paired else "unpaired"
-    zero = "excludes" if contrast.shown else "includes"
-    return (
-        f"{text}; {how}, the 95 % confidence interval of the difference is "
-        f"{contrast.interval_text}, which {zero} zero."
-    )
-
-
-def write_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
-    """Write the page, atomically."""
-    return write_page(Path(path), comparison_page(comparison))
-
-
-def comparison_page(comparison: Comparison) -> str:
-    names = [group.name for group in comparison.groups]
-    runs = count(len(comparison.runs), "run")
-    summary = f"{runs} on {and_join(sorted({run.title for run in comparison.runs}))}"
-    if comparison.several_seeds:
-        summary += f", in {count(len(comparison.groups), 'group')} of seeds"
-    first = comparison.runs[0]  # runs compared query by query share its test set
-    figures = [_figure(comparison, key) for key in DRAWN]
-    return render(
-        "comparison.html",
-        comparison=comparison,
-        title=and_join(names) if len(names) <= 3 else runs,
-        summary=summary,
-        verdicts=verdicts(comparison),
-        figures=[figure for figure in figures if figure is not None],
-        with_layer=any(run.result.interpolation and has_new_layer(run) for run in comparison.runs),
-        pictures=first.pictures() if comparison.disagreements else None,
-        classes=first.classes,
-        captions=distinct_captions(first.classes),
-    )
-
-
-def _figure(comparison: Comparison, key: str) -> Markup | None:
-    """A curve for each group: its only run, or the mean of its runs with these behind it."""
-    title, unit = ("loss", 1) if key == "loss" else (f"{metric_name(key)}, %", 100)
-    lines: list[Curve] = []
-    for group in comparison.groups:
-        color = SERIES[group.color]
-        histories = [
-            {line["epoch"]: unit * line[key] for line in run.history if key in line}
-            for run in group.runs
-        ]
-        each = [found for found in histories if found]
-        if len(each) > 1:
-            lines += [Curve("", list(p), list(p.values()), color, faint=True) for p in each]
-        if each:
-            epochs = sorted(set.intersection(*map(set, each)))
-            means = [fmean(found[epoch] for found in each) for epoch in epochs]
-            lines.append(Curve(group.letter, epochs, means, color))
-    if not lines:
-        return None
-    name = f"curve-{key.replace('@', '-')}"
-    return inline_svg(curves(lines, title), name, f"{title} over epochs")
-
-
-def _distinct_names(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """The runs with distinct names: folders of one name get as many parent folders as needed."""
-    parts = [run.path.resolve().parts for run in runs]
-    depth = 1
-    while len({part[-depth:] for part in parts}) < len(parts):
-        depth += 1
-    return [
-        replace(run, name=os.path.join(*part[-depth:]))
-        for run, part in zip(runs, parts, strict=True)
-    ]
+        b = [b[group.seeds.index(seed)] for seed in first.seeds]
+    interval = difference_interval(a, b, paired)
+    return Contrast(group, measure, fmean(b) - fmean(a), interval, paired)
 
 
 def _same_test(a: FinishedRun, b: FinishedRun) -> bool:
@@ -395,3 +283,48 @@ def _remarks(groups: Sequence[Group]) -> list[str]:
             "difference."
         )
     return remarks
+
+
+def write_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
+    """Write the page, atomically."""
+    names = [group.name for group in comparison.groups]
+    runs = formatting.count(len(comparison.runs), "run")
+    summary = f"{runs} on {and_join(sorted({run.title for run in comparison.runs}))}"
+    if comparison.several_seeds:
+        summary += f", in {formatting.count(len(names), 'group')} of seeds"
+    first = comparison.runs[0]  # runs compared query by query share its test set
+    page = render(
+        "comparison.html",
+        comparison=comparison,
+        title=and_join(names) if len(names) <= 3 else runs,
+        summary=summary,
+        figures=[figure for key in DRAWN if (figure := _figure(comparison, key)) is not None],
+        with_layer=any(run.result.interpolation and has_new_layer(run) for run in comparison.runs),
+        pictures=first.pictures() if comparison.disagreements else None,
+        classes=first.classes,
+        captions=formatting.distinct_captions(first.classes),
+    )
+    return write_page(Path(path), page)
+
+
+def _figure(comparison: Comparison, key: str) -> Markup | None:
+    """A curve for each group: its only run, or the mean of its runs with these behind it."""
+    title, unit = ("loss", 1) if key == "loss" else (f"{metric_name(key)}, %", 100)
+    lines: list[Curve] = []
+    for group in comparison.groups:
+        color = SERIES[group.color]
+        histories = [
+            {line["epoch"]: unit * line[key] for line in run.history if key in line}
+            for run in group.runs
+        ]
+        each = [found for found in histories if found]
+        if len(each) > 1:
+            lines += [Curve("", list(p), list(p.values()), color, faint=True) for p in each]
+        if each:
+            epochs = sorted(set.intersection(*map(set, each)))
+            means = [fmean(found[epoch] for found in each) for epoch in epochs]
+            lines.append(Curve(group.letter, epochs, means, color))
+    if not lines:
+        return None
+    name = f"curve-{key.replace('@', '-')}"
+    return inline_svg(curves(lines, title), name, f"{title} over epochs")

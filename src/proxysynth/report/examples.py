@@ -61,10 +61,10 @@ def look_up(data: Sets, queries: Sequence[int], k: int = NEIGHBORS) -> list[Exam
     examples = []
     lists = (found.indices.tolist(), found.similarities.tolist())
     for query, indices, similarities in zip(queries, *lists, strict=True):
-        label = int(data.y[query])
+        label, labels = int(data.y[query]), data.gallery_y[indices].tolist()
         neighbors = tuple(
-            Neighbor(i, int(data.gallery_y[i]), similarity, int(data.gallery_y[i]) == label)
-            for i, similarity in zip(indices, similarities, strict=True)
+            Neighbor(i, other, similarity, other == label)
+            for i, other, similarity in zip(indices, labels, similarities, strict=True)
         )
         examples.append(Example(query, label, neighbors))
     return examples
@@ -86,6 +86,9 @@ def choose(data: Sets, each: int = EACH, seed: int = 0) -> tuple[list[Example], 
     return right[:each], wrong[:each]
 
 
+Pairs = tuple[tuple[Example, Example], ...]
+
+
 @dataclass(frozen=True)
 class Disagreement:
     """Two runs on the same queries; a query is right if its nearest neighbor is.
@@ -103,8 +106,8 @@ class Disagreement:
     neither: int
     only_first: int
     only_second: int
-    first_right: tuple[tuple[Example, Example], ...]
-    second_right: tuple[tuple[Example, Example], ...]
+    first_right: Pairs
+    second_right: Pairs
 
     @property
     def queries(self) -> int:
@@ -112,7 +115,7 @@ class Disagreement:
 
     def to_json(self) -> dict[str, Any]:
         """The counts, and the indices of the queries that are shown."""
-        shown = {name: getattr(self, name) for name in ("first_right", "second_right")}
+        shown = {"first_right": self.first_right, "second_right": self.second_right}
         queries = {name: [example.query for example, _ in pairs] for name, pairs in shown.items()}
         return {**vars(self), **queries}
 
@@ -127,7 +130,7 @@ def disagreement(
     ranked, other = (rank(data.x, data.y, **gallery_of(data)) for data in (a, b))
     of_a, of_b, draw = ranked.found(1), other.found(1), np.random.default_rng(seed)
 
-    def pick(which: Tensor) -> tuple[tuple[Example, Example], ...]:
+    def pick(which: Tensor) -> Pairs:
         chosen = draw.permutation(np.flatnonzero(which))[:shown].tolist()
         return tuple(zip(look_up(a, chosen), look_up(b, chosen), strict=True))
 
@@ -149,9 +152,8 @@ def sample(data: Sets, most: int) -> Sets:
         np.random.default_rng(0).permutation(len(labels))[:most]
         for labels in (data.y, data.gallery_y)
     )
-    return Sets(
-        data.x[query], data.y[query], data.gallery[gallery], data.gallery_y[gallery], data.own
-    )
+    x, y, gallery_x, gallery_y, own = data
+    return Sets(x[query], y[query], gallery_x[gallery], gallery_y[gallery], own)
 
 
 def gallery_of(data: Sets) -> dict[str, Any]:
@@ -159,16 +161,15 @@ def gallery_of(data: Sets) -> dict[str, Any]:
     return {} if data.own else {"gallery": data.gallery, "gallery_labels": data.gallery_y}
 
 
-Places = dict[int, tuple[Listing, int]]
-"""Where the pictures of a part of the test are now, by their place in it."""
-
-
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """The pictures of a test; `missing` says why they cannot be shown, if so."""
+    """Where the pictures of a test are now, by their place in it: listing and index.
 
-    query: Places = field(default_factory=dict)
-    gallery: Places = field(default_factory=dict)
+    `missing` says why they cannot be shown, if so.
+    """
+
+    query: dict[int, tuple[Listing, int]] = field(default_factory=dict)
+    gallery: dict[int, tuple[Listing, int]] = field(default_factory=dict)
     missing: str = ""
 
     def of_query(self, index: int) -> str | None:
@@ -181,7 +182,7 @@ class Pictures:
 def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None) -> Pictures:
     """The test pictures of a run by their names; no gallery if the queries are their own."""
 
-    def find(listing: Listing, names: Sequence[str]) -> Places:
+    def find(listing: Listing, names: Sequence[str]) -> dict[int, tuple[Listing, int]]:
         now = {name: index for index, name in enumerate(listing.names)}
         return {i: (listing, now[name]) for i, name in enumerate(names) if name in now}
 

@@ -34,14 +34,9 @@ SERIES = tuple(f"#0102{number:02x}" for number in range(8))
 SAME = "#010301"  # pairs of the same class
 DIFFERENT = "#010302"  # pairs of different classes
 
-_VARIABLES = {
-    INK: "var(--muted)",
-    FAINT: "var(--line)",
-    SAME: "var(--right)",
-    DIFFERENT: "var(--wrong)",
-    **{color: f"var(--series-{number})" for number, color in enumerate(SERIES)},
-}
-_PAINT = re.compile(r"(fill|stroke): (#[0-9a-f]{6})")
+VARIABLES = {INK: "muted", FAINT: "line", SAME: "right", DIFFERENT: "wrong"}
+VARIABLES |= {color: f"series-{number}" for number, color in enumerate(SERIES)}
+"""CSS variables that take the place of these colors."""
 
 
 class Palette(NamedTuple):
@@ -88,7 +83,19 @@ def curves(
     if x_label == "epoch" and len(seen := {x for line in lines for x in line.x}) == 1:
         axes.set_xticks([*seen])  # around a single epoch, matplotlib would show fractions
     axes.margins(x=0.02, y=0.07)
-    _label_ends(axes, [line for line in lines if line.x and not line.faint])
+    # Labels stand right of the ends, moved apart where two would overlap.
+    labeled = [line for line in lines if line.x and not line.faint]
+    low, high = axes.get_ylim()
+    heights, floor = [0.0] * len(labeled), -np.inf
+    for i in sorted(range(len(labeled)), key=lambda i: labeled[i].y[-1]):
+        floor = heights[i] = max(labeled[i].y[-1], floor + 0.085 * (high - low))
+    over = max(0.0, floor - high)  # beyond the top: all move down together
+    right = max((line.x[-1] for line in labeled), default=0)
+    for line, height in zip(labeled, heights, strict=True):
+        axes.annotate(
+            line.label, (right, height - over), (6, 0), textcoords="offset points",
+            color=line.color, va="center", fontsize=FONT_SIZE, annotation_clip=False,
+        )  # fmt: skip
     return figure
 
 
@@ -152,12 +159,9 @@ def importances(shares: Mapping[str, float], colors: Palette) -> Figure:
     figure, axes = _empty("importance, %", colors, WIDE)
     axes.grid(False)
     names = list(shares)[::-1]
-    axes.barh(names, [100 * shares[name] for name in names], color=colors.best, height=0.55)
-    for row, name in enumerate(names):
-        axes.annotate(
-            f"{100 * shares[name]:.0f}", (100 * shares[name], row), (5, 0),
-            textcoords="offset points", va="center", color=colors.ink, fontsize=FONT_SIZE - 1,
-        )  # fmt: skip
+    values = [100 * shares[name] for name in names]
+    bars = axes.barh(names, values, color=colors.best, height=0.55)
+    axes.bar_label(bars, fmt="%.0f", padding=5, color=colors.ink, fontsize=FONT_SIZE - 1)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     axes.margins(x=0.1)
@@ -167,20 +171,15 @@ def importances(shares: Mapping[str, float], colors: Palette) -> Figure:
 def inline_svg(figure: Figure, name: str, description: str) -> Markup:
     """The figure, drawn with the placeholder colors of this module, as an <svg> element.
 
-    Args:
-        name: unique in the page; prefixes the ids inside.
-        description: for screen readers.
+    The name is unique in the page and prefixes the ids inside; screen readers read the description.
     """
     file = io.StringIO()
     # A fixed salt and no date make the output deterministic.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(file, format="svg", transparent=True, metadata=metadata)
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    box = re.search(r'viewBox="([^"]+)"', text)
-    assert box is not None
-    body = text[text.index(">") + 1 :]
+    head, _, body = file.getvalue().partition("<svg")[2].partition(">")
+    box = re.findall(r'viewBox="[^"]+"', head)[0]
     # A <style> here would apply to the whole page.
     for foreign in (r"<!--.*?-->\s*", r"<style.*?</style>\s*", r" font-family: [^;\"]*;"):
         body = re.sub(foreign, "", body, flags=re.DOTALL)
@@ -188,8 +187,9 @@ def inline_svg(figure: Figure, name: str, description: str) -> Markup:
     body = re.sub(r'xlink:href="#', f'href="#{name}-', body)
     body = body.replace("url(#", f"url(#{name}-")
     body = re.sub(r"font: [^;\"]*?(\d+(?:\.\d+)?px)[^;\"]*", r"font-size: \1", body)
-    body = _PAINT.sub(lambda m: f"{m[1]}: {_VARIABLES.get(m[2], m[2])}", body)
-    start = f'<svg class="figure" viewBox="{box[1]}" role="img" aria-label="{escape(description)}">'
+    for color, variable in VARIABLES.items():
+        body = re.sub(f"(fill|stroke): {color}", rf"\1: var(--{variable})", body)
+    start = f'<svg class="figure" {box} role="img" aria-label="{escape(description)}">'
     return Markup(start + body.strip())
 
 
@@ -235,23 +235,3 @@ def _empty(
     axes.xaxis.label.set(color=colors.ink, fontsize=FONT_SIZE)
     axes.set_title(title, loc="left", color=colors.ink, fontsize=FONT_SIZE)
     return figure, axes
-
-
-def _label_ends(axes: Axes, lines: Sequence[Curve]) -> None:
-    """Write each line's label right of its end, moved apart where two would overlap."""
-    if not lines:
-        return
-    low, high = axes.get_ylim()
-    gap = (high - low) * 0.085
-    heights: dict[int, float] = {}
-    floor = -np.inf
-    for number in sorted(range(len(lines)), key=lambda i: lines[i].y[-1]):
-        floor = max(lines[number].y[-1], floor + gap)
-        heights[number] = floor
-    over = max(0.0, floor - high)  # beyond the top: all move down together
-    right = max(line.x[-1] for line in lines)
-    for number, line in enumerate(lines):
-        axes.annotate(
-            line.label, (right, heights[number] - over), (6, 0), textcoords="offset points",
-            color=line.color, va="center", fontsize=FONT_SIZE, annotation_clip=False,
-        )  # fmt: skip

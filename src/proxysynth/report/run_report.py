@@ -25,7 +25,7 @@ from proxysynth.training.run_folder import (
 )
 from proxysynth.values import encode
 
-from .examples import Example, Pictures, choose, open_pictures, sample
+from .examples import Pictures, choose, open_pictures, sample
 from .figures import SERIES, Curve, curves, histogram, inline_svg, roc
 from .pages import render, write_page
 from .settings import changed, method, repeat_command, rows
@@ -54,11 +54,10 @@ class FinishedRun:
         run: the run; `settings` is its JSON.
         result: its metrics, their epoch, and their provenance.
         history: the evaluations in order, the lines of `metrics.jsonl`.
-        data, remarks: `Result.data` and notes of the run that was tested.
         classes: names of the labels of the test pictures.
         query_names, gallery_names: names of the test pictures.
-        tested_in: the folder of the run whose metrics and embeddings these are, another one if this
-            run was trained on all classes.
+        tested_in, tested_run, tested: folder, run and result whose metrics and embeddings these
+            are, of another run if this one was trained on all classes.
     """
 
     path: Path
@@ -66,12 +65,16 @@ class FinishedRun:
     run: Run
     result: Result
     history: tuple[dict[str, Any], ...]
-    data: dict[str, Any]
-    remarks: tuple[str, ...]
     classes: tuple[str, ...]
     query_names: tuple[str, ...]
     gallery_names: tuple[str, ...] | None
     tested_in: Path
+    tested_run: Run
+    tested: Result
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self.tested.data
 
     @property
     def title(self) -> str:
@@ -81,11 +84,6 @@ class FinishedRun:
     @property
     def settings(self) -> dict[str, Any]:
         return encode(self.run)
-
-    @property
-    def tested_run(self) -> Run:
-        """The run whose metrics these are."""
-        return read_run(self.tested_in).run
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -117,16 +115,14 @@ class FinishedRun:
         """A command that trains the run again in another folder, or Python if there is none."""
         out = f"{self.name}-again"
         command = repeat_command(self.tested_run, out)
-        if self.result.evaluated and command is not None:
-            return f"{command} --all-classes"
-        return command or PYTHON.format(str(self.path), out)
+        if command is None:
+            return PYTHON.format(str(self.path), out)
+        return f"{command} --all-classes" if self.result.evaluated else command
 
     def embedded(self) -> Sets:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
         path = self.tested_in / EMBEDDINGS
-        result = read_result(self.tested_in)
-        crc32 = None if result is None else result.checksums.get(EMBEDDINGS)
-        tensors, _ = read_tensors(path, crc32)
+        tensors, _ = read_tensors(path, self.tested.checksums.get(EMBEDDINGS))
         try:
             query = tensors["query"].float(), tensors["query_labels"].long()
             if self.gallery_names is None:
@@ -147,29 +143,32 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
         ValueError: for a folder that is no run or whose run is not finished.
     """
     path = Path(folder).expanduser()
-    recorded = read_run(path)
-    result = read_result(path)
-    checksums = {} if result is None else result.checksums
-    finished = result is not None and result.epochs == recorded.run.epochs
-    lines = read_metrics(path, checksums.get(METRICS) if finished else None)
-    if result is None or not finished:
-        done = lines[-1]["epoch"] if lines else 0
+    run, result = read_run(path).run, read_result(path)
+    if result is None or result.epochs != run.epochs:
+        lines = read_metrics(path)
         raise ValueError(
-            f"the run in {path} is not finished (epoch {done} of {recorded.run.epochs}): repeat "
-            "its `proxysynth train` command to resume it"
+            f"the run in {path} is not finished (epoch {lines[-1]['epoch'] if lines else 0} of "
+            f"{run.epochs}): repeat its `proxysynth train` command to resume it"
         )
+    history = read_metrics(path, result.checksums.get(METRICS))
     name = path.resolve().name
     if result.evaluated:
         tested = read_finished(path / EVALUATED)
-        return replace(tested, path=path, name=name, run=recorded.run, result=result)
+        return replace(tested, path=path, name=name, run=run, result=result)
     names: dict[str, Any] = {"classes": [], "query": []}
     if result.metrics:
-        _, names = read_tensors(path / EMBEDDINGS, checksums.get(EMBEDDINGS))
-    needed: dict[str, type] = dict.fromkeys(("name", "fingerprint", "test_fingerprint"), str)
-    needed |= {"train": dict, "query": dict}
+        _, names = read_tensors(path / EMBEDDINGS, result.checksums.get(EMBEDDINGS))
+    needed = {
+        "name": str,
+        "fingerprint": str,
+        "test_fingerprint": str,
+        "train": dict,
+        "query": dict,
+    }
     lacking = [key for key, kind in needed.items() if not isinstance(result.data.get(key), kind)]
-    listed = ["classes", "query", *(["gallery"] if "gallery" in names else [])]
-    lacking += [key for key in listed if not isinstance(names.get(key), list)]
+    for key in ("classes", "query", "gallery"):
+        if not isinstance(names.get(key), list) and (key in names or key != "gallery"):
+            lacking.append(key)
     if lacking:
         raise ValueError(
             f"the files in {path} lack {lacking[0]!r}, so another version wrote them: train the "
@@ -178,15 +177,15 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
     return FinishedRun(
         path=path,
         name=name,
-        run=recorded.run,
+        run=run,
         result=result,
-        history=tuple(lines),
-        data=result.data,
-        remarks=result.notes,
+        history=tuple(history),
         classes=tuple(names["classes"]),
         query_names=tuple(names["query"]),
         gallery_names=tuple(names["gallery"]) if "gallery" in names else None,
         tested_in=path,
+        tested_run=run,
+        tested=result,
     )
 
 
@@ -197,28 +196,26 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
 
 
 def report_page(run: FinishedRun) -> str:
-    examples: tuple[list[Example], list[Example]] = [], []
-    pairs = pairs_svg = roc_svg = None
-    sampled = False
+    context: dict[str, Any] = {"kinds": (), "pairs_svg": None, "roc_svg": None}
     calibration = run.calibration
     if run.metrics:
         test = run.embedded()
-        examples = choose(test)
         some = sample(test, SAMPLE)
         pairs = count_pairs(some)
-        sampled = max(len(test.x), len(test.gallery)) > SAMPLE
-    if pairs is not None and pairs.of_both_kinds:
-        threshold = None if calibration is None else calibration.thresholds.get(DEFAULT_TARGET)
-        figure = histogram(pairs, threshold)
-        pairs_svg = inline_svg(figure, "pairs", "Similarities of same- and different-class pairs")
+        context["kinds"] = tuple(zip(("correct", "wrong"), choose(test), strict=True))
+        if pairs.of_both_kinds:
+            thresholds = {} if calibration is None else calibration.thresholds
+            figure = histogram(pairs, thresholds.get(DEFAULT_TARGET))
+            about = "Similarities of same- and different-class pairs"
+            context["pairs_svg"] = inline_svg(figure, "pairs", about)
+            context |= {"pairs": pairs, "sampled": max(len(test.x), len(test.gallery)) > SAMPLE}
     if calibration is not None and len(calibration.curve) > 1:
-        roc_svg = inline_svg(roc(calibration.curve), "roc", "True over false accepts")
+        context["roc_svg"] = inline_svg(roc(calibration.curve), "roc", "True over false accepts")
     # The number of warm-up epochs depends on that of epochs.
     warm = default_run(run.run.data, epochs=run.run.epochs).warmup_epochs
     defaults = encode(default_run(run.run.data, warmup_epochs=warm))
-    unusual = changed(run.settings, defaults)
+    unusual, metrics = changed(run.settings, defaults), metric_keys(run.metrics)
     figures, legend = _training_figures(run)
-    metrics = metric_keys(run.metrics)
     return render(
         "run.html",
         run=run,
@@ -228,19 +225,15 @@ def report_page(run: FinishedRun) -> str:
         figures=figures,
         legend=legend,
         history_metrics=metric_keys(*run.history),
-        kinds=tuple(zip(("correct", "wrong"), examples, strict=True)),
         pictures=run.pictures(),
         captions=distinct_captions(run.classes),
-        pairs=pairs,
-        sampled=sampled,
-        pairs_svg=pairs_svg,
         interpolation=_interpolation(run),
         before="start" if run.run.init is not None else "untrained",
         calibration=calibration,
-        roc_svg=roc_svg,
         targets=TARGET_NAMES,
         changed=unusual,
         unchanged={k: text for k, text in rows(run.settings).items() if k not in unusual},
+        **context,
     )
 
 

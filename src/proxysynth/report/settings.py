@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -34,9 +35,8 @@ def changed(settings: Settings, defaults: Settings) -> dict[str, str]:
     for part in ("loss", "regularizer"):
         if flat[part] != usual[part]:
             kind = KINDS.get(flat[part])
-            own = {f.name: f.default for f in (fields(kind) if kind else ())}
-            usual = {path: text for path, text in usual.items() if not path.startswith(f"{part}.")}
-            usual |= {f"{part}.{name}": _text(value) for name, value in own.items()}
+            own = {f"{part}.{f.name}": _text(f.default) for f in (fields(kind) if kind else ())}
+            usual = {k: text for k, text in usual.items() if not k.startswith(f"{part}.")} | own
     return {path: text for path, text in flat.items() if usual.get(path, text) != text}
 
 
@@ -60,8 +60,7 @@ def differing(several: Sequence[Settings]) -> dict[str, tuple[str, ...]]:
 def method(settings: Settings) -> str:
     """The loss and its regularizer: "NormSoftmax with ProxySynthesis"."""
     flat = rows(settings)
-    loss, regularizer = flat["loss"], flat["regularizer"]
-    return loss if regularizer == "none" else f"{loss} with {regularizer}"
+    return " with ".join(flat[part] for part in ("loss", "regularizer") if flat[part] != "none")
 
 
 def repeat_command(run: Run, out: str) -> str | None:
@@ -73,6 +72,11 @@ def repeat_command(run: Run, out: str) -> str | None:
     names = option_names(run.loss)
     if names is None:
         return None
+
+    def argument(value: Any) -> str:  # as `--set` reads it
+        text = "none" if value is None else value
+        return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
+
     options: dict[str, Any] = {"data": run.data, "loss": names[0], "regularizer": names[1]}
     settings: list[str] = []
     wanted = flatten(unwrap(encode(run)))
@@ -83,19 +87,16 @@ def repeat_command(run: Run, out: str) -> str | None:
         # One at a time, since some fields imply others; all if one alone is not a valid run.
         for some in (missing[:1], missing):
             flags = {path: value for path, value in some if path in FLAGS}
-            more = [f"{path}={_argument(value)}" for path, value in some if path not in FLAGS]
+            more = [f"{path}={argument(value)}" for path, value in some if path not in FLAGS]
             if flags.keys() & options.keys() or set(more) & set(settings):
                 return None  # already given, without effect
-            try:
+            with suppress(ValueError):
                 made = run_from_options(**options | flags, settings=settings + more)
                 break
-            except ValueError:
-                continue
         else:
             return None
         options, settings = options | flags, settings + more
-    command = ["proxysynth", "train"]
-    command += [run.data] if run.data != Run.data else []
+    command = ["proxysynth", "train", *([run.data] if run.data != Run.data else [])]
     for name, default in zip(("loss", "regularizer"), option_names(Run.loss) or (), strict=True):
         command += [f"--{name}", options[name]] if options[name] != default else []
     for name in FLAGS:
@@ -124,21 +125,13 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _argument(value: Any) -> str:
-    """A value as `--set` reads it."""
-    if value is None:
-        return "none"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def unwrap(settings: Settings) -> dict[str, Any]:
     """The settings with the regularizer beside the loss instead of around it."""
+    loss, regularizer = settings["loss"], None
+    if isinstance(loss.get("loss"), Mapping):
+        regularizer = {key: value for key, value in loss.items() if key != "loss"}
+        loss = loss["loss"]
     made: dict[str, Any] = {}
     for key, value in settings.items():
-        made[key] = value
-        if key == "loss":
-            made["regularizer"] = None
-            if isinstance(inner := value.get("loss"), Mapping):
-                made["loss"] = inner
-                made["regularizer"] = {k: v for k, v in value.items() if k != "loss"}
+        made |= {"loss": loss, "regularizer": regularizer} if key == "loss" else {key: value}
     return made

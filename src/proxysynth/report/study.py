@@ -109,12 +109,12 @@ def metric_rows(result: Result) -> list[list[str]]:
     rows = []
     for kind in KINDS:
         dims = result["dim"] and result["dim"] * (result["folds"] if kind == KINDS[1] else 1)
-        cells = []
+        row = [f"{kind} ({dims}-dim)" if dims else kind]
         for name in TITLES:
             spread = result["summary"][kind][name]
             half = "" if spread["ci95"] is None else f" ± {percent(spread['ci95'], 2)}"
-            cells.append(percent(spread["mean"], 2) + half)
-        rows.append([f"{kind} ({dims}-dim)" if dims else kind, *cells])
+            row.append(percent(spread["mean"], 2) + half)
+        rows.append(row)
     return rows
 
 

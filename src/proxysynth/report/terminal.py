@@ -11,7 +11,7 @@ from rich.table import Table
 
 from proxysynth.formatting import metric_heading, metric_keys, metric_name, percent, points
 
-from .comparison import Comparison, verdicts
+from .comparison import Comparison
 from .study import TITLES, Result, amount, method, metric_rows, trial_rows
 
 COLORS = {"better": "green", "worse": "red", "": "dim"}
@@ -19,37 +19,54 @@ TEXTS = {"", "run", "group", "metric", "setting"}  # columns of texts; others ar
 
 
 def render_comparison(comparison: Comparison, console: Console) -> None:
-    """Print tables of runs, of groups of seeds and of settings, then the verdicts."""
-    console.print(_runs(comparison, console.width))
+    """Print tables of runs, of groups of seeds and of settings, then remarks."""
+    measures, groups = comparison.measures, comparison.groups
+    room = console.width - 14
+    head = _headings(measures, room - max(len(run.name) for run in comparison.runs), 8)
+    rows = []
+    for run in comparison.runs:
+        cells = []
+        for key in measures:
+            change = comparison.difference(run, key)
+            below = "" if change is None else f"\n[dim]{points(change, 2)}[/]"
+            cells.append(percent(run.metrics.get(key), 2) + below)
+        letter = comparison.group_of(run).letter
+        rows.append((letter, escape(run.name), str(run.run.seed), *cells))
+    title = "Runs, in %, with the difference from the first"
+    console.print(_table(title, ("", "run", "seed", *head), rows))
     if comparison.several_seeds:
-        console.print(_groups(comparison, console.width))
-        if comparison.contrasts:
-            title = f"Against {comparison.groups[0].letter}, in percentage points"
-            rows = [
-                (
-                    c.letter,
-                    metric_name(c.measure),
-                    f"[{COLORS[c.tone]}]{points(c.difference, 2)}[/]",
-                    c.interval_text,
-                    c.summary,
-                )
-                for c in comparison.contrasts
+        head = _headings(measures, room - max(len(group.name) for group in groups), 15)
+        split = head != [metric_name(key) for key in measures]  # numbers in two lines
+        rows = []
+        for group in groups:
+            cells = [
+                group.shown(key).replace(" ± ", "\n± " if split else " ± ") for key in measures
             ]
-            console.print(_table(title, ("", "metric", "difference", "95 % interval", ""), rows))
+            rows.append((group.letter, escape(group.name), str(len(group.runs)), *cells))
+        title = "Groups of seeds, mean ± standard deviation"
+        console.print(_table(title, ("", "group", "seeds", *head), rows))
+    if comparison.several_seeds and comparison.contrasts:
+        title = f"Against {groups[0].letter}, in percentage points"
+        rows = []
+        for item in comparison.contrasts:
+            difference = f"[{COLORS[item.tone]}]{points(item.difference, 2)}[/]"
+            texts = (difference, item.interval_text, item.summary)
+            rows.append((item.group.letter, metric_name(item.measure), *texts))
+        console.print(_table(title, ("", "metric", "difference", "95 % interval", ""), rows))
     if comparison.settings:
-        settings = [(path, *map(escape, values)) for path, values in comparison.settings.items()]
-        letters = [group.letter for group in comparison.groups]
-        console.print(_table("Different settings", ("setting", *letters), settings, letters))
+        rows = [(path, *map(escape, values)) for path, values in comparison.settings.items()]
+        letters = [group.letter for group in groups]
+        console.print(_table("Different settings", ("setting", *letters), rows, letters))
     else:
         console.print(f"Different settings: {comparison.no_difference}\n", markup=False)
-    for item in comparison.disagreements:
+    for found in comparison.disagreements:
         console.print(
-            f"Nearest neighbor correct only in {item.first}: {item.only_first:,}; only in "
-            f"{item.second}: {item.only_second:,}; in both: {item.both:,}; in neither: "
-            f"{item.neither:,}.",
+            f"Nearest neighbor correct only in {found.first}: {found.only_first:,}; only in "
+            f"{found.second}: {found.only_second:,}; in both: {found.both:,}; in neither: "
+            f"{found.neither:,}.",
             markup=False,
         )
-    for sentence in (*verdicts(comparison), *comparison.remarks):
+    for sentence in comparison.remarks:
         console.print(sentence, markup=False)
     if not comparison.several_seeds:
         console.print("One seed each cannot show a difference: train more seeds.")
@@ -85,12 +102,12 @@ def _table(
     title: str,
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
-    texts: Iterable[str] = (),
+    texts: Sequence[str] = (),
     dense: bool = True,
 ) -> Table:
     """A table; `texts` are further columns of texts, which are aligned on the left."""
-    style = {"box": box.SIMPLE, "title_justify": "left", "title_style": "bold"}
-    table = Table(title=escape(title), collapse_padding=dense, **style)  # type: ignore[arg-type]
+    table = Table(box=box.SIMPLE, title=escape(title), collapse_padding=dense)
+    table.title_justify, table.title_style = "left", "bold"
     for name in head:
         left = name in TEXTS or name in texts
         table.add_column(name, justify="left" if left else "right", overflow="fold")
@@ -103,32 +120,3 @@ def _headings(keys: Sequence[str], room: int, least: int, gap: int = 2) -> list[
     """The heads of columns of at least `least` characters, abbreviated unless all fit."""
     used = sum(gap + max(least, len(metric_name(key))) for key in keys)
     return [metric_name(key) if used <= room else metric_heading(key) for key in keys]
-
-
-def _runs(comparison: Comparison, width: int) -> Table:
-    room = width - 14 - max(len(run.name) for run in comparison.runs)
-    head = _headings(comparison.measures, room, 8)
-    rows = []
-    for run in comparison.runs:
-        cells = []
-        for key in comparison.measures:
-            change = comparison.difference(run, key)
-            below = "" if change is None else f"\n[dim]{points(change, 2)}[/]"
-            cells.append(percent(run.metrics.get(key), 2) + below)
-        letter = comparison.group_of(run).letter
-        rows.append((letter, escape(run.name), str(run.run.seed), *cells))
-    title = "Runs, in %, with the difference from the first"
-    return _table(title, ("", "run", "seed", *head), rows)
-
-
-def _groups(comparison: Comparison, width: int) -> Table:
-    room = width - 14 - max(len(group.name) for group in comparison.groups)
-    head = _headings(comparison.measures, room, 15)
-    split = head != [metric_name(key) for key in comparison.measures]  # numbers in two lines
-    rows = []
-    for group in comparison.groups:
-        cells = [group.shown(key) for key in comparison.measures]
-        cells = [cell.replace(" ± ", "\n± ") if split else cell for cell in cells]
-        rows.append((group.letter, escape(group.name), str(len(group.runs)), *cells))
-    title = "Groups of seeds, mean ± standard deviation"
-    return _table(title, ("", "group", "seeds", *head), rows)
