@@ -47,7 +47,7 @@ def test_what_is_not_a_picture_is_left_out(make_folder):
     assert "empty" not in (*splits.train.classes, *splits.query.classes)
     assert splits.notes == (
         "1 folders hold no image and are ignored: empty.",
-        "Ignored, because their names are not those of images: 1 .txt, 1 .heic.",
+        "Ignored (not image files): 1 .txt, 1 .heic.",
     )
 
 

@@ -20,7 +20,7 @@ from documents.smaller import PROGRAMS
 from proxysynth.training import Run, train
 from training.tiny_pictures import pictures
 
-TAKES_MINUTES = {"mlrc.md"}
+TAKES_MINUTES = {"distributed.md", "mlrc.md", "paper.md"}
 
 
 def commands(document: Path) -> str:

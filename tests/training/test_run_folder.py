@@ -97,7 +97,7 @@ def test_another_run_is_refused_by_name(learnt, tmp_path):
 
 
 def test_differences_of_other_kinds():
-    shown = describe_differences(Run(), Run(loss=ps.NormSoftmax()), most=2)
+    shown = describe_differences(Run(), Run(loss=ps.NormSoftmax()))
     assert "loss 'ProxySynthesis' there, 'NormSoftmax' here" in shown
     assert "more" in shown
 

@@ -225,7 +225,7 @@ SEARCH: Arguments = {
     "pictures IMAGE+": "query images; their embeddings are averaged",
     "-k N": _default(10, "number of hits"),
     "--threshold S": "minimum similarity, -1 to 1 (default: none)",
-    "--same": "only images that the run's threshold takes to be of the same class",
+    "--same": "only images above the run's same-class threshold",
     "--target TARGET": _default(
         "far=0.01",
         "what the threshold of --same is fitted to: a false accept rate (far=0.1, far=0.01, "
@@ -246,7 +246,7 @@ SERVE: Arguments = {
     "--port N": _default(8000, "port to listen on; 0 chooses a free one"),
     "--root-path PATH": {
         "default": "",
-        "help": "a reverse proxy's prefix, as /shop (default: none)",
+        "help": "URL prefix set by a reverse proxy, such as /shop (default: none)",
     },
     "--allow-host NAME": _repeatable(
         "also accept requests for this host name", "localhost, and IP addresses with --host"
@@ -316,7 +316,7 @@ COMMANDS: dict[str, tuple[str, str, Arguments]] = {
     "train": ("train", "train a model and write its report", TRAIN),
     "eval": ("eval", "evaluate a trained run, or an index with labeled queries", EVAL),
     "compare": ("compare", "compare runs: metrics, settings and queries", COMPARE),
-    "mlrc": ("mlrc", "search hyper-parameters and repeat the best setting (MLRC)", MLRC),
+    "mlrc": ("mlrc", "tune hyper-parameters and repeat the best setting (MLRC)", MLRC),
     "paper": ("paper", "reproduce the tables and figures of the paper", PAPER),
     "index": ("index", "embed a folder of images into an index file", INDEX),
     "search": ("search", "find the nearest images in an index", SEARCH),
@@ -324,11 +324,15 @@ COMMANDS: dict[str, tuple[str, str, Arguments]] = {
     "predict": ("index", "predict the class of images, or unknown", PREDICT),
     "duplicates": ("index", "find near-duplicates in an index", DUPLICATES),
     "cluster": ("index", "cluster an index's images (needs scikit-learn)", CLUSTER),
-    "export": ("index", "write a model or an index for other programs to read", EXPORT),
+    "export": ("index", "export a model or an index", EXPORT),
     "data list": ("data", "list the benchmarks: files needed, source and license", {}),
     "data check": ("data", "check a copy of a benchmark, or a file of weights", CHECK),
     "data prepare": ("data", "write a downscaled copy for fast training", PREPARE),
-    "bench": ("bench", "measure speed and memory against others (needs a checkout)", BENCH),
+    "bench": (
+        "bench",
+        "compare speed and memory with other libraries (needs a clone)",
+        BENCH,
+    ),
 }
 GROUPS = {"data": "list, check and prepare the benchmarks"}
 NOT_TUNED = ("compare", "data", "bench")  # modules that compute little, or measure

@@ -161,7 +161,7 @@ def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, List
                 f"{len(empty)} folders hold no image and are ignored: {folders.some_names(empty)}."
             )
         if others:
-            notes.append(f"Ignored, because their names are not those of images: {kinds}.")
+            notes.append(f"Ignored (not image files): {kinds}.")
     return listings, notes
 
 

@@ -69,7 +69,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
     for sentence in comparison.remarks:
         console.print(sentence, markup=False)
     if not comparison.several_seeds:
-        console.print("One seed each cannot show a difference: train more seeds.")
+        console.print("One seed cannot show a difference: train with more seeds.")
 
 
 def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:

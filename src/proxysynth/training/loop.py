@@ -76,13 +76,13 @@ def train(
             run = replace(run, init=os.path.dirname(run.init))  # the evaluated run is resumed
         evaluated = None
         if prepare.open_splits(run).testable:
-            reporter.say("First of two trainings: some classes are left out to evaluate on.")
+            reporter.say("First of two training runs: some classes are held out for evaluation.")
             first, earlier = run, run.init and os.path.join(run.init, EVALUATED)
             if earlier and run_folder.find_run(Path(earlier)) is not None:
                 # The earlier run was trained on all classes; its evaluated one has not seen them.
                 first = replace(run, init=earlier)
             evaluated = _train(first, place / EVALUATED, machine, reporter, ranks)
-            reporter.say("Second training: on all classes.")
+            reporter.say("Second training run: on all classes.")
         # Nothing is held out: what is chosen on held-out classes is taken from the evaluated run.
         run = replace(run, split=replace(run.split, unseen_fraction=0.0))
         if run.report_epoch != "last":

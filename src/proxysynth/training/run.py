@@ -43,7 +43,7 @@ class Split:
         test: sub-folder with the images to test on, each searching among all others.
         query: sub-folder with the queries, instead of `test`.
         gallery: sub-folder with the images that the queries search in.
-        validation: sub-folder with the images that something is chosen on, such as the epoch.
+        validation: sub-folder with the validation images, used for example to choose the epoch.
         root: folder that the paths of a table are relative to.
         incomplete: accept a benchmark with missing images.
         train_classes: glyphs: number of characters to train on.
@@ -60,7 +60,7 @@ class Split:
         folds: number of folds of the cross-validation.
         validation_fraction: fraction of the seen classes that are held out of training where
             something is chosen on them, such as the epoch; unused otherwise.
-        validation_seed: seed of the choice of these classes.
+        validation_seed: seed for choosing these classes.
     """
 
     unseen_fraction: float | None = None
@@ -143,11 +143,11 @@ class Run:
         image_size: side of the input images in pixels; None uses the size of in-memory images,
             otherwise the backbone's.
         freeze_batch_norm: keep the statistics of batch norm fixed.
-        freeze: prefixes of the backbone's parameter names that are not trained.
+        freeze: name prefixes of the backbone's parameters that are not trained.
 
         transforms: "conventional" crops a random area and tests on the center of the resized
             image; "mlrc" does the same after resizing; "pad_crop" crops a padded image.
-        augment: random crops and flips in training; otherwise images look as they do in tests.
+        augment: random crops and flips in training; otherwise images are processed as in testing.
         crop_scale: smallest and largest fraction of the area that a random crop keeps.
         flip: probability of a horizontal flip.
         cache_side: short side of the cached photographs in pixels; None uses the size for testing,
@@ -174,7 +174,7 @@ class Run:
         schedule: learning rate schedule: "constant", "step", "cosine" or "one_cycle".
         decay_epochs: epochs after which the schedule "step" multiplies the rates by `decay`.
         decay: factor of the schedule "step".
-        warmup_epochs: number of first epochs that train only the embedding layer and the proxies.
+        warmup_epochs: number of initial epochs that train only the embedding layer and the proxies.
         clip_norm: largest norm of the gradient; None does not clip.
         clip_value: largest absolute value of each gradient entry; None does not clip.
 
