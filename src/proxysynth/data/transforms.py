@@ -213,6 +213,8 @@ PIXELS = {
 
 def pixels_named(name: str) -> Pixels:
     """A key of `PIXELS`, or "mean 0.5 0.5 0.5 std 0.5 0.5 0.5" for RGB in [0, 1]."""
+    if name in PIXELS:
+        return PIXELS[name]
     words = name.split() if isinstance(name, str) else []
     if words[::4] != ["mean", "std"]:
         return cast(Pixels, look_up(name, PIXELS, "kind of pixels"))

@@ -299,7 +299,8 @@ class Trained:
         rest = iter(cast(Iterable[Picture], [pictures] if alone else pictures))
         device, pixels = self.proxies.device, data.pixels_named(self.embedder.preprocess)
         made = [torch.empty(0, self.embedder.dim)]
-        with ThreadPoolExecutor(Resources(workers=workers).loader_workers or 1) as pool:
+        threads = data.default_workers() if workers is None else max(1, workers)
+        with ThreadPoolExecutor(threads) as pool:
             while chunk := list(islice(rest, BATCH)):
                 images = torch.from_numpy(np.stack(list(pool.map(self._bytes, chunk)))).to(device)
                 with torch.inference_mode():
