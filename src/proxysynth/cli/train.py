@@ -65,24 +65,26 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         result = train(run, folder, all_classes=both, resources=machine, progress=Bars())
     if not ranks.first:
         return None
-    report = place / REPORT
-    if before is None or before != _reported(place):
+    console, report = output(args), place / REPORT
+    trained = before is None or before != _reported(place)
+    if trained:
         if result.evaluated:
             write_report(place / EVALUATED)
         report = write_report(folder)
-    console = output(args)
+    else:
+        console.say("This run is finished: nothing was left to train.")
     if result.metrics:
         start = "untrained" if run.init is None else "before"
         rows = {"trained": result.metrics, start: result.untrained}
         tested = f"{result.tested.capitalize()} of {result.data['name']}"
         render_metrics(rows, f"{tested}, percent ({result.why})", console)
-        if result.interpolation.get("a") is not None:
+        if trained and result.interpolation.get("a") is not None:
             console.say("The epochs above were measured with the embedding layer, these without.")
         console.print(result.verdict, markup=False)
     if result.evaluated:
         console.print(result.notes[0], markup=False)
     console.say(f"Report: {report}")
-    if os.path.isdir(os.path.expanduser(run.data)):
+    if run.data != "glyphs" and os.path.isdir(os.path.expanduser(run.data)):
         images = args.data if args.data and os.path.isdir(args.data) else run.data  # as given
         console.say(f"Next: proxysynth index {folder} {images} -o {Path(folder).name}.index")
     return {"folder": str(folder), "report": str(report), **result.to_json()}

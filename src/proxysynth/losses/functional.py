@@ -160,7 +160,8 @@ def check_loss(owner: object, loss: object) -> None:
     if isinstance(loss, nn.Module) and any(p.dim() >= 2 for p in loss.parameters()):
         raise ValueError(
             f"{type(owner).__name__} takes a function of (x, y, p), but {type(loss).__name__} is a "
-            "module with its own proxies: use proxysynth.synthesize_over(module)"
+            "module with its own proxies: use proxysynth.synthesize_over(module), or for a "
+            "ProxyHead put the regularizer inside"
         )
 
 

@@ -183,6 +183,8 @@ def _check_module(module: object) -> None:
             )
         if isinstance(getattr(held, "loss", None), ProxySynthesis):
             raise ValueError(f"{name} holds ProxySynthesis, which synthesizes already: call it")
+        if name == "ProxyHead":
+            raise ValueError("ProxyHead takes it as its loss: ProxyHead(ProxySynthesis(loss), ...)")
 
 
 def _check_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -68,7 +68,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
         )
     for sentence in comparison.remarks:
         console.print(sentence, markup=False)
-    if not comparison.several_seeds:
+    if comparison.contrasts and not comparison.several_seeds:
         console.print("One seed cannot show a difference: train with more seeds.")
 
 

@@ -205,7 +205,7 @@ def scan_folder(folder: str | os.PathLike[str]) -> list[Found]:
     Hidden files are skipped and links are followed. A broken link is listed with size and time 0,
     so that it is reported when it is read.
     """
-    base = existing_folder(folder, "give the folder of the images to index")
+    base = existing_folder(folder, "give a folder of images")
     found = sorted(_files(str(base), "", frozenset()), key=lambda file: encoded(file.path))
     if not found:
         raise ValueError(

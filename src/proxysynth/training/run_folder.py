@@ -169,9 +169,12 @@ def claim(folder: Path, run: Run) -> Recorded | None:
         earlier = replace(found.run, interpolate=run.interpolate)
         extends = run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
         if found.run != run and not extends:
+            more = (
+                ", or --resume to train it for more epochs" if run.epochs > earlier.epochs else ""
+            )
             raise WrongFolder(
                 f"{folder} holds another run ({describe_differences(found.run, run)}): choose "
-                "another folder, or use the settings of that run to resume it"
+                f"another folder, or use the settings of that run to resume it{more}"
             )
         return found
     ours = (LOCK, EVALUATED) if find_run(folder / EVALUATED) else (LOCK,)
