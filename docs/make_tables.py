@@ -205,7 +205,8 @@ def results() -> str:
         "CUB-200-2011, photographs of birds: trained on 100 species, tested on 100 others. "
         "Proxy-NCA is its squared form; Proxy-anchor has settings of its own, as in the paper. "
         "Percent after the last epoch, mean ± standard deviation over seeds. "
-        "*With Proxy Synthesis*: the difference it makes, with its 95 % interval, bold where that excludes zero.\n\n"
+        "*With Proxy Synthesis*: the difference it makes, with its 95 % interval, bold where that "
+        "excludes zero.\n\n"
         + compared("study_cub200")
     )
 
