@@ -206,8 +206,7 @@ def results() -> str:
         "Proxy-NCA is its squared form; Proxy-anchor has settings of its own, as in the paper. "
         "Percent after the last epoch, mean ± standard deviation over seeds. "
         "*With Proxy Synthesis*: the difference it makes, with its 95 % interval, bold where that "
-        "excludes zero.\n\n"
-        + compared("study_cub200")
+        "excludes zero.\n\n" + compared("study_cub200")
     )
 
 
