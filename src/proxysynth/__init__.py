@@ -29,7 +29,9 @@ if TYPE_CHECKING:  # the names in `_NAMES`, for type checkers and editors
     from proxysynth.search.build import build_index as build_index
     from proxysynth.search.export import export as export
     from proxysynth.search.index import Index as Index
-    from proxysynth.training import Run as Run, Split as Split, load as load, train as train
+    from proxysynth.training.inference import load as load
+    from proxysynth.training.loop import train as train
+    from proxysynth.training.run import Run as Run, Split as Split
 
     __version__: str
 
