@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 from collections.abc import Callable
 
 import torch
@@ -44,11 +45,14 @@ def run(quick: bool = False) -> list[Row]:
     cases = [(threads, c) for threads in counts for c in ((98,) if quick else CLASSES)]
     rows: list[Row] = []
     for threads, c in cases:
+        _announce(f"{c:,} classes, threads: {threads}")
         rows += step_rows(c, threads, quick)
     for threads, c in cases:
+        _announce(f"other losses, {c:,} classes, threads: {threads}")
         with Turns(make_step, ("fused", *OTHERS)) as turns:
             rows += other_rows(turns, c, threads, quick)
     for threads in counts:
+        _announce(f"Table A, threads: {threads}")
         with timing.threads(threads):
             rows += table_a(threads, quick)
     return rows
@@ -152,6 +156,10 @@ def methods() -> tuple[str, ...]:
 
 def _loss(loss: ProxySynthesis, x: Tensor, y: Tensor, p: Tensor) -> Callable[[], Tensor]:
     return lambda: loss(x, y, p)
+
+
+def _announce(what: str) -> None:
+    print(f"measuring {what}", file=sys.stderr, flush=True)
 
 
 def _rounds(c: int, quick: bool) -> tuple[int, int]:

@@ -87,9 +87,9 @@ def curl(argv: list[str]) -> list[str]:
 
 
 def _address() -> str:
-    told = SERVER_LOG.read_text()
-    found = ADDRESS.search(told)
-    return found[0] if found else sys.exit(f"the server did not start: {told}")
+    log = SERVER_LOG.read_text()
+    found = ADDRESS.search(log)
+    return found[0] if found else sys.exit(f"the server did not start: {log}")
 
 
 PROGRAMS = {"proxysynth": proxysynth, "torchrun": torchrun, "pip": pip, "curl": curl}
@@ -97,7 +97,7 @@ PROGRAMS = {"proxysynth": proxysynth, "torchrun": torchrun, "pip": pip, "curl": 
 if __name__ == "__main__":
     program, *words = sys.argv[1:]
     make = serve if words[:1] == ["serve"] else PROGRAMS[program]
-    # The folder with these programs is the first of the path: what is meant comes after it.
+    # The folder with these programs comes first in PATH; the real ones are in the rest.
     os.environ["PATH"] = os.environ["PATH"].partition(os.pathsep)[2]
     command = make(words)
     os.execvp(command[0], command)
