@@ -33,8 +33,9 @@ def study(tmp_path_factory):
 def test_what_a_study_leaves(study):
     folder, told = study
     names = {path.name for path in folder.iterdir()}
-    assert names >= {"study.json", "study.db", "result.json", "study.html", "history.png",
-                     "history.svg", "trials", "repetitions"}  # fmt: skip
+    assert names >= {
+        "study.json", "study.db", "result.json", "study.html", "trials", "repetitions",
+    }  # fmt: skip
     result = json.loads((folder / "result.json").read_text())
     assert result == {name: value for name, value in told.items() if name not in ("folder", "page")}
     assert (result["data"], result["loss"], result["regularizer"]) == (

@@ -194,11 +194,9 @@ def compare(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
         got = ", ".join(os.fspath(folder) for folder in folders) or "none"
         raise ValueError(f"expected two or more different runs to compare, got {got}")
     runs = [read_finished(folder) for folder in folders]
-    parts = [run.path.resolve().parts for run in runs]
-    depth = 1  # folders of one name get as many parent folders as tell them apart
-    while len({part[-depth:] for part in parts}) < len(parts):
-        depth += 1
-    names = [os.path.join(*part[-depth:]) for part in parts]
+    paths = [run.path.resolve() for run in runs]
+    above = os.path.commonpath([path.parent for path in paths])
+    names = [str(path.relative_to(above)) for path in paths]
     runs = [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
     groups = group_by_seed(runs)
     measures = formatting.metric_keys(*(run.metrics for run in runs))

@@ -21,8 +21,7 @@ TEXTS = {"", "run", "group", "metric", "setting"}  # columns of texts; others ar
 def render_comparison(comparison: Comparison, console: Console) -> None:
     """Print tables of runs, of groups of seeds and of settings, then remarks."""
     measures, groups = comparison.measures, comparison.groups
-    room = console.width - 14
-    head = _headings(measures, room - max(len(run.name) for run in comparison.runs), 8)
+    head = [metric_heading(key) for key in measures]
     rows = []
     for run in comparison.runs:
         cells = []
@@ -35,13 +34,9 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
     title = "Runs, in %, with the difference from the first"
     console.print(_table(title, ("", "run", "seed", *head), rows))
     if comparison.several_seeds:
-        head = _headings(measures, room - max(len(group.name) for group in groups), 15)
-        split = head != [metric_name(key) for key in measures]  # numbers in two lines
         rows = []
         for group in groups:
-            cells = [
-                group.shown(key).replace(" ± ", "\n± " if split else " ± ") for key in measures
-            ]
+            cells = [group.shown(key).replace(" ± ", "\n± ") for key in measures]
             rows.append((group.letter, escape(group.name), str(len(group.runs)), *cells))
         title = "Groups of seeds, mean ± standard deviation"
         console.print(_table(title, ("", "group", "seeds", *head), rows))
@@ -75,11 +70,10 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
 def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
     """Print a row for each set of metrics, in percent."""
     keys = metric_keys(*rows.values())
-    head = _headings(keys, console.width - 4 - max(map(len, rows)), len("100.00"), gap=3)
     cells = [
         (name, *(percent(metrics.get(key), 2) for key in keys)) for name, metrics in rows.items()
     ]
-    console.print(_table(title, ("", *head), cells, dense=False))
+    console.print(_table(title, ("", *map(metric_heading, keys)), cells))
 
 
 def render_study(result: Result, console: Console) -> None:
@@ -88,9 +82,9 @@ def render_study(result: Result, console: Console) -> None:
     title = (
         f"{method(result)}, unseen classes of {result['data']}\n{amount(result)}\nin %{interval}"
     )
-    console.print(_table(title, ("", *TITLES.values()), metric_rows(result), dense=False))
+    console.print(_table(title, ("", *TITLES.values()), metric_rows(result)))
     head, rows = trial_rows(result)
-    table = _table("Search: MAP@R on the held-out folds, in %", head, rows, dense=False)
+    table = _table("Search: MAP@R on the held-out folds, in %", head, rows)
     table.rows[result["best_trial"] - 1].style = "bold"
     console.print(table)
     if result["importance"]:
@@ -99,24 +93,16 @@ def render_study(result: Result, console: Console) -> None:
 
 
 def _table(
-    title: str,
-    head: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    texts: Sequence[str] = (),
-    dense: bool = True,
+    title: str, head: Sequence[str], rows: Iterable[Sequence[str]], texts: Sequence[str] = ()
 ) -> Table:
     """A table; `texts` are further columns of texts, which are aligned on the left."""
-    table = Table(box=box.SIMPLE, title=escape(title), collapse_padding=dense)
+    table = Table(box=box.SIMPLE, title=escape(title), collapse_padding=True)
     table.title_justify, table.title_style = "left", "bold"
     for name in head:
-        left = name in TEXTS or name in texts
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
+        if name in TEXTS or name in texts:
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _headings(keys: Sequence[str], room: int, least: int, gap: int = 2) -> list[str]:
-    """The heads of columns of at least `least` characters, abbreviated unless all fit."""
-    used = sum(gap + max(least, len(metric_name(key))) for key in keys)
-    return [metric_name(key) if used <= room else metric_heading(key) for key in keys]
