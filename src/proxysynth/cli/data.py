@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from proxysynth import data
 from proxysynth.cli import print_json
@@ -30,13 +29,8 @@ def run_list(args: argparse.Namespace) -> dict[str, Any]:
         facts = {"has": "; ".join(parts), "needs": ", ".join(row["needs"])}
         facts |= {"from": row["published"], "license": row["license"], "note": row["note"]}
         for name, fact in facts.items():
-            if name == "from":  # URLs are to be copied: never wrapped, however narrow the terminal
-                console.print(f"  from     {fact}", markup=False, soft_wrap=True)
-            elif fact:
-                table = Table.grid(padding=(0, 2))
-                table.add_column(min_width=9)
-                table.add_row(f"  {name}", escape(fact))
-                console.print(table)
+            if fact:  # never wrapped: addresses are to be copied
+                console.say(f"  {name:7}  {fact}")
         console.print()
     return {"benchmarks": rows}
 

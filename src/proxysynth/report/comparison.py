@@ -285,17 +285,11 @@ def _remarks(groups: Sequence[Group]) -> list[str]:
 
 def write_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
     """Write the page, atomically."""
-    names = [group.name for group in comparison.groups]
-    runs = formatting.count(len(comparison.runs), "run")
-    summary = f"{runs} on {and_join(sorted({run.title for run in comparison.runs}))}"
-    if comparison.several_seeds:
-        summary += f", in {formatting.count(len(names), 'group')} of seeds"
     first = comparison.runs[0]  # runs compared query by query share its test set
     page = render(
         "comparison.html",
         comparison=comparison,
-        title=and_join(names) if len(names) <= 3 else runs,
-        summary=summary,
+        titles=sorted({run.title for run in comparison.runs}),
         figures=[figure for key in DRAWN if (figure := _figure(comparison, key)) is not None],
         with_layer=any(run.result.interpolation and has_new_layer(run) for run in comparison.runs),
         pictures=first.pictures() if comparison.disagreements else None,
