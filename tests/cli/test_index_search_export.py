@@ -178,7 +178,7 @@ def test_export_and_its_json(trained, shop, capsys):
         (["search", "shop.index", "class0/0.png", "--label", "clas0"], "did you mean 'class0'"),
         (
             ["search", "shop.index"],
-            "required: IMAGE; expected FILE (an index), IMAGE",
+            "required: IMAGE; expected IMAGE (query images",
         ),
         (["export", "gone", "--to", "onnx", "-o", "x"], "holds no run"),
         (["export", "RUN", "--to", "tflite", "-o", "x"], "choice 'tflite'"),

@@ -32,14 +32,14 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
         letter = comparison.group_of(run).letter
         rows.append((letter, escape(run.name), str(run.run.seed), *cells))
     title = "Runs, in %, with the difference from the first"
-    console.print(_table(title, ("", "run", "seed", *head), rows))
+    _show(console, title, ("", "run", "seed", *head), rows)
     if comparison.several_seeds:
         rows = []
         for group in groups:
             cells = [group.shown(key).replace(" ± ", "\n± ") for key in measures]
             rows.append((group.letter, escape(group.name), str(len(group.runs)), *cells))
         title = "Groups of seeds, mean ± standard deviation"
-        console.print(_table(title, ("", "group", "seeds", *head), rows))
+        _show(console, title, ("", "group", "seeds", *head), rows)
     if comparison.several_seeds and comparison.contrasts:
         title = f"Against {groups[0].letter}, in percentage points"
         rows = []
@@ -47,11 +47,11 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
             difference = f"[{COLORS[item.tone]}]{points(item.difference, 2)}[/]"
             texts = (difference, item.interval_text, item.summary)
             rows.append((item.group.letter, metric_name(item.measure), *texts))
-        console.print(_table(title, ("", "metric", "difference", "95 % interval", ""), rows))
+        _show(console, title, ("", "metric", "difference", "95 % interval", ""), rows)
     if comparison.settings:
         rows = [(path, *map(escape, values)) for path, values in comparison.settings.items()]
         letters = [group.letter for group in groups]
-        console.print(_table("Different settings", ("setting", *letters), rows, letters))
+        _show(console, "Different settings", ("setting", *letters), rows, letters)
     else:
         console.print(f"Different settings: {comparison.no_difference}\n", markup=False)
     for found in comparison.disagreements:
@@ -71,9 +71,10 @@ def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console:
     """Print a row for each set of metrics, in percent."""
     keys = metric_keys(*rows.values())
     cells = [
-        (name, *(percent(metrics.get(key), 2) for key in keys)) for name, metrics in rows.items()
+        (escape(name), *(percent(metrics.get(key), 2) for key in keys))
+        for name, metrics in rows.items()
     ]
-    console.print(_table(title, ("", *map(metric_heading, keys)), cells))
+    _show(console, title, ("", *map(metric_heading, keys)), cells)
 
 
 def render_study(result: Result, console: Console) -> None:
@@ -82,27 +83,32 @@ def render_study(result: Result, console: Console) -> None:
     title = (
         f"{method(result)}, unseen classes of {result['data']}\n{amount(result)}\nin %{interval}"
     )
-    console.print(_table(title, ("", *TITLES.values()), metric_rows(result)))
+    _show(console, title, ("", *TITLES.values()), metric_rows(result))
     head, rows = trial_rows(result)
-    table = _table("Search: MAP@R on the held-out folds, in %", head, rows)
-    table.rows[result["best_trial"] - 1].style = "bold"
-    console.print(table)
+    title = "Search: MAP@R on the held-out folds, in %"
+    _show(console, title, head, rows, best=result["best_trial"])
     if result["importance"]:
         shares = ", ".join(f"{k} {100 * v:.0f} %" for k, v in result["importance"].items())
         console.print(f"Importance of the parameters: {shares}.", markup=False)
 
 
-def _table(
-    title: str, head: Sequence[str], rows: Iterable[Sequence[str]], texts: Sequence[str] = ()
-) -> Table:
-    """A table; `texts` are further columns of texts, which are aligned on the left."""
-    table = Table(box=box.SIMPLE, title=escape(title), collapse_padding=True)
-    table.title_justify, table.title_style = "left", "bold"
+def _show(
+    console: Console,
+    title: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    texts: Sequence[str] = (),
+    best: int | None = None,
+) -> None:
+    """Print a table; `texts` are further columns of texts, which are aligned on the left, and
+    `best` is the number of a row in bold."""
+    table = Table(box=box.SIMPLE, collapse_padding=True)
     for name in head:
         if name in TEXTS or name in texts:
             table.add_column(name, overflow="fold")
         else:
             table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table
+    for number, row in enumerate(rows, 1):
+        table.add_row(*row, style="bold" if number == best else None)
+    console.print(title, style="bold", markup=False, highlight=False)
+    console.print(table)
