@@ -94,6 +94,13 @@ def test_the_default_folder_names_the_scale(tmp_path, capsys, monkeypatch, scale
     assert json.loads(said)["folder"] == f"runs/mlrc/glyphs-norm_softmax-none{suffix}"
 
 
+def test_a_plan_of_many_days_suggests_a_smaller_scale(capsys, monkeypatch):
+    monkeypatch.setattr("proxysynth.protocols.estimates.time_steps", lambda *_: 1.0)
+    _, said, _ = run(capsys, "mlrc", "glyphs", "--scale", "paper", "--plan")
+    assert "days" in said
+    assert "--scale small" in said
+
+
 def test_a_plan_knows_what_is_done(study, capsys):
     folder, _ = study
     argv = [*TINY, "--trials", "3", "--runs", "2", "--plan", "--out", str(folder), "--json"]

@@ -226,6 +226,22 @@ def test_what_became_of_the_embedding_layer(tmp_path, pictures, a, title):
     assert ("Recall@1 50.0, MAP@R 40.0." in page.text) == (a == 1)
 
 
+@pytest.mark.parametrize("fitted_on", ["test", "held_out"])
+def test_rates_that_differ_from_the_curve_are_explained(tmp_path, pictures, fitted_on):
+    folder = make_run(tmp_path / "r", pictures)
+    result = json.loads((folder / "result.json").read_text())
+    del result["crc32"]
+    result["calibration"] = {
+        "thresholds": {"f1": 0.5}, "fitted_on": fitted_on, "eer": 0.1, "auc": 0.9,
+        "rates": {"f1": {"tar": 0.6, "far": 0.1, "precision": 0.7, "f1": 0.65}},
+        "curve": [[0.1, 0.4], [1.0, 1.0]], "same": 18, "different": 48,
+    }  # fmt: skip
+    (folder / "result.json").write_text(json.dumps(result))
+    page = Page(write_report(folder).read_text())
+    assert "best F1" in page.text
+    assert ("so they differ from this curve" in page.text) == (fitted_on == "test")
+
+
 def test_a_loss_without_a_command_is_repeated_from_python(tmp_path, pictures):
     folder = make_run(tmp_path / "r", pictures, loss=ps.SquaredProxyNCA())
     text = Page(write_report(folder).read_text()).text
