@@ -101,16 +101,17 @@ def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
         )
     title = f"{found.metrics['queries']:,} queries against {len(index):,} images, percent"
     _show(args, {printable(args.run.name): found.metrics}, title)
-    warnings = [*found.notes, *_seen((file.label for file in files if file.label), model)]
-    for sentence in warnings:
-        Bars().say(f"Note: {sentence}")
+    warnings = list(_seen((file.label for file in files if file.label), model))
+    for kind, sentences in (("Note", found.notes), ("Warning", warnings)):
+        for sentence in sentences:
+            Bars().say(f"{kind}: {sentence}")
     return {
         "index": str(args.run),
         "data": args.data,
         "rerank": args.rerank,
         "metrics": found.metrics,
         "unreadable": [one._asdict() for one in found.unreadable],
-        "warnings": warnings,
+        "warnings": [*found.notes, *warnings],
     }
 
 
