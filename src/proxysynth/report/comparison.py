@@ -315,7 +315,7 @@ def _figure(comparison: Comparison, key: str) -> Markup | None:
         if each:
             epochs = sorted(set.intersection(*map(set, each)))
             means = [fmean(found[epoch] for found in each) for epoch in epochs]
-            lines.append(Curve(group.letter, epochs, means, color))
+            lines.append(Curve("", epochs, means, color))  # the page has a legend
     if not lines:
         return None
     name = f"curve-{key.replace('@', '-')}"
