@@ -139,7 +139,7 @@ def test_eval_gives_the_runs_own_metrics(trained, capsys) -> None:
     assert told["metrics"] == pytest.approx(own)
     code, out, _ = run(capsys, "eval", str(trained / "0"), "--ks", "1,3", "--nmi")
     assert code == 0
-    assert "Recall@3" in out
+    assert "R@3" in out
     assert "NMI" in out
 
 
@@ -147,7 +147,7 @@ def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:
     runs = [str(trained / "0"), str(trained / "1")]
     code, out, _ = run(capsys, "compare", *runs, "-o", str(tmp_path / "page.html"))
     assert code == 0
-    assert "Recall@1" in out
+    assert "R@1" in out
     assert "<html" in (tmp_path / "page.html").read_text()
     code, out, _ = run(capsys, "compare", *runs, "--json")
     assert json.loads(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import typing
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from proxysynth.cli.config import field_help, to_toml
 from proxysynth.cli.parser import parser
 from proxysynth.cli.train import _run_and_folder
 from proxysynth.training import Run, Split
-from proxysynth.training.defaults import run_from_options
+from proxysynth.training.defaults import default_run, run_from_options
 from proxysynth.values import encode
 
 
@@ -32,6 +33,26 @@ def run_of(*argv: str) -> Run:
 def test_what_show_config_prints_is_a_config(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(to_toml(run))
     assert run_of("--config", str(tmp_path / "run.toml")) == run
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        default_run(),
+        default_run(epochs=5, extended=(2,), seed=3),
+        default_run("/no such/folder & <more>", loss=ps.ProxySynthesis(ps.ArcFace(), lam=0.3)),
+        default_run("/photos", backbone="conv4", dim=None, clip_norm=1.0, skip_bad=True),
+        default_run("/photos", split=Split(unseen_classes=("a,b", 'c"d', "e f")), ks=(1, 10)),
+        default_run("/photos", crop_scale=(0.2, 0.9), weights="my weights.pth"),
+        default_run("/photos", init="/runs/first"),
+        default_run(task="classification", loss=ps.Softmax()),
+    ],
+    ids=lambda run: run.identity,
+)
+def test_the_run_json_of_any_run_is_its_config(run: Run, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("proxysynth.cli.train.check_exists", lambda data: None)
+    (tmp_path / "run.json").write_text(json.dumps({"format": 1, "run": encode(run)}))
+    assert run_of("--config", str(tmp_path / "run.json")) == run
 
 
 def test_a_run_json_is_a_config(tmp_path: Path) -> None:
@@ -83,3 +104,14 @@ def test_every_field_has_its_own_line_of_help(kind: type) -> None:
     about = field_help(kind)
     assert set(kind.__dataclass_fields__) <= set(about)
     assert len(set(about.values())) == len(about)
+
+
+@pytest.mark.parametrize(
+    "kind", [Run, Split, *ps.LOSSES.values(), *filter(None, ps.REGULARIZERS.values())]
+)
+def test_the_help_lists_all_choices(kind: type) -> None:
+    about = field_help(kind)
+    for name, hint in typing.get_type_hints(kind).items():
+        for option in (hint, *typing.get_args(hint)):
+            if typing.get_origin(option) is typing.Literal:
+                assert all(f'"{choice}"' in about[name] for choice in typing.get_args(option)), name

@@ -61,6 +61,7 @@ def test_a_search_for_the_same_class_uses_the_threshold_of_the_run(shop, capsys)
     [
         ("--same", "--threshold", "0.5"),
         ("--same", "--target", "x"),
+        ("--target", "f1"),
         ("--rerank", "nothing"),
         ("--rerank", "database:k=0"),
     ],
@@ -181,11 +182,14 @@ def test_labeled_queries_against_an_index(shop, tmp_path, capsys):
     assert made["metrics"]["recall@1"] == pytest.approx(right / 16)
     again = result(capsys, "eval", file, others, "--rerank", "query_expansion:k=3")
     assert set(again["metrics"]) >= {"recall@1", "map@r"}
+    _, out, _ = run(capsys, "eval", file, others, "--rerank", "query_expansion:k=3")
+    assert "re-ranked by query_expansion:k=3" in out
     # The pictures of the index itself: as if they were searched among themselves.
     within = result(capsys, "eval", file, shop / "photos")
     alone = result(capsys, "eval", shop / "run", shop / "photos")
     assert within["metrics"]["map@r"] == pytest.approx(alone["metrics"]["map@r"], abs=1e-6)
     assert "itself" in within["warnings"][0]
+    assert "classes seen in training" in within["warnings"][1]
 
 
 def test_what_evaluation_of_an_index_refuses(shop, tmp_path, capsys):

@@ -86,6 +86,19 @@ def test_names_are_shown_as_they_are(shop, trained, capsys):
     assert "class1/3 [bold]x.png" in out
 
 
+def test_paths_are_whole_however_narrow_the_terminal(trained, shop, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    long = f"photos/class1/{'long name ' * 6}.png"
+    shutil.copy("photos/class1/0.png", long)
+    assert run(capsys, "index", trained / "run0", "photos", "-o", "shop.index")[0] == 0
+    code, out, _ = run(capsys, "search", "shop.index", "photos/class1/0.png", "-k", "3")
+    assert code == 0
+    assert long.removeprefix("photos/") in out
+    code, out, _ = run(capsys, "predict", trained / "run0", long)
+    assert code == 0
+    assert long in out
+
+
 def test_search_by_a_new_picture_and_by_several(shop, capsys):
     Image.new("RGB", (64, 64), "red").save(shop / "new.png")
     argv = ("search", "shop.index", "new.png", "class0/1.png", "--json")
@@ -178,9 +191,10 @@ def test_export_and_its_json(trained, shop, capsys):
         (["search", "shop.index", "class0/0.png", "--label", "clas0"], "did you mean 'class0'"),
         (
             ["search", "shop.index"],
-            "required: IMAGE; expected FILE (an index), IMAGE",
+            "required: IMAGE; expected IMAGE (query images",
         ),
         (["export", "gone", "--to", "onnx", "-o", "x"], "holds no run"),
+        (["export", "RUN", "-o", "x"], "arguments are required: --to; see"),
         (["export", "RUN", "--to", "tflite", "-o", "x"], "choice 'tflite'"),
         (["export", "RUN", "--to", "torch", "-o", "photos"], "is a folder"),
         (["export", "RUN", "--to", "torch", "-o", "no/x"], "there is no folder"),

@@ -33,8 +33,9 @@ def study(tmp_path_factory):
 def test_what_a_study_leaves(study):
     folder, told = study
     names = {path.name for path in folder.iterdir()}
-    assert names >= {"study.json", "study.db", "result.json", "study.html", "history.png",
-                     "history.svg", "trials", "repetitions"}  # fmt: skip
+    assert names >= {
+        "study.json", "study.db", "result.json", "study.html", "trials", "repetitions",
+    }  # fmt: skip
     result = json.loads((folder / "result.json").read_text())
     assert result == {name: value for name, value in told.items() if name not in ("folder", "page")}
     assert (result["data"], result["loss"], result["regularizer"]) == (
@@ -91,6 +92,13 @@ def test_the_default_folder_names_the_scale(tmp_path, capsys, monkeypatch, scale
     monkeypatch.setattr("proxysynth.protocols.estimates.time_steps", lambda *_: 100.0)
     _, said, _ = run(capsys, "mlrc", "glyphs", "--scale", scale, "--plan", "--json")
     assert json.loads(said)["folder"] == f"runs/mlrc/glyphs-norm_softmax-none{suffix}"
+
+
+def test_a_plan_of_many_days_suggests_a_smaller_scale(capsys, monkeypatch):
+    monkeypatch.setattr("proxysynth.protocols.estimates.time_steps", lambda *_: 1.0)
+    _, said, _ = run(capsys, "mlrc", "glyphs", "--scale", "paper", "--plan")
+    assert "days" in said
+    assert "--scale small" in said
 
 
 def test_a_plan_knows_what_is_done(study, capsys):

@@ -147,9 +147,7 @@ def test_more_epochs_than_the_recorded_run(words, capsys, tmp_path) -> None:
     longer = [*words, "--epochs", 2, "--out", place]
     assert run(capsys, *longer)[0] == 2  # only when it is asked for
     assert run(capsys, *longer, "--resume")[0] == 0
-    code, _, err = run(capsys, "train", "--resume", "--out", place, "--epochs", 1)
-    assert code == 0
-    assert "extended to 2 epochs" in err
+    assert run(capsys, "train", "--resume", "--out", place, "--epochs", 1)[0] == 0  # as it was
     made = json.loads((place / "run.json").read_text())["run"]
     assert (made["epochs"], made["extended"]) == (2, [1])
     assert run(capsys, *longer, "--resume")[0] == 0

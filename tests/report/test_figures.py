@@ -7,7 +7,6 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from proxysynth.report.figures import (
-    IN_FILE,
     SERIES,
     Curve,
     curves,
@@ -92,8 +91,8 @@ def test_curves_do_not_touch_the_state_of_pyplot():
 
 def test_figures_are_written_as_png_and_svg(tmp_path):
     result = made_up()
-    paths = write_figure(trial_history(result["search"], IN_FILE), tmp_path, "history")
-    paths += write_figure(importances(result["importance"], IN_FILE), tmp_path, "importance")
+    paths = write_figure(trial_history(result["search"]), tmp_path, "history")
+    paths += write_figure(importances(result["importance"]), tmp_path, "importance")
     assert sorted(path.name for path in paths) == [
         "history.png", "history.svg", "importance.png", "importance.svg",
     ]  # fmt: skip

@@ -99,8 +99,7 @@ def test_settings_repeat_and_provenance(report, run):
     settings = text[text.index("Different from the defaults") : text.index("at their defaults")]
     assert "lr 0.5" in settings
     assert "batch_size" not in settings
-    assert f"{'proxysynth train'} '{read_finished(run).run.data}'" in text
-    assert "--set lr=0.5" in text
+    assert f"proxysynth train --config '{run}/run.json' --out 'birds <1>-again'" in text
     for fact in ("abc123", "2.13.0", "a machine", "1 min 15 s", "cpu (1 thread)"):
         assert fact in text[text.index("Provenance") :]
     assert read_finished(run).data["fingerprint"] in text
@@ -225,6 +224,22 @@ def test_what_became_of_the_embedding_layer(tmp_path, pictures, a, title):
     assert title in page.text
     assert "is left out" in page.text
     assert ("Recall@1 50.0, MAP@R 40.0." in page.text) == (a == 1)
+
+
+@pytest.mark.parametrize("fitted_on", ["test", "held_out"])
+def test_rates_that_differ_from_the_curve_are_explained(tmp_path, pictures, fitted_on):
+    folder = make_run(tmp_path / "r", pictures)
+    result = json.loads((folder / "result.json").read_text())
+    del result["crc32"]
+    result["calibration"] = {
+        "thresholds": {"f1": 0.5}, "fitted_on": fitted_on, "eer": 0.1, "auc": 0.9,
+        "rates": {"f1": {"tar": 0.6, "far": 0.1, "precision": 0.7, "f1": 0.65}},
+        "curve": [[0.1, 0.4], [1.0, 1.0]], "same": 18, "different": 48,
+    }  # fmt: skip
+    (folder / "result.json").write_text(json.dumps(result))
+    page = Page(write_report(folder).read_text())
+    assert "best F1" in page.text
+    assert ("so they differ from this curve" in page.text) == (fitted_on == "test")
 
 
 def test_a_loss_without_a_command_is_repeated_from_python(tmp_path, pictures):

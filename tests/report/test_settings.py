@@ -1,13 +1,9 @@
-"""Settings as rows: flat, against defaults, against each other; and the command that gives them."""
-
-import shlex
-
-import pytest
+"""Settings as rows: flat, against defaults, and against each other."""
 
 import proxysynth as ps
-from proxysynth.report.settings import changed, differing, method, repeat_command, rows
-from proxysynth.training.defaults import default_run, run_from_options
-from proxysynth.training.run import Run, Split
+from proxysynth.report.settings import changed, differing, method, rows
+from proxysynth.training.defaults import default_run
+from proxysynth.training.run import Run
 from proxysynth.values import encode
 
 DEFAULT = encode(default_run())
@@ -56,59 +52,3 @@ def test_only_what_differs_is_listed():
 def test_the_method_in_words():
     assert method(DEFAULT) == "NormSoftmax with ProxySynthesis"
     assert method(encode(Run(loss=ps.CosFace()))) == "CosFace"
-
-
-def retyped(command: str) -> tuple[Run, str]:
-    """Read a command as the program would."""
-    words = shlex.split(command)
-    assert words[:2] == ["proxysynth", "train"]
-    words = words[2:]
-    given = {} if words[0].startswith("--") else {"data": words.pop(0)}
-    settings = []
-    out = ""
-    for flag, value in zip(words[::2], words[1::2], strict=True):
-        if flag == "--set":
-            settings.append(value)
-        elif flag == "--out":
-            out = value
-        else:
-            name = flag.removeprefix("--")
-            given[name] = int(value) if name in ("epochs", "seed") else value
-    return run_from_options(settings=settings, **given), out
-
-
-@pytest.mark.parametrize(
-    "run",
-    [
-        default_run(),
-        default_run(epochs=5, seed=3, lr=0.02),
-        default_run(loss=ps.NormSoftmax(scale=12.5)),
-        default_run(loss=ps.ProxySynthesis(ps.ArcFace(), mu=0.5, lam=0.3)),
-        default_run("/no such/folder & <more>", seed=1),
-        default_run("/photos", backbone="resnet50", pretrained=False),
-        default_run("/photos", backbone="conv4", dim=None, clip_norm=1.0),
-        default_run(schedule="step", decay_epochs=(10, 20), sampler="m_per_class", batch_size=40),
-        default_run("/photos", split=Split(unseen_classes=("a,b", 'c"d', "e f")), ks=(1, 10)),
-        default_run("/photos", crop_scale=(0.2, 0.9), weights="my weights.pth", skip_bad=True),
-    ],
-    ids=lambda run: run.identity,
-)
-def test_the_command_trains_the_same_run(run):
-    command = repeat_command(run, "some where")
-    made, out = retyped(command)
-    assert made == run
-    assert out == "some where"
-
-
-def test_the_command_says_no_more_than_needed():
-    assert repeat_command(default_run(), "x") == "proxysynth train --out x"
-    run = default_run("/photos", pretrained=False)
-    assert repeat_command(run, "x") == "proxysynth train /photos --set pretrained=false --out x"
-    run = default_run(loss=ps.CosFace(), epochs=2)
-    assert repeat_command(run, "x") == (
-        "proxysynth train --loss cosface --regularizer none --epochs 2 --out x"
-    )
-
-
-def test_a_loss_without_a_name_has_no_command():
-    assert repeat_command(default_run(loss=ps.SquaredProxyNCA()), "x") is None

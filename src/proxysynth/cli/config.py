@@ -15,23 +15,17 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import sys
 import textwrap
-import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from proxysynth.cli.parser import tomllib
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.report.settings import option_names, unwrap
 from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import KIND, decode, encode
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 NAME = "name"
 TABLES = ("loss", "regularizer", "split")
@@ -107,7 +101,7 @@ def to_toml(run: Run) -> str:
     }
     lines = [
         "# A run of `proxysynth train`. Edit it and use it with --config FILE.",
-        '# "none" means no value; where the help says None, write "none".',
+        '# "none" stands for None: no value, or one that the data or the backbone decides later.',
     ]
     for table, fields in tables.items():
         lines += ["", f"[{table}]"] if table else []
@@ -122,13 +116,7 @@ def to_toml(run: Run) -> str:
 
 
 def field_help(kind: type) -> dict[str, str]:
-    """What the section "Args:" of a class's docstring says about each field, and its choices."""
+    """What the section "Args:" of a class's docstring says about each field."""
     arguments = (inspect.getdoc(kind) or "").partition("Args:")[2]
     entries = re.findall(r"^    ([\w, ]+): (.*(?:\n {8}.*)*)", arguments, re.M)
-    found = {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
-    for name, hint in typing.get_type_hints(kind).items():
-        for option in (hint, *typing.get_args(hint)):
-            choices = typing.get_args(option) if typing.get_origin(option) is Literal else ()
-            if not all(f'"{choice}"' in found.get(name, "") for choice in choices):
-                found[name] = f"{found.get(name, '')} [{' | '.join(map(str, choices))}]".strip()
-    return found
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}

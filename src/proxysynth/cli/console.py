@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Iterable, Sequence
 
 import rich.console
-from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.table import Table
 
 from proxysynth.formatting import printable
 
@@ -21,15 +20,13 @@ class Console(rich.console.Console):
         """Print a text as it is: no markup, no colors, lines of any length."""
         self.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
-    def columns(self, headings: Iterable[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table of hits or predictions."""
-        table = Table(box=box.SIMPLE)
-        for name in headings:
-            left = name not in ("", "similarity")
-            table.add_column(printable(name), justify="left" if left else "right", overflow="fold")
-        for row in rows:
-            table.add_row(*map(printable, row))
-        self.print(table, markup=False)
+    def columns(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print aligned columns. No line is wrapped or cut: the last column is of paths."""
+        table = [[printable(cell) for cell in row] for row in (headings, *rows)]
+        widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+        for row in table:
+            cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)]
+            self.say("  ".join(cells).rstrip())
 
     def on_broken_pipe(self) -> None:
         """Leave it to `main`, to which a reader that is gone is no failure."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from proxysynth import data
 from proxysynth.cli import print_json
@@ -30,13 +29,8 @@ def run_list(args: argparse.Namespace) -> dict[str, Any]:
         facts = {"has": "; ".join(parts), "needs": ", ".join(row["needs"])}
         facts |= {"from": row["published"], "license": row["license"], "note": row["note"]}
         for name, fact in facts.items():
-            if name == "from":  # URLs are to be copied: never wrapped, however narrow the terminal
-                console.print(f"  from     {fact}", markup=False, soft_wrap=True)
-            elif fact:
-                table = Table.grid(padding=(0, 2))
-                table.add_column(min_width=9)
-                table.add_row(f"  {name}", escape(fact))
-                console.print(table)
+            if fact:  # never wrapped: addresses are to be copied
+                console.say(f"  {name:7}  {fact}")
         console.print()
     return {"benchmarks": rows}
 
@@ -85,18 +79,12 @@ def run_prepare(args: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def _reading(args: argparse.Namespace, name: str) -> Iterator[dict[str, Any]]:
-    """The threads that read a benchmark, and a progress bar that appears with its first call."""
+    """The threads that read a benchmark, and a progress bar over its images."""
     from proxysynth.training.callbacks import Bars
 
     with usage_errors():
         look_up(args.name, data.CATALOG, "benchmark")
     workers = data.default_workers() if args.workers is None else args.workers
-    with ExitStack() as open_bar:
-        tick: Callable[[int, str], None] | None = None
-
-        def progress(done: int, total: int) -> None:
-            nonlocal tick
-            tick = tick or open_bar.enter_context(Bars().task(name, total))
-            tick(1, "")
-
-        yield {"workers": workers, "progress": progress}
+    images = next(row["pictures"] for row in data.catalog_rows() if row["name"] == args.name)
+    with Bars().task(name, sum(images.values())) as tick:
+        yield {"workers": workers, "progress": lambda done, total: tick(1, "")}

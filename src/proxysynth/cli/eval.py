@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -57,7 +58,7 @@ def run_eval(args: Namespace) -> dict[str, Any]:
         "epoch": model.epoch,
         "pictures": _count(data),
         **MEASURES[args.protocol](args, model, data, machine),
-        "warnings": _warnings(data, () if model.run.task == "classification" else model.classes),
+        "warnings": [*_one_class(data), *_seen(data.query.without_empty_classes().classes, model)],
     }
     for sentence in result["warnings"]:
         Bars().say(f"Warning: {sentence}")
@@ -87,9 +88,10 @@ def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
             "--protocol and --nmi"
         )
     index = Index.open(args.run)
-    index.embedder(None, args.device, backbone=args.backbone, trust=args.trust)
+    model = index.embedder(None, args.device, backbone=args.backbone, trust=args.trust).model
     options = {"ks": args.ks or (1, 2, 4, 8), "rerank": args.rerank, "workers": machine.workers}
-    with Bars().task("embedding", len(scan_folder(args.data))) as tick:
+    files = scan_folder(args.data)
+    with Bars().task("embedding", len(files)) as tick:
         found = evaluate_queries(index, args.data, **options, tick=tick)
     if found.unreadable and not args.skip_bad:
         one = found.unreadable[0]
@@ -99,15 +101,17 @@ def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
         )
     title = f"{found.metrics['queries']:,} queries against {len(index):,} images, percent"
     _show(args, {printable(args.run.name): found.metrics}, title)
-    for sentence in found.notes:
-        Bars().say(f"Note: {sentence}")
+    warnings = list(_seen((file.label for file in files if file.label), model))
+    for kind, sentences in (("Note", found.notes), ("Warning", warnings)):
+        for sentence in sentences:
+            Bars().say(f"{kind}: {sentence}")
     return {
         "index": str(args.run),
         "data": args.data,
         "rerank": args.rerank,
         "metrics": found.metrics,
         "unreadable": [one._asdict() for one in found.unreadable],
-        "warnings": list(found.notes),
+        "warnings": [*found.notes, *warnings],
     }
 
 
@@ -171,7 +175,8 @@ def _show(args: Namespace, rows: dict[str, dict[str, float]], title: str) -> Non
     if not args.json:
         from proxysynth.report.terminal import render_metrics  # matplotlib, slow
 
-        render_metrics(rows, title, output(args))
+        ranking = f", re-ranked by {args.rerank}" if args.rerank else ""
+        render_metrics(rows, title + ranking, output(args))
 
 
 # ---- Data
@@ -187,24 +192,26 @@ def _title(data: Splits) -> str:
     return f"{data.name}: {count(len(data.query), 'image')} of {classes}, percent"
 
 
-def _warnings(data: Splits, seen: tuple[str, ...]) -> list[str]:
-    """Reasons why the metrics may mislead; `seen` are the classes of the training."""
-    warnings = []
+def _one_class(data: Splits) -> Iterator[str]:
+    """A warning if every answer is correct."""
     searched = (data.gallery or data.query).without_empty_classes().classes
     if len(searched) == 1:
-        warnings.append(
+        yield (
             f"All searched images are of one class ({searched[0]}), so every query is correct with "
             "any model: evaluate on 2 or more classes."
         )
-    tested = set(data.query.without_empty_classes().classes)
-    both = len(tested & set(seen))
+
+
+def _seen(classes: Iterable[str], model: Trained) -> Iterator[str]:
+    """A warning if the model was trained on some of the classes that it is tested on."""
+    tested = set(classes)
+    both = 0 if model.run.task == "classification" else len(tested & set(model.classes))
     if both:
         some = "All" if both == len(tested) else f"{both:,} of {len(tested):,}"
-        warnings.append(
+        yield (
             f"{some} classes have the names of classes seen in training, so the result is not only "
             "about unseen classes."
         )
-    return warnings
 
 
 def _own_data(args: Namespace, model: Trained, machine: Resources) -> Splits:

@@ -20,6 +20,7 @@ from proxysynth.training import WrongFolder
 from proxysynth.training.callbacks import Bars
 
 STUDIES = Path("runs") / "mlrc"
+ENORMOUS = 2 * 24 * 3600  # seconds from which on a plan suggests a smaller scale
 
 
 def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
@@ -71,6 +72,8 @@ def _show_plan(study: Study, folder: Path, args: argparse.Namespace) -> dict[str
         else f"At most {duration(left, rough=True)} in one process, without early stopping or "
         f"pruning, estimated from {basis}."
     )
+    if left > ENORMOUS and study.scale_name == "paper":
+        console.say("--scale small has far fewer and shorter trainings.")
     return {
         "study": study.name,
         "scale": study.scale_name,

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from proxysynth.paper.scale import Scale
     from proxysynth.paper.store import Store
 
-OUT = Path("paper")
-
 
 def run_paper(args: argparse.Namespace) -> dict[str, Any]:
     """Make tables and figures, or list or plan them."""
@@ -45,7 +43,7 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
     from proxysynth.paper.store import Store
 
     wanted, scale = load_artifacts(list(TITLES) if "all" in names else names), _scale(args)
-    store = Store(args.out or OUT)
+    store = Store(args.out)
     try:  # before anything is trained
         if args.plan and os.path.isfile(store.folder):
             raise FileExistsError(errno.EEXIST, "")

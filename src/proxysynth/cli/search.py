@@ -12,6 +12,7 @@ from typing import Any
 
 from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import resources, usage_errors
+from proxysynth.retrieval.calibration import DEFAULT_TARGET
 from proxysynth.search.index import Index
 
 SHEET = Path("neighbors.html")
@@ -24,10 +25,13 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
     with usage_errors():
         if args.same and args.threshold is not None:
             raise ValueError("--same has its own threshold: omit --threshold")
+        if args.target is not None and not args.same:
+            raise ValueError("--target needs --same")
         index = Index.open(args.index, folder=args.folder)
         if any(index.find(picture) is None for picture in args.pictures):
             index.embedder(args.run, args.device, backbone=args.backbone, trust=args.trust)
-        same_from = index.threshold(args.target if args.same else None, args.run)
+        target = args.target or DEFAULT_TARGET
+        same_from = index.threshold(target if args.same else None, args.run)
         faiss = index.approximate(messages.say) if args.approximate else None
         threshold = same_from if args.same else args.threshold
         options = {"label": args.label, "rerank": args.rerank, "approximate": args.approximate}
@@ -46,7 +50,7 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
     if args.same and same_from is not None:
         console.say(
             f"Only images of similarity {same_from:.4f} or more are taken to be of the same class "
-            f"({args.target}); --target sets another threshold."
+            f"({target}); --target sets another threshold."
         )
     facts: dict[str, Any] = {
         "index": str(args.index),

@@ -55,9 +55,6 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     machine = resources(args)
     run, folder = _run_and_folder(args)
     place = folder.expanduser()
-    if ranks.first and args.resume and args.epochs is not None and args.epochs < run.epochs:
-        had = f"The run was extended to {run.epochs} epochs and keeps them"
-        Bars().say(f"{had}: train into another folder for only {args.epochs}.")
     both = args.all_classes or find_run(place / EVALUATED) is not None
     # A finished run keeps its report: its images may have moved since.
     before = _reported(place)
@@ -80,9 +77,9 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
         render_metrics(rows, f"{tested}, percent ({result.why})", console)
         if trained and result.interpolation.get("a") is not None:
             console.say("The epochs above were measured with the embedding layer, these without.")
-        console.print(result.verdict, markup=False)
+        console.say(result.verdict)
     if result.evaluated:
-        console.print(result.notes[0], markup=False)
+        console.say(result.notes[0])
     console.say(f"Report: {report}")
     if run.data != "glyphs" and os.path.isdir(os.path.expanduser(run.data)):
         images = args.data if args.data and os.path.isdir(args.data) else run.data  # as given

@@ -194,11 +194,9 @@ def compare(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
         got = ", ".join(os.fspath(folder) for folder in folders) or "none"
         raise ValueError(f"expected two or more different runs to compare, got {got}")
     runs = [read_finished(folder) for folder in folders]
-    parts = [run.path.resolve().parts for run in runs]
-    depth = 1  # folders of one name get as many parent folders as tell them apart
-    while len({part[-depth:] for part in parts}) < len(parts):
-        depth += 1
-    names = [os.path.join(*part[-depth:]) for part in parts]
+    paths = [run.path.resolve() for run in runs]
+    above = os.path.commonpath([path.parent for path in paths])
+    names = [str(path.relative_to(above)) for path in paths]
     runs = [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
     groups = group_by_seed(runs)
     measures = formatting.metric_keys(*(run.metrics for run in runs))
@@ -287,17 +285,11 @@ def _remarks(groups: Sequence[Group]) -> list[str]:
 
 def write_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
     """Write the page, atomically."""
-    names = [group.name for group in comparison.groups]
-    runs = formatting.count(len(comparison.runs), "run")
-    summary = f"{runs} on {and_join(sorted({run.title for run in comparison.runs}))}"
-    if comparison.several_seeds:
-        summary += f", in {formatting.count(len(names), 'group')} of seeds"
     first = comparison.runs[0]  # runs compared query by query share its test set
     page = render(
         "comparison.html",
         comparison=comparison,
-        title=and_join(names) if len(names) <= 3 else runs,
-        summary=summary,
+        titles=sorted({run.title for run in comparison.runs}),
         figures=[figure for key in DRAWN if (figure := _figure(comparison, key)) is not None],
         with_layer=any(run.result.interpolation and has_new_layer(run) for run in comparison.runs),
         pictures=first.pictures() if comparison.disagreements else None,
@@ -323,7 +315,7 @@ def _figure(comparison: Comparison, key: str) -> Markup | None:
         if each:
             epochs = sorted(set.intersection(*map(set, each)))
             means = [fmean(found[epoch] for found in each) for epoch in epochs]
-            lines.append(Curve(group.letter, epochs, means, color))
+            lines.append(Curve("", epochs, means, color))  # the page has a legend
     if not lines:
         return None
     name = f"curve-{key.replace('@', '-')}"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -39,24 +39,11 @@ VARIABLES |= {color: f"series-{number}" for number, color in enumerate(SERIES)}
 """CSS variables that take the place of these colors."""
 
 
-class Palette(NamedTuple):
-    """The colors of a figure."""
-
-    ink: str
-    faint: str
-    trial: str
-    best: str
-
-
-ON_PAGE = Palette(INK, FAINT, SERIES[7], SERIES[0])
-IN_FILE = Palette("#3c434d", "#e3e6eb", "#8b93a0", "#3f51c7")
-
-
 @dataclass(frozen=True)
 class Curve:
     """One line of a figure."""
 
-    label: str  # shown at its end
+    label: str  # in the legend, if not empty
     x: Sequence[float]
     y: Sequence[float]
     color: str = SERIES[0]
@@ -67,12 +54,15 @@ class Curve:
 def curves(
     lines: Sequence[Curve], y_label: str, mark: float | None = None, x_label: str = "epoch"
 ) -> Figure:
-    """Lines over epochs or another x, labeled at their ends. `mark` is the x that is reported."""
+    """Lines over epochs or another x. `mark` is the x that is reported."""
     figure, axes = _empty(y_label)
     for line in lines:
         marker = "o" if len(line.x) == 1 else None  # one point makes no line
         width, alpha = (1.0, 0.45) if line.faint else (2.0, 1.0)
-        axes.plot(line.x, line.y, color=line.color, linewidth=width, alpha=alpha, marker=marker)
+        axes.plot(
+            line.x, line.y, color=line.color, linewidth=width, alpha=alpha, marker=marker,
+            label=line.label or None,
+        )  # fmt: skip
         if line.level is not None:
             axes.update_datalim([(line.x[0], line.level)])
             axes.axhline(line.level, color=line.color, linewidth=1, linestyle=(0, (5, 3)))
@@ -83,18 +73,10 @@ def curves(
     if x_label == "epoch" and len(seen := {x for line in lines for x in line.x}) == 1:
         axes.set_xticks([*seen])  # around a single epoch, matplotlib would show fractions
     axes.margins(x=0.02, y=0.07)
-    # Labels stand right of the ends, moved apart where two would overlap.
-    labeled = [line for line in lines if line.x and not line.faint]
-    low, high = axes.get_ylim()
-    heights, floor = [0.0] * len(labeled), -np.inf
-    for i in sorted(range(len(labeled)), key=lambda i: labeled[i].y[-1]):
-        floor = heights[i] = max(labeled[i].y[-1], floor + 0.085 * (high - low))
-    over = max(0.0, floor - high)  # beyond the top: all move down together
-    right = max((line.x[-1] for line in labeled), default=0)
-    for line, height in zip(labeled, heights, strict=True):
-        axes.annotate(
-            line.label, (right, height - over), (6, 0), textcoords="offset points",
-            color=line.color, va="center", fontsize=FONT_SIZE, annotation_clip=False,
+    if any(line.label for line in lines):
+        figure.legend(
+            loc="outside upper right", ncols=len(lines), frameon=False, labelcolor="linecolor",
+            fontsize=FONT_SIZE, handlelength=1, columnspacing=1,
         )  # fmt: skip
     return figure
 
@@ -134,34 +116,34 @@ def roc(points: Sequence[Sequence[float]]) -> Figure:
     return figure
 
 
-def trial_history(search: Sequence[Mapping[str, Any]], colors: Palette) -> Figure:
+def trial_history(search: Sequence[Mapping[str, Any]]) -> Figure:
     """The value of each trial of a study, and the best so far as a line."""
-    figure, axes = _empty("validation MAP@R, %", colors, WIDE)
+    figure, axes = _empty("validation MAP@R, %", WIDE)
     complete = [trial for trial in search if not trial["pruned"]]
     best = np.maximum.accumulate([100 * trial["value"] for trial in complete]).tolist()
     numbers = [trial["index"] + 1 for trial in complete]
     axes.step(
-        [*numbers, len(search)], [*best, best[-1]], where="post", color=colors.best, linewidth=2
+        [*numbers, len(search)], [*best, best[-1]], where="post", color=SERIES[0], linewidth=2
     )
     for pruned, marker in ((False, "o"), (True, "x")):
         some = [trial for trial in search if trial["pruned"] is pruned]
         x = [trial["index"] + 1 for trial in some]
         y = [100 * trial["value"] for trial in some]
-        axes.scatter(x, y, color=colors.trial, marker=marker, s=30, zorder=3)
+        axes.scatter(x, y, color=SERIES[7], marker=marker, s=30, zorder=3)
     axes.set_xlabel("trial")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.margins(x=0.04, y=0.1)
     return figure
 
 
-def importances(shares: Mapping[str, float], colors: Palette) -> Figure:
+def importances(shares: Mapping[str, float]) -> Figure:
     """A bar for each hyper-parameter."""
-    figure, axes = _empty("importance, %", colors, WIDE)
+    figure, axes = _empty("importance, %", WIDE)
     axes.grid(False)
     names = list(shares)[::-1]
     values = [100 * shares[name] for name in names]
-    bars = axes.barh(names, values, color=colors.best, height=0.55)
-    axes.bar_label(bars, fmt="%.0f", padding=5, color=colors.ink, fontsize=FONT_SIZE - 1)
+    bars = axes.barh(names, values, color=SERIES[0], height=0.55)
+    axes.bar_label(bars, fmt="%.0f", padding=5, color=INK, fontsize=FONT_SIZE - 1)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     axes.margins(x=0.1)
@@ -221,17 +203,15 @@ def write_figure(
     return paths
 
 
-def _empty(
-    title: str = "", colors: Palette = ON_PAGE, size: tuple[float, float] = SIZE
-) -> tuple[Figure, Axes]:
+def _empty(title: str = "", size: tuple[float, float] = SIZE) -> tuple[Figure, Axes]:
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(colors.faint)
-    axes.grid(axis="y", color=colors.faint, linewidth=0.8)
+    axes.spines["bottom"].set_color(FAINT)
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=colors.ink, length=0, labelsize=FONT_SIZE - 1)
-    axes.xaxis.label.set(color=colors.ink, fontsize=FONT_SIZE)
-    axes.set_title(title, loc="left", color=colors.ink, fontsize=FONT_SIZE)
+    axes.tick_params(colors=INK, length=0, labelsize=FONT_SIZE - 1)
+    axes.xaxis.label.set(color=INK, fontsize=FONT_SIZE)
+    axes.set_title(title, loc="left", color=INK, fontsize=FONT_SIZE)
     return figure, axes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from proxysynth.training.run_folder import (
     EMBEDDINGS,
     EVALUATED,
     METRICS,
+    RUN,
     Result,
     read_metrics,
     read_result,
@@ -28,18 +30,11 @@ from proxysynth.values import encode
 from .examples import Pictures, choose, open_pictures, sample
 from .figures import SERIES, Curve, curves, histogram, inline_svg, roc
 from .pages import render, write_page
-from .settings import changed, method, repeat_command, rows
+from .settings import changed, method, option_names, rows
 
 REPORT = "report.html"
 SAMPLE = 10_000  # images whose pairs are counted: a few seconds, growing with the square
 DRAWN = ("accuracy", "recall@1", "precision@1", "map@r")  # metrics drawn over epochs
-TARGET_NAMES = {
-    "far=0.1": "false accepts 10 %",
-    "far=0.01": "false accepts 1 %",
-    "far=0.001": "false accepts 0.1 %",
-    "f1": "best F1",
-    "eer": "equal error rates",
-}
 PYTHON = """from proxysynth.training import read_run, train
 
 train(read_run({!r}).run, {!r})"""
@@ -112,12 +107,12 @@ class FinishedRun:
 
     @property
     def command(self) -> str:
-        """A command that trains the run again in another folder, or Python if there is none."""
-        out = f"{self.name}-again"
-        command = repeat_command(self.tested_run, out)
-        if command is None:
-            return PYTHON.format(str(self.path), out)
-        return f"{command} --all-classes" if self.result.evaluated else command
+        """What trains the run again in another folder."""
+        config, out = self.tested_in.resolve() / RUN, f"{self.name}-again"
+        if option_names(self.tested_run.loss) is None:  # the command line knows no such loss
+            return PYTHON.format(str(config.parent), out)
+        command = ["proxysynth", "train", "--config", str(config), "--out", out]
+        return shlex.join([*command, *(["--all-classes"] if self.result.evaluated else [])])
 
     def embedded(self) -> Sets:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
@@ -230,7 +225,6 @@ def report_page(run: FinishedRun) -> str:
         interpolation=_interpolation(run),
         before="start" if run.run.init is not None else "untrained",
         calibration=calibration,
-        targets=TARGET_NAMES,
         changed=unusual,
         unchanged={k: text for k, text in rows(run.settings).items() if k not in unusual},
         **context,

@@ -1,23 +1,18 @@
-"""Settings of runs: as flat rows, against the defaults, against each other, and as a command."""
+"""Settings of runs: as flat rows, against the defaults, and against each other."""
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
 from proxysynth.formatting import DASH
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
-from proxysynth.training.defaults import run_from_options
 from proxysynth.training.run import KINDS, Run
 from proxysynth.values import encode, flatten
 
 Settings = Mapping[str, Any]  # a Run as in run.json
-FLAGS = ("backbone", "epochs", "seed")  # fields of a Run with an option of their own
 
 
 def rows(settings: Settings) -> dict[str, str]:
@@ -61,49 +56,6 @@ def method(settings: Settings) -> str:
     """The loss and its regularizer: "NormSoftmax with ProxySynthesis"."""
     flat = rows(settings)
     return " with ".join(flat[part] for part in ("loss", "regularizer") if flat[part] != "none")
-
-
-def repeat_command(run: Run, out: str) -> str | None:
-    """A short `proxysynth train` command that trains exactly this run; None if there is none.
-
-    It contains only what is not a default: an option is added while the command so far trains
-    something else. `out` is not the run's own folder, which holds it already.
-    """
-    names = option_names(run.loss)
-    if names is None:
-        return None
-
-    def argument(value: Any) -> str:  # as `--set` reads it
-        text = "none" if value is None else value
-        return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
-
-    options: dict[str, Any] = {"data": run.data, "loss": names[0], "regularizer": names[1]}
-    settings: list[str] = []
-    wanted = flatten(unwrap(encode(run)))
-    made = run_from_options(**options)
-    while made != run:
-        given = flatten(unwrap(encode(made)))
-        missing = [(path, value) for path, value in wanted.items() if given.get(path) != value]
-        # One at a time, since some fields imply others; all if one alone is not a valid run.
-        for some in (missing[:1], missing):
-            flags = {path: value for path, value in some if path in FLAGS}
-            more = [f"{path}={argument(value)}" for path, value in some if path not in FLAGS]
-            if flags.keys() & options.keys() or set(more) & set(settings):
-                return None  # already given, without effect
-            with suppress(ValueError):
-                made = run_from_options(**options | flags, settings=settings + more)
-                break
-        else:
-            return None
-        options, settings = options | flags, settings + more
-    command = ["proxysynth", "train", *([run.data] if run.data != Run.data else [])]
-    for name, default in zip(("loss", "regularizer"), option_names(Run.loss) or (), strict=True):
-        command += [f"--{name}", options[name]] if options[name] != default else []
-    for name in FLAGS:
-        command += [f"--{name}", str(options[name])] if name in options else []
-    for setting in settings:
-        command += ["--set", setting]
-    return shlex.join([*command, "--out", out])
 
 
 def option_names(loss: Any) -> tuple[str, str] | None:

@@ -33,8 +33,6 @@ def paired_interval(a: Sequence[float], b: Sequence[float]) -> Interval:
 
     mean(d) -+ t s(d) / sqrt(n),   d = b - a,   t of n - 1 degrees of freedom
     """
-    if len(a) != len(b) or len(a) < 2:
-        raise ValueError(f"expected two lists of one length >= 2, got {len(a)} and {len(b)}")
     d = [second - first for first, second in zip(a, b, strict=True)]
     half = half_width(d)
     return fmean(d) - half, fmean(d) + half
@@ -46,8 +44,6 @@ def unpaired_interval(a: Sequence[float], b: Sequence[float]) -> Interval:
     mean(b) - mean(a) -+ t sqrt(v_a + v_b),   v = s^2 / n,
     t of (v_a + v_b)^2 / (v_a^2 / (n_a - 1) + v_b^2 / (n_b - 1)) degrees of freedom
     """
-    if min(len(a), len(b)) < 2:
-        raise ValueError(f"expected at least 2 values each, got {len(a)} and {len(b)}")
     va, vb = variance(a) / len(a), variance(b) / len(b)
     middle = fmean(b) - fmean(a)
     if va + vb == 0:

@@ -1,4 +1,4 @@
-"""The results of an MLRC study: `result.json`, the page `study.html`, and figures."""
+"""The results of an MLRC study: `result.json` and the page `study.html`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxysynth.protocols.mlrc.search import importance
 from proxysynth.protocols.mlrc.study import METRICS
 from proxysynth.provenance import provenance
 
-from .figures import IN_FILE, ON_PAGE, importances, inline_svg, trial_history, write_figure
+from .figures import importances, inline_svg, trial_history
 from .pages import render, write_page
 from .statistics import half_width
 
@@ -28,16 +28,13 @@ Result = Mapping[str, Any]  # what result.json holds
 
 
 def write_study(outcome: Outcome, folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Write the figures, the page and `result.json`; returns the contents of the latter.
+    """Write the page and `result.json`; returns the contents of the latter.
 
     Workers that finish at the same time write one after the other, and the same.
     """
     folder = Path(folder).expanduser()
     result = result_of(outcome)
     with locked(folder, wait=True):
-        write_figure(trial_history(result["search"], IN_FILE), folder, "history")
-        if result["importance"]:
-            write_figure(importances(result["importance"], IN_FILE), folder, "importance")
         write_page(folder / PAGE, study_page(result))
         write_json(folder / RESULT, result)  # last: its existence means that the study is over
     return result
@@ -138,9 +135,9 @@ def trial_rows(result: Result) -> tuple[list[str], list[list[str]]]:
 
 def study_page(result: Result) -> str:
     trial_head, trials = trial_rows(result)
-    history, shares = trial_history(result["search"], ON_PAGE), None
+    history, shares = trial_history(result["search"]), None
     if result["importance"]:
-        figure = importances(result["importance"], ON_PAGE)
+        figure = importances(result["importance"])
         shares = inline_svg(figure, "importance", "Importance of each parameter")
     return render(
         "study.html",

@@ -21,8 +21,7 @@ TEXTS = {"", "run", "group", "metric", "setting"}  # columns of texts; others ar
 def render_comparison(comparison: Comparison, console: Console) -> None:
     """Print tables of runs, of groups of seeds and of settings, then remarks."""
     measures, groups = comparison.measures, comparison.groups
-    room = console.width - 14
-    head = _headings(measures, room - max(len(run.name) for run in comparison.runs), 8)
+    head = [metric_heading(key) for key in measures]
     rows = []
     for run in comparison.runs:
         cells = []
@@ -33,18 +32,14 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
         letter = comparison.group_of(run).letter
         rows.append((letter, escape(run.name), str(run.run.seed), *cells))
     title = "Runs, in %, with the difference from the first"
-    console.print(_table(title, ("", "run", "seed", *head), rows))
+    _show(console, title, ("", "run", "seed", *head), rows)
     if comparison.several_seeds:
-        head = _headings(measures, room - max(len(group.name) for group in groups), 15)
-        split = head != [metric_name(key) for key in measures]  # numbers in two lines
         rows = []
         for group in groups:
-            cells = [
-                group.shown(key).replace(" ± ", "\n± " if split else " ± ") for key in measures
-            ]
+            cells = [group.shown(key).replace(" ± ", "\n± ") for key in measures]
             rows.append((group.letter, escape(group.name), str(len(group.runs)), *cells))
         title = "Groups of seeds, mean ± standard deviation"
-        console.print(_table(title, ("", "group", "seeds", *head), rows))
+        _show(console, title, ("", "group", "seeds", *head), rows)
     if comparison.several_seeds and comparison.contrasts:
         title = f"Against {groups[0].letter}, in percentage points"
         rows = []
@@ -52,11 +47,11 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
             difference = f"[{COLORS[item.tone]}]{points(item.difference, 2)}[/]"
             texts = (difference, item.interval_text, item.summary)
             rows.append((item.group.letter, metric_name(item.measure), *texts))
-        console.print(_table(title, ("", "metric", "difference", "95 % interval", ""), rows))
+        _show(console, title, ("", "metric", "difference", "95 % interval", ""), rows)
     if comparison.settings:
         rows = [(path, *map(escape, values)) for path, values in comparison.settings.items()]
         letters = [group.letter for group in groups]
-        console.print(_table("Different settings", ("setting", *letters), rows, letters))
+        _show(console, "Different settings", ("setting", *letters), rows, letters)
     else:
         console.print(f"Different settings: {comparison.no_difference}\n", markup=False)
     for found in comparison.disagreements:
@@ -75,11 +70,11 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
 def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:
     """Print a row for each set of metrics, in percent."""
     keys = metric_keys(*rows.values())
-    head = _headings(keys, console.width - 4 - max(map(len, rows)), len("100.00"), gap=3)
     cells = [
-        (name, *(percent(metrics.get(key), 2) for key in keys)) for name, metrics in rows.items()
+        (escape(name), *(percent(metrics.get(key), 2) for key in keys))
+        for name, metrics in rows.items()
     ]
-    console.print(_table(title, ("", *head), cells, dense=False))
+    _show(console, title, ("", *map(metric_heading, keys)), cells)
 
 
 def render_study(result: Result, console: Console) -> None:
@@ -88,35 +83,32 @@ def render_study(result: Result, console: Console) -> None:
     title = (
         f"{method(result)}, unseen classes of {result['data']}\n{amount(result)}\nin %{interval}"
     )
-    console.print(_table(title, ("", *TITLES.values()), metric_rows(result), dense=False))
+    _show(console, title, ("", *TITLES.values()), metric_rows(result))
     head, rows = trial_rows(result)
-    table = _table("Search: MAP@R on the held-out folds, in %", head, rows, dense=False)
-    table.rows[result["best_trial"] - 1].style = "bold"
-    console.print(table)
+    title = "Search: MAP@R on the held-out folds, in %"
+    _show(console, title, head, rows, best=result["best_trial"])
     if result["importance"]:
         shares = ", ".join(f"{k} {100 * v:.0f} %" for k, v in result["importance"].items())
         console.print(f"Importance of the parameters: {shares}.", markup=False)
 
 
-def _table(
+def _show(
+    console: Console,
     title: str,
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
     texts: Sequence[str] = (),
-    dense: bool = True,
-) -> Table:
-    """A table; `texts` are further columns of texts, which are aligned on the left."""
-    table = Table(box=box.SIMPLE, title=escape(title), collapse_padding=dense)
-    table.title_justify, table.title_style = "left", "bold"
+    best: int | None = None,
+) -> None:
+    """Print a table; `texts` are further columns of texts, which are aligned on the left, and
+    `best` is the number of a row in bold."""
+    table = Table(box=box.SIMPLE, collapse_padding=True)
     for name in head:
-        left = name in TEXTS or name in texts
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _headings(keys: Sequence[str], room: int, least: int, gap: int = 2) -> list[str]:
-    """The heads of columns of at least `least` characters, abbreviated unless all fit."""
-    used = sum(gap + max(least, len(metric_name(key))) for key in keys)
-    return [metric_name(key) if used <= room else metric_heading(key) for key in keys]
+        if name in TEXTS or name in texts:
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
+    for number, row in enumerate(rows, 1):
+        table.add_row(*row, style="bold" if number == best else None)
+    console.print(title, style="bold", markup=False, highlight=False)
+    console.print(table)
