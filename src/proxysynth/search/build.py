@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import shutil
 import sqlite3
-import time
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,16 +13,15 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from proxysynth.data import UnreadableImage
-from proxysynth.data.folders import existing_folder, folder_entries, is_image
+from proxysynth.data.folders import existing_folder, files_below, is_image
 from proxysynth.errors import TrainingFailed, cannot_write
-from proxysynth.files import UNFINISHED, CannotWrite
+from proxysynth.files import UNFINISHED
 from proxysynth.search.index import Index
 from proxysynth.search.index_file import Damage, encoded, write_index
 from proxysynth.search.model import ImageEmbedder
@@ -34,7 +30,6 @@ from proxysynth.training.inference import BATCH, Picture, Trained
 from proxysynth.training.resources import Resources
 
 AHEAD = 2  # batches decoded in advance
-JOURNAL_SECONDS = 2.0  # of work that a kill may cost
 QUICK_TO_VERIFY = 2**30  # bytes of an index that is always verified: about a second
 
 
@@ -66,9 +61,7 @@ class IndexUpdate:
         items: number of images in the index now.
         embedded, resumed: those embedded by this call, and by an interrupted one before.
         kept, removed: those taken over from the existing index, and those whose files are gone.
-        damage: what was damaged in the existing index, and is repaired now; empty if nothing.
-        verified: whether all data of the existing index was compared with its checksums; None if
-            it has no checksums.
+        damage: parts that were damaged in the existing index, and are repaired now.
         written: whether the file was replaced; False if nothing has changed.
     """
 
@@ -79,10 +72,8 @@ class IndexUpdate:
     kept: int
     removed: int
     unreadable: tuple[Unreadable, ...]
-    damage: str
-    verified: bool | None
+    damage: tuple[str, ...]
     written: bool
-    seconds: float
 
     @property
     def summary(self) -> str:
@@ -90,7 +81,8 @@ class IndexUpdate:
         counts["unreadable"] = len(self.unreadable)
         parts = [f"{n:,} {what}" for what, n in counts.items() if n or what == "embedded"]
         state = "" if self.written else "; nothing has changed"
-        state += f"; it was damaged and is repaired ({self.damage})" if self.damage else ""
+        damage = ", ".join(self.damage)
+        state += f"; it was damaged and is repaired ({damage})" if damage else ""
         return f"{self.file}: {self.items:,} images ({', '.join(parts)}){state}"
 
 
@@ -130,33 +122,29 @@ def update_index(
             or has at most 1 GB.
         workers: threads that decode images.
     """
-    begun, out = time.perf_counter(), Path(os.path.abspath(os.path.expanduser(file)))
+    out = Path(os.path.abspath(os.path.expanduser(file)))
     embedder = model if isinstance(model, ImageEmbedder) else ImageEmbedder(model)
     root = os.path.abspath(os.path.expanduser(folder))
     found, progress = scan_folder(root), progress or Silent()
     old = None if rebuild or not out.exists() else _existing(out, embedder, root)
     known: dict[Found, int] = {}  # the row of each file; one that has changed is another one
-    damage: Damage | None = None
-    verified: bool | None = False
+    damage: Damage = {}
     if old is not None:
         with suppress(ValueError):  # a damaged path
             stamped = zip(old.paths, old.stamps.tolist(), strict=True)
             known = {Found(path, *stamp): row for row, (path, stamp) in enumerate(stamped)}
         changed = known.keys() != set(found)
-        thorough = verify or changed or out.stat().st_size <= QUICK_TO_VERIFY
-        damage = old.damage(embeddings=thorough)
-        verified = None if damage is None else thorough
-        if damage and {"path_text", "path_ends", "stamps"} & set(damage.parts):
-            known = {}
-        elif damage:  # labels follow from the paths
-            known = {one: row for one, row in known.items() if not damage.rows[row]}
+        if verify or changed or out.stat().st_size <= QUICK_TO_VERIFY:
+            damage = old.damage()
+        again = [rows for part, rows in damage.items() if not part.startswith("label")]
+        # Labels follow from the paths.
+        known = {one: row for one, row in known.items() if not any(rows[row] for rows in again)}
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         about = json.dumps({"model": asdict(embedder.identity), "root": root})
-        with open_journal(out, about, embedder.dim) as journal:
+        with open_journal(out, about) as journal:
             resumed = sum(one in journal.files and one not in known for one in found)
             todo = [one for one in found if one not in known and one not in journal.files]
-            _check_room(out.parent, len(todo), len(found), embedder.dim)
             bad: list[Unreadable] = []
             with progress.task("embedding", len(found), len(found) - len(todo)) as tick:
                 for files, vectors, failed in embed_files(embedder, Path(root), todo, workers):
@@ -180,7 +168,6 @@ def update_index(
                 held = np.empty(0) if old is None else old.vectors().numpy()
                 rows = (held[known[one]] if one in known else journal.vector(one) for one in items)
                 write_index(out, embedder.identity, root, paths, labels, stamps, rows)
-            journal.finished = True
     except OSError as error:
         left = f"{out} is unchanged" if out.exists() else "no index was written"
         raise cannot_write(Path(error.filename or out), error, left) from error
@@ -192,10 +179,8 @@ def update_index(
         kept=kept,
         removed=removed,
         unreadable=tuple(bad),
-        damage=str(damage) if damage else "",
-        verified=verified,
+        damage=tuple(damage),
         written=written,
-        seconds=time.perf_counter() - begun,
     )
 
 
@@ -206,28 +191,20 @@ def scan_folder(folder: str | os.PathLike[str]) -> list[Found]:
     so that it is reported when it is read.
     """
     base = existing_folder(folder, "give a folder of images")
-    found = sorted(_files(str(base), "", frozenset()), key=lambda file: encoded(file.path))
+    found = []
+    for place in files_below(base):
+        if is_image(place):
+            size = time_ns = 0
+            with suppress(OSError):
+                status = os.stat(place)
+                size, time_ns = status.st_size, status.st_mtime_ns
+            found.append(Found(os.path.relpath(place, base).replace(os.sep, "/"), size, time_ns))
     if not found:
         raise ValueError(
             f"expected images in {base} or its sub-folders, found none: give another folder, or "
             "convert them to JPEG or PNG"
         )
-    return found
-
-
-def _files(place: str, prefix: str, above: frozenset[str]) -> Iterator[Found]:
-    real = os.path.realpath(place)
-    if real in above:  # a link to a folder above
-        return
-    folders, others = folder_entries(place)
-    for folder in folders:
-        yield from _files(folder.path, f"{prefix}{folder.name}/", above | {real})
-    for entry in others:
-        if is_image(entry.name):
-            size = time_ns = 0
-            with suppress(OSError):
-                size, time_ns = entry.stat().st_size, entry.stat().st_mtime_ns
-            yield Found(f"{prefix}{entry.name}", size, time_ns)
+    return sorted(found, key=lambda file: encoded(file.path))
 
 
 def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index:
@@ -250,57 +227,51 @@ def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index:
 class Journal:
     """The images that an interrupted indexing has embedded, in an SQLite database.
 
-    An open journal is locked: one process at a time writes an index. `files` are those it holds;
-    once the index is written, it is `finished` and no longer needed.
+    An open journal is locked: one process at a time writes an index. `files` are those it holds.
+
+    Args:
+        about: the model and the folder. It is part of the checksum of each row, so rows of another
+            model do not count, and neither do damaged ones.
     """
 
-    def __init__(self, path: Path, about: str, dim: int) -> None:
-        self.database = database = sqlite3.connect(path, timeout=0)
-        self.finished, self.saved = False, time.perf_counter()
+    def __init__(self, path: Path, about: str) -> None:
+        self.database, self.about = sqlite3.connect(path, timeout=0), about
         try:
-            database.execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
-            with database:
-                database.execute("BEGIN EXCLUSIVE")
-                database.execute("CREATE TABLE IF NOT EXISTS about (text TEXT)")
-                database.execute(
+            execute = self.database.execute
+            execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
+            with self.database:
+                execute("BEGIN EXCLUSIVE")
+                execute(
                     "CREATE TABLE IF NOT EXISTS images (path BLOB PRIMARY KEY, size INTEGER, "
                     "time INTEGER, vector BLOB, crc32 INTEGER)"
                 )
-                if database.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
+                if execute("PRAGMA quick_check").fetchall() != [("ok",)]:
                     raise sqlite3.DatabaseError("the journal is damaged")
-                if database.execute("SELECT text FROM about").fetchall() != [(about,)]:
-                    database.execute("DELETE FROM images")  # of another model or folder
-                    database.execute("DELETE FROM about")
-                    database.execute("INSERT INTO about VALUES (?)", (about,))
-            stored = database.execute("SELECT * FROM images WHERE length(vector) = ?", (4 * dim,))
             self.files = {
-                Found(path.decode("utf-8", "surrogateescape"), size, time_ns)
-                for path, size, time_ns, vector, crc32 in stored
-                if crc32 == _row_sum(path, size, time_ns, vector)
+                Found(row[0].decode("utf-8", "surrogateescape"), *row[1:3])
+                for *row, crc32 in execute("SELECT * FROM images")
+                if crc32 == self._checksum(row)
             }
         except BaseException:
-            database.close()
+            self.database.close()
             raise
 
     def add(self, embedded: Iterable[tuple[Found, NDArray[np.float32]]]) -> None:
-        """Save files and their embeddings (d,), on the disk every few seconds."""
+        """Save files and their embeddings (d,)."""
         for file, vector in embedded:
-            row = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
+            row = [encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes()]
             insert = "INSERT OR REPLACE INTO images VALUES (?, ?, ?, ?, ?)"
-            self.database.execute(insert, (*row, _row_sum(*row)))
+            self.database.execute(insert, (*row, self._checksum(row)))
             self.files.add(file)
-        if time.perf_counter() - self.saved >= JOURNAL_SECONDS:
-            self.database.commit()
-            self.saved = time.perf_counter()
+        self.database.commit()
 
     def vector(self, file: Found) -> NDArray[np.float32]:
         query = "SELECT vector FROM images WHERE path = ?"
         (data,) = self.database.execute(query, (encoded(file.path),)).fetchone()
         return np.frombuffer(data, dtype="<f4")
 
-
-def _row_sum(path: bytes, size: int, time_ns: int, vector: bytes) -> int:
-    return zlib.crc32(b"%b %d %d %b" % (path, size, time_ns, vector))
+    def _checksum(self, row: Sequence[Any]) -> int:
+        return zlib.crc32(repr((self.about, row)).encode())
 
 
 def journal_path(index: Path) -> Path:
@@ -308,44 +279,31 @@ def journal_path(index: Path) -> Path:
 
 
 @contextmanager
-def open_journal(index: Path, about: str, dim: int) -> Iterator[Journal]:
-    """The journal of an index, removed afterwards if the index is finished or it is empty."""
+def open_journal(index: Path, about: str) -> Iterator[Journal]:
+    """The journal of an index. It is removed at the end, but kept if the block is interrupted."""
     path = journal_path(index)
-    if path.is_dir():  # of version 0.1
-        shutil.rmtree(path)
-    journal = None
     try:
         try:
-            journal = Journal(path, about, dim)
-        except (sqlite3.Error, TypeError, AttributeError) as error:  # the latter: damaged rows
-            if "locked" in str(error):
-                raise ValueError(
-                    f"another process is writing {index}: wait for it, or choose another file"
-                ) from error
-            if _disk_error(error) is not None:
-                raise
-            _remove(path)  # damaged, or of an older version
-            journal = Journal(path, about, dim)
+            journal = Journal(path, about)
+        except sqlite3.OperationalError:  # the disk, or the lock
+            raise
+        except sqlite3.DatabaseError:  # damaged
+            _remove(path)
+            journal = Journal(path, about)
         with closing(journal.database):
             try:
                 yield journal
-            finally:
-                if journal.finished or not journal.files:
-                    _remove(path)  # before the lock is released
-                else:
-                    journal.database.commit()
+            except BaseException:
+                if not journal.files:
+                    _remove(path)
+                raise
+            _remove(path)  # before the lock is released
     except sqlite3.Error as error:
-        code = _disk_error(error)
-        if journal is None or code is None:
-            _remove(path)
-        raise CannotWrite(code or errno.EIO, str(error), str(path)) from error
-
-
-def _disk_error(error: Exception) -> int | None:
-    """The errno of a full or forbidden disk; None for a damaged journal."""
-    codes = {"full": errno.ENOSPC, "readonly": errno.EROFS, "disk I/O": errno.EIO}
-    codes["unable to open"] = errno.EACCES
-    return next((code for text, code in codes.items() if text in str(error)), None)
+        if "locked" in str(error):
+            raise ValueError(
+                f"another process is writing {index}: wait for it, or choose another file"
+            ) from error
+        raise TrainingFailed(f"cannot write {path}: {error}; fix it and rerun") from error
 
 
 def _remove(path: Path) -> None:
@@ -374,24 +332,10 @@ def embed_files(
                     good[file] = image.result()
                 except UnreadableImage as error:
                     bad.append(Unreadable(file.path, error.reason))
-            rows = embedder.embed(list(good.values()), workers)
-            finite = torch.isfinite(rows).all(dim=1)
-            kept = []
-            for file, fine in zip(good, finite.tolist(), strict=True):
-                if fine:
-                    kept.append(file)
-                else:
-                    bad.append(Unreadable(file.path, "its embedding is not finite"))
-            yield kept, rows[finite].numpy(), bad
+            rows = embedder.embed(list(good.values()), workers).numpy()
+            finite = np.isfinite(rows).all(axis=1)
+            lost = [file for file, fine in zip(good, finite, strict=True) if not fine]
+            bad += [Unreadable(file.path, "its embedding is not finite") for file in lost]
+            yield [file for file in good if file not in lost], rows[finite], bad
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _check_room(folder: Path, todo: int, total: int, dim: int) -> None:
-    """Fail now instead of after hours: rows are written to the journal and to the index."""
-    need, free = (todo + total) * (4 * dim + 200) + 65536, shutil.disk_usage(folder).free
-    if need > free:
-        raise TrainingFailed(
-            f"an index of {total:,} images needs about {need / 1e6:,.2f} MB and {folder} has "
-            f"{free / 1e6:,.2f} MB left: free some space, or choose another place with -o"
-        )
