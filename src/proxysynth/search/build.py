@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sqlite3
-import zlib
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from proxysynth.data import UnreadableImage
 from proxysynth.data.folders import existing_folder, files_below, is_image
-from proxysynth.errors import TrainingFailed, cannot_write
+from proxysynth.errors import cannot_write
 from proxysynth.files import UNFINISHED
 from proxysynth.search.index import Index
 from proxysynth.search.index_file import Damage, encoded, write_index
@@ -30,7 +29,10 @@ from proxysynth.training.inference import BATCH, Picture, Trained
 from proxysynth.training.resources import Resources
 
 AHEAD = 2  # batches decoded in advance
+JOURNAL_SECONDS = 2.0  # of work that a kill may cost, or ten times what it takes to save it
 QUICK_TO_VERIFY = 2**30  # bytes of an index that is always verified: about a second
+
+Row = NDArray[np.float32]
 
 
 class Found(NamedTuple):
@@ -127,56 +129,77 @@ def update_index(
     root = os.path.abspath(os.path.expanduser(folder))
     found, progress = scan_folder(root), progress or Silent()
     old = None if rebuild or not out.exists() else _existing(out, embedder, root)
-    known: dict[Found, int] = {}  # the row of each file; one that has changed is another one
+    kept: dict[Found, Row] = {}  # a file that has changed is another one
     damage: Damage = {}
     if old is not None:
         with suppress(ValueError):  # a damaged path
-            stamped = zip(old.paths, old.stamps.tolist(), strict=True)
-            known = {Found(path, *stamp): row for row, (path, stamp) in enumerate(stamped)}
-        changed = known.keys() != set(found)
+            kept = _rows(old)
+        changed = kept.keys() != set(found)
         if verify or changed or out.stat().st_size <= QUICK_TO_VERIFY:
             damage = old.damage()
         again = [rows for part, rows in damage.items() if not part.startswith("label")]
-        # Labels follow from the paths.
-        known = {one: row for one, row in known.items() if not any(rows[row] for rows in again)}
+        if again:  # labels follow from the paths
+            fine = ~np.any(again, axis=0)
+            kept = {one: row for (one, row), good in zip(kept.items(), fine, strict=False) if good}
+
+    def write(file: Path, rows: Mapping[Found, Row]) -> None:
+        items = [one for one in found if one in rows]
+        paths, labels = [one.path for one in items], [one.label for one in items]
+        stamps = np.array([(one.size, one.time) for one in items], dtype=np.int64)
+        vectors = (rows[one] for one in items)
+        write_index(file, embedder.identity, root, paths, labels, stamps, vectors)
+
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        about = json.dumps({"model": asdict(embedder.identity), "root": root})
-        with open_journal(out, about) as journal:
-            resumed = sum(one in journal.files and one not in known for one in found)
-            todo = [one for one in found if one not in known and one not in journal.files]
+        with only_writer(out):
+            journal = journal_path(out)
+            earlier = _resumed(journal, embedder, root)
+            missing = [one for one in found if one not in kept]
+            new = {one: earlier[one] for one in missing if one in earlier}
+            todo, resumed = [one for one in missing if one not in new], len(new)
             bad: list[Unreadable] = []
-            with progress.task("embedding", len(found), len(found) - len(todo)) as tick:
-                for files, vectors, failed in embed_files(embedder, Path(root), todo, workers):
-                    journal.add(zip(files, vectors, strict=True))
-                    bad += failed
-                    tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
-            items = [one for one in found if one in known or one in journal.files]
+            saved, cost = time.perf_counter(), 0.0
+            try:
+                with progress.task("embedding", len(found), len(found) - len(todo)) as tick:
+                    for files, vectors, failed in embed_files(embedder, Path(root), todo, workers):
+                        new |= zip(files, vectors, strict=True)
+                        bad += failed
+                        tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
+                        begun = time.perf_counter()
+                        if begun - saved >= max(JOURNAL_SECONDS, 10 * cost):
+                            write(journal, new)
+                            new = _rows(Index.open(journal))  # on the disk instead of in memory
+                            saved = time.perf_counter()
+                            cost = saved - begun
+            except BaseException:
+                if new:
+                    write(journal, new)
+                raise
+            rows = new | kept
+            items = [one for one in found if one in rows]
             if not items:
                 raise ValueError(
                     f"none of {len(found)} images in {root} can be read; the first, "
                     f"{bad[0].path}: {bad[0].reason}"
                 )
-            kept = sum(one in known for one in items)
+            stays = len(items) - len(new)
             now = {one.path for one in items}
             removed = 0 if old is None or damage else sum(path not in now for path in old.paths)
             moved = old is not None and str(old.root) != root
-            written = old is None or moved or bool(damage) or not kept == len(items) == len(old)
+            written = old is None or moved or bool(damage) or not stays == len(items) == len(old)
             if written:
-                paths, labels = [one.path for one in items], [one.label for one in items]
-                stamps = np.array([(one.size, one.time) for one in items], dtype=np.int64)
-                held = np.empty(0) if old is None else old.vectors().numpy()
-                rows = (held[known[one]] if one in known else journal.vector(one) for one in items)
-                write_index(out, embedder.identity, root, paths, labels, stamps, rows)
+                write(out, rows)
+            for name in (journal, journal.with_name(f"{UNFINISHED}{journal.name}")):
+                name.unlink(missing_ok=True)
     except OSError as error:
         left = f"{out} is unchanged" if out.exists() else "no index was written"
         raise cannot_write(Path(error.filename or out), error, left) from error
     return IndexUpdate(
         file=out,
         items=len(items),
-        embedded=len(items) - kept - resumed,
+        embedded=len(new) - resumed,
         resumed=resumed,
-        kept=kept,
+        kept=stays,
         removed=removed,
         unreadable=tuple(bad),
         damage=tuple(damage),
@@ -207,6 +230,21 @@ def scan_folder(folder: str | os.PathLike[str]) -> list[Found]:
     return sorted(found, key=lambda file: encoded(file.path))
 
 
+def _rows(index: Index) -> dict[Found, Row]:
+    """The embedding of each file, as it was when it was indexed."""
+    items = zip(index.paths, index.stamps.tolist(), index.vectors().numpy(), strict=True)
+    return {Found(path, *stamp): row for path, stamp, row in items}
+
+
+def _resumed(journal: Path, embedder: ImageEmbedder, root: str) -> dict[Found, Row]:
+    """What an interrupted indexing of the same folder by the same model has embedded."""
+    with suppress(ValueError):  # there is none, or it is damaged
+        begun = Index.open(journal, verify=True)
+        if begun.model.same_as(embedder.identity) and str(begun.root) == root:
+            return _rows(begun)
+    return {}
+
+
 def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index:
     """The existing index; an error if it is of another model or folder."""
     old = Index.open(out, verify=False)
@@ -224,91 +262,24 @@ def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index:
     return old
 
 
-class Journal:
-    """The images that an interrupted indexing has embedded, in an SQLite database.
-
-    An open journal is locked: one process at a time writes an index. `files` are those it holds.
-
-    Args:
-        about: the model and the folder. It is part of the checksum of each row, so rows of another
-            model do not count, and neither do damaged ones.
-    """
-
-    def __init__(self, path: Path, about: str) -> None:
-        self.database, self.about = sqlite3.connect(path, timeout=0), about
-        try:
-            execute = self.database.execute
-            execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
-            with self.database:
-                execute("BEGIN EXCLUSIVE")
-                execute(
-                    "CREATE TABLE IF NOT EXISTS images (path BLOB PRIMARY KEY, size INTEGER, "
-                    "time INTEGER, vector BLOB, crc32 INTEGER)"
-                )
-                if execute("PRAGMA quick_check").fetchall() != [("ok",)]:
-                    raise sqlite3.DatabaseError("the journal is damaged")
-            self.files = {
-                Found(row[0].decode("utf-8", "surrogateescape"), *row[1:3])
-                for *row, crc32 in execute("SELECT * FROM images")
-                if crc32 == self._checksum(row)
-            }
-        except BaseException:
-            self.database.close()
-            raise
-
-    def add(self, embedded: Iterable[tuple[Found, NDArray[np.float32]]]) -> None:
-        """Save files and their embeddings (d,)."""
-        for file, vector in embedded:
-            row = [encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes()]
-            insert = "INSERT OR REPLACE INTO images VALUES (?, ?, ?, ?, ?)"
-            self.database.execute(insert, (*row, self._checksum(row)))
-            self.files.add(file)
-        self.database.commit()
-
-    def vector(self, file: Found) -> NDArray[np.float32]:
-        query = "SELECT vector FROM images WHERE path = ?"
-        (data,) = self.database.execute(query, (encoded(file.path),)).fetchone()
-        return np.frombuffer(data, dtype="<f4")
-
-    def _checksum(self, row: Sequence[Any]) -> int:
-        return zlib.crc32(repr((self.about, row)).encode())
-
-
 def journal_path(index: Path) -> Path:
     return index.with_name(f"{UNFINISHED}{index.name}.journal")
 
 
 @contextmanager
-def open_journal(index: Path, about: str) -> Iterator[Journal]:
-    """The journal of an index. It is removed at the end, but kept if the block is interrupted."""
-    path = journal_path(index)
+def only_writer(index: Path) -> Iterator[None]:
+    """One process at a time writes an index; the system releases the lock of a killed one."""
+    lock = index.with_name(f"{UNFINISHED}{index.name}.lock")
     try:
-        try:
-            journal = Journal(path, about)
-        except sqlite3.OperationalError:  # the disk, or the lock
-            raise
-        except sqlite3.DatabaseError:  # damaged
-            _remove(path)
-            journal = Journal(path, about)
-        with closing(journal.database):
+        with FileLock(lock, timeout=0):
             try:
-                yield journal
-            except BaseException:
-                if not journal.files:
-                    _remove(path)
-                raise
-            _remove(path)  # before the lock is released
-    except sqlite3.Error as error:
-        if "locked" in str(error):
-            raise ValueError(
-                f"another process is writing {index}: wait for it, or choose another file"
-            ) from error
-        raise TrainingFailed(f"cannot write {path}: {error}; fix it and rerun") from error
-
-
-def _remove(path: Path) -> None:
-    for name in (path, path.with_name(f"{path.name}-journal")):
-        name.unlink(missing_ok=True)
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+    except Timeout as error:
+        raise ValueError(
+            f"another process is writing {index}: wait for it, or choose another file"
+        ) from error
 
 
 def embed_files(

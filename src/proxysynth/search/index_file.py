@@ -157,9 +157,6 @@ def _places(
     header: Mapping[str, Any], begin: int, size: int
 ) -> dict[str, tuple[str, tuple[int, ...], int]]:
     """Type, shape and offset of every part, which must fit to each other and into the file."""
-    for name in PARTS:
-        if name not in header:
-            raise ValueError(f"{name} is missing")
     n, d = (*header["embeddings"]["shape"], 0, 0)[:2]
     expected = {"embeddings": (n, d), "path_ends": (n + 1,), "stamps": (n, 2), "label_codes": (n,)}
     made = {}
