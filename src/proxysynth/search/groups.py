@@ -153,7 +153,7 @@ def agreement(index: Index, clusters: Sequence[Cluster]) -> float | None:
 
 
 def _by_mean(index: Index, numbers: NDArray[np.int64]) -> list[Hit]:
-    x = torch.nn.functional.normalize(index.all_vectors[torch.from_numpy(numbers)].double())
+    x = torch.nn.functional.normalize(index.vectors()[torch.from_numpy(numbers)].double())
     s = x @ torch.nn.functional.normalize(x.mean(0), dim=0)
     order = torch.argsort(s, descending=True, stable=True)
     return [index.hit(numbers[i], float(s[i])) for i in order.tolist()]

@@ -110,7 +110,6 @@ class Index:
         paths: of the items, relative to `root`, sorted; decoded on access.
         labels: of the items, None where none is known.
         label_names: every label once.
-        all_vectors: the embeddings (n, d), to be sliced or indexed; read-only.
         model: identity of the model that made the embeddings.
         generation: a string that changes whenever the file is written.
         rerank: the re-ranking of searches that do not name one, see `search`; None for none.
@@ -135,11 +134,11 @@ class Index:
         self.paths = Texts(parts["path_text"], parts["path_ends"])
         self.labels = Labels(self.label_names, parts["label_codes"])
         self.stamps = parts["stamps"]
-        self.all_vectors: Tensor = knn.as_matrix(parts["embeddings"], "embeddings")
-        self.dim: int = self.all_vectors.shape[1]
+        self._vectors = knn.as_matrix(parts["embeddings"], "embeddings")
+        self.dim: int = self._vectors.shape[1]
         self.rerank: str | None = None
         self._opened, self._folder = opened, folder
-        self._rounded = RoundedRows.of(self.all_vectors) if in_memory else None
+        self._rounded = RoundedRows.of(self._vectors) if in_memory else None
         self._embedder: ImageEmbedder | None = None
         self._approximate: Approximate | None = None
         self._rerankers: dict[str, Search] = {}
@@ -191,7 +190,7 @@ class Index:
         return newer
 
     def __len__(self) -> int:
-        return len(self.all_vectors)
+        return len(self._vectors)
 
     def __repr__(self) -> str:
         return f"Index({self.file}: {len(self):,} images of {self.root}, by {self.model.name})"
@@ -212,7 +211,7 @@ class Index:
 
     def vectors(self, start: int = 0, stop: int | None = None) -> Tensor:
         """Embeddings of items start to stop, (stop - start, d) float32; read-only."""
-        return self.all_vectors[start:stop]
+        return self._vectors[start:stop]
 
     def find(self, path: str | os.PathLike[str]) -> int | None:
         """The number of an image by its path, absolute or relative to the root."""
@@ -418,7 +417,7 @@ class Index:
         few = among is None and len(x) * len(self) <= SIMILARITIES
         if self._rounded is not None and few:
             return self._rounded.nearest(x, k, exclude)
-        return knn.nearest(x, self.all_vectors, k, exclude=exclude, among=among)
+        return knn.nearest(x, self._vectors, k, exclude=exclude, among=among)
 
     def _checked(self, vectors: knn.Array, k: int) -> Tensor:
         x = knn.as_embeddings(vectors, "vectors").to(torch.float32)

@@ -176,7 +176,7 @@ class Snapshot:
     def map(self, most: int) -> dict[str, Any]:
         """Positions of at most `most` items on the map, column by column."""
         chosen = evenly(len(self.index), most)
-        x = np.nan_to_num(self.index.all_vectors[torch.from_numpy(chosen)].numpy())
+        x = np.nan_to_num(self.index.vectors()[torch.from_numpy(chosen)].numpy())
         places = layout(x).round(4)
         codes = np.asarray(self.index.labels.codes)[chosen].tolist()
         seen = [self.was_seen(name) for name in self.names]
