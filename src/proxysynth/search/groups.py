@@ -228,6 +228,9 @@ def evaluate_queries(
         exclude=exclude if any(exclude) else None,
     )
     notes = []
+    if any(exclude):
+        inside = count(sum(map(bool, exclude)), "query is", "queries are")
+        notes.append(f"{inside} in the index; none of them finds itself.")
     if len(labeled) < len(files):
         notes.append(f"{count(len(files) - len(labeled), 'image')} without a label left out.")
     if lost := int(found["queries_without_positive"]):
