@@ -35,7 +35,6 @@ from proxysynth.search.model import ModelIdentity
 
 K = 10
 BATCH = 8  # queries that the service answers together, with eight clients
-MEMORY = 8 * 2**30  # embeddings up to this size are read into memory
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,8 @@ def _build_lancedb(folder: Path, n: int) -> None:
 
 def measure(folder: Path, size: Size) -> list[dict[str, Any]]:
     """Time the searches over prepared files."""
-    rows = [_exact(Index.open(_file(folder, n), memory=MEMORY), size) for n in size.items]
-    largest = Index.open(_file(folder, size.items[-1]), memory=MEMORY)
+    rows = [_exact(Index.open(_file(folder, n), in_memory=True), size) for n in size.items]
+    largest = Index.open(_file(folder, size.items[-1]), in_memory=True)
     x = _queries(size, largest)
     truth = [[hit.number for hit in hits] for hits in largest.search_vectors(x, K)]
     costs = json.loads((folder / "costs.json").read_text())

@@ -26,7 +26,7 @@ from proxysynth.search.model import open_model
 def main() -> None:
     run, base = sys.argv[1], Path(sys.argv[2])
     kills, draw = int(sys.argv[3]), random.Random(int(sys.argv[4]))
-    module.BATCH, module.JOURNAL_SECONDS = 4, 0  # several blocks in the journal
+    module.BATCH, module.JOURNAL_SECONDS = 4, 0  # the journal is written several times
     model, photos, out = open_model(run, "cpu"), base / "photos", base / "shop.index"
     pictures = sorted(photos.rglob("*.png"))
     aside = base / "aside"

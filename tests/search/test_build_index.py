@@ -1,8 +1,8 @@
 import errno
 import json
 import os
-import sqlite3
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -98,22 +98,21 @@ def test_unreadable_files_are_named_and_tried_again(model, photos, tmp_path):
     (photos / "class0" / "empty.jpg").touch()
     (photos / "class0" / "page.jpg").write_text("<html>")
     (photos / "class0" / "broken.jpg").symlink_to("nowhere.jpg")
-    os.mkfifo(photos / "class0" / "pipe.jpg")  # whoever reads it waits for ever
+    os.mkfifo(photos / "class0" / "pipe.jpg")  # not a file: passed over
     (photos / "notes.txt").write_text("no picture by its name")
     (photos / ".hidden.png").write_text("nor this")
     out = tmp_path / "a.index"
     built = update_index(model, photos, out)
     reasons = dict(built.unreadable)
-    names = ("empty.jpg", "page.jpg", "broken.jpg", "pipe.jpg")
+    names = ("empty.jpg", "page.jpg", "broken.jpg")
     assert set(reasons) == {f"class0/{name}" for name in names}
-    assert "not a file" in reasons["class0/pipe.jpg"]
     assert "empty" in reasons["class0/empty.jpg"]
     assert "HTML" in reasons["class0/page.jpg"]
     assert "no such file" in reasons["class0/broken.jpg"]
     assert built.items == 12
     Image.new("RGB", (32, 32)).save(photos / "class0" / "page.jpg")
     again = update_index(model, photos, out)
-    assert (again.embedded, len(again.unreadable)) == (1, 3)
+    assert (again.embedded, len(again.unreadable)) == (1, 2)
 
 
 def test_a_link_to_itself_is_not_followed(model, photos, tmp_path):
@@ -172,17 +171,12 @@ def test_a_journal_of_another_model_or_folder_is_not_used(model, photos, tmp_pat
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
         update_index(Counting(model, stop_after=3), photos, out)
-    with sqlite3.connect(journal_path(out)) as database:
-        old = (model.identity.weights, "f" * 16)
-        database.execute("UPDATE about SET text = replace(text, ?, ?)", old)
-    database.close()
-    built = update_index(model, photos, out)
+    other = ImageEmbedder(model.model, replace(model.identity, weights="f" * 16))
+    built = update_index(other, photos, out)
     assert (built.resumed, built.embedded) == (0, 12)
 
 
 def test_another_model_or_folder_needs_rebuild(model, photos, tmp_path):
-    from dataclasses import replace
-
     out = tmp_path / "a.index"
     update_index(model, photos, out)
     other = ImageEmbedder(model.model, replace(model.identity, weights="f" * 16))
@@ -209,11 +203,13 @@ def test_a_full_disk_leaves_the_old_index(model, photos, tmp_path, monkeypatch, 
     update_index(model, photos, out)
     data = out.read_bytes()
     Image.new("RGB", (40, 40), "red").save(photos / "new.png")
-    real_fsync, real_replace, real_connect = os.fsync, os.replace, sqlite3.connect
+    real_fsync, real_replace = os.fsync, os.replace
+    monkeypatch.setattr(module, "JOURNAL_SECONDS", 0)
+    place_of = {"journal": ".unfinished-a.index.journal", "index": ".unfinished-a.index"}
 
     def fsync(handle):
         place = os.readlink(f"/proc/self/fd/{handle}")
-        if moment == "index" and place.endswith(".unfinished-a.index"):
+        if place.endswith(place_of.get(moment, "no file")):
             raise OSError(errno.ENOSPC, "No space left on device")
         return real_fsync(handle)
 
@@ -222,14 +218,7 @@ def test_a_full_disk_leaves_the_old_index(model, photos, tmp_path, monkeypatch, 
             raise OSError(errno.ENOSPC, "No space left on device")
         return real_replace(source, target)
 
-    def connect(*args, **options):
-        database = real_connect(*args, **options)
-        if moment == "journal":
-            database.execute("PRAGMA max_page_count = 2")  # as if the disk were full
-        return database
-
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", connect)
         patch.setattr(os, "fsync", fsync)
         patch.setattr(os, "replace", replace)
         with pytest.raises(TrainingFailed, match=r"no space left on device.* is unchanged"):
@@ -254,7 +243,7 @@ def test_damage_is_repaired(model, photos, tmp_path, monkeypatch, part):
     counting = Counting(model)
     built = update_index(counting, photos, out, verify=True)
     again = {"embeddings": 4, "label_text": 0}.get(part, 12)  # labels follow from the paths
-    assert (built.written, built.verified, built.embedded) == (True, True, again)
+    assert (built.written, built.embedded) == (True, again)
     assert len(counting.opened_files) == again
     assert part in built.damage
     assert "it was damaged and is repaired" in built.summary
@@ -262,15 +251,6 @@ def test_damage_is_repaired(model, photos, tmp_path, monkeypatch, part):
     torch.testing.assert_close(index.vectors(), vectors, rtol=0, atol=1e-6)
     assert (list(index.paths), index.labels[:]) == (paths, labels)
     assert not update_index(model, photos, out, verify=True).written
-
-
-def test_too_little_room_is_said_before_the_work(model, photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: type("Free", (), {"free": 1000})())
-    counting = Counting(model)
-    with pytest.raises(TrainingFailed, match=r"needs about 0\.\d\d MB .* 0\.00 MB left"):
-        update_index(counting, photos, tmp_path / "a.index")
-    assert counting.opened_files == []
-    assert left_over(tmp_path) == []
 
 
 def test_folders_without_pictures(model, tmp_path):

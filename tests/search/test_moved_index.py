@@ -42,10 +42,10 @@ def test_moved_together_everything_is_found(moved, query):
     index = Index.open(moved / "out" / "shop.index")
     assert index.root == moved / "data" / "photos"
     assert index.model.folder == str(moved / "runs" / "shop")
-    assert index.missing() == (0, 12)
+    assert index.missing_images() == ""
     assert len(index.search(query, k=3)) == 3  # by the run, which moved along
     assert index.find(index.path(5)) == 5
-    assert index.in_memory(2**20).root == index.root
+    assert index.reload(force=True).root == index.root
 
 
 def test_a_copy_uses_its_own_pictures(shop, tmp_path):
@@ -65,9 +65,9 @@ def test_moved_alone_it_finds_what_stayed(shop, tmp_path, query):
 def test_the_folder_can_be_given(shop, tmp_path, query, capsys):
     photos = (shop / "data" / "photos").rename(tmp_path / "pictures")
     file = shop / "out" / "shop.index"
-    assert Index.open(file).missing() == (12, 12)
-    assert Index.open(file, folder=photos).missing() == (0, 12)
-    assert Index.open(file, folder=photos).in_memory(2**20).root == photos
+    assert "12 of 12" in Index.open(file).missing_images()
+    assert Index.open(file, folder=photos).missing_images() == ""
+    assert Index.open(file, folder=photos).reload(force=True).root == photos
     with pytest.raises(SystemExit) as end:
         main(["search", str(file), str(query), "-k", "1", "--folder", str(photos), "--json"])
     assert end.value.code == 0
@@ -95,12 +95,13 @@ def test_a_message_says_what_to_do_and_where_was_looked_now_before_the_old_place
     assert Index.open(index.file, folder=tmp_path).missing_images().endswith(f"in {tmp_path}")
 
 
-def test_a_sample_of_a_large_index_is_checked(shop):
+def test_a_sample_of_a_large_index_is_checked(shop, monkeypatch):
     index = Index.open(shop / "out" / "shop.index")
     index.path(0).unlink()
     index.path(1).unlink()
-    assert index.missing() == (2, 12)
-    assert index.missing(most=6) == (1, 6)
+    assert "2 of 12" in index.missing_images()
+    monkeypatch.setattr("proxysynth.search.index.CHECKED", 6)
+    assert "1 of 6" in index.missing_images()
 
 
 def test_an_update_after_the_move_embeds_nothing_again(moved):

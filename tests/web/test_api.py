@@ -144,16 +144,31 @@ def test_browsing_shows_pictures_spread_over_the_index(client) -> None:
     assert [hit["label"] for hit in hats] == ["hat"] * 3
 
 
+@pytest.mark.parametrize(("label", "total"), [(None, ITEMS), ("hat", EACH)])
+def test_pages_of_images_follow_each_other(client, label, total) -> None:
+    params = {"k": 5} if label is None else {"k": 5, "label": label}
+    found = []
+    for start in range(0, total + 5, 5):
+        page = client.get("/api/items", params={**params, "start": start}).json()
+        assert page["total"] == total
+        found += [hit["number"] for hit in page["hits"]]
+    assert len(found) == total
+    assert found == sorted(set(found))
+
+
 @pytest.mark.parametrize(
     ("asked", "status", "words"),
     [
         ({"vector": [1.0, 2.0]}, 422, "16 dimensions of the index, got 2"),
         ({"vector": [0.0] * 16}, 422, "not all zeros"),
         ({"vector": ["x"] * 16}, 422, "vector.0"),
-        ({"vector": [1.0] * 16, "k": 0}, 422, "k: "),
-        ({"vector": [1.0] * 16, "k": 10**9}, 422, "k: "),
-        ({"vector": [1.0] * 16, "threshold": 3}, 422, "threshold: "),
-        ({"vektor": []}, 422, "vector: "),
+        ({"vector": [1.0] * 16, "k": 0}, 422, "k must be greater than or equal to 1, got 0"),
+        ({"vector": [1.0] * 16, "k": 10**9}, 422, "k must"),
+        ({"vector": [1.0] * 16, "k": "many"}, 422, "k must be a valid integer, got 'many'"),
+        ({"vector": [1.0] * 16, "threshold": 3}, 422, "threshold must"),
+        ({"vektor": []}, 422, "vector is required"),
+        ({"vector": []}, 422, "vector must have at least 1 item"),
+        ([], 422, "must be a JSON object"),
     ],
 )
 def test_what_cannot_be_searched_is_said_in_one_sentence(client, asked, status, words) -> None:

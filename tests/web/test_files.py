@@ -7,19 +7,14 @@ import os
 import re
 from importlib.resources import files
 
-import numpy as np
 import pytest
 from PIL import Image
 
 pytest.importorskip("fastapi")
 
-from fastapi.testclient import TestClient
 
-from proxysynth.search import Index
-from proxysynth.web import create_app
 from proxysynth.web.guard import Limits, Refused
 from proxysynth.web.images import encoded_image, open_listed
-from web.made_index import write_vectors
 
 SECRET = b"the secret outside of the index"
 
@@ -92,20 +87,6 @@ def test_a_page_under_a_pictures_name_is_not_sent(root) -> None:
     (root / "page.jpg").write_bytes(b"<html><script>alert(1)</script>")
     with pytest.raises(Refused, match="HTML"):
         encoded_image(root, "page.jpg", 320, Limits())
-
-
-def test_a_thumbnail_is_made_once(tmp_path) -> None:
-    write_vectors(tmp_path / "an.index", np.eye(3))
-    picture = tmp_path / "item0000000.jpg"
-    Image.new("RGB", (64, 48), "red").save(picture)
-    app = create_app(Index.open(tmp_path / "an.index"))
-    with TestClient(app, base_url="http://localhost:8000") as client:
-        first = client.get("/api/items/0/thumbnail")
-        assert first.status_code == 200
-        picture.unlink()
-        assert client.get("/api/items/0/thumbnail").content == first.content
-        assert client.get("/api/items/0/picture").status_code == 404
-        assert client.get("/api/items/1/thumbnail").status_code == 404
 
 
 def test_the_style_sheet_names_only_what_the_page_has() -> None:

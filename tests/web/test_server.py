@@ -46,7 +46,7 @@ def test_a_port_in_use(capsys, shop) -> None:
         port = taken.getsockname()[1]
         code, err = ended(capsys, "serve", str(shop / "shop.index"), "--port", str(port))
     assert code == 1
-    assert f"port {port} of 127.0.0.1 is in use: choose another with --port" in err
+    assert f"port {port} of 127.0.0.1: address already in use; choose another" in err
 
 
 def test_a_port_that_is_none(capsys, shop) -> None:
@@ -66,7 +66,7 @@ def test_a_host_that_is_not_known(capsys, shop, host) -> None:
 def test_an_address_of_another_machine(capsys, shop) -> None:
     code, err = ended(capsys, "serve", str(shop / "shop.index"), "--host", "192.0.2.1")
     assert code == 1
-    assert "192.0.2.1 is not an address of this machine" in err
+    assert "192.0.2.1: cannot assign requested address; choose another address" in err
 
 
 def test_without_the_extra_a_sentence_names_it(capsys, shop, monkeypatch) -> None:
@@ -165,30 +165,6 @@ def test_a_stop_lets_requests_finish(shop) -> None:
             client.sendall(body[10:])
             assert client.recv(1000).startswith(b"HTTP/1.1 200")
         served.communicate(timeout=30)
-    finally:
-        served.kill()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="sets the size of a pipe")
-def test_logs_that_nobody_reads_do_not_stop_the_service(shop) -> None:
-    import fcntl
-
-    command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0",
-               "--access-log", "-"]  # fmt: skip
-    pipe = subprocess.PIPE
-    served = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=dict(os.environ))
-    try:
-        for stream in (served.stdout, served.stderr):
-            fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, 4096)
-        port = int(served.stderr.readline().split(" at http://127.0.0.1:")[1].split()[0])
-        for _ in range(120):  # each a line on standard error
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
-                client.sendall(b"nonsense\r\n\r\n")
-                assert client.recv(100).startswith(b"HTTP/1.1 400")
-        for _ in range(60):  # each a line on standard output
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=20).close()
-        served.send_signal(signal.SIGINT)
-        assert served.wait(30) == 0
     finally:
         served.kill()
 

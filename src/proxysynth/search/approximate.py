@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 import torch
 from torch import Tensor
 
-from proxysynth.files import write_bytes
+from proxysynth.errors import TrainingFailed
 from proxysynth.retrieval.knn import Neighbors, nearest, top
+from proxysynth.tensor_files import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from proxysynth.search.index import Index
 
-KS = (1, 10, 100)
+KS = (1, 10)
 SPARE = 16  # candidates beyond k, because FAISS computes in float32
 SAMPLE = 200  # images of the index that are searched both ways
 ENOUGH = 0.98  # recall@10: the number of cells searched is doubled until it is reached
@@ -38,12 +36,11 @@ PER_CELL = 64  # training rows per cell
 class Approximate:
     """A FAISS index over the rows of an index, of whose cells the nearest `probes` are searched.
 
-    `recall` is, for each k, the share of the exact k nearest that are found by `sample` queries.
+    `recall` is, for each k, the share of the exact k nearest that are found.
     """
 
     faiss: Any
     recall: dict[int, float]
-    sample: int
     cells: int
     probes: int
 
@@ -52,7 +49,7 @@ class Approximate:
         found = ", ".join(f"recall@{k} {100 * share:.1f} %" for k, share in self.recall.items())
         return (
             f"Approximate search visits {self.probes} of {self.cells} cells; compared with exact "
-            f"search: {found} ({self.sample} images of the index as queries)."
+            f"search: {found} (images of the index as queries)."
         )
 
     def nearest(
@@ -76,23 +73,23 @@ def open_approximate(index: Index, say: Callable[[str], None] | None = None) -> 
     """The structure of this index, read from the file next to it, or built."""
     faiss = _faiss()
     path = index.file.with_name(f"{index.file.name}.faiss")
-    damage = (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError)
-    with suppress(*damage), safetensors.safe_open(path, framework="numpy") as file:
-        about = json.loads((file.metadata() or {})["approximate"])
-        if about.pop("generation") == index.generation:
-            data = file.get_tensor("faiss")
-            if about.pop("sha256") == hashlib.sha256(data.data).hexdigest():
-                about["recall"] = dict(about["recall"])
-                return Approximate(faiss.deserialize_index(data), **about)
+    if path.exists():
+        with suppress(TrainingFailed, ValueError, KeyError, TypeError):  # damaged, or of others
+            tensors, about = read_tensors(path)
+            data = tensors["faiss"].numpy()
+            if about["made_of"] == [index.generation, hashlib.sha256(data.data).hexdigest()]:
+                recall = {int(k): share for k, share in about["recall"].items()}
+                return Approximate(faiss.deserialize_index(data), recall, **about["cells"])
     if say is not None:
         say(f"Building the approximate search of {len(index):,} images in {path} ...")
     made = make_approximate(index.vectors())
-    data = np.asarray(faiss.serialize_index(made.faiss))
-    about = {name: value for name, value in vars(made).items() if name != "faiss"}
-    about |= {"generation": index.generation, "sha256": hashlib.sha256(data.data).hexdigest()}
-    about["recall"] = list(made.recall.items())
-    metadata = {"approximate": json.dumps(about)}
-    write_bytes(path, safetensors.numpy.save({"faiss": data}, metadata=metadata))
+    data = faiss.serialize_index(made.faiss)
+    about = {
+        "made_of": [index.generation, hashlib.sha256(data.data).hexdigest()],
+        "recall": made.recall,
+        "cells": {"cells": made.cells, "probes": made.probes},
+    }
+    write_tensors(path, {"faiss": torch.from_numpy(data)}, about)
     return made
 
 
@@ -112,18 +109,14 @@ def make_approximate(rows: Tensor) -> Approximate:
     # The fewest cells, doubled again and again, that reach the recall.
     asked = torch.from_numpy(np.sort(draw.choice(n, min(n, SAMPLE), replace=False)))
     x, itself, most = rows[asked].clone(), asked[:, None].tolist(), min(max(KS), n)
-    exact = nearest(x, rows, most, exclude=itself).indices.numpy()
+    exact = nearest(x, rows, most, exclude=itself).indices
     probes = 1
     while True:
-        trial = Approximate(made, {}, len(asked), cells, probes)
-        near = trial.nearest(x, rows, most, itself).indices.numpy()
+        trial = Approximate(made, {}, cells, probes)
+        near = trial.nearest(x, rows, most, itself).indices
         for k in KS:
-            shares = [
-                np.isin(truth[truth >= 0], found).mean()
-                for truth, found in zip(exact[:, :k], near[:, :k], strict=True)
-                if truth[0] >= 0  # -1 stands for none
-            ]
-            trial.recall[k] = float(np.mean(shares)) if shares else 1.0
+            found = (exact[:, :k, None] == near[:, None, :k]).any(dim=2)
+            trial.recall[k] = float(found.double().mean())
         if trial.recall[10] >= ENOUGH or probes == cells:
             return trial
         probes = min(cells, 2 * probes)

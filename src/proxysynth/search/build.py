@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
-import shutil
-import sqlite3
 import time
-import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from proxysynth.data import UnreadableImage
-from proxysynth.data.folders import existing_folder, folder_entries, is_image
-from proxysynth.errors import TrainingFailed, cannot_write
-from proxysynth.files import UNFINISHED, CannotWrite
+from proxysynth.data.folders import existing_folder, files_below, is_image
+from proxysynth.errors import cannot_write
+from proxysynth.files import UNFINISHED
 from proxysynth.search.index import Index
 from proxysynth.search.index_file import Damage, encoded, write_index
 from proxysynth.search.model import ImageEmbedder
@@ -34,8 +29,10 @@ from proxysynth.training.inference import BATCH, Picture, Trained
 from proxysynth.training.resources import Resources
 
 AHEAD = 2  # batches decoded in advance
-JOURNAL_SECONDS = 2.0  # of work that a kill may cost
+JOURNAL_SECONDS = 2.0  # of work that a kill may cost, or ten times what it takes to save it
 QUICK_TO_VERIFY = 2**30  # bytes of an index that is always verified: about a second
+
+Row = NDArray[np.float32]
 
 
 class Found(NamedTuple):
@@ -66,9 +63,7 @@ class IndexUpdate:
         items: number of images in the index now.
         embedded, resumed: those embedded by this call, and by an interrupted one before.
         kept, removed: those taken over from the existing index, and those whose files are gone.
-        damage: what was damaged in the existing index, and is repaired now; empty if nothing.
-        verified: whether all data of the existing index was compared with its checksums; None if
-            it has no checksums.
+        damage: parts that were damaged in the existing index, and are repaired now.
         written: whether the file was replaced; False if nothing has changed.
     """
 
@@ -79,10 +74,8 @@ class IndexUpdate:
     kept: int
     removed: int
     unreadable: tuple[Unreadable, ...]
-    damage: str
-    verified: bool | None
+    damage: tuple[str, ...]
     written: bool
-    seconds: float
 
     @property
     def summary(self) -> str:
@@ -90,7 +83,8 @@ class IndexUpdate:
         counts["unreadable"] = len(self.unreadable)
         parts = [f"{n:,} {what}" for what, n in counts.items() if n or what == "embedded"]
         state = "" if self.written else "; nothing has changed"
-        state += f"; it was damaged and is repaired ({self.damage})" if self.damage else ""
+        damage = ", ".join(self.damage)
+        state += f"; it was damaged and is repaired ({damage})" if damage else ""
         return f"{self.file}: {self.items:,} images ({', '.join(parts)}){state}"
 
 
@@ -130,72 +124,86 @@ def update_index(
             or has at most 1 GB.
         workers: threads that decode images.
     """
-    begun, out = time.perf_counter(), Path(os.path.abspath(os.path.expanduser(file)))
+    out = Path(os.path.abspath(os.path.expanduser(file)))
     embedder = model if isinstance(model, ImageEmbedder) else ImageEmbedder(model)
     root = os.path.abspath(os.path.expanduser(folder))
     found, progress = scan_folder(root), progress or Silent()
     old = None if rebuild or not out.exists() else _existing(out, embedder, root)
-    known: dict[Found, int] = {}  # the row of each file; one that has changed is another one
-    damage: Damage | None = None
-    verified: bool | None = False
+    kept: dict[Found, Row] = {}  # a file that has changed is another one
+    damage: Damage = {}
     if old is not None:
         with suppress(ValueError):  # a damaged path
-            stamped = zip(old.paths, old.stamps.tolist(), strict=True)
-            known = {Found(path, *stamp): row for row, (path, stamp) in enumerate(stamped)}
-        changed = known.keys() != set(found)
-        thorough = verify or changed or out.stat().st_size <= QUICK_TO_VERIFY
-        damage = old.damage(embeddings=thorough)
-        verified = None if damage is None else thorough
-        if damage and {"path_text", "path_ends", "stamps"} & set(damage.parts):
-            known = {}
-        elif damage:  # labels follow from the paths
-            known = {one: row for one, row in known.items() if not damage.rows[row]}
+            kept = _rows(old)
+        changed = kept.keys() != set(found)
+        if verify or changed or out.stat().st_size <= QUICK_TO_VERIFY:
+            damage = old.damage()
+        again = [rows for part, rows in damage.items() if not part.startswith("label")]
+        if again:  # labels follow from the paths
+            fine = ~np.any(again, axis=0)
+            kept = {one: row for (one, row), good in zip(kept.items(), fine, strict=False) if good}
+
+    def write(file: Path, rows: Mapping[Found, Row]) -> None:
+        items = [one for one in found if one in rows]
+        paths, labels = [one.path for one in items], [one.label for one in items]
+        stamps = np.array([(one.size, one.time) for one in items], dtype=np.int64)
+        vectors = (rows[one] for one in items)
+        write_index(file, embedder.identity, root, paths, labels, stamps, vectors)
+
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        about = json.dumps({"model": asdict(embedder.identity), "root": root})
-        with open_journal(out, about, embedder.dim) as journal:
-            resumed = sum(one in journal.files and one not in known for one in found)
-            todo = [one for one in found if one not in known and one not in journal.files]
-            _check_room(out.parent, len(todo), len(found), embedder.dim)
+        with only_writer(out):
+            journal = journal_path(out)
+            earlier = _resumed(journal, embedder, root)
+            missing = [one for one in found if one not in kept]
+            new = {one: earlier[one] for one in missing if one in earlier}
+            todo, resumed = [one for one in missing if one not in new], len(new)
             bad: list[Unreadable] = []
-            with progress.task("embedding", len(found), len(found) - len(todo)) as tick:
-                for files, vectors, failed in embed_files(embedder, Path(root), todo, workers):
-                    journal.add(zip(files, vectors, strict=True))
-                    bad += failed
-                    tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
-            items = [one for one in found if one in known or one in journal.files]
+            saved, cost = time.perf_counter(), 0.0
+            try:
+                with progress.task("embedding", len(found), len(found) - len(todo)) as tick:
+                    for files, vectors, failed in embed_files(embedder, Path(root), todo, workers):
+                        new |= zip(files, vectors, strict=True)
+                        bad += failed
+                        tick(len(files) + len(failed), f"{len(bad)} unreadable" if bad else "")
+                        begun = time.perf_counter()
+                        if begun - saved >= max(JOURNAL_SECONDS, 10 * cost):
+                            write(journal, new)
+                            new = _rows(Index.open(journal))  # on the disk instead of in memory
+                            saved = time.perf_counter()
+                            cost = saved - begun
+            except BaseException:
+                if new:
+                    write(journal, new)
+                raise
+            rows = new | kept
+            items = [one for one in found if one in rows]
             if not items:
                 raise ValueError(
                     f"none of {len(found)} images in {root} can be read; the first, "
                     f"{bad[0].path}: {bad[0].reason}"
                 )
-            kept = sum(one in known for one in items)
+            stays = len(items) - len(new)
             now = {one.path for one in items}
             removed = 0 if old is None or damage else sum(path not in now for path in old.paths)
             moved = old is not None and str(old.root) != root
-            written = old is None or moved or bool(damage) or not kept == len(items) == len(old)
+            written = old is None or moved or bool(damage) or not stays == len(items) == len(old)
             if written:
-                paths, labels = [one.path for one in items], [one.label for one in items]
-                stamps = np.array([(one.size, one.time) for one in items], dtype=np.int64)
-                held = np.empty(0) if old is None else old.vectors().numpy()
-                rows = (held[known[one]] if one in known else journal.vector(one) for one in items)
-                write_index(out, embedder.identity, root, paths, labels, stamps, rows)
-            journal.finished = True
+                write(out, rows)
+            for name in (journal, journal.with_name(f"{UNFINISHED}{journal.name}")):
+                name.unlink(missing_ok=True)
     except OSError as error:
         left = f"{out} is unchanged" if out.exists() else "no index was written"
         raise cannot_write(Path(error.filename or out), error, left) from error
     return IndexUpdate(
         file=out,
         items=len(items),
-        embedded=len(items) - kept - resumed,
+        embedded=len(new) - resumed,
         resumed=resumed,
-        kept=kept,
+        kept=stays,
         removed=removed,
         unreadable=tuple(bad),
-        damage=str(damage) if damage else "",
-        verified=verified,
+        damage=tuple(damage),
         written=written,
-        seconds=time.perf_counter() - begun,
     )
 
 
@@ -206,28 +214,35 @@ def scan_folder(folder: str | os.PathLike[str]) -> list[Found]:
     so that it is reported when it is read.
     """
     base = existing_folder(folder, "give a folder of images")
-    found = sorted(_files(str(base), "", frozenset()), key=lambda file: encoded(file.path))
+    found = []
+    for place in files_below(base):
+        if is_image(place):
+            size = time_ns = 0
+            with suppress(OSError):
+                status = os.stat(place)
+                size, time_ns = status.st_size, status.st_mtime_ns
+            found.append(Found(os.path.relpath(place, base).replace(os.sep, "/"), size, time_ns))
     if not found:
         raise ValueError(
             f"expected images in {base} or its sub-folders, found none: give another folder, or "
             "convert them to JPEG or PNG"
         )
-    return found
+    return sorted(found, key=lambda file: encoded(file.path))
 
 
-def _files(place: str, prefix: str, above: frozenset[str]) -> Iterator[Found]:
-    real = os.path.realpath(place)
-    if real in above:  # a link to a folder above
-        return
-    folders, others = folder_entries(place)
-    for folder in folders:
-        yield from _files(folder.path, f"{prefix}{folder.name}/", above | {real})
-    for entry in others:
-        if is_image(entry.name):
-            size = time_ns = 0
-            with suppress(OSError):
-                size, time_ns = entry.stat().st_size, entry.stat().st_mtime_ns
-            yield Found(f"{prefix}{entry.name}", size, time_ns)
+def _rows(index: Index) -> dict[Found, Row]:
+    """The embedding of each file, as it was when it was indexed."""
+    items = zip(index.paths, index.stamps.tolist(), index.vectors().numpy(), strict=True)
+    return {Found(path, *stamp): row for path, stamp, row in items}
+
+
+def _resumed(journal: Path, embedder: ImageEmbedder, root: str) -> dict[Found, Row]:
+    """What an interrupted indexing of the same folder by the same model has embedded."""
+    with suppress(ValueError):  # there is none, or it is damaged
+        begun = Index.open(journal, verify=True)
+        if begun.model.same_as(embedder.identity) and str(begun.root) == root:
+            return _rows(begun)
+    return {}
 
 
 def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index:
@@ -247,110 +262,24 @@ def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index:
     return old
 
 
-class Journal:
-    """The images that an interrupted indexing has embedded, in an SQLite database.
-
-    An open journal is locked: one process at a time writes an index. `files` are those it holds;
-    once the index is written, it is `finished` and no longer needed.
-    """
-
-    def __init__(self, path: Path, about: str, dim: int) -> None:
-        self.database = database = sqlite3.connect(path, timeout=0)
-        self.finished, self.saved = False, time.perf_counter()
-        try:
-            database.execute("PRAGMA locking_mode = EXCLUSIVE")  # from now on, until it is closed
-            with database:
-                database.execute("BEGIN EXCLUSIVE")
-                database.execute("CREATE TABLE IF NOT EXISTS about (text TEXT)")
-                database.execute(
-                    "CREATE TABLE IF NOT EXISTS images (path BLOB PRIMARY KEY, size INTEGER, "
-                    "time INTEGER, vector BLOB, crc32 INTEGER)"
-                )
-                if database.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
-                    raise sqlite3.DatabaseError("the journal is damaged")
-                if database.execute("SELECT text FROM about").fetchall() != [(about,)]:
-                    database.execute("DELETE FROM images")  # of another model or folder
-                    database.execute("DELETE FROM about")
-                    database.execute("INSERT INTO about VALUES (?)", (about,))
-            stored = database.execute("SELECT * FROM images WHERE length(vector) = ?", (4 * dim,))
-            self.files = {
-                Found(path.decode("utf-8", "surrogateescape"), size, time_ns)
-                for path, size, time_ns, vector, crc32 in stored
-                if crc32 == _row_sum(path, size, time_ns, vector)
-            }
-        except BaseException:
-            database.close()
-            raise
-
-    def add(self, embedded: Iterable[tuple[Found, NDArray[np.float32]]]) -> None:
-        """Save files and their embeddings (d,), on the disk every few seconds."""
-        for file, vector in embedded:
-            row = (encoded(file.path), file.size, file.time, vector.astype("<f4").tobytes())
-            insert = "INSERT OR REPLACE INTO images VALUES (?, ?, ?, ?, ?)"
-            self.database.execute(insert, (*row, _row_sum(*row)))
-            self.files.add(file)
-        if time.perf_counter() - self.saved >= JOURNAL_SECONDS:
-            self.database.commit()
-            self.saved = time.perf_counter()
-
-    def vector(self, file: Found) -> NDArray[np.float32]:
-        query = "SELECT vector FROM images WHERE path = ?"
-        (data,) = self.database.execute(query, (encoded(file.path),)).fetchone()
-        return np.frombuffer(data, dtype="<f4")
-
-
-def _row_sum(path: bytes, size: int, time_ns: int, vector: bytes) -> int:
-    return zlib.crc32(b"%b %d %d %b" % (path, size, time_ns, vector))
-
-
 def journal_path(index: Path) -> Path:
     return index.with_name(f"{UNFINISHED}{index.name}.journal")
 
 
 @contextmanager
-def open_journal(index: Path, about: str, dim: int) -> Iterator[Journal]:
-    """The journal of an index, removed afterwards if the index is finished or it is empty."""
-    path = journal_path(index)
-    if path.is_dir():  # of version 0.1
-        shutil.rmtree(path)
-    journal = None
+def only_writer(index: Path) -> Iterator[None]:
+    """One process at a time writes an index; the system releases the lock of a killed one."""
+    lock = index.with_name(f"{UNFINISHED}{index.name}.lock")
     try:
-        try:
-            journal = Journal(path, about, dim)
-        except (sqlite3.Error, TypeError, AttributeError) as error:  # the latter: damaged rows
-            if "locked" in str(error):
-                raise ValueError(
-                    f"another process is writing {index}: wait for it, or choose another file"
-                ) from error
-            if _disk_error(error) is not None:
-                raise
-            _remove(path)  # damaged, or of an older version
-            journal = Journal(path, about, dim)
-        with closing(journal.database):
+        with FileLock(lock, timeout=0):
             try:
-                yield journal
+                yield
             finally:
-                if journal.finished or not journal.files:
-                    _remove(path)  # before the lock is released
-                else:
-                    journal.database.commit()
-    except sqlite3.Error as error:
-        code = _disk_error(error)
-        if journal is None or code is None:
-            _remove(path)
-        raise CannotWrite(code or errno.EIO, str(error), str(path)) from error
-
-
-def _disk_error(error: Exception) -> int | None:
-    """The errno of a full or forbidden disk; None for a damaged journal."""
-    codes = {"full": errno.ENOSPC, "readonly": errno.EROFS, "disk I/O": errno.EIO}
-    codes["unable to open"] = errno.EACCES
-    return next((code for text, code in codes.items() if text in str(error)), None)
-
-
-def _remove(path: Path) -> None:
-    for name in (path, path.with_name(f"{path.name}-journal")):
-        name.unlink(missing_ok=True)
+                lock.unlink(missing_ok=True)
+    except Timeout as error:
+        raise ValueError(
+            f"another process is writing {index}: wait for it, or choose another file"
+        ) from error
 
 
 def embed_files(
@@ -374,24 +303,10 @@ def embed_files(
                     good[file] = image.result()
                 except UnreadableImage as error:
                     bad.append(Unreadable(file.path, error.reason))
-            rows = embedder.embed(list(good.values()), workers)
-            finite = torch.isfinite(rows).all(dim=1)
-            kept = []
-            for file, fine in zip(good, finite.tolist(), strict=True):
-                if fine:
-                    kept.append(file)
-                else:
-                    bad.append(Unreadable(file.path, "its embedding is not finite"))
-            yield kept, rows[finite].numpy(), bad
+            rows = embedder.embed(list(good.values()), workers).numpy()
+            finite = np.isfinite(rows).all(axis=1)
+            lost = [file for file, fine in zip(good, finite, strict=True) if not fine]
+            bad += [Unreadable(file.path, "its embedding is not finite") for file in lost]
+            yield [file for file in good if file not in lost], rows[finite], bad
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _check_room(folder: Path, todo: int, total: int, dim: int) -> None:
-    """Fail now instead of after hours: rows are written to the journal and to the index."""
-    need, free = (todo + total) * (4 * dim + 200) + 65536, shutil.disk_usage(folder).free
-    if need > free:
-        raise TrainingFailed(
-            f"an index of {total:,} images needs about {need / 1e6:,.2f} MB and {folder} has "
-            f"{free / 1e6:,.2f} MB left: free some space, or choose another place with -o"
-        )

@@ -15,6 +15,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from proxysynth.training.inference import Trained
 KEY = "proxysynth"  # of the JSON text in the metadata of a model
 BATCHES = (1, 2, 5)  # sizes on which an exported model is compared with the original
 TOLERANCE = 1e-5
-MOST_ONNX = 2_000_000_000  # bytes of weights that one ONNX file can hold
 BLOCK = 16384  # rows of an index in a record batch of a table
 
 Embed = Callable[[Tensor], Tensor]
@@ -99,33 +99,21 @@ def describe(model: Trained) -> dict[str, Any]:
     """How to prepare an image for the network, and what comes out of it."""
     pixels, embedder = pixels_named(model.embedder.preprocess), model.embedder
     side, calibration = model.run.cache_side, model.calibration
+    constant = files("proxysynth.search").joinpath("templates/preprocessing.json").read_text()
     return {
         "input": ["n", pixels.channels, model.recorded.image_size, model.recorded.image_size],
         "output": ["n", embedder.dim],
         "normalized": embedder.normalize,
         "preprocessing": {
             "resize_short_side": model.recorded.short_side,
-            "interpolation": "bilinear, antialiased",
             "center_crop": model.recorded.image_size,
             "shrink_short_side": model.recorded.short_side if side is None else side,
-            "steps": [
-                "decode to 8-bit RGB, upright as EXIF says, transparency on white",
-                "if shrink_short_side is not 0 and the short side is longer, resize to it",
-                f"convert to {pixels.mode} (L: ITU-R 601-2 luma)",
-                f"cut a long side of more than {MAX_ASPECT} times the short one to that length: "
-                "the middle, offset rounded down",
-                "resize to resize_short_side, up or down",
-                "crop the square center_crop at left = round((width - center_crop) / 2) and top = "
-                "round((height - center_crop) / 2), halves to the even number",
-                "order the channels, apply the formula, put the channels first",
-            ],
-            "resize": "Pillow's Image.resize with BILINEAR: short side s, long side "
-            "floor(s * long / short), values rounded to 8 bits",
+            "max_aspect": MAX_ASPECT,
             "channels": pixels.order,
             "divide_by": pixels.unit,
             "mean": list(pixels.mean),
             "std": list(pixels.std),
-            "formula": "(byte / divide_by - mean) / std",
+            **json.loads(constant),
         },
         "backbone": model.run.backbone,
         "run": model.recorded.identity,
@@ -163,12 +151,6 @@ def compare(model: Trained, embed: Embed, what: str) -> float:
 def write_onnx(model: Trained, about: dict[str, Any], path: Path) -> None:
     """Input "images" (n, channels, h, w), output "embeddings" (n, d), any n; `about` under KEY."""
     onnx, _ = (needed(name, "export", "use --to torch") for name in ("onnx", "onnxscript"))
-    if torch.__version__.startswith("2.6."):
-        raise ValueError("onnxscript needs a newer torch than 2.6: upgrade it, or use --to torch")
-    size = sum(t.numel() * t.element_size() for t in model.embedder.state_dict().values())
-    if size > MOST_ONNX:
-        has = f"the run has {size / 1e9:.1f} GB"
-        raise ValueError(f"an ONNX file holds at most 2 GB of weights, {has}: use --to torch")
     with _exporting(model):
         program = torch.onnx.export(
             model.embedder,

@@ -40,7 +40,7 @@ def find_duplicates(index: Index, threshold: float = NEAR_DUPLICATE) -> list[lis
 def duplicates(
     embeddings: knn.Array, threshold: float
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Groups of embeddings that are linked, also via others, by similarities >= threshold. Exact.
+    """Groups of embeddings that are linked, also via others, by similarities >= threshold.
 
     Returns:
         (n,) the group of each, named by its lowest member: alone, a group of its own.
@@ -51,25 +51,19 @@ def duplicates(
 
     if not -1 <= threshold <= 1:
         raise ValueError(f"threshold must be a cosine in [-1, 1], got {threshold!r}")
-    x = torch.from_numpy(metrics.directions(embeddings))
-    n, exact = len(x), None
+    x = knn.unit(knn.as_embeddings(embeddings).to("cpu", torch.float64, copy=True)).numpy()
+    n = len(x)
     group, best = np.arange(n), np.full(n, -1.0)
-    margin = 2 * knn.summation_error(x.shape[1], torch.float32)
     height = max(1, BLOCK // n)
     for low in range(0, n, height):
         S = x[low : low + height] @ x[low:].T
-        row, column = knn.nonzero((threshold - margin <= S).triu_(1))
+        row, column = np.nonzero(np.triu(threshold <= S, 1))
         if not len(row):
             continue
-        if exact is None:
-            exact = knn.unit(knn.as_embeddings(embeddings).to("cpu", torch.float64, copy=True))
-        s = knn.dots(exact[low : low + height], exact[low:], row, column)
-        linked = s >= threshold
-        a, b = (row[linked] + low).numpy(), (column[linked] + low).numpy()
-        for ends in (a, b):
-            np.maximum.at(best, ends, s[linked].clamp(-1, 1).numpy())
+        for end in (row, column):
+            np.maximum.at(best, end + low, np.minimum(S[row, column], 1))
         # Links so far are kept as a link of each to its group: n of them, however many there were.
-        a, b = np.concatenate([a, np.arange(n)]), np.concatenate([b, group])
+        a, b = np.concatenate([row + low, np.arange(n)]), np.concatenate([column + low, group])
         links = coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
         part = connected_components(links, directed=False)[1]
         group = np.unique(part, return_index=True)[1][part]
@@ -140,7 +134,7 @@ def cluster_index(
 def hdbscan(embeddings: knn.Array, least: int = 5) -> NDArray[np.int64]:
     """(n,) the cluster, of `least` images or more, of each embedding, -1 for none: HDBSCAN."""
     x = metrics.directions(embeddings)
-    if not knn.is_integer(least) or not 2 <= least <= len(x):
+    if not 2 <= least <= len(x):
         raise ValueError(f"a cluster must have from 2 to {len(x)} images, got {least!r}")
     cluster = metrics.scikit_learn("cluster").HDBSCAN(min_cluster_size=least, copy=True)
     return np.asarray(cluster.fit_predict(x), dtype=np.int64)
@@ -159,7 +153,7 @@ def agreement(index: Index, clusters: Sequence[Cluster]) -> float | None:
 
 
 def _by_mean(index: Index, numbers: NDArray[np.int64]) -> list[Hit]:
-    x = torch.nn.functional.normalize(index.all_vectors[torch.from_numpy(numbers)].double())
+    x = torch.nn.functional.normalize(index.vectors()[torch.from_numpy(numbers)].double())
     s = x @ torch.nn.functional.normalize(x.mean(0), dim=0)
     order = torch.argsort(s, descending=True, stable=True)
     return [index.hit(numbers[i], float(s[i])) for i in order.tolist()]

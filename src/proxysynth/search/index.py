@@ -16,7 +16,7 @@ from torch import Tensor
 from proxysynth.retrieval import knn
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
 from proxysynth.search import index_file
-from proxysynth.search.index_file import Damage, FileRows, IndexFile, Labels, NotAnIndex, Texts
+from proxysynth.search.index_file import Damage, IndexFile, Labels, NotAnIndex, Texts
 from proxysynth.search.model import ImageEmbedder, ModelIdentity, Source, as_list, open_model
 from proxysynth.training.inference import Prediction, read_calibration
 from proxysynth.training.run_folder import find_run
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from proxysynth.search.approximate import Approximate
 
 CHEAP = 32 * 2**20  # bytes of an index file that is verified whenever it is opened: about 25 ms
-SIMILARITIES = 2**27  # held at once; more queries are answered one group after the other
+SIMILARITIES = 2**27  # of a search with rounded rows, held at once
+CHECKED = 100_000  # images of a large index that are looked for, at most
 CANDIDATES = 1 / 16  # share of the rows that may remain; with more, float32 is as fast
 
 
@@ -69,10 +70,8 @@ class RoundedRows:
     short: knn.Rounded
 
     @staticmethod
-    def of(rows: Tensor | FileRows) -> RoundedRows | None:
-        """Rows in memory, in the fastest type of this machine; None if that is float32."""
-        if not isinstance(rows, Tensor):
-            return None
+    def of(rows: Tensor) -> RoundedRows | None:
+        """The rows in the fastest type of this machine; None if that is float32."""
         dtype = knn.fast_types(rows.device, rows.shape[1])[0]
         if dtype == torch.float32:
             return None
@@ -84,33 +83,18 @@ class RoundedRows:
         # The error of a row with NaN, from a damaged file, has no bound.
         return RoundedRows(rows, short) if bool(short.error.isfinite().all()) else None
 
-    def nearest(self, x: Tensor, k: int, among: knn.Among, exclude: knn.Excluded) -> knn.Neighbors:
+    def nearest(self, x: Tensor, k: int, exclude: knn.Excluded) -> knn.Neighbors:
         """The k nearest rows of each of the queries x (q, d)."""
-        together = max(1, SIMILARITIES // len(self.rows))
-        if len(x) > together:
-            parts = [slice(at, at + together) for at in range(0, len(x), together)]
-            found = [self.nearest(x[part], k, among, exclude[part]) for part in parts]
-            return knn.Neighbors(*map(torch.cat, zip(*found, strict=True)))
         short = knn.rounded(knn.unit(x.clone()), self.short.x.dtype)
         S, spare = torch.empty(2, len(x), len(self.rows))
         block = knn.Block(knn.multiply(short, self.short, S, spare), short, self.short)
         for query, hidden in enumerate(exclude):
             block.S[query, list(hidden)] = block.least
-        numbers = None if among is None else torch.from_numpy(among)
-        if numbers is not None:
-            block = replace(block, S=block.S[:, numbers])
-        S, width = block.S, block.S.shape[1]
-        low = block.certain(S.topk(min(k, width), dim=1).values[:, -1], -1)
-        near = (low[:, None] <= S) & (block.least < S)
-        few = near.sum(1) <= max(4 * k, 1024, CANDIDATES * width)
-        row, column = knn.nonzero(near & few[:, None])
-        best = knn.top(x, self.rows, row, column if numbers is None else numbers[column], k)
-        rest = (~few).nonzero().squeeze(1)
-        if len(rest):
-            hidden_rows = [exclude[query] for query in rest.tolist()]
-            exact = knn.nearest(x[rest], self.rows, k, exclude=hidden_rows, among=among)
-            best.similarities[rest], best.indices[rest] = exact
-        return best
+        low = block.certain(block.S.topk(k, dim=1).values[:, -1], -1)
+        near = (low[:, None] <= block.S) & (block.least < block.S)
+        if int(near.sum()) > CANDIDATES * near.numel():
+            return knn.nearest(x, self.rows, k, exclude=exclude)
+        return knn.top(x, self.rows, *knn.nonzero(near), k)
 
 
 class Index:
@@ -126,13 +110,12 @@ class Index:
         paths: of the items, relative to `root`, sorted; decoded on access.
         labels: of the items, None where none is known.
         label_names: every label once.
-        all_vectors: the embeddings (n, d), to be sliced or indexed; read-only.
         model: identity of the model that made the embeddings.
         generation: a string that changes whenever the file is written.
         rerank: the re-ranking of searches that do not name one, see `search`; None for none.
     """
 
-    def __init__(self, opened: IndexFile, file: Path, folder: str | None, memory: int | None):
+    def __init__(self, opened: IndexFile, file: Path, folder: str | None, in_memory: bool):
         about, parts = opened.about, opened.parts
         try:
             model: ModelIdentity = build(ModelIdentity, about["model"], {})
@@ -151,13 +134,11 @@ class Index:
         self.paths = Texts(parts["path_text"], parts["path_ends"])
         self.labels = Labels(self.label_names, parts["label_codes"])
         self.stamps = parts["stamps"]
-        rows = parts["embeddings"]
-        rows = rows if isinstance(rows, FileRows) else knn.as_matrix(rows, "embeddings")
-        self.all_vectors: Tensor | FileRows = rows
-        self.dim: int = rows.shape[1]
+        self._vectors = knn.as_matrix(parts["embeddings"], "embeddings")
+        self.dim: int = self._vectors.shape[1]
         self.rerank: str | None = None
-        self._opened, self._folder, self._memory = opened, folder, memory
-        self._rounded = None if memory is None else RoundedRows.of(rows)
+        self._opened, self._folder = opened, folder
+        self._rounded = RoundedRows.of(self._vectors) if in_memory else None
         self._embedder: ImageEmbedder | None = None
         self._approximate: Approximate | None = None
         self._rerankers: dict[str, Search] = {}
@@ -169,42 +150,38 @@ class Index:
         *,
         folder: str | os.PathLike[str] | None = None,
         verify: bool | None = None,
-        memory: int | None = None,
+        in_memory: bool = False,
     ) -> Index:
         """Open an index file.
 
         Args:
             folder: of the images, if it was moved without the index.
             verify: compare the data with its checksums. Default: only if that is cheap, for files
-                of up to 32 MB and for parts that are read into memory.
-            memory: read the file into memory instead of mapping it, embeddings only up to this
-                many bytes. Then overwriting the file in place does no harm.
+                of up to 32 MB and for those that are read into memory.
+            in_memory: read the file into memory instead of mapping it, for faster searches. Then
+                overwriting the file in place does no harm.
         """
         file = Path(path).expanduser()
-        opened = IndexFile.open(file, memory)
+        opened = IndexFile.open(file, in_memory)
         root = None if folder is None else os.path.abspath(os.path.expanduser(folder))
         if root is not None and not os.path.isdir(root):
             raise ValueError(f"there is no folder {root}: give the folder of the images")
-        index = cls(opened, file, root, memory)
+        index = cls(opened, file, root, in_memory)
         if verify is None:
-            loaded = memory is not None and isinstance(index.all_vectors, Tensor)
-            verify = loaded or opened.stamp[2] <= CHEAP
-        if (verify or memory is not None) and (damage := index.damage(embeddings=verify)):
-            raise index_file.damaged(file, str(damage))
+            verify = in_memory or opened.stamp[2] <= CHEAP
+        if verify and (damage := index.damage()):
+            raise index_file.damaged(file, f"the checksum does not match: {', '.join(damage)}")
         return index
 
-    def damage(self, embeddings: bool = True) -> Damage | None:
-        """What does not match its checksum; None where the file has no checksums."""
-        return self._opened.damage(embeddings)
+    def damage(self) -> Damage:
+        """What does not match its checksum; nothing where the file has no checksums."""
+        return self._opened.damage()
 
-    def reload(self, force: bool = False) -> Index:
+    def reload(self, force: bool = False, in_memory: bool = False) -> Index:
         """The index that has replaced this one in the file; itself if none has, unless forced."""
-        same = index_file.file_stamp(self.file) == self._opened.stamp
-        return self if same and not force else self.in_memory(self._memory)
-
-    def in_memory(self, most: int | None) -> Index:
-        """The index read into memory, embeddings only up to `most` bytes: see `open`."""
-        newer = Index.open(self.file, memory=most, folder=self._folder)
+        if not force and index_file.file_stamp(self.file) == self._opened.stamp:
+            return self
+        newer = Index.open(self.file, in_memory=in_memory, folder=self._folder)
         if self._embedder is not None and newer.model.same_as(self.model):
             newer._embedder = self._embedder
         newer.rerank = self.rerank
@@ -213,7 +190,7 @@ class Index:
         return newer
 
     def __len__(self) -> int:
-        return len(self.all_vectors)
+        return len(self._vectors)
 
     def __repr__(self) -> str:
         return f"Index({self.file}: {len(self):,} images of {self.root}, by {self.model.name})"
@@ -221,16 +198,12 @@ class Index:
     def path(self, number: int) -> Path:
         return self.root / self.paths[number]
 
-    def missing(self, most: int = 100_000) -> tuple[int, int]:
-        """How many images no longer exist, and how many were checked: all, or every n-th."""
-        checked = range(0, len(self), -(-len(self) // most))
-        return sum(not os.path.exists(self.path(number)) for number in checked), len(checked)
-
     def missing_images(self) -> str:
         """What to do about images that no longer exist, as a sentence; empty if all do."""
-        lost, checked = self.missing()
+        checked = range(0, len(self), -(-len(self) // CHECKED))
+        lost = sum(not os.path.exists(self.path(number)) for number in checked)
         advice = "give the folder of the images with --folder, or restore them"
-        where = f"{lost:,} of {checked:,} are not in {' or '.join(self._roots)}"
+        where = f"{lost:,} of {len(checked):,} are not in {' or '.join(self._roots)}"
         return f"{advice}: {where}" if lost else ""
 
     def hit(self, number: int, similarity: float = 1.0) -> Hit:
@@ -238,7 +211,7 @@ class Index:
 
     def vectors(self, start: int = 0, stop: int | None = None) -> Tensor:
         """Embeddings of items start to stop, (stop - start, d) float32; read-only."""
-        return self.all_vectors[start:stop]
+        return self._vectors[start:stop]
 
     def find(self, path: str | os.PathLike[str]) -> int | None:
         """The number of an image by its path, absolute or relative to the root."""
@@ -441,9 +414,10 @@ class Index:
         return self._rerankers[methods]
 
     def _nearest(self, x: Tensor, k: int, among: knn.Among, exclude: knn.Excluded) -> knn.Neighbors:
-        if self._rounded is not None:
-            return self._rounded.nearest(x, k, among, exclude)
-        return knn.nearest(x, self.all_vectors, k, exclude=exclude, among=among)
+        few = among is None and len(x) * len(self) <= SIMILARITIES
+        if self._rounded is not None and few:
+            return self._rounded.nearest(x, k, exclude)
+        return knn.nearest(x, self._vectors, k, exclude=exclude, among=among)
 
     def _checked(self, vectors: knn.Array, k: int) -> Tensor:
         x = knn.as_embeddings(vectors, "vectors").to(torch.float32)

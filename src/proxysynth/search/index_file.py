@@ -24,17 +24,14 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from proxysynth.errors import reason
 from proxysynth.files import replacing
-from proxysynth.retrieval.knn import Rows
+from proxysynth.memory import total_memory
 from proxysynth.search.model import ModelIdentity
 from proxysynth.values import nearest as suggest
 
@@ -57,42 +54,7 @@ Stamp = tuple[int, int, int]
 
 
 class NotAnIndex(ValueError):
-    """The file is not an index, or a damaged one; the message is one sentence."""
-
-
-class IndexChanged(RuntimeError):
-    """The file was overwritten in place while it was being read."""
-
-
-class FileRows(Rows):
-    """Embeddings that do not fit in memory, read from the file when they are needed.
-
-    Unlike a memory map, a file that is truncated or overwritten in place ends in `IndexChanged`,
-    not in a bus error that kills the process.
-    """
-
-    dtype, device = torch.float32, torch.device("cpu")
-
-    def __init__(self, file: BinaryIO, offset: int, shape: tuple[int, ...], stamp: Stamp) -> None:
-        self.shape = shape
-        self._file, self._offset, self._stamp = file, offset, stamp
-        self._lock = Lock()
-
-    def __getitem__(self, which: slice | Tensor) -> Tensor:
-        n, d = self.shape
-        if isinstance(which, slice):
-            start, stop, _ = which.indices(n)
-            runs = [(start, max(0, stop - start))]
-        else:
-            runs = [(row, 1) for row in which.tolist()]
-        made = np.empty((sum(count for _, count in runs), d), dtype=np.float32)
-        with self._lock:  # threads share the file's position
-            for place, (row, count) in enumerate(runs):
-                data = _read_array(self._file, "<f4", count * d, self._offset + 4 * row * d)
-                made[place : place + count] = data.reshape(count, d)
-        if file_stamp(self._file.fileno()) != self._stamp:
-            raise IndexChanged("the index file was overwritten while it was being searched")
-        return torch.from_numpy(made)
+    """The file is not an index that can be read; the message is one sentence."""
 
 
 def file_stamp(path: Path | int) -> Stamp:
@@ -101,19 +63,8 @@ def file_stamp(path: Path | int) -> Stamp:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-class Damage(NamedTuple):
-    """Which parts do not match their checksums, and which rows of the embeddings (n,) bool."""
-
-    parts: tuple[str, ...]
-    rows: NDArray[np.bool_]
-
-    def __bool__(self) -> bool:
-        return bool(self.parts)
-
-    def __str__(self) -> str:
-        rows = f"embeddings of {int(self.rows.sum()):,} images"
-        names = [rows if name == "embeddings" else name for name in self.parts]
-        return f"{', '.join(names)} do not match the checksums"
+Damage = dict[str, NDArray[np.bool_]]
+"""The parts that do not match their checksums, and which items that concerns: (n,) bool."""
 
 
 class IndexFile(NamedTuple):
@@ -124,8 +75,8 @@ class IndexFile(NamedTuple):
     stamp: Stamp
 
     @staticmethod
-    def open(path: Path, memory: int | None = None) -> IndexFile:
-        """Check that the parts are where the header says; `memory`: see `Index.open`.
+    def open(path: Path, in_memory: bool = False) -> IndexFile:
+        """Check that the parts are where the header says, and map them or read them into memory.
 
         A mapped file may be replaced, as `proxysynth index` does, but not overwritten in place.
         """
@@ -133,18 +84,18 @@ class IndexFile(NamedTuple):
             with open(path, "rb") as file:
                 stamp = file_stamp(file.fileno())
                 header, about, begin = _read_header(path, file)
+                if in_memory and stamp[2] > (most := total_memory()):
+                    needs = f"{stamp[2] / 1e9:.1f} GB of memory, this machine has {most / 1e9:.1f}"
+                    raise NotAnIndex(f"the index {path} needs {needs}: split the folder")
                 parts: dict[str, Any] = {}
                 for name, (kind, shape, offset) in _places(header, begin, stamp[2]).items():
                     count = math.prod(shape)
-                    if memory is None and count:
-                        parts[name] = np.asarray(np.memmap(file, kind, "r", offset, shape))
-                    elif name == "embeddings" and memory is not None and 4 * count > memory:
-                        handle = os.dup(file.fileno())  # the rows keep the file open
-                        parts[name] = FileRows(os.fdopen(handle, "rb"), offset, shape, stamp)
-                    else:
+                    if in_memory or not count:
                         parts[name] = _read_array(file, kind, count, offset).reshape(shape)
+                    else:
+                        parts[name] = np.asarray(np.memmap(file, kind, "r", offset, shape))
                 if file_stamp(file.fileno()) != stamp:
-                    raise IndexChanged("it was overwritten while it was being read")
+                    raise ValueError("it was overwritten while it was being read")
                 return IndexFile(about, parts, stamp)
         except FileNotFoundError as error:
             raise NotAnIndex(
@@ -155,28 +106,24 @@ class IndexFile(NamedTuple):
             raise NotAnIndex(f"cannot open the index {path}: {reason(error)}; {advice}") from error
         except NotAnIndex:
             raise
-        except (ValueError, KeyError, TypeError, OverflowError, IndexChanged) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise damaged(path, str(error)) from error
 
-    def damage(self, embeddings: bool = True) -> Damage | None:
-        """What does not match its checksum; None where the file has no checksums.
-
-        Args:
-            embeddings: False leaves out the embeddings, by far the largest part.
-        """
+    def damage(self) -> Damage:
+        """What does not match its checksum; nothing where the file has no checksums."""
         sums, rows = self.about.get("checksums"), self.parts["embeddings"]
         if not isinstance(sums, dict):
-            return None
+            return {}
+        every = np.ones(len(rows), dtype=bool)
         others = [name for name in PARTS if name != "embeddings"]
-        wrong = [name for name in others if sums.get(name) != _checksum(self.parts[name])]
+        found = {name: every for name in others if sums.get(name) != _checksum(self.parts[name])}
+        blocks = sums.get("embeddings")
+        blocks = iter(blocks if isinstance(blocks, list) else [])
         bad = np.zeros(len(rows), dtype=bool)
-        if embeddings:
-            found = sums.get("embeddings")
-            blocks = iter(found if isinstance(found, list) else [])
-            for low in range(0, len(rows), ROWS_PER_SUM):
-                part = slice(low, low + ROWS_PER_SUM)
-                bad[part] = next(blocks, None) != _checksum(np.asarray(rows[part]))
-        return Damage((*wrong, *(["embeddings"] if bad.any() else [])), bad)
+        for low in range(0, len(rows), ROWS_PER_SUM):
+            part = slice(low, low + ROWS_PER_SUM)
+            bad[part] = next(blocks, None) != _checksum(rows[part])
+        return found | ({"embeddings": bad} if bad.any() else {})
 
 
 def damaged(path: Path, what: str) -> NotAnIndex:
@@ -210,9 +157,6 @@ def _places(
     header: Mapping[str, Any], begin: int, size: int
 ) -> dict[str, tuple[str, tuple[int, ...], int]]:
     """Type, shape and offset of every part, which must fit to each other and into the file."""
-    for name in PARTS:
-        if name not in header:
-            raise ValueError(f"{name} is missing")
     n, d = (*header["embeddings"]["shape"], 0, 0)[:2]
     expected = {"embeddings": (n, d), "path_ends": (n + 1,), "stamps": (n, 2), "label_codes": (n,)}
     made = {}
@@ -235,7 +179,7 @@ def _read_array(file: BinaryIO, kind: str, count: int, offset: int) -> NDArray[A
     made = np.empty(count, dtype=kind)
     file.seek(offset)
     if count and file.readinto(made.view(np.uint8)) != made.nbytes:  # type: ignore[attr-defined]
-        raise IndexChanged("the index file was truncated while it was being read")
+        raise ValueError("it was truncated while it was being read")
     return made
 
 

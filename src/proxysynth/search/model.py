@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -68,15 +68,15 @@ class ModelIdentity:
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
-def _is_image(image: object) -> bool:
-    known = isinstance(image, (str, os.PathLike, Image.Image, np.ndarray))
-    return known or hasattr(image, "read")
+def _is_file(image: object) -> TypeGuard[str | os.PathLike[str] | Image.Image | BinaryIO]:
+    return isinstance(image, (str, os.PathLike, Image.Image)) or hasattr(image, "read")
 
 
 def as_list(images: Source | Iterable[Source]) -> Iterable[Source]:
     """One image as a list of one; several as they are."""
-    # What cannot be iterated either is refused as one image.
-    several = isinstance(images, Iterable) and not _is_image(images)
+    several = isinstance(images, Iterable) and not (
+        _is_file(images) or isinstance(images, np.ndarray)
+    )
     return cast(Iterable[Source], images if several else [images])
 
 
@@ -101,14 +101,9 @@ class ImageEmbedder:
         Raises:
             UnreadableImage: the file is not an image that can be decoded.
         """
-        if not _is_image(image):
-            raise ValueError(
-                "an image is a path, an open file, a Pillow image or a uint8 array, got "
-                f"{type(image).__name__}"
-            )
-        if isinstance(image, np.ndarray):
-            return image
-        return open_image(image, side=self.identity.shrink)
+        if _is_file(image):
+            return open_image(image, side=self.identity.shrink)
+        return cast(Picture, image)  # if it is not an array, embedding refuses it
 
 
 def open_model(

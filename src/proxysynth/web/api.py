@@ -11,9 +11,10 @@ from pydantic import BaseModel, Field
 from proxysynth import __version__
 from proxysynth.search.index import Hit
 
+from .images import LARGE, THUMBNAIL
 from .service import Service, Snapshot, as_query
 
-Neighbors = Annotated[int, Field(ge=1, le=1000, description="number of neighbors")]
+Neighbors = Annotated[int, Field(ge=1, le=1000, description="number of images")]
 Threshold = Annotated[
     float, Field(ge=-1, le=1, allow_inf_nan=False, description="minimal similarity")
 ]
@@ -27,23 +28,15 @@ class Refusal(BaseModel):
     error: str = Field(description="what was expected, what was received, what to do")
 
 
-MEANINGS = {
-    400: "The request is malformed.",
-    403: "The request comes from a page of another origin.",
-    404: "Not found.",
-    408: "The request arrived too slowly.",
-    409: "The index has been replaced.",
-    413: "The request is too large.",
-    415: "The file is not an image.",
-    421: "The request is for another host.",
-    422: "A value is invalid.",
-    503: "The service is busy, or the index is being replaced.",
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    "4XX": {
+        "model": Refusal,
+        "description": "The request is not served: 400 malformed, 403 from a page of another "
+        "origin, 404 not found, 408 too slow, 409 the index has been replaced, 413 too large, "
+        "415 not an image, 421 for another host, 422 a value is invalid.",
+    },
+    "5XX": {"model": Refusal, "description": "503: the service is busy: try later."},
 }
-
-
-def errors(*statuses: int) -> dict[int | str, dict[str, object]]:
-    """These statuses for the OpenAPI description of a route."""
-    return {status: {"model": Refusal, "description": MEANINGS[status]} for status in statuses}
 
 
 class Item(BaseModel):
@@ -83,6 +76,7 @@ class Items(BaseModel):
     """Some images of the index."""
 
     generation: str
+    total: int = Field(description="how many there are with this label, or in the index")
     hits: list[Item]
 
 
@@ -159,14 +153,10 @@ JPEG: dict[str, Any] = {
     "content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}},
     "description": "The image, encoded again.",
 }
-SEARCH = errors(403, 422, 503)
-ITEM = errors(404, 409, 422)
-SEARCH_ITEM = ITEM | errors(503)
-IMAGE = {200: JPEG} | SEARCH_ITEM
 
 
 def api(service: Service) -> APIRouter:
-    routes = APIRouter(prefix="/api", responses=errors(400, 408, 413, 421))
+    routes = APIRouter(prefix="/api", responses=REFUSALS)
 
     @routes.get("/health", response_model=Health)
     async def health() -> Response:
@@ -190,7 +180,7 @@ def api(service: Service) -> APIRouter:
             }
         )
 
-    @routes.post("/search", response_model=SearchResults, responses=SEARCH | errors(415))
+    @routes.post("/search", response_model=SearchResults)
     async def search(
         file: Annotated[UploadFile, File(description="an image")],
         query: Settings,
@@ -211,27 +201,29 @@ def api(service: Service) -> APIRouter:
             await file.close()
         return results(now, await service.search(now, vector, **{**dict(query), **given}))
 
-    @routes.post("/search/vector", response_model=SearchResults, responses=SEARCH)
+    @routes.post("/search/vector", response_model=SearchResults)
     async def search_vector(query: VectorQuery) -> Response:
         """The images nearest to an embedding of any length but 0."""
         now, wanted = service.current, dict(query)
         vector = as_query(now, wanted.pop("vector"))
         return results(now, await service.search(now, vector, **wanted))
 
-    @routes.get("/items", response_model=Items, responses=errors(422))
-    async def items(k: Neighbors = 24, label: Label | None = None) -> Response:
-        """Some images, evenly spread over the index."""
-        now = service.current
-        hits = [now.item(number) for number in now.sample(label or None, k)]
-        return as_json({"generation": now.index.generation, "hits": hits})
+    @routes.get("/items", response_model=Items)
+    async def items(
+        k: Neighbors = 24,
+        label: Label | None = None,
+        start: Annotated[int | None, Query(ge=0, description="position of the first")] = None,
+    ) -> Response:
+        """k images, evenly spread over the index, or those from `start` on."""
+        return as_json(service.current.items(k, label or None, start))
 
-    @routes.get("/items/{number}", response_model=ItemDetails, responses=ITEM)
+    @routes.get("/items/{number}", response_model=ItemDetails)
     async def item(number: Number, generation: Generation = None) -> Response:
         """What is known about an image."""
         now = service.snapshot(number, generation)
         return as_json({**now.item(number), "generation": now.index.generation})
 
-    @routes.get("/items/{number}/search", response_model=SearchResults, responses=SEARCH_ITEM)
+    @routes.get("/items/{number}/search", response_model=SearchResults)
     async def search_item(
         number: Number, wanted: Settings, generation: Generation = None
     ) -> Response:
@@ -239,17 +231,17 @@ def api(service: Service) -> APIRouter:
         now = service.snapshot(number, generation)
         return results(now, await service.search(now, number, **dict(wanted)), number)
 
-    @routes.get("/items/{number}/thumbnail", response_class=Response, responses=IMAGE)
+    @routes.get("/items/{number}/thumbnail", response_class=Response, responses={200: JPEG})
     async def thumbnail(number: Number, generation: Generation = None) -> Response:
         """An image, small."""
         now = service.snapshot(number, generation)
-        return jpeg(await service.thumbnail(now, number), generation)
+        return jpeg(await service.image(now, number, THUMBNAIL), generation)
 
-    @routes.get("/items/{number}/picture", response_class=Response, responses=IMAGE)
+    @routes.get("/items/{number}/picture", response_class=Response, responses={200: JPEG})
     async def picture(number: Number, generation: Generation = None) -> Response:
         """An image, at most 1600 pixels wide and high."""
         now = service.snapshot(number, generation)
-        return jpeg(await service.image(now, number), generation)
+        return jpeg(await service.image(now, number, LARGE), generation)
 
     @routes.get("/labels", response_model=LabelList)
     async def labels() -> Response:
@@ -257,7 +249,7 @@ def api(service: Service) -> APIRouter:
         now = service.current
         return as_json({"generation": now.index.generation, "labels": now.labels})
 
-    @routes.get("/map", response_model=MapPoints, responses=errors(503))
+    @routes.get("/map", response_model=MapPoints)
     async def map_points() -> Response:
         """The positions of the images on the map of the embedding space, column by column."""
         return as_json(await service.map())

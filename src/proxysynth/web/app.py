@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import reprlib
 from collections.abc import Iterable
 from importlib.resources import files
 
@@ -17,7 +18,7 @@ from starlette.exceptions import HTTPException
 from proxysynth import __version__
 from proxysynth.search.index import Index
 
-from .api import api, errors
+from .api import REFUSALS, api
 from .guard import REPORT_POLICY, Guard, Limits, Refused, error_response
 from .monitor import Monitor
 from .service import Service
@@ -29,6 +30,14 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 """The files of the page, by suffix."""
+
+EXPECTED = {
+    "missing": "is required",
+    "extra_forbidden": "is not a field of this request",
+    "model_attributes_type": "must be a JSON object, with the content type application/json",
+    "value_error": "must be a file",
+}
+"""What was expected, by pydantic's type of error, where its own message is not a clear one."""
 
 
 def create_app(
@@ -93,7 +102,7 @@ def _add_pages(app: FastAPI, service: Service, monitor: Monitor) -> None:
         text = generate_latest(monitor.registry)
         return Response(text, media_type="text/plain; version=0.0.4")
 
-    @app.get("/report", response_class=Response, responses=errors(404, 421))
+    @app.get("/report", response_class=Response, responses=REFUSALS)
     async def report() -> Response:
         """The report of the run that made the index, an HTML page."""
         path = service.current.report
@@ -110,18 +119,20 @@ def _explain_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        name = ".".join(map(str, first["loc"][1:])) or "the request"  # without "body" or "query"
-        return error_response(
-            422, f"{name}: {first['msg']}; see /openapi.json for what is expected"
-        )
+        name = ".".join(map(str, first["loc"][1:])) or "the body"  # without "body" or "query"
+        # "Input should be a valid number, unable to parse ..." as the end of a sentence.
+        expected = re.sub(r"^\w+ should", "must", first["msg"].partition(",")[0])
+        expected = expected.removesuffix(" after validation")
+        got = first["input"]
+        was = f", got {reprlib.repr(got)}" if isinstance(got, (str, int, float)) else ""
+        return error_response(422, f"{name} {EXPECTED.get(first['type'], expected)}{was}")
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
-        place, status = f"{request.url.path}: see /openapi.json for the routes", error.status_code
-        general = {404: "there is nothing at", 405: f"{request.method} is not possible at"}
-        if status in general and not isinstance(error, Refused):
-            return error_response(status, f"{general[status]} {place}", error.headers)
-        return error_response(status, error.detail, error.headers)
+        sentence = error.detail
+        if not isinstance(error, Refused):
+            sentence += f" ({request.method} {request.url.path}): see /openapi.json for the routes"
+        return error_response(error.status_code, sentence, error.headers)
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> JSONResponse:

@@ -59,8 +59,6 @@ class Limits:
         body_seconds: until the whole body must have arrived.
         answer_seconds: until the response must be ready.
         map_points: images on the map; of more, an even sample is shown.
-        memory_bytes: embeddings of up to this size are kept in memory; larger ones are read from
-            the index file.
     """
 
     upload_bytes: int = 20 * 2**20
@@ -69,7 +67,6 @@ class Limits:
     body_seconds: float = 30.0
     answer_seconds: float = 60.0
     map_points: int = 20_000
-    memory_bytes: int = 2 * 2**30
 
 
 class Refused(HTTPException):

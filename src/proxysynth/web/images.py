@@ -22,7 +22,6 @@ from proxysynth.training.inference import Picture
 from .guard import Limits, Refused
 
 THUMBNAIL, LARGE = 320, 1600  # pixels of the longer side, at most
-TINY = 128  # pixels; every one of them is seen, so the quality is higher
 BIG = 4_000_000  # pixels of an image whose memory is returned to the system at once
 
 
@@ -94,7 +93,7 @@ def encoded_image(root: Path, path: str, side: int, limits: Limits) -> bytes:
     image.info.clear()  # otherwise comments and profiles would be written
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     out = io.BytesIO()
-    image.save(out, "JPEG", quality=88 if max(image.size) > TINY else 97)
+    image.save(out, "JPEG", quality=92)
     del image
     release_memory(pixels)
     return out.getvalue()

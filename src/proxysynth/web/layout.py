@@ -75,9 +75,7 @@ def plane(x: NDArray[np.float32]) -> NDArray[np.float32]:
     two = axes[:, ::-1][:, :2]
     if two.shape[1] < 2:  # one dimension only
         two = np.concatenate([two, np.zeros_like(two)], axis=1)
-    # The sign of an eigenvector is arbitrary: choose one, so that the map is deterministic.
-    largest = two[np.abs(two).argmax(axis=0), np.arange(2)]
-    positions = centered @ (two * np.where(largest < 0, -1.0, 1.0))
+    positions = centered @ two
     reach = np.linalg.norm(positions, axis=1).max()
     return np.asarray(positions / (reach if reach > 0 else 1.0), dtype=np.float32)
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
-import queue
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from logging.handlers import WatchedFileHandler
-from typing import TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
@@ -22,36 +17,6 @@ from starlette.types import Scope
 from .service import Service
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-WAITING = 10_000  # lines that a stream may be behind
-
-
-class StreamInBackground(logging.Handler):
-    """Writes lines to a stream in a thread of its own.
-
-    A pipe that nobody reads blocks whoever writes to it, which must not be the event loop. While
-    too many lines wait, further ones are dropped.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._lines: queue.Queue[str] = queue.Queue(WAITING)
-        threading.Thread(target=self._write, args=(stream.fileno(),), daemon=True).start()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(queue.Full):
-            self._lines.put_nowait(self.format(record))
-
-    def flush(self) -> None:
-        """Wait for the lines, but not for long: at exit the stream may still be blocked."""
-        with self._lines.all_tasks_done:
-            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, 1.0)
-
-    def _write(self, handle: int) -> None:
-        # Not through the stream: its lock would block the end of the process.
-        while True:
-            with contextlib.suppress(OSError):  # the reader is gone
-                os.write(handle, f"{self._lines.get()}\n".encode("utf-8", "backslashreplace"))
-            self._lines.task_done()
 
 
 class Monitor:
@@ -75,7 +40,7 @@ class Monitor:
         self.registry.register(self)
         self._log = logging.Logger("proxysynth.access")  # not the root's: only these lines
         if access_log == "-":
-            self._log.addHandler(StreamInBackground(sys.stdout))
+            self._log.addHandler(logging.StreamHandler(sys.stdout))
         elif access_log is not None:
             self._log.addHandler(WatchedFileHandler(access_log, encoding="utf-8"))
 

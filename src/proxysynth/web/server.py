@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import logging
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -20,7 +17,6 @@ from proxysynth.search.index import Index
 
 from .app import create_app
 from .guard import is_loopback
-from .monitor import StreamInBackground
 
 HEADER_SECONDS = 30  # until a new connection must have sent a request
 KEEP_ALIVE = 30  # seconds until an idle connection is closed
@@ -39,15 +35,10 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=both)
     except OSError as error:
-        where, rights = f"port {port} of {host}", "needs more rights: choose one above 1023"
-        sentences = {
-            errno.EADDRINUSE: f"{where} is in use: choose another with --port, or 0 for a free one",
-            errno.EACCES: f"{where} {rights} with --port",
-            errno.EPERM: f"{where} {rights} with --port",
-            errno.EADDRNOTAVAIL: f"{host} is not an address of this machine: give one with --host",
-        }
-        unknown = f"cannot listen on {where}: {reason(error)}"
-        raise OSError(sentences.get(error.errno or 0, unknown)) from error
+        raise OSError(
+            f"cannot listen on port {port} of {host}: {reason(error)}; choose another address "
+            "with --host, or another port with --port (0: any free one)"
+        ) from error
 
 
 def url(bound: socket.socket, host: str) -> str:
@@ -88,16 +79,7 @@ def serve(
         limit_concurrency=CONNECTIONS,
         backlog=2048,
     )
-    handler = StreamInBackground(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    loggers = [logging.getLogger(name) for name in ("uvicorn", "proxysynth")]
-    for logger in loggers:
-        logger.addHandler(handler)
-    try:
-        uvicorn.Server(config).run(sockets=[bound])
-    finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
+    uvicorn.Server(config).run(sockets=[bound])
 
 
 def _protocol(**options: Any) -> H11Protocol:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, Generic, TypeVar
@@ -25,13 +25,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from proxysynth.search.index import Hit, Index
-from proxysynth.search.index_file import IndexChanged
 from proxysynth.search.model import ImageEmbedder
 from proxysynth.training.inference import Picture
 from proxysynth.training.run_folder import find_run
 
 from .guard import Limits, Refused
-from .images import LARGE, THUMBNAIL, decode_upload, encoded_image, release_memory
+from .images import decode_upload, encoded_image, release_memory
 from .layout import METHOD, evenly, layout
 
 log = logging.getLogger("proxysynth.serve")
@@ -44,7 +43,6 @@ Result = TypeVar("Result")
 REPORT = "report.html"
 CHECK_SECONDS = 0.25  # between looks at the index file
 DECODERS = 2  # threads; few, because each may hold an image of the largest size
-THUMBNAILS = 2000  # kept in memory, 10 to 30 KB each
 
 
 @dataclass(eq=False)
@@ -161,13 +159,15 @@ class Snapshot:
             for name, count in zip(self.names, counts, strict=False)
         ]
 
-    def sample(self, label: str | None, most: int) -> Sequence[int]:
-        """At most `most` items, evenly spaced, of one label or of all."""
-        if label is None:
-            return evenly(len(self.index), most).tolist()
-        self.require_label(label)
-        found = self.index.labels.items_of(label)
-        return found[evenly(len(found), most)].tolist()
+    def items(self, k: int, label: str | None, start: int | None) -> dict[str, Any]:
+        """k items of one label or of all, from a position on or evenly spaced, for the API."""
+        if label is not None:
+            self.require_label(label)
+        numbers = range(len(self.index)) if label is None else self.index.labels.items_of(label)
+        total = len(numbers)
+        chosen = evenly(total, k) if start is None else range(total)[start : start + k]
+        hits = [self.item(int(numbers[place])) for place in chosen]
+        return {"generation": self.index.generation, "total": total, "hits": hits}
 
     def require_label(self, label: str) -> None:
         if label not in self.names:
@@ -176,7 +176,7 @@ class Snapshot:
     def map(self, most: int) -> dict[str, Any]:
         """Positions of at most `most` items on the map, column by column."""
         chosen = evenly(len(self.index), most)
-        x = np.nan_to_num(self.index.all_vectors[torch.from_numpy(chosen)].numpy())
+        x = np.nan_to_num(self.index.vectors()[torch.from_numpy(chosen)].numpy())
         places = layout(x).round(4)
         codes = np.asarray(self.index.labels.codes)[chosen].tolist()
         seen = [self.was_seen(name) for name in self.names]
@@ -248,17 +248,13 @@ class Service:
         self, index: Index, limits: Limits | None = None, run: str | os.PathLike[str] | None = None
     ) -> None:
         self.limits, self._run = limits or Limits(), run
-        self.current = Snapshot.of(index.in_memory(self.limits.memory_bytes), run)
+        self.current = Snapshot.of(index.reload(force=True, in_memory=True), run)
         self.loads, self.reload = 1, False
         self.searcher = Batcher(search_all)
         self.embedder = Batcher(embed_all, most=16)
         self._complaint = ""
         self._loading = Lock()
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
-        # By generation too: another index may have another file at the same path.
-        self._thumbnail = lru_cache(THUMBNAILS)(
-            lambda generation, root, path: encoded_image(root, path, THUMBNAIL, self.limits)
-        )
         self._map: tuple[str, asyncio.Future[dict[str, Any]]] | None = None
 
     @asynccontextmanager
@@ -284,13 +280,13 @@ class Service:
         """Open the new index if the file has been replaced."""
         old, forced, self.reload = self.current.index, self.reload, False
         try:
-            new = old.reload(forced)
+            new = old.reload(forced, in_memory=True)
             if new is not old:
                 self.current = Snapshot.of(new, self._run)
                 self.loads += 1
                 log.warning("the index was loaded again: %s images now", f"{len(new):,}")
             self._complaint = ""
-        except (ValueError, OSError, IndexChanged) as error:
+        except (ValueError, OSError) as error:
             if str(error) != self._complaint:  # once, not four times a second
                 log.warning("the index that was loaded before is still served: %s", error)
                 self._complaint = str(error)
@@ -340,13 +336,10 @@ class Service:
                 sentence = "the model of this index cannot be loaded: see the log of the service"
                 raise Refused(503, sentence) from error
 
-    async def thumbnail(self, now: Snapshot, number: int) -> bytes:
-        place = now.index.generation, now.index.root, now.index.paths[number]
-        return await self._decoding(lambda: self._thumbnail(*place))
-
-    async def image(self, now: Snapshot, number: int) -> bytes:
+    async def image(self, now: Snapshot, number: int, side: int) -> bytes:
+        """An image of the index as a JPEG of at most `side` pixels."""
         root, path = now.index.root, now.index.paths[number]
-        return await self._decoding(lambda: encoded_image(root, path, LARGE, self.limits))
+        return await self._decoding(lambda: encoded_image(root, path, side, self.limits))
 
     async def map(self) -> dict[str, Any]:
         """The map of the current snapshot, computed once."""
@@ -367,5 +360,3 @@ class Service:
         except asyncio.TimeoutError as error:
             seconds = self.limits.answer_seconds
             raise Refused(503, f"no answer within {seconds:g} seconds: try later") from error
-        except IndexChanged as error:
-            raise Refused(503, f"{error}: try again in a moment") from error

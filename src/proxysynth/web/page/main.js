@@ -17,6 +17,7 @@ const shared = {
   },
   // The index was replaced: numbers of the old one are no longer valid.
   renew() {
+    sessionStorage.setItem("message", "The index has been replaced: choose an image again.");
     location.replace("#search");
     location.reload();
   },
@@ -53,7 +54,10 @@ function route() {
   if (name === "item" && /^\d+$/.test(number)) {
     return search.fromItem({ number: Number(number), generation });
   }
-  return name === "picture" ? search.fromPicture() : search.start();
+  if (name === "picture") return search.fromPicture();
+  search.start();
+  if (name === "item") shared.say("The address of this page names no image.");
+  return undefined;
 }
 
 function showReport() {
@@ -98,5 +102,8 @@ async function begin() {
   }
   if (address()[0] === "content") location.replace("#search");
   else route();
+  const message = sessionStorage.getItem("message"); // left by the page before it was loaded again
+  if (message) shared.say(message);
+  sessionStorage.removeItem("message");
 }
 begin();
