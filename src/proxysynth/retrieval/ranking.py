@@ -14,14 +14,17 @@ has lost all of them keeps counting for its first alone. Where the queries are t
 similarity matrix is symmetric: a block serves the queries of its rows and, transposed, those of its
 columns, so half of the matrix is enough.
 
-*By sorting*, with many positives per query. A coarse product and a threshold estimated from a
-sample of each row pick little more than the R nearest; these are sorted by exact similarities,
-which also confirm that nothing was missed.
+*By sorting*, with many positives per query. A threshold estimated from a sample of each row picks
+little more than the R nearest; these are sorted by exact similarities, which also confirm that
+nothing was missed.
+
+A block of similarities is a matrix product, whose rounding depends on its shape. It only rules out
+what cannot matter, by a bound on its error; exact values of chosen pairs (`dots`) decide.
 """
 
 from __future__ import annotations
 
-import collections
+import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,21 +38,17 @@ import torch
 from torch import Tensor
 
 from proxysynth.retrieval.knn import (
-    Block,
-    Rounded,
     Sets,
     dots,
-    fast_types,
-    multiply,
     nonzero,
     places,
-    rounded,
+    summation_error,
     unit,
 )
 
 STEP = 16  # sides of blocks are multiples of this
-MANY = 32  # positives per query, on average, from which sorting is faster than counting
-NONE, ALL = 64.0, -64.0  # thresholds that no and every similarity reaches, however coarse
+MANY = 1 / 4  # positives per query and dimension from which sorting is faster than counting
+NONE, ALL = 64.0, -64.0  # thresholds that no and every similarity reaches
 
 
 class Ranks(NamedTuple):
@@ -65,7 +64,7 @@ def ranks(arrangement: Arrangement, side: int) -> Ranks:
     `side`, a multiple of STEP, is that of a block of the similarity matrix."""
     x, positives = arrangement.queries.x, int(arrangement.positives().sum())
     # Similarities in float64 are too long for the keys by which candidates are sorted.
-    many = x.dtype == torch.float32 and positives >= MANY * arrangement.queries.n
+    many = x.dtype == torch.float32 and positives >= MANY * x.shape[1] * arrangement.queries.n
     parts = (_Sorting if many else _Counting)(arrangement).ranks(side)
     return Ranks(*map(torch.cat, zip(*parts, strict=True)))
 
@@ -125,9 +124,9 @@ class Arrangement:
         self.start = torch.cat([size.new_zeros(1), size[by_size].cumsum(0)])
         self.gallery = SortedRows.of(g, place[which], torch.arange(len(gy), device=y.device))
         self.queries = self.gallery if self.own else SortedRows.of(x, place[at[asked]], asked)
-        self.types = fast_types(g.device, g.shape[1])
-        self._rounded: dict[torch.dtype, tuple[Rounded, Rounded]] = {}
-        self._buffers, self._lock = threading.local(), threading.Lock()
+        # A bound on the difference between a product and `dots`.
+        self.error = 2 * summation_error(g.shape[1], g.dtype)
+        self._buffers = threading.local()
 
     def positives(self, rows: slice = slice(None)) -> Tensor:
         """How many positives each of these queries has; 0 for padding."""
@@ -145,26 +144,37 @@ class Arrangement:
             row, place = row[others], place[others]
         return row, place
 
-    def rounded(self, dtype: torch.dtype) -> tuple[Rounded, Rounded]:
-        """Queries and gallery in this type, computed when first used."""
-        with self._lock:
-            if dtype not in self._rounded:
-                gallery = rounded(self.gallery.x, dtype)
-                queries = gallery if self.own else rounded(self.queries.x, dtype)
-                self._rounded[dtype] = queries, gallery
-            return self._rounded[dtype]
-
-    def block(self, rows: slice, columns: slice, dtype: torch.dtype) -> Block:
+    def block(self, rows: slice, columns: slice) -> Block:
         """Similarities in memory of this thread, which the next block of the thread overwrites."""
         size = rows.stop - rows.start, columns.stop - columns.start
         n = size[0] * size[1]
         if getattr(self._buffers, "size", 0) < n:
             self._buffers.size = n
-            self._buffers.both = torch.empty(2, n, device=self.gallery.x.device)
-        S, spare = (buffer[:n].view(size) for buffer in self._buffers.both)
-        queries, gallery = self.rounded(dtype)
-        x, y = queries[rows], gallery[columns]
-        return Block(multiply(x, y, S, spare), x, y)
+            self._buffers.S = self.gallery.x.new_empty(n)
+        S = self._buffers.S[:n].view(size)
+        torch.mm(self.queries.x[rows], self.gallery.x[columns].T, out=S)
+        return Block(S, self.error)
+
+
+class Block(NamedTuple):
+    """Similarities of b queries to w rows of the gallery, up to an error."""
+
+    S: Tensor  # (b, w); -inf for pairs that do not count
+    error: float
+
+    def reaching(self, t: Tensor) -> Tensor:
+        """Where a similarity may be >= t; elsewhere it is certainly less. t is (b, 1)."""
+        return _compared(operator.ge, self.S, t - self.error)
+
+    def above(self, t: Tensor) -> Tensor:
+        """Where a similarity is certainly > t. t is (b, 1)."""
+        return _compared(operator.gt, self.S, t + self.error)
+
+
+def _compared(compare: Callable[[Any, Any], Any], S: Tensor, t: Tensor) -> Tensor:
+    if t.device.type != "cpu":
+        return compare(S, t)
+    return torch.from_numpy(compare(S.numpy(), t.numpy()))  # several times as fast as torch
 
 
 def ranges(start: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
@@ -204,18 +214,14 @@ def threads(device: torch.device) -> Iterator[Map]:
 
 POSITIVES = 2**22  # held at once, 20 to 24 bytes each; with more, queries go block by block
 FEW = 1 / 256  # of a block, to be measured exactly: with more, look for those that need not be
-LONGEST_PAUSE = 15  # blocks for which a type that was too coarse is skipped, at most
-EXACT_COST = 2**-14  # times dimensions and entries: a finer block, in exact similarities
 
 
 class _Counting:
-    """Shows blocks of the similarity matrix, as finely as needed, to the counters of queries."""
+    """Shows blocks of the similarity matrix to the counters of queries."""
 
     def __init__(self, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
         self.queries, self.gallery = arrangement.queries, arrangement.gallery
-        self.pause: collections.Counter[torch.dtype] = collections.Counter()
-        self.wait: collections.Counter[torch.dtype] = collections.Counter()
 
     def ranks(self, side: int) -> Iterator[Ranks]:
         positives = self.arrangement.positives()
@@ -257,36 +263,24 @@ class _Counting:
                 yield counter.ranks()
 
     def _show(self, a: slice, counters: list[_Counter], b: slice) -> None:
-        """Show the block of queries a and gallery b to a counter, and transposed to a second one.
-
-        A counter that cannot decide by it is shown a finer block.
-        """
-        rows, columns, waiting = self.queries[a], self.gallery[b], list(enumerate(counters))
-        for dtype in self.arrangement.types:
-            if self.wait[dtype] > 0:
-                self.wait[dtype] -= 1
-                continue
-            block = self.arrangement.block(a, b, dtype)
-            _hide_positives(block, rows, columns)
-            seen = (block, columns), (Block(block.S.T, block.y, block.x), rows)
-            waiting = [(way, one) for way, one in waiting if not one.see(*seen[way])]
-            if not waiting:
-                self.pause[dtype] = 0
-                return
-            # A type that is too coarse is skipped for a while, longer every time.
-            self.pause[dtype] = min(2 * self.pause[dtype] + 1, LONGEST_PAUSE)
-            self.wait[dtype] = self.pause[dtype]
+        """Show the block of queries a and gallery b to a counter, transposed to a second one."""
+        rows, columns = self.queries[a], self.gallery[b]
+        block = self.arrangement.block(a, b)
+        _hide_positives(block.S, rows, columns)
+        counters[0].see(block, columns)
+        if len(counters) > 1:
+            counters[1].see(Block(block.S.T, block.error), rows)
 
 
-def _hide_positives(block: Block, rows: SortedRows, columns: SortedRows) -> None:
-    """The least value for pairs of one class, the query itself among them, and for padding."""
-    S, mine, theirs = block.S, rows.label[: rows.n], columns.label[: columns.n]
+def _hide_positives(S: Tensor, rows: SortedRows, columns: SortedRows) -> None:
+    """-inf for pairs of one class, the query itself among them, and for padding."""
+    mine, theirs = rows.label[: rows.n], columns.label[: columns.n]
     if mine[0] <= theirs[-1] and theirs[0] <= mine[-1]:  # both ascend
         start = torch.searchsorted(theirs, mine)
         row, column = ranges(start, torch.searchsorted(theirs, mine, right=True) - start)
-        S.view(-1).index_fill_(0, row * S.shape[1] + column, block.least)
-    S[rows.n :] = block.least
-    S[:, columns.n :] = block.least
+        S.view(-1).index_fill_(0, row * S.shape[1] + column, -torch.inf)
+    S[rows.n :] = -torch.inf
+    S[:, columns.n :] = -torch.inf
 
 
 class _Counter:
@@ -318,8 +312,8 @@ class _Counter:
         share = ((m + 1) / (rank + 1).double()).masked_fill_(m >= self.live[:, None], 0)
         return Ranks(rank[:, 0], self.live, share.cumsum(1)[:, -1])
 
-    def see(self, block: Block, others: SortedRows) -> bool:
-        """Count a block of similarities to others; False if it is too coarse, and nothing is."""
+    def see(self, block: Block, others: SortedRows) -> None:
+        """Count a block of similarities to others."""
         with self.lock:  # blocks come from several threads
             if self.fresh:
                 self._drop_hopeless(block)
@@ -333,19 +327,15 @@ class _Counter:
                 lost = (self.live == 0) & (self.count > 0)
                 above = block.above(torch.where(lost[:, None], floor, NONE))
                 near ^= above
-                # A finer block may cost less than so many exact similarities.
-                finest = block.x.x.dtype == torch.float32
-                if not finest and _total(near) > EXACT_COST * self.x.shape[1] * near.numel():
-                    return False
                 self.hits[:, 0] += _row_sums(above)
             row, column = nonzero(near)  # in the order in which the block lies in memory
-            if len(row):
-                if near.is_contiguous():
-                    s = dots(self.x, others.x, row, column)
-                else:
-                    s = dots(others.x, self.x, column, row)
-                self._add(row, s, others.index[column], followed)
-            return True
+            if not len(row):
+                return
+            if near.is_contiguous():
+                s = dots(self.x, others.x, row, column)
+            else:
+                s = dots(others.x, self.x, column, row)
+            self._add(row, s, others.index[column], followed)
 
     def _drop_hopeless(self, block: Block) -> None:
         """Bisect for the positives that R or more come before in the first block alone."""
@@ -399,10 +389,9 @@ def _side_by_side(values: Tensor, row: Tensor, count: Tensor, pad: float) -> Ten
 
 # ---- Sorting
 
-CELLS = 2**21  # similarities held at once, by each thread
+CELLS = 2**23  # similarities held at once by each thread
 STRIDE = 16  # one in this many columns is sampled to estimate the threshold of a row
 MARGIN = 2.0  # standard deviations of the sample by which the threshold is lowered
-TOO_COARSE = 1 / 32  # candidates in vain, as a share of a row, above which a finer one is faster
 
 
 class _Sorting:
@@ -411,7 +400,6 @@ class _Sorting:
     def __init__(self, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
         self.queries, self.gallery = arrangement.queries, arrangement.gallery
-        self.types = arrangement.types
         # The lower half of a sort key: ties go to the lower index, positives are odd.
         self.low_key = (len(self.gallery.x) - self.gallery.index) << 1
 
@@ -422,25 +410,19 @@ class _Sorting:
 
     def _ranks(self, rows: slice) -> Ranks:
         R = self.arrangement.positives(rows)
-        types = self.types
-        for finer, dtype in enumerate(types, 1):
-            block = self.arrangement.block(rows, slice(0, len(self.gallery.x)), dtype)
-            block.S[:, self.gallery.n :] = block.least
-            if self.arrangement.own:
-                block.S.diagonal(rows.start).fill_(block.least)
-            t = _threshold(block, R)
-            row, column = nonzero(block.reaching(t))
-            in_vain = len(row) - 1.5 * int(R.sum())
-            if finer == len(types) or in_vain <= TOO_COARSE * block.S.numel():
-                break
-            self.types = types[finer:]  # neighboring queries are alike
+        block = self.arrangement.block(rows, slice(0, len(self.gallery.x)))
+        block.S[:, self.gallery.n :] = -torch.inf
+        if self.arrangement.own:
+            block.S.diagonal(rows.start).fill_(-torch.inf)
+        t = _threshold(block.S, R)
+        row, column = nonzero(block.reaching(t))
         at = torch.arange(rows.start, rows.stop, device=R.device)
         sift = block if len(row) < 2 * int(R.sum()) else None
         ranks, last, nearest = self._sort(at, R, row, column, sift)
         again = ((last.minimum(nearest) < t.squeeze(1)) & (R > 0)).nonzero().squeeze(1)
         if len(again):
             at, R, t = at[again], R[again], last[again]
-            block = Block(block.S[again], block.x[again], block.y)
+            block = Block(block.S[again], block.error)
             row, column = self.arrangement.positive_pairs(at)
             s = dots(self.queries.x[at], self.gallery.x, row, column)
             t = t.minimum(torch.full_like(t, ALL).scatter_reduce_(0, row, s, "amax"))
@@ -497,13 +479,12 @@ class _Sorting:
         return Ranks(first, right + lead, gain), last, nearest
 
 
-def _threshold(block: Block, R: Tensor) -> Tensor:
+def _threshold(S: Tensor, R: Tensor) -> Tensor:
     """(b, 1) a similarity that probably a little more than R of each row reach."""
-    sample = np.sort(block.S[:, ::STRIDE].cpu().numpy(), axis=1)
-    expected = R.cpu() / STRIDE
-    place = (expected + MARGIN * expected.sqrt() + 1).ceil().long().clamp_(1, sample.shape[1])
-    t = torch.from_numpy(np.take_along_axis(sample, (sample.shape[1] - place)[:, None].numpy(), 1))
-    t = (t.to(R.device).float() * block.unit).clamp_(min=ALL)
+    sample = _sort_descending(S[:, ::STRIDE].contiguous())
+    expected = R / STRIDE
+    place = (expected + MARGIN * expected.sqrt()).ceil().long().clamp_(max=sample.shape[1] - 1)
+    t = sample.gather(1, place[:, None]).clamp_(min=ALL)
     return t.masked_fill_(R[:, None] == 0, NONE)
 
 
@@ -516,12 +497,12 @@ def _sift(
     """
     s = block.S.view(-1).index_select(0, row * block.S.shape[1] + column)
     count = torch.bincount(row, minlength=len(R))
-    ordered = _sort_descending(_side_by_side(s, row, count, block.least))
+    ordered = _sort_descending(_side_by_side(s, row, count, -torch.inf))
     last = ordered.gather(1, (R - 1).clamp(0, ordered.shape[1] - 1)[:, None]).squeeze(1)
-    highest = torch.full_like(last, block.least)
-    highest.scatter_reduce_(0, row, s.masked_fill(positive, block.least), "amax")
-    near = s >= block.certain(last, -1).index_select(0, row)
-    certain = positive & (s > block.certain(highest, 1).index_select(0, row))
+    highest = torch.full_like(last, -torch.inf)
+    highest.scatter_reduce_(0, row, s.masked_fill(positive, -torch.inf), "amax")
+    near = s >= (last - 2 * block.error).index_select(0, row)
+    certain = positive & (s > (highest + 2 * block.error).index_select(0, row))
     return places(certain), places(near & ~certain)
 
 
