@@ -10,9 +10,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from proxysynth.retrieval import Ranking, rank, ranking as ranking_module
-from proxysynth.retrieval.knn import TYPES
 from proxysynth.retrieval.ranking import ranges
-from retrieval.clouds import CLOUDS
 from retrieval.oracle import ranked, similarities
 
 
@@ -271,9 +269,7 @@ def test_selection_equals_counting(monkeypatch, seed: int, kind, own: bool) -> N
 
 
 @pytest.mark.parametrize("spread", [0.05, 0.5, 5.0])
-@pytest.mark.parametrize("way", [TYPES, TYPES[1:], TYPES[2:]])
-def test_selection_equals_counting_of_classes_of_any_size(monkeypatch, way, spread: float) -> None:
-    monkeypatch.setattr(ranking_module, "fast_types", lambda device, d: way)
+def test_selection_equals_counting_of_classes_of_any_size(monkeypatch, spread: float) -> None:
     r = np.random.default_rng(0)
     y = r.permutation(np.repeat(np.arange(40), np.arange(40) * 3))
     x = (r.normal(size=(40, 48))[y] + spread * r.normal(size=(len(y), 48))).astype(np.float32)
@@ -313,33 +309,11 @@ def test_many_ties(classes: int, own: bool) -> None:
     np.testing.assert_allclose(found, expected[:, 1:3], rtol=0, atol=1e-12)
 
 
-# ---- The type of the products changes nothing
-
-WAYS = [TYPES, TYPES[1:], TYPES[2:], (torch.int8, torch.float32)]
+# ---- Many blocks, imprecise products
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", CLOUDS)
-@pytest.mark.parametrize("own", [True, False])
-def test_the_type_changes_nothing(monkeypatch, kind, way, own: bool) -> None:
-    torch.manual_seed(1)
-    y = torch.arange(300) % 50
-    x = torch.nn.functional.normalize(kind(50, 40), dim=1)[y]
-    x = x + 0.1 * torch.nn.functional.normalize(kind(300, 40), dim=1)
-    x[250:] = x[:50]  # copies
-    apart = {} if own else {"gallery": x[100:], "gallery_labels": y[100:]}
-    queries = slice(None) if own else slice(100)
-    expected = rank(x[queries].double(), y[queries], block=64, **apart)
-    monkeypatch.setattr(ranking_module, "fast_types", lambda device, d: way)
-    got = rank(x[queries].double(), y[queries], block=64, **apart)
-    for name in ("positives", "first", "r_precision", "average_precision"):
-        assert torch.equal(getattr(got, name), getattr(expected, name)), name
-
-
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("spread", [0.02, 0.15, 3.0])
-def test_many_blocks_of_good_and_bad_embeddings(monkeypatch, way, spread: float) -> None:
-    monkeypatch.setattr(ranking_module, "fast_types", lambda device, d: way)
+def test_many_blocks_of_good_and_bad_embeddings(spread: float) -> None:
     r = np.random.default_rng(0)
     y = r.permutation(1500) // 6
     x = r.normal(size=(250, 48)) / 48**0.5
@@ -365,21 +339,3 @@ def test_shorter_float32_products_are_allowed_for() -> None:
         assert torch.equal(rank(x, y).first, expected.first)
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_results_too_long_for_their_type(monkeypatch: pytest.MonkeyPatch, way) -> None:
-    """Vectors that any type holds exactly, with products that bfloat16 does not."""
-    generator = torch.Generator().manual_seed(0)
-
-    def flips(n: int, share: float) -> torch.Tensor:
-        return (torch.rand(n, 1024, generator=generator) < share).long()
-
-    y = torch.arange(400) % 80
-    x = (flips(1, 0.5) ^ flips(80, 0.02)[y] ^ flips(400, 0.1)) * 2.0 - 1  # of length 32
-    S = (x @ x.T).fill_diagonal_(-torch.inf)
-    right = y[S.sort(dim=1, descending=True, stable=True).indices[:, :-1]] == y[:, None]
-    monkeypatch.setattr(ranking_module, "fast_types", lambda device, d: way)
-    got = rank(x, y)
-    assert torch.equal(got.first, right.int().argmax(1))
-    torch.testing.assert_close(got.r_precision, right[:, :4].double().mean(1))

@@ -2,19 +2,13 @@
 
 Exact values of chosen pairs (`dots`, `cosines`) decide everything: each is a function of its two
 vectors alone, so no result depends on block sizes, threads or the queries that share a product.
-Fast products only rule out what cannot matter, so they may be computed in fewer bits as long as a
-bound on their error is known (`Rounded`, `Block`).
+Fast products only rule out what cannot matter, by a bound on their error (`summation_error`).
 """
 
 from __future__ import annotations
 
-import operator
-import time
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,20 +17,6 @@ from torch import Tensor
 
 Array = Tensor | np.ndarray[Any, Any]
 """A torch tensor, on any device, or a numpy array."""
-
-
-class Rows(ABC):
-    """A matrix (n, d) that is not in memory: its slices and chosen rows are."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    @abstractmethod
-    def __getitem__(self, which: slice | Tensor) -> Tensor: ...
 
 
 # ---- Inputs
@@ -71,13 +51,13 @@ def as_matrix(x: Array, name: str) -> Tensor:
     return x.detach()
 
 
-def compute_type(*matrices: Tensor | Rows) -> torch.dtype:
+def compute_type(*matrices: Tensor) -> torch.dtype:
     """float64 if any of the matrices is float64, else float32."""
     double = any(matrix.dtype == torch.float64 for matrix in matrices)
     return torch.float64 if double else torch.float32
 
 
-def check_dimensions(query: Tensor, gallery: Tensor | Rows, query_name: str) -> None:
+def check_dimensions(query: Tensor, gallery: Tensor, query_name: str) -> None:
     if query.shape[1] != gallery.shape[1]:
         raise ValueError(
             f"gallery must have the {query.shape[1]} dimensions of {query_name}, "
@@ -211,69 +191,6 @@ def places(flags: Tensor) -> Tensor:
     return torch.from_numpy(np.flatnonzero(flags.numpy()))  # several times as fast as torch
 
 
-# ---- Fast similarities, with a known error
-
-TYPES = (torch.int8, torch.bfloat16, torch.float32)
-"""From coarse to fine. Many processors multiply bfloat16 about twice and int8 about four times as
-fast as float32; which types pay off is measured once per process. Only speed depends on it."""
-
-SHORT = 32  # coarse types do not pay off for vectors of fewer dimensions
-PAYS = 0.7  # a coarser product must take less than this share of the time of the next finer one
-LEAST = torch.iinfo(torch.int32).min
-LARGE = 2.0**30  # beyond every sum of products of bytes, and exact both in float32 and in int32
-
-
-@dataclass(frozen=True)
-class Rounded:
-    """Unit rows x as `unit` times x', with x' in a shorter type."""
-
-    x: Tensor  # (n, d) x'
-    unit: float  # what a 1 in x' stands for; 1 unless x' are integers
-    error: Tensor  # (n, 1) see `error_bound`
-    grain: float  # the product itself is rounded too, by at most this fraction of its value
-
-    def __getitem__(self, rows: slice | Tensor) -> Rounded:
-        return Rounded(self.x[rows], self.unit, self.error[rows], self.grain)
-
-
-def rounded(x: Tensor, dtype: torch.dtype, unit: float | None = None) -> Rounded:
-    """Rows of norm one or zero in another type; `unit` applies to int8 (default: the best one)."""
-    error = torch.full((len(x), 1), summation_error(x.shape[1], dtype), device=x.device)
-    if dtype == x.dtype:
-        return Rounded(x, 1.0, error, 0.0)
-    unit = 1.0 if dtype != torch.int8 else best_unit(x) if unit is None else unit
-    short = torch.empty(x.shape, dtype=dtype, device=x.device)
-    for at in range(0, len(x), 4096):
-        rows = slice(at, at + 4096)
-        short[rows] = _quantize(x[rows], unit) if dtype == torch.int8 else x[rows]
-        lost = x[rows] - short[rows].to(x.dtype) * unit
-        error[rows] += torch.linalg.vector_norm(lost, dim=1, keepdim=True)
-    return Rounded(short, unit, error, torch.finfo(dtype).eps if dtype == torch.bfloat16 else 0.0)
-
-
-def best_unit(x: Tensor) -> float:
-    """The unit with the smallest worst error: a small one clips, a large one is coarse."""
-    sample = x[:: -(-len(x) // 1024)]
-    largest = float(sample.abs().max())
-    units = [largest / 127 * 0.85**i for i in range(12)] if largest else [1.0]
-    return min(units, key=lambda u: float((sample - _quantize(sample, u) * u).norm(dim=1).max()))
-
-
-def _quantize(x: Tensor, unit: float) -> Tensor:
-    return (x / unit).round_().clamp_(-127, 127)
-
-
-def error_bound(error: Tensor, other: Tensor) -> Tensor:
-    """(n, 1) bound on the error of a product of the row with any of the `other` rows.
-
-        | x . y  -  x' . y' |  <=  |x - x'| |y|  +  |x'| |y - y'|  +  rounding of the sums
-
-    where |y| is 1 and |x'| hardly more.
-    """
-    most = other.max()
-    return (error + most) * (1 + most + error.max())
-
-
 def summation_error(d: int, dtype: torch.dtype) -> float:
     """Half of the error of two sums of d products: the fast one and that of `dots`.
 
@@ -284,102 +201,6 @@ def summation_error(d: int, dtype: torch.dtype) -> float:
     if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
         error += 2**-7  # float32 may then be multiplied as something shorter
     return error
-
-
-def multiply(x: Rounded, y: Rounded, S: Tensor, spare: Tensor) -> Tensor:
-    """x' . y' in S: float32, or int32 where x' are integers. `spare` is as large as S."""
-    a, b = x.x, y.x.T
-    if a.dtype == torch.float32:
-        return torch.mm(a, b, out=S)
-    if a.dtype == torch.int8:
-        return torch._int_mm(a, b, out=S.view(torch.int32))
-    return S.copy_(torch.mm(a, b, out=spare.view(-1).view(a.dtype)[: S.numel()].view(S.shape)))
-
-
-@dataclass(frozen=True)
-class Block:
-    """Similarities of b queries to w rows of the gallery, with a known error."""
-
-    S: Tensor  # (b, w) in `unit`s, float32 or int32; `least` for pairs that do not count
-    x: Rounded  # the queries
-    y: Rounded  # the rows
-
-    @property
-    def least(self) -> float:
-        return LEAST if self.S.dtype == torch.int32 else -torch.inf
-
-    @property
-    def unit(self) -> float:
-        return self.x.unit * self.y.unit
-
-    @cached_property
-    def error(self) -> Tensor:
-        """(b, 1) bound on the error of the row's similarities, apart from the grain."""
-        return error_bound(self.x.error, self.y.error)
-
-    def reaching(self, t: Tensor) -> Tensor:
-        """Where a similarity may be >= t; elsewhere it is certainly less. t is (b, 1)."""
-        return self._compared(operator.ge, self._bound(t, -1))
-
-    def above(self, t: Tensor) -> Tensor:
-        """Where a similarity is certainly > t. t is (b, 1)."""
-        return self._compared(operator.gt, self._bound(t, 1))
-
-    def certain(self, S: Tensor, side: int) -> Tensor:
-        """(b,) values of S above which (side 1) a similarity certainly exceeds that of these, or
-        below which (side -1) it is certainly less."""
-        s = S[:, None] * self.unit
-        slack = 2 * self.x.grain * s.abs() + self.error  # 1 / (1 - grain) < 1 + 2 grain
-        bound = self._bound(torch.add(s, slack, alpha=side), side).squeeze(1)
-        return bound.where(S.gt(self.least), self.least)
-
-    def _compared(self, compare: Callable[[Any, Any], Any], bound: Tensor) -> Tensor:
-        if bound.device.type != "cpu":
-            return compare(self.S, bound)
-        # Several times as fast as torch.
-        return torch.from_numpy(compare(self.S.numpy(), bound.numpy()))
-
-    def _bound(self, t: Tensor, side: int) -> Tensor:
-        """(b, 1) values of S beyond which a similarity is certainly > t, or below which < t."""
-        t = torch.add(t, self.error, alpha=side)
-        t = ((t + side * self.x.grain * t.abs()) / self.unit).float()
-        if self.S.dtype != torch.int32:
-            return t
-        whole = t.floor() if side > 0 else t.ceil()
-        return whole.clamp_(-LARGE, LARGE).to(torch.int32)
-
-
-@lru_cache(maxsize=8)
-def fast_types(device: torch.device, d: int) -> tuple[torch.dtype, ...]:
-    """Those of TYPES worth trying, coarse ones first; float32 is always the last."""
-    chosen: tuple[torch.dtype, ...] = (torch.float32,)
-    if device.type != "cpu" or d < SHORT:
-        return chosen
-    fastest = product_seconds(torch.float32, d)
-    for dtype in (torch.bfloat16, torch.int8):
-        seconds = product_seconds(dtype, d)
-        if seconds < PAYS * fastest:
-            chosen, fastest = (dtype, *chosen), seconds
-    return chosen
-
-
-def product_seconds(dtype: torch.dtype, d: int) -> float:
-    """The time of a product on one core; infinite where it is unavailable or wrong."""
-    side, largest = 480, 127 if dtype == torch.int8 else 1
-    x = torch.full((side, d), largest, dtype=dtype)
-    x[::2] *= -1
-    numbers, (S, spare) = Rounded(x, 1.0, torch.empty(0), 0.0), torch.empty(2, side, side)
-    seconds = []
-    try:
-        for _ in range(6):
-            start = time.thread_time()
-            made = multiply(numbers, numbers, S, spare)
-            seconds.append(time.thread_time() - start)
-    except (AttributeError, RuntimeError, TypeError):
-        return float("inf")
-    # Without the right instructions large sums may saturate.
-    error = (made.abs() / (largest * largest * d) - 1).abs().max()
-    return min(seconds) if error <= torch.finfo(torch.bfloat16).eps else float("inf")
 
 
 # ---- Nearest neighbors
@@ -415,7 +236,7 @@ class Neighbors(NamedTuple):
 
 def nearest(
     queries: Array,
-    gallery: Array | Rows,
+    gallery: Array,
     k: int,
     *,
     exclude: Exclude | None = None,
@@ -439,7 +260,7 @@ def nearest(
         block: gallery rows per block; affects speed and memory only.
     """
     x = as_embeddings(queries, "queries")
-    g = gallery if isinstance(gallery, Rows) else as_matrix(gallery, "gallery")
+    g = as_matrix(gallery, "gallery")
     check_dimensions(x, g, "queries")
     if not is_integer(k) or not 1 <= k <= len(g):
         raise ValueError(f"k must be an integer from 1 to {len(g)}, the gallery's size, got {k!r}")

@@ -47,7 +47,7 @@ from proxysynth.retrieval.knn import (
 )
 
 STEP = 16  # sides of blocks are multiples of this
-MANY = 1 / 4  # positives per query and dimension from which sorting is faster than counting
+MANY = 32  # positives per query, on average, from which sorting is faster than counting
 NONE, ALL = 64.0, -64.0  # thresholds that no and every similarity reaches
 
 
@@ -64,7 +64,9 @@ def ranks(arrangement: Arrangement, side: int) -> Ranks:
     `side`, a multiple of STEP, is that of a block of the similarity matrix."""
     x, positives = arrangement.queries.x, int(arrangement.positives().sum())
     # Similarities in float64 are too long for the keys by which candidates are sorted.
-    many = x.dtype == torch.float32 and positives >= MANY * x.shape[1] * arrangement.queries.n
+    # With more than 128 dimensions products take longest, and counting needs half as many.
+    least = MANY * max(1, x.shape[1] / 128)
+    many = x.dtype == torch.float32 and positives >= least * arrangement.queries.n
     parts = (_Sorting if many else _Counting)(arrangement).ranks(side)
     return Ranks(*map(torch.cat, zip(*parts, strict=True)))
 
@@ -483,7 +485,7 @@ def _threshold(S: Tensor, R: Tensor) -> Tensor:
     """(b, 1) a similarity that probably a little more than R of each row reach."""
     sample = _sort_descending(S[:, ::STRIDE].contiguous())
     expected = R / STRIDE
-    place = (expected + MARGIN * expected.sqrt()).ceil().long().clamp_(max=sample.shape[1] - 1)
+    place = (expected + MARGIN * expected.sqrt()).ceil().long().clamp_(0, sample.shape[1] - 1)
     t = sample.gather(1, place[:, None]).clamp_(min=ALL)
     return t.masked_fill_(R[:, None] == 0, NONE)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 CHEAP = 32 * 2**20  # bytes of an index file that is verified whenever it is opened: about 25 ms
 SIMILARITIES = 2**27  # of a search with rounded rows, held at once
 CHECKED = 100_000  # images of a large index that are looked for, at most
+FASTER = 0.7  # bytes must take less than this share of the time of float32
 CANDIDATES = 1 / 16  # share of the rows that may remain; with more, float32 is as fast
 
 
@@ -49,52 +53,77 @@ class Hit:
     similarity: float
 
 
-@dataclass(frozen=True, eq=False)
 class RoundedRows:
-    """Rows in few bits: the first pass of an exact search.
+    """Rows in bytes: the first pass of an exact search.
 
-    A search in float32 is as slow as memory: every batch of queries reads every row. Eight bits are
-    a quarter of that, and processors multiply bytes faster. The error e of such a similarity is
-    bounded, so few rows remain that can be among the k nearest,
+    A search in float32 is as slow as memory: every batch of queries reads every row. Bytes are a
+    quarter of that, and processors multiply them faster. With x' the query in bytes, y' the row,
 
-        s'(x, y) >= s'_k - 2 e          s'_k the k-th largest
+        | x . y - x' . y' |  <=  |x - x'| |y| + |x'| |y - y'|  <=  e
+
+    so few rows remain that can be among the k nearest,
+
+        x' . y'  >=  s_k - 2 e          s_k the k-th largest
 
     and cosines in float64 decide among them. The result is exactly that of `knn.nearest`.
-
-    Args:
-        rows: (n, d) of unit length, nearly.
-        short: the same in a shorter type.
     """
 
-    rows: Tensor
-    short: knn.Rounded
+    def __init__(self, rows: Tensor) -> None:
+        self.rows = rows
+        # In blocks: a copy of all rows in float32 would double the memory.
+        parts = [_in_bytes(part) for part in rows.split(2**16)]
+        self.bytes, self.step, error = map(torch.cat, zip(*parts, strict=True))
+        self.error = float(error.max())
 
     @staticmethod
     def of(rows: Tensor) -> RoundedRows | None:
-        """The rows in the fastest type of this machine; None if that is float32."""
-        dtype = knn.fast_types(rows.device, rows.shape[1])[0]
-        if dtype == torch.float32:
-            return None
-        step = knn.best_unit(knn.unit(rows[:: -(-len(rows) // 1024)].clone()))
-        # In blocks: a copy of all rows in float32 would double the memory.
-        parts = [knn.rounded(knn.unit(part.clone()), dtype, step) for part in rows.split(2**16)]
-        x, error = (torch.cat([getattr(part, name) for part in parts]) for name in ("x", "error"))
-        short = replace(parts[0], x=x, error=error)
-        # The error of a row with NaN, from a damaged file, has no bound.
-        return RoundedRows(rows, short) if bool(short.error.isfinite().all()) else None
+        """None where float32 is as fast, or where a row of a damaged file is not finite."""
+        made = RoundedRows(rows) if _bytes_are_fast(rows.shape[1]) else None
+        return made if made and math.isfinite(made.error) else None
 
     def nearest(self, x: Tensor, k: int, exclude: knn.Excluded) -> knn.Neighbors:
         """The k nearest rows of each of the queries x (q, d)."""
-        short = knn.rounded(knn.unit(x.clone()), self.short.x.dtype)
-        S, spare = torch.empty(2, len(x), len(self.rows))
-        block = knn.Block(knn.multiply(short, self.short, S, spare), short, self.short)
+        short, step, error = _in_bytes(x)
+        S = torch._int_mm(short, self.bytes.T).float()
+        S.mul_(step[:, None]).mul_(self.step)
         for query, hidden in enumerate(exclude):
-            block.S[query, list(hidden)] = block.least
-        low = block.certain(block.S.topk(k, dim=1).values[:, -1], -1)
-        near = (low[:, None] <= block.S) & (block.least < block.S)
+            S[query, list(hidden)] = -torch.inf
+        e = error + (1 + error) * self.error + knn.summation_error(2, torch.float32)
+        low = S.topk(k, dim=1).values[:, -1] - 2 * e
+        near = low.clamp(min=-4)[:, None] <= S
         if int(near.sum()) > CANDIDATES * near.numel():
             return knn.nearest(x, self.rows, k, exclude=exclude)
         return knn.top(x, self.rows, *knn.nonzero(near), k)
+
+
+def _in_bytes(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows, normalized, as bytes times a step for each, and the length of what was lost."""
+    x = knn.unit(x.to(torch.float32, copy=True))
+    step = x.abs().amax(1).clamp_(min=1e-9) / 127
+    short = (x / step[:, None]).round_()
+    error = torch.linalg.vector_norm(x - short * step[:, None], dim=1)
+    return short.to(torch.int8), step, error
+
+
+@lru_cache
+def _bytes_are_fast(d: int) -> bool:
+    """Whether this processor multiplies bytes without overflow and faster than float32."""
+    x = torch.full((512, d), 127, dtype=torch.int8)
+    y = x.float()
+
+    def seconds(multiply: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> float:
+        def once() -> float:
+            start = time.thread_time()
+            multiply(x, x.T)
+            return time.thread_time() - start
+
+        return min(once() for _ in range(5))
+
+    try:
+        right = bool((torch._int_mm(x, x.T) == 127 * 127 * d).all())
+        return right and seconds(torch._int_mm, x) < FASTER * seconds(torch.mm, y)
+    except RuntimeError:  # of a processor that cannot
+        return False
 
 
 class Index:
