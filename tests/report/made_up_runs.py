@@ -12,7 +12,7 @@ from PIL import Image
 from proxysynth.retrieval import evaluate
 from proxysynth.tensor_files import write_tensors
 from proxysynth.training.defaults import default_run
-from proxysynth.training.loop import why_this_epoch
+from proxysynth.training.finish import why_this_epoch
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Split
 from proxysynth.training.run_folder import (
