@@ -20,7 +20,7 @@ from proxysynth.training.run_folder import (
     Recorded,
     Result,
     describe,
-    rewrite_metrics,
+    write_metrics,
     write_result,
     write_run,
 )
@@ -93,7 +93,7 @@ def make_run(
     lines = history or [
         {"epoch": e, "step": 10 * e, "loss": 3.0 / e, **measured} for e in range(1, run.epochs + 1)
     ]
-    rewrite_metrics(folder, lines)
+    write_metrics(folder, lines)
     if not finished:
         return folder
     write_tensors(folder / EMBEDDINGS, tensors, about)

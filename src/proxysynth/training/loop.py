@@ -18,7 +18,7 @@ from proxysynth.data import Batch, Loader
 from proxysynth.data.listing import NOTHING_TESTED
 from proxysynth.distributed.data_parallel import shared_batches
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
-from proxysynth.errors import NotFinite, TrainingFailed, cannot_write, first_line
+from proxysynth.errors import NotFinite, TrainingFailed, cannot_write
 from proxysynth.files import CannotWrite, locked
 from proxysynth.formatting import duration, metric_name, percent
 from proxysynth.models.embedder import Embedder
@@ -185,7 +185,7 @@ class Training:
         self.saved = self.state.step
         self.began -= self.state.seconds  # of earlier sessions
         if self.ranks.first:
-            run_folder.rewrite_metrics(folder, self.state.history)
+            run_folder.write_metrics(folder, self.state.history)
         wanted = resources.tensorboard and self.ranks.first
         self.tensorboard = open_tensorboard(folder, wanted, self.state.step)
 
@@ -282,7 +282,7 @@ class Training:
             if score > max(earlier, default=-1.0):
                 state = replace(state, best_epoch=epoch, best_step=state.step)
         if self.ranks.first:
-            run_folder.append_metrics(self.folder, line)
+            run_folder.write_metrics(self.folder, state.history)
         self.tensorboard(line)
         self.progress.say(self._progress_line(line))
         self.state = state  # not before: interrupted, the evaluation is repeated
@@ -412,22 +412,14 @@ def _first_rank_first(ranks: Ranks) -> Iterator[None]:
 @contextmanager
 def _session(folder: Path, device: torch.device, threads: int | None) -> Iterator[None]:
     """Set torch's threads, if a number is given; restore them and its random state afterwards.
-    Report a full or read-only disk, or too little memory, in one sentence."""
-    before, last_good = torch.get_num_threads(), Checkpoints(folder / CHECKPOINT).describe_last
+    Report a full or read-only disk with the last good checkpoint."""
+    before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             yield
     except CannotWrite as error:
-        raise cannot_write(Path(error.filename), error, last_good()) from error
-    except (MemoryError, RuntimeError) as error:
-        # torch has its own exception for GPUs, and none for CPUs.
-        named = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-        if not named and "can't allocate memory" not in str(error):
-            raise
-        raise TrainingFailed(
-            f"out of memory ({first_line(error)}); {last_good()}: choose a smaller batch_size, "
-            "image_size or backbone"
-        ) from error
+        last_good = Checkpoints(folder / CHECKPOINT).describe_last()
+        raise cannot_write(Path(error.filename), error, last_good) from error
     finally:
         torch.set_num_threads(before)
