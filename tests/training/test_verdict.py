@@ -38,9 +38,3 @@ def test_a_small_change_is_none():
     assert "proxysynth index efficientnet_lite0 FOLDER" in told
     assert made_worse(small, BEFORE) == ()
     assert made_worse({"recall@1": 0.494, "map@r": 0.206}, BEFORE) == ("recall@1",)
-
-
-def test_without_recall_at_1_its_other_name_is_spoken_of():
-    trained = {"recall@2": 0.9, "precision@1": 0.7, "map@r": 0.2}
-    untrained = {"recall@2": 0.8, "precision@1": 0.6, "map@r": 0.2}
-    assert "P@1 from 60.0 to 70.0" in training_changed(trained, untrained)

@@ -31,7 +31,7 @@ from proxysynth.files import UNFINISHED, seal, sync_folder, write_new
 from proxysynth.tensor_files import checksum, read_tensors, write_stream
 from proxysynth.values import build
 
-FORMAT = 2  # with shards; without, checkpoints are still written in format 1
+FORMAT = 2  # 1, of earlier versions, has no shards
 KEPT = 2  # newest checkpoints
 NAME = re.compile(r"step-(\d{9,})")
 
@@ -77,43 +77,45 @@ class Checkpoints:
 
     def save(self, state: State, tensors: Mapping[str, Tensor]) -> None:
         """Save this state, then delete the checkpoints that it replaces."""
-        rows, ranks = self.rows, self.ranks
-        if rows is None and not ranks.first:
+        if self.rows is None and not self.ranks.first:
             return
         place = self.folder / step_name(state.step)
         unfinished = self.folder / f"{UNFINISHED}{place.name}"
-        own = {}
-        if rows is not None:  # the proxies and their optimizer state, except its step count
-            names = [k for k in tensors if k == "proxies" or k.startswith("optimizer.proxies.")]
-            own = {name: tensors[name] for name in names if tensors[name].ndim}
         try:
-            if ranks.first:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                shutil.rmtree(unfinished, ignore_errors=True)
-                unfinished.mkdir()
-            shards = []
-            if rows is not None:
-                ranks.barrier()  # until the folder is there
-                mine = write_shard(unfinished, own, rows, ranks.rank, ranks.world)
-                shards = ranks.all_gather(asdict(mine))
-            if ranks.first:
-                rest = {k: t for k, t in tensors.items() if k not in own}
-                crc32 = write_stream(unfinished / "tensors.safetensors", rest, {})
-                fields: dict[str, Any] = {"tensors_crc32": crc32, **asdict(state)}
-                if shards:
-                    fields["shards"] = shards
-                file = {"format": FORMAT if shards else 1, "crc32": seal(fields), "state": fields}
-                write_new(unfinished / "state.json", json.dumps(file).encode())
-                sync_folder(unfinished)
-                if place.exists():  # damaged: one before it was resumed from
+            self._write(unfinished, state, tensors)
+            if self.ranks.first:
+                if place.exists():  # it was damaged, or an evaluation has been added
                     shutil.rmtree(place)
                 os.rename(unfinished, place)
                 sync_folder(self.folder)
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise cannot_write(place, error, self.describe_last()) from error
-        if ranks.first:
+        if self.ranks.first:
             self.drop()
+
+    def _write(self, folder: Path, state: State, tensors: Mapping[str, Tensor]) -> None:
+        """Write the files of a checkpoint: this rank's rows, and on the first rank all others."""
+        rows, ranks = self.rows, self.ranks
+        if ranks.first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        own, shards = {}, []
+        if rows is not None:
+            ranks.barrier()  # until the folder is there
+            # The proxies and their optimizer state, except its step count.
+            names = [k for k in tensors if k == "proxies" or k.startswith("optimizer.proxies.")]
+            own = {name: tensors[name] for name in names if tensors[name].ndim}
+            mine = write_shard(folder, own, rows, ranks.rank, ranks.world)
+            shards = ranks.all_gather(asdict(mine))
+        if ranks.first:
+            rest = {name: tensor for name, tensor in tensors.items() if name not in own}
+            crc32 = write_stream(folder / "tensors.safetensors", rest, {})
+            fields = {"tensors_crc32": crc32, **asdict(state), "shards": shards}
+            file = {"format": FORMAT, "crc32": seal(fields), "state": fields}
+            write_new(folder / "state.json", json.dumps(file).encode())
+            sync_folder(folder)
 
     def load(self, run: str, step: int | None = None) -> Loaded | None:
         """The newest intact checkpoint of the run with this identity, or that of a step, on every

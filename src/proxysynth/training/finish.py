@@ -96,7 +96,7 @@ def _interpolate(training: Training, trained: Reported, validation: dict[str, fl
     where nothing is interpolated, without those. "auto" is the best a on the held-out classes. The
     layer is no candidate: its MAP@R on the few held-out classes says little about unseen ones."""
     run, ready = training.run, training.ready
-    by, points, best = run.measured_best_by, [], (-1.0, -1.0)
+    by, points, best = run.best_by, [], (-1.0, -1.0)
     pictures, chosen = ready.tester(ready.splits.train), trained
     a = run.interpolation(len(ready.splits.train.classes))
     auto = a == "auto"

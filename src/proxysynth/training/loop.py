@@ -277,8 +277,8 @@ class Training:
             state, epoch=epoch, batch=0, loss_sum=0.0, loss_count=0, history=(*state.history, line)
         )
         if run.report_epoch != "last":
-            by = run.measured_best_by
-            *earlier, score = (past.get("validation", past)[by] for past in state.history)
+            scores = [past.get("validation", past)[run.best_by] for past in state.history]
+            *earlier, score = scores
             if score > max(earlier, default=-1.0):
                 state = replace(state, best_epoch=epoch, best_step=state.step)
         if self.ranks.first:
@@ -292,8 +292,7 @@ class Training:
         """An epoch's loss, metrics and times for people."""
         epoch, epochs = line["epoch"], self.run.epochs
         shown = [f"epoch {epoch}/{epochs}", f"loss {line['loss']:.3f}"]
-        first = "recall@1" if "recall@1" in line else "precision@1"
-        keys = [key for key in ("accuracy", first, "map@r") if key in line]
+        keys = [key for key in ("accuracy", "recall@1", "map@r") if key in line]
         shown += [f"{metric_name(key)} {percent(line[key])}" for key in keys]
         elapsed = time.perf_counter() - self.began
         left = elapsed * (epochs - epoch) / epoch
@@ -314,13 +313,14 @@ class Training:
         classifies = run.task == "classification" and not untrained
         predict = inference.nearest_class(run.loss, learner.proxies) if classifies else None
         images = len(query.listing) + (0 if gallery is None else len(gallery.listing))
+        ks = run.ks or inference.usual_ks(run.data)
         task = self.progress.task if untrained else Silent().task
         with task("before training", images) as tick:
             return inference.measure(
                 net or learner.net,
                 query,
                 gallery,
-                ks=run.ks or inference.usual_ks(run.data),
+                ks=ks if 1 in ks else (1, *ks),
                 features=untrained and run.init is None,
                 predict=predict,
                 tick=tick,

@@ -204,7 +204,8 @@ class Run:
         best_by: the metric that chooses the best epoch.
         patience: stop after this many evaluations without improvement; 0 never stops early.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
-        ks: values of k for Recall@k; empty: decided by the dataset, (1, 2, 4, 8) for most.
+        ks: values of k for Recall@k, besides 1; empty: decided by the dataset, (1, 2, 4, 8) for
+            most.
     """
 
     data: str = "glyphs"
@@ -342,11 +343,6 @@ class Run:
         if self.interpolate == "by_classes":
             return FEW_CLASSES_A if classes < FEW_CLASSES else 1.0
         return self.interpolate
-
-    @property
-    def measured_best_by(self) -> str:
-        """`best_by`, where Recall@1 is P@1, which is measured whatever the ks."""
-        return "precision@1" if self.best_by == "recall@1" else self.best_by
 
     def extend(self, epochs: int) -> Run:
         """The run with more epochs.

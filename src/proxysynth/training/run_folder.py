@@ -333,9 +333,6 @@ HELPS = (
 def made_worse(trained: Mapping[str, float], untrained: Mapping[str, float]) -> tuple[str, ...]:
     """The compared metrics that training lowered by more than `LEAST_CHANGE`."""
     keys = [key for key in COMPARED if key in trained and key in untrained]
-    # Where 1 is not among the ks, P@1 is the same as Recall@1.
-    if "recall@1" not in keys and "precision@1" in trained and "precision@1" in untrained:
-        keys.insert(0, "precision@1")
     return tuple(key for key in keys if untrained[key] - trained[key] > LEAST_CHANGE)
 
 
