@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from proxysynth.data import Batch, Loader
+from proxysynth.data import Loader
 from proxysynth.data.listing import NOTHING_TESTED
 from proxysynth.distributed.data_parallel import shared_batches
 from proxysynth.distributed.process_group import Ranks, join_process_group, own_device
@@ -232,8 +232,18 @@ class Training:
         with uninterrupted(ranks) if ranks.world > 1 else nullcontext():
             for batch in batches:
                 with uninterrupted(ranks):
-                    loss = self._step(batch)
-                tick(len(batch.labels), f"epoch {epoch + 1}/{run.epochs}  loss {loss:.3f}")
+                    state, n = self.state, len(batch.labels)
+                    loss = self.learner.step(batch, state.step)
+                    if not math.isfinite(loss):
+                        raise self._not_finite(state.batch + 1)
+                    self.state = replace(
+                        state,
+                        batch=state.batch + 1,
+                        step=state.step + 1,
+                        loss_sum=state.loss_sum + n * loss,
+                        loss_count=state.loss_count + n,
+                    )
+                tick(n, f"epoch {epoch + 1}/{run.epochs}  loss {loss:.3f}")
                 if every and self.state.step % every == 0 and self.state.batch < len(self.plan):
                     self._require_finite()
                     self._save()
@@ -245,21 +255,6 @@ class Training:
         if evaluates:
             tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
             self._evaluate()
-
-    def _step(self, batch: Batch) -> float:
-        """One step of the optimizer; returns the loss before it."""
-        state, n = self.state, len(batch.labels)
-        loss = self.learner.step(batch, state.step)
-        if not math.isfinite(loss):
-            raise self._not_finite(state.batch + 1)
-        self.state = replace(
-            state,
-            batch=state.batch + 1,
-            step=state.step + 1,
-            loss_sum=state.loss_sum + n * loss,
-            loss_count=state.loss_count + n,
-        )
-        return loss
 
     def _evaluate(self) -> None:
         """End an epoch: add a line of metrics, choose the best epoch so far, save a checkpoint."""
