@@ -14,7 +14,7 @@ from proxysynth.interfaces import ProxyLoss
 from proxysynth.losses.functional import check_not_negative, check_positive
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
-from proxysynth.values import check_integers, digest
+from proxysynth.values import LARGEST, check_integers, digest
 
 # What is done to the splits after they were opened, whatever the data.
 OF_THE_RUN = {"validation_fraction", "validation_seed", "train_pictures", "test_pictures"}
@@ -295,6 +295,7 @@ class Run:
             name for name in ("dim", "image_size", "cache_side") if getattr(self, name) is None
         }
         check_integers(self, **{n: least for n, least in LEAST.items() if n not in unset})
+        must("seed", self.seed < LARGEST, "an integer < 2**63")  # as JSON is read
         for name in ("decay_epochs", "ks", "extended"):
             fits = all(type(value) is int and value >= 1 for value in getattr(self, name))
             must(name, fits, "integers >= 1")
