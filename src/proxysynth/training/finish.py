@@ -100,7 +100,8 @@ def _interpolate(training: Training, trained: Reported, validation: dict[str, fl
     pictures, chosen = ready.tester(ready.splits.train), trained
     a = run.interpolation(len(ready.splits.train.classes))
     auto = a == "auto"
-    for point in [1.0] if a == 1 else sorted({*POINTS, *([] if auto else [float(cast(float, a))])}):
+    tried = set(POINTS) if auto else {*POINTS, float(cast(float, a))}
+    for point in sorted({1.0} if a == 1 else tried):
         net = training.start.interpolated(trained.net, point, pictures, run.seed)
         tested = training.measure(ready.query, net)
         held = training.measure(ready.validation if auto else None, net).metrics

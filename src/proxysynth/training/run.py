@@ -291,10 +291,9 @@ class Run:
         check_fraction(self.negatives)
         if self.shard_proxies:
             check_shardable(self.loss)
-        unset = {
-            name for name in ("dim", "image_size", "cache_side") if getattr(self, name) is None
-        }
-        check_integers(self, **{n: least for n, least in LEAST.items() if n not in unset})
+        for name, least in LEAST.items():
+            if getattr(self, name) is not None or name not in ("dim", "image_size", "cache_side"):
+                check_integers(self, **{name: least})
         must("seed", self.seed < LARGEST, "an integer < 2**63")  # as JSON is read
         for name in ("decay_epochs", "ks", "extended"):
             fits = all(type(value) is int and value >= 1 for value in getattr(self, name))
