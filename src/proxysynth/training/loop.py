@@ -168,26 +168,29 @@ class Training:
         if self.ranks.first:
             identity = run_folder.record_run(folder, run, ready, start.seen)
             self.checkpoints.drop()
-        identity = self.ranks.broadcast(identity)
-        loaded = self.checkpoints.load(identity)
-        if loaded is None:
-            if start.earlier is not None:
-                drawn = learner.proxies.detach()
-                drawn.copy_(start.proxies(drawn, ready, learner.rows, self.ranks))
-            untrained = self.measure(ready.query, untrained=True).metrics
-            self.state = State(identity, untrained=untrained)
-        else:
-            for fault in loaded.faults:
-                progress.say(f"Skipped a damaged checkpoint: {fault}.")
-            self.state = loaded.state
-            learner.load(loaded.tensors, loaded.state.scaler)
-            progress.say(f"Resuming after epoch {self.state.epoch}, step {self.state.step}.")
+        self.state = self._first_state(self.ranks.broadcast(identity))
         self.saved = self.state.step
         self.began -= self.state.seconds  # of earlier sessions
         if self.ranks.first:
             run_folder.write_metrics(folder, self.state.history)
         wanted = resources.tensorboard and self.ranks.first
         self.tensorboard = open_tensorboard(folder, wanted, self.state.step)
+
+    def _first_state(self, identity: str) -> State:
+        """The state of the newest intact checkpoint, which is loaded, or before the first step."""
+        learner, ready = self.learner, self.ready
+        loaded = self.checkpoints.load(identity)
+        if loaded is None:
+            if self.start.earlier is not None:
+                drawn = learner.proxies.detach()
+                drawn.copy_(self.start.proxies(drawn, ready, learner.rows, self.ranks))
+            return State(identity, untrained=self.measure(ready.query, untrained=True).metrics)
+        for fault in loaded.faults:
+            self.progress.say(f"Skipped a damaged checkpoint: {fault}.")
+        state = loaded.state
+        learner.load(loaded.tensors, state.scaler)
+        self.progress.say(f"Resuming after epoch {state.epoch}, step {state.step}.")
+        return state
 
     def run_epochs(self) -> None:
         """Run the epochs that are left. A signal ends them with a checkpoint."""
