@@ -1,4 +1,4 @@
-"""Proxies in shards: written by some ranks, read by others, merged into one file."""
+"""Proxies in shards: written by some ranks, read by others, as rows or as a whole."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pytest
 import safetensors.torch
 import torch
 
-from proxysynth.tensor_files import entry, read_tensors, write_tensors
 from proxysynth.training.checkpoint import (
     Checkpoints,
     Damaged,
     State,
-    all_proxies,
     read_rows,
+    step_name,
     write_shard,
 )
 
@@ -73,28 +72,6 @@ def test_a_shard_that_was_changed_is_not_read(tmp_path):
         read_rows(tmp_path, files, None)
 
 
-def test_merging_gives_one_file_that_anyone_reads(tmp_path, monkeypatch):
-    monkeypatch.setattr("proxysynth.tensor_files.PIECE", 2 * 4 * DIM)
-    files = written(tmp_path, 3)
-    net = {
-        "net.weight": torch.randn(2, 5),
-        "net.flags": torch.tensor([True, False, True]),
-        "net.count": torch.tensor(7),
-        "net.half": torch.randn(3).bfloat16(),
-        "net.none": torch.empty(0, 4),
-    }
-    path = tmp_path / "model.safetensors"
-    entries = [*(entry(name, tensor) for name, tensor in net.items()), all_proxies(tmp_path, files)]
-    write_tensors(path, entries, {"run": "abc", "epoch": 4})
-    assert read_tensors(path)[1] == {"run": "abc", "epoch": 4}
-    made = safetensors.torch.load(path.read_bytes())
-    expected = {**net, "proxies": tensors()["proxies"]}
-    assert made.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert made[name].dtype == tensor.dtype
-        assert torch.equal(made[name], tensor), name
-
-
 def sharded_checkpoint(folder) -> Checkpoints:
     """A checkpoint by one rank that holds all rows, beside the network's tensors."""
     checkpoints = Checkpoints(folder / "checkpoint", range(CLASSES))
@@ -105,8 +82,9 @@ def sharded_checkpoint(folder) -> Checkpoints:
 
 def test_a_sharded_checkpoint_comes_back_whole_or_in_rows(tmp_path):
     checkpoints = sharded_checkpoint(tmp_path)
-    place, files = checkpoints.shards(3)
-    assert [file.name for file in files] == ["proxies-0-of-1.safetensors"]
+    place = checkpoints.folder / step_name(3)
+    assert (place / "proxies-0-of-1.safetensors").exists()
+    assert torch.equal(checkpoints.all_proxies(3), tensors()["proxies"])
     small = safetensors.torch.load((place / "tensors.safetensors").read_bytes())
     assert small.keys() == {"net.weight", "optimizer.proxies.0.step"}
     loaded = Checkpoints(checkpoints.folder).load("abc")
@@ -120,8 +98,7 @@ def test_a_sharded_checkpoint_comes_back_whole_or_in_rows(tmp_path):
 
 def test_a_missing_shard_is_named(tmp_path):
     checkpoints = sharded_checkpoint(tmp_path)
-    place, files = checkpoints.shards(3)
-    (place / files[0].name).unlink()
+    (checkpoints.folder / step_name(3) / "proxies-0-of-1.safetensors").unlink()
     with pytest.raises(Damaged, match="lacks its shard proxies-0-of-1"):
         checkpoints.read(3, "abc")
     with pytest.raises(ValueError, match=r"lacks its shard proxies-0-of-1"):

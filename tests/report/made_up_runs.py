@@ -12,7 +12,7 @@ from PIL import Image
 from proxysynth.retrieval import evaluate
 from proxysynth.tensor_files import write_tensors
 from proxysynth.training.defaults import default_run
-from proxysynth.training.loop import why_this_epoch
+from proxysynth.training.finish import why_this_epoch
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Split
 from proxysynth.training.run_folder import (
@@ -20,7 +20,7 @@ from proxysynth.training.run_folder import (
     Recorded,
     Result,
     describe,
-    rewrite_metrics,
+    write_metrics,
     write_result,
     write_run,
 )
@@ -93,7 +93,7 @@ def make_run(
     lines = history or [
         {"epoch": e, "step": 10 * e, "loss": 3.0 / e, **measured} for e in range(1, run.epochs + 1)
     ]
-    rewrite_metrics(folder, lines)
+    write_metrics(folder, lines)
     if not finished:
         return folder
     write_tensors(folder / EMBEDDINGS, tensors, about)

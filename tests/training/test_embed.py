@@ -5,7 +5,7 @@ import torch
 from proxysynth.data import PIXELS, AsIs, CenterCrop, Listing, Loader
 from proxysynth.models.backbones import make_embedder
 from proxysynth.retrieval import evaluate
-from proxysynth.training.inference import embed, evaluation_device, measure, usual_ks
+from proxysynth.training.inference import embed, measure, usual_ks
 
 
 @pytest.fixture
@@ -71,12 +71,3 @@ def test_a_network_without_weights(parts):
     _, loader = parts
     net = make_embedder(torch.nn.Identity(), None, preprocess="grey", image_size=32)
     assert embed(net, loader).shape == (300, 1)
-
-
-def test_ranks_are_computed_on_the_gpu_where_they_fit(monkeypatch):
-    x = torch.zeros(1000, 512)
-    for free, expected in ((2 << 30, "cuda"), (1 << 30, "cpu")):
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 8 << 30))
-        assert evaluation_device(torch.device("cuda", 0), x, None).type == expected
-    assert evaluation_device(torch.device("mps"), x).type == "cpu"
-    assert evaluation_device(torch.device("cpu"), x).type == "cpu"

@@ -81,10 +81,3 @@ def test_too_few_test_pictures_are_found_before_any_is_read(photo_run):
     run = replace(photo_run, split=Split(test_pictures=3))
     with pytest.raises(ValueError, match="none of the 3 test images"):
         open_splits(run)
-
-
-def test_pictures_too_small_for_the_backbone_are_named():
-    with pytest.raises(ValueError, match=r"conv4 cannot take images of 8 x 8 .*larger") as caught:
-        make_network(Run(image_size=8), None)
-    assert "\n" not in str(caught.value)
-    assert make_network(Run(image_size=16), None).training

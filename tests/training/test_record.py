@@ -8,8 +8,7 @@ from proxysynth.training import Result, TrainingFailed, WrongFolder, read_metric
 from proxysynth.training.run_folder import (
     METRICS,
     RESULT,
-    append_metrics,
-    rewrite_metrics,
+    write_metrics,
     write_result,
 )
 from training.sameness import assert_same_tensors
@@ -66,17 +65,11 @@ def test_a_newer_result_is_refused(tmp_path):
 
 def test_metrics_are_read_while_they_are_written(tmp_path):
     assert read_metrics(tmp_path) == []
-    append_metrics(tmp_path, {"epoch": 1, "recall@1": 0.1})
-    append_metrics(tmp_path, {"epoch": 2, "recall@1": 0.2})
+    write_metrics(tmp_path, [{"epoch": 1, "recall@1": 0.1}, {"epoch": 2, "recall@1": 0.2}])
     with open(tmp_path / METRICS, "a") as file:
-        file.write('{"epoch": 3, "reca')  # killed here
+        file.write('{"epoch": 3, "reca')  # an earlier version was killed here
     assert [line["epoch"] for line in read_metrics(tmp_path)] == [1, 2]
-
-
-def test_metrics_are_cut_back(tmp_path):
-    for epoch in (1, 2, 3):
-        append_metrics(tmp_path, {"epoch": epoch})
-    rewrite_metrics(tmp_path, [{"epoch": 1}])
+    write_metrics(tmp_path, [{"epoch": 1}])
     assert (tmp_path / METRICS).read_text() == '{"epoch": 1}\n'
 
 

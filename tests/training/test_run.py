@@ -1,11 +1,14 @@
 import dataclasses
 import json
+from types import NoneType
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
 
 import proxysynth as ps
 from batches import EVERY_LOSS
+from proxysynth.cli.config import field_help
 from proxysynth.training import KINDS, Run, Split
 from proxysynth.training.defaults import run_from_options
 from proxysynth.values import decode, encode
@@ -137,3 +140,10 @@ def test_a_split_says_only_what_was_said():
 def test_a_backbone_is_a_name():
     with pytest.raises(ValueError, match="backbone"):
         Run(backbone=torch.nn.Identity())
+
+
+@pytest.mark.parametrize("kind", [Run, Split])
+def test_the_help_says_what_none_stands_for(kind):
+    optional = [name for name, hint in get_type_hints(kind).items() if NoneType in get_args(hint)]
+    about = field_help(kind)
+    assert [name for name in optional if "None:" not in about[name]] == []

@@ -83,11 +83,6 @@ def test_a_run_that_learnt_nothing_leaves_its_folder_free(tmp_path):
     assert claim(tmp_path, Run(epochs=8)) is None
 
 
-def test_a_name_that_is_no_text_is_refused(tmp_path):
-    with pytest.raises(WrongFolder, match="a name in UTF-8"):
-        claim(tmp_path / "caf\udce9", Run())
-
-
 def test_another_run_is_refused_by_name(learnt, tmp_path):
     other = replace(RECORDED.run, epochs=8, loss=ps.ProxySynthesis(ps.NormSoftmax(scale=9.0)))
     with pytest.raises(WrongFolder, match="another run") as caught:

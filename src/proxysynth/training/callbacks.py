@@ -48,7 +48,7 @@ class Bars:
             progress.BarColumn(),
             progress.MofNCompleteColumn(),
             _Rate(),
-            _TimeLeft(compact=True),
+            progress.TimeRemainingColumn(compact=True),
             progress.TextColumn("{task.fields[note]}"),
             console=self._console,
             transient=True,
@@ -73,20 +73,12 @@ class Bars:
             bars.remove_task(bar)
 
 
-SLOW = 0.1  # steps per second: of slower bars, the notes estimate the time left
-
-
 class _Rate(progress.ProgressColumn):
     """Recent images per second."""
 
     def render(self, task: progress.Task) -> Text:
-        speed = task.finished_speed or task.speed or 0.0
-        return Text(f"{speed:.0f}/s" if speed > SLOW else "")
-
-
-class _TimeLeft(progress.TimeRemainingColumn):
-    def render(self, task: progress.Task) -> Text:
-        return super().render(task) if (task.speed or 0.0) > SLOW else Text("")
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:.0f}/s" if speed and speed >= 1 else "")
 
 
 def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping[str, Any]], None]:

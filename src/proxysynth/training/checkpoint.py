@@ -17,22 +17,21 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors
-import torch
 from torch import Tensor
 
 from proxysynth.distributed.process_group import ALONE, Ranks
 from proxysynth.errors import Damaged, TrainingFailed, WrongFolder, cannot_write, newer_version
 from proxysynth.files import UNFINISHED, seal, sync_folder, write_new
-from proxysynth.tensor_files import Entry, checksum, read_tensors, rows_per_piece, write_stream
+from proxysynth.tensor_files import checksum, read_tensors, write_stream
 from proxysynth.values import build
 
-FORMAT = 2  # with shards; without, checkpoints are still written in format 1
+FORMAT = 2  # 1, of earlier versions, has no shards
 KEPT = 2  # newest checkpoints
 NAME = re.compile(r"step-(\d{9,})")
 
@@ -78,43 +77,45 @@ class Checkpoints:
 
     def save(self, state: State, tensors: Mapping[str, Tensor]) -> None:
         """Save this state, then delete the checkpoints that it replaces."""
-        rows, ranks = self.rows, self.ranks
-        if rows is None and not ranks.first:
+        if self.rows is None and not self.ranks.first:
             return
         place = self.folder / step_name(state.step)
         unfinished = self.folder / f"{UNFINISHED}{place.name}"
-        own = {}
-        if rows is not None:  # the proxies and their optimizer state, except its step count
-            names = [k for k in tensors if k == "proxies" or k.startswith("optimizer.proxies.")]
-            own = {name: tensors[name] for name in names if tensors[name].ndim}
         try:
-            if ranks.first:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                shutil.rmtree(unfinished, ignore_errors=True)
-                unfinished.mkdir()
-            shards = []
-            if rows is not None:
-                ranks.barrier()  # until the folder is there
-                mine = write_shard(unfinished, own, rows, ranks.rank, ranks.world)
-                shards = ranks.all_gather(asdict(mine))
-            if ranks.first:
-                rest = {k: t for k, t in tensors.items() if k not in own}
-                crc32 = write_stream(unfinished / "tensors.safetensors", rest, {})
-                fields: dict[str, Any] = {"tensors_crc32": crc32, **asdict(state)}
-                if shards:
-                    fields["shards"] = shards
-                file = {"format": FORMAT if shards else 1, "crc32": seal(fields), "state": fields}
-                write_new(unfinished / "state.json", json.dumps(file).encode())
-                sync_folder(unfinished)
-                if place.exists():  # damaged: one before it was resumed from
+            self._write(unfinished, state, tensors)
+            if self.ranks.first:
+                if place.exists():  # it was damaged, or an evaluation has been added
                     shutil.rmtree(place)
                 os.rename(unfinished, place)
                 sync_folder(self.folder)
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise cannot_write(place, error, self.describe_last()) from error
-        if ranks.first:
+        if self.ranks.first:
             self.drop()
+
+    def _write(self, folder: Path, state: State, tensors: Mapping[str, Tensor]) -> None:
+        """Write the files of a checkpoint: this rank's rows, and on the first rank all others."""
+        rows, ranks = self.rows, self.ranks
+        if ranks.first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        own, shards = {}, []
+        if rows is not None:
+            ranks.barrier()  # until the folder is there
+            # The proxies and their optimizer state, except its step count.
+            names = [k for k in tensors if k == "proxies" or k.startswith("optimizer.proxies.")]
+            own = {name: tensors[name] for name in names if tensors[name].ndim}
+            mine = write_shard(folder, own, rows, ranks.rank, ranks.world)
+            shards = ranks.all_gather(asdict(mine))
+        if ranks.first:
+            rest = {name: tensor for name, tensor in tensors.items() if name not in own}
+            crc32 = write_stream(folder / "tensors.safetensors", rest, {})
+            fields = {"tensors_crc32": crc32, **asdict(state), "shards": shards}
+            file = {"format": FORMAT, "crc32": seal(fields), "state": fields}
+            write_new(folder / "state.json", json.dumps(file).encode())
+            sync_folder(folder)
 
     def load(self, run: str, step: int | None = None) -> Loaded | None:
         """The newest intact checkpoint of the run with this identity, or that of a step, on every
@@ -124,25 +125,22 @@ class Checkpoints:
         it is an error. Among ranks that read rows, what is damaged for one counts for all.
         """
         ranks = self.ranks
-        if self.rows is not None or ranks.world == 1:
-            return self._newest(run) if step is None else self.read(step, run)
-        # The first rank's, since the folders of the others need not be the same.
-        loaded = replace(self, ranks=ALONE).load(run, step) if ranks.first else None
-        about = ranks.broadcast(loaded and (asdict(loaded.state), loaded.faults))
-        if about is None:
-            return None
-        tensors = ranks.broadcast_tensors({} if loaded is None else loaded.tensors)
-        return Loaded(build(State, about[0], {}), tensors, tuple(about[1]))
-
-    def _newest(self, run: str) -> Loaded | None:
+        if self.rows is None and ranks.world > 1:
+            # The first rank's, since the folders of the others need not be the same.
+            loaded = replace(self, ranks=ALONE).load(run, step) if ranks.first else None
+            about = ranks.broadcast(loaded and (asdict(loaded.state), loaded.faults))
+            if about is None:
+                return None
+            tensors = ranks.broadcast_tensors({} if loaded is None else loaded.tensors)
+            return Loaded(build(State, about[0], {}), tensors, tuple(about[1]))
         faults: list[str] = []
-        for step in reversed(self.ranks.broadcast(self.steps())):
+        for number in reversed(ranks.broadcast(self.steps() if step is None else [step])):
             loaded, fault = None, None
             try:
-                loaded = self.read(step, run)
+                loaded = self.read(number, run)
             except Damaged as error:
                 fault = str(error)
-            found = [text for text in self.ranks.all_gather(fault) if text is not None]
+            found = [text for text in ranks.all_gather(fault) if text is not None]
             if loaded is not None and not found:
                 return loaded._replace(faults=tuple(faults))
             faults += found[:1]
@@ -167,10 +165,10 @@ class Checkpoints:
             raise Damaged(f"{place.name} has no intact tensors.safetensors") from error
         return Loaded(state, {**tensors, **read_rows(place, shards, self.rows)})
 
-    def shards(self, step: int) -> tuple[Path, list[ShardFile]]:
-        """The folder of a checkpoint and its files of sharded proxies, if any."""
+    def all_proxies(self, step: int) -> Tensor:
+        """The sharded proxies of a checkpoint in one tensor."""
         place = self.folder / step_name(step)
-        return place, _state(place)[2]
+        return read_rows(place, _state(place)[2], None, ["proxies"])["proxies"]
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, in order."""
@@ -236,8 +234,11 @@ def write_shard(
     return ShardFile(name, rows.start, rows.stop, write_stream(folder / name, tensors, {}))
 
 
-def read_rows(folder: Path, files: Sequence[ShardFile], rows: range | None) -> dict[str, Tensor]:
-    """These rows (None: all) of every tensor in the files; `Damaged` if one is damaged."""
+def read_rows(
+    folder: Path, files: Sequence[ShardFile], rows: range | None, names: Sequence[str] = ()
+) -> dict[str, Tensor]:
+    """These rows (None: all) of the tensors with these names (default: all) in the files; `Damaged`
+    if one is damaged."""
     wanted = rows if rows is not None else range(max((file.stop for file in files), default=0))
     made: dict[str, Tensor] = {}
     for file in files:
@@ -245,29 +246,12 @@ def read_rows(folder: Path, files: Sequence[ShardFile], rows: range | None) -> d
         if low >= high:
             continue
         with _open_checked(folder, file) as held:
-            for name in held.keys():  # noqa: SIM118
+            for name in names or held.keys():
                 part = held.get_slice(name)[low - file.start : high - file.start]
                 if name not in made:
                     made[name] = part.new_empty((len(wanted), *part.shape[1:]))
                 made[name][low - wanted.start : high - wanted.start] = part
     return made
-
-
-def all_proxies(folder: Path, files: Sequence[ShardFile]) -> Entry:
-    """The proxies of all shards as one tensor of a file, which is never in memory as a whole."""
-    files = sorted(files, key=lambda file: file.start)
-    with _open_checked(folder, files[0]) as held:
-        shape = held.get_slice("proxies").get_shape()[1:]
-    step = rows_per_piece([files[-1].stop, *shape], torch.float32)
-
-    def pieces() -> Iterator[Tensor]:
-        for file in files:
-            with _open_checked(folder, file) as held:
-                rows, view = file.stop - file.start, held.get_slice("proxies")
-                for start in range(0, rows, step):
-                    yield view[start : min(start + step, rows)]
-
-    return Entry("proxies", torch.float32, [files[-1].stop, *shape], pieces())
 
 
 def _open_checked(folder: Path, file: ShardFile) -> Any:

@@ -31,12 +31,6 @@ PHOTOGRAPHS: dict[str, Any] = {
 FINE_TUNING: dict[str, Any] = {"lr": 1e-4, "embedding_lr": 1e-3, "freeze_batch_norm": True}
 ENOUGH_FOR_WARMUP = 5  # with fewer epochs, the backbone is trained in all of them
 
-# Fields that have their own argument on the command line.
-NOT_SET = {
-    "data": "give the data as the first argument of the command",
-    "regularizer.loss": "name the loss with --loss",
-}
-
 
 def default_run(data: str | os.PathLike[str] = "glyphs", **changes: Any) -> Run:
     """The run for some data, with changes.
@@ -111,13 +105,12 @@ def run_from_options(
         for owner, kind in kinds.items() if path not in known and not part else ():
             if is_dataclass(kind) and name in {field.name for field in fields(kind)}:
                 raise ValueError(f"Run has no field {name!r}: did you mean '{owner}.{name}'?")
-        if path in NOT_SET:
-            raise ValueError(f"{path} cannot be set: {NOT_SET[path]}")
         kind = kinds.get(part, Run)
         if kind is None:
             raise ValueError(f"cannot set {path}: the regularizer 'none' has no fields")
         parts[part][name] = parse_field(kind, name, value, KINDS)
 
+    data = parts[""].pop("data", data)
     if kinds["loss"] is NormSoftmax and data != "glyphs":
         parts["loss"].setdefault("scale", PHOTOGRAPH_SCALE)
     method = kinds["loss"](**parts["loss"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -31,7 +29,7 @@ from proxysynth.retrieval.calibration import UNKNOWN_TARGET, unknown_thresholds
 from proxysynth.tensor_files import read_tensors
 from proxysynth.training import run_folder
 from proxysynth.training.callbacks import Tick
-from proxysynth.training.checkpoint import Checkpoints, Damaged, part
+from proxysynth.training.checkpoint import Checkpoints, part
 from proxysynth.training.prepare import make_network
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
@@ -39,8 +37,6 @@ from proxysynth.training.run_folder import CHECKPOINT, MODEL, RESULT, RUN, Recor
 
 BATCH = 128  # images
 UNKNOWN = 4096  # images of unseen classes that the threshold of an unknown image is fitted on
-COPIES = 4  # of the embeddings, that an evaluation holds at most
-SPARE = 1 << 30  # bytes of a GPU that an evaluation leaves to blocks of similarities and others
 
 KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 40)}
 """The ks that the literature prints for a dataset; (1, 2, 4, 8) for the others."""
@@ -172,22 +168,14 @@ def measure(
         )
     metrics: dict[str, float] = {}
     if ranks.first:
-        there = evaluation_device(next(net.parameters(), x).device, x, g)
+        device = next(net.parameters(), x).device
+        # Apple's GPUs have no float64, which the ranks are summed in.
+        there = device if device.type == "cuda" else torch.device("cpu")
         own, others = x.to(there), None if g is None else g.to(there)
         metrics = evaluate(own, y, gallery=others, gallery_labels=gy, ks=ks, nmi=nmi, rerank=rerank)
         if predict is not None:
             metrics = {"accuracy": (predict(x) == y).double().mean().item(), **metrics}
     return Tested(x, y, g, gy, ranks.broadcast(metrics))
-
-
-def evaluation_device(device: torch.device, *embeddings: Tensor | None) -> torch.device:
-    """Where to rank: on the network's GPU if copies of the embeddings fit, else on the CPU. Apple's
-    GPUs have no float64, which the ranks are summed in."""
-    if device.type != "cuda":
-        return torch.device("cpu")
-    needed = COPIES * sum(x.numel() * x.element_size() for x in embeddings if x is not None)
-    free, _ = torch.cuda.mem_get_info(device)
-    return device if needed + SPARE < free else torch.device("cpu")
 
 
 def label_tensor(listing: Listing) -> Tensor:
@@ -407,7 +395,7 @@ def require_trust(backbone: str, source: object, trusted: bool) -> None:
 
 
 def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
-    """The tensors of a run and their epoch; a damaged model is replaced by its checkpoint."""
+    """The tensors of a run and their epoch."""
     path, checkpoints = folder / MODEL, Checkpoints(folder / CHECKPOINT)
     if not path.exists():
         loaded = checkpoints.load(recorded.identity)
@@ -417,17 +405,9 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     result = run_folder.read_result(folder)
     try:
         tensors, about = read_tensors(path, None if result is None else result.checksums.get(MODEL))
-    except TrainingFailed:
-        # Checkpoints hold the trained weights, which may not be the ones delivered.
-        if result and not result.interpolation and result.epochs == recorded.run.epochs:
-            for step in reversed(checkpoints.steps()):
-                with contextlib.suppress(Damaged, WrongFolder):
-                    loaded = checkpoints.read(step, result.run)
-                    if (loaded.state.epoch, loaded.state.batch) == (result.epoch, 0):
-                        text = f"{path} is damaged: using the run's checkpoint instead"
-                        warnings.warn(text, stacklevel=3)
-                        return loaded.tensors, result.epoch
-        raise
+    except TrainingFailed as error:
+        advice = f"`proxysynth train --resume --out {folder}` writes it again"
+        raise TrainingFailed(f"{path} is damaged or unreadable: {advice}") from error
     if not isinstance(about.get("epoch"), int):
         raise TrainingFailed(f"{path} does not name its epoch: restore the original file")
     return tensors, about["epoch"]

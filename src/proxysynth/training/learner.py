@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -70,61 +72,68 @@ class Learner:
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.mixed == torch.float16)
 
     def step(self, batch: Batch, number: int) -> float:
-        """One step of the optimizer; returns the loss before it. The images of the batch are this
+        """One step of the optimizer; returns the loss before it. If that is not finite, nothing is
+        changed."""
+        optim.set_rates(self.optimizers, optim.rate_factor(self.run, number, self.steps_per_epoch))
+        loss = self._loss(batch, number)
+        value = loss.item()
+        if not math.isfinite(value):
+            return value
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        self.scaler.scale(loss).backward()
+        self._average_gradients()
+        self._clip_gradients()
+        for optimizer in self.optimizers:
+            self.scaler.step(optimizer)
+        self.scaler.update()
+        return value
+
+    def _loss(self, batch: Batch, number: int) -> Tensor:
+        """The loss of the whole batch, the same on every rank: the images of `batch` are this
         rank's, its labels those of all ranks."""
-        run = self.run
+        run, ranks, net = self.run, self.ranks, self.network
         # The network draws (dropout) differently on each rank; the loss draws the same on all.
-        torch.manual_seed(step_seed(run.seed, number, self.ranks.rank))
+        torch.manual_seed(step_seed(run.seed, number, ranks.rank))
         draws = torch.Generator().manual_seed(step_seed(run.seed, number))
-        optim.set_rates(self.optimizers, optim.rate_factor(run, number, self.steps_per_epoch))
         images = batch.inputs(self.device)
         if not run.channels_last:
             images = images.contiguous()
         labels = batch.labels.to(self.device, non_blocking=True)
-        with torch.autocast(self.device.type, self.mixed, enabled=self.mixed is not None):
-            value = self._loss(images, labels, draws)
-        loss = value.item()
-        if not np.isfinite(loss):
-            return loss
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-        self.scaler.scale(value).backward()
+        enough: AbstractContextManager[None] = nullcontext()
+        if ranks.world > 1:
+            n, enough = len(labels), data_parallel.few_images(self.net, len(images))
+            net = cast(nn.Module, data_parallel.WholeBatch(net, self.net.stages, n, ranks))
+            if isinstance(self.objective, Mixup):  # it mixes images of different ranks
+                images = ranks.gather(images, ranks.counts(n))
+        mixed = torch.autocast(self.device.type, self.mixed, enabled=self.mixed is not None)
+        with mixed, enough:
+            return self.objective(net, images, labels, self.proxies, generator=draws)
+
+    def _average_gradients(self) -> None:
+        """Average the gradients over the ranks. Those of proxies that all ranks hold agree up to
+        rounding, and then in every bit."""
         if self.ranks.world > 1:
-            # The proxies' gradients agree across ranks up to rounding; averaged, in every bit.
             shared = [] if self.shards is not None else [self.proxies]
             data_parallel.average_gradients([*self.net.parameters(), *shared], self.ranks)
-        if run.clip_norm is not None or run.clip_value is not None:
-            for optimizer in self.optimizers:
-                self.scaler.unscale_(optimizer)
-            self._clip()
+
+    def _clip_gradients(self) -> None:
+        run = self.run
+        if run.clip_norm is None and run.clip_value is None:
+            return
         for optimizer in self.optimizers:
-            self.scaler.step(optimizer)
-        self.scaler.update()
-        return loss
-
-    def _loss(self, images: Tensor, labels: Tensor, draws: torch.Generator) -> Tensor:
-        """The loss of the whole batch, the same on every rank."""
-        ranks, n, own, net = self.ranks, len(labels), len(images), self.network
-        if ranks.world == 1:
-            return self.objective(net, images, labels, self.proxies, generator=draws)
-        if isinstance(self.objective, Mixup):  # it mixes images of different ranks
-            images = ranks.gather(images, ranks.counts(n))
-        net = cast(nn.Module, data_parallel.WholeBatch(net, self.net.stages, n, ranks))
-        with data_parallel.few_images(self.net, own):
-            return self.objective(net, images, labels, self.proxies, generator=draws)
-
-    def _clip(self) -> None:
+            self.scaler.unscale_(optimizer)
         parameters = [p for _, p, _ in optim.named_parameters(self.optimizers)]
-        if self.run.clip_value is not None:
-            nn.utils.clip_grad_value_(parameters, self.run.clip_value)
-        if self.run.clip_norm is not None:
+        if run.clip_value is not None:
+            nn.utils.clip_grad_value_(parameters, run.clip_value)
+        if run.clip_norm is not None:
             # The norm of the whole gradient, including proxies that other ranks hold.
             sharded, own = self.shards is not None, self.proxies
             held = [p.grad for p in parameters if p.grad is not None and not (sharded and p is own)]
             norm = nn.utils.get_total_norm(held)
             if sharded and own.grad is not None:
                 norm = (norm**2 + self.ranks.sum(own.grad.norm() ** 2)).sqrt()
-            nn.utils.clip_grads_with_norm_(parameters, self.run.clip_norm, norm)
+            nn.utils.clip_grads_with_norm_(parameters, run.clip_norm, norm)
 
     def begin_epoch(self, epoch: int) -> None:
         """Switch to training mode; in warm-up epochs the backbone stays as it is."""

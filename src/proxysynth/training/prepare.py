@@ -6,19 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from proxysynth import data
 from proxysynth.data import ImageCache, Listing, Loader, Splits, Transform
 from proxysynth.data.listing import require_usable
-from proxysynth.errors import first_line
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder
 from proxysynth.training.callbacks import Progress
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
-
-SMALL = 64  # sides up to this may be too small for a backbone
 
 
 @dataclass(frozen=True)
@@ -128,20 +123,7 @@ def make_network(
                 f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}, such as "
                 f"{', '.join(parts[:12])}{', ...' if len(parts) > 12 else ''}"
             )
-    if trained or net.image_size > SMALL:
-        return net
-    # On an empty image: its layers may shrink a small one to nothing.
-    side, mode = net.image_size, net.training
-    try:
-        with torch.inference_mode():
-            channels = data.pixels_named(net.preprocess).channels
-            net.eval().features(torch.zeros(1, channels, side, side))
-    except RuntimeError as error:
-        raise ValueError(
-            f"the backbone {run.backbone} cannot take images of {side} x {side} pixels "
-            f"({first_line(error)}): choose a larger image_size"
-        ) from error
-    return net.train(mode)
+    return net
 
 
 def starts_as_published(run: Run) -> bool:

@@ -14,7 +14,7 @@ from proxysynth.interfaces import ProxyLoss
 from proxysynth.losses.functional import check_not_negative, check_positive
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
-from proxysynth.values import LARGEST, digest
+from proxysynth.values import LARGEST, check_integers, digest
 
 # What is done to the splits after they were opened, whatever the data.
 OF_THE_RUN = {"validation_fraction", "validation_seed", "train_pictures", "test_pictures"}
@@ -33,30 +33,37 @@ class Split:
     """Which classes are seen and which are unseen. None stands for the dataset's default.
 
     Args:
-        unseen_fraction: fraction of the classes of a folder or a table that are unseen; default:
-            half. With any data, 0 trains on all classes, so that nothing is tested.
-        seed: seed of the choice of unseen classes, or of the glyphs.
-        order: "shuffled" draws the unseen classes; "sorted" takes the last ones by name.
+        unseen_fraction: fraction of the classes of a folder or a table that are unseen; None: half.
+            With any data, 0 trains on all classes, so that nothing is tested.
+        seed: seed of the choice of unseen classes, or of the glyphs; None: 0.
+        order: "shuffled" draws the unseen classes; "sorted" takes the last ones by name; None:
+            "shuffled".
         unseen_classes: names of the unseen classes, instead of a fraction.
         seen_classes: names of the seen classes; those in neither list are ignored.
-        train: sub-folder of the data with the images to train on, instead of a fraction.
-        test: sub-folder with the images to test on, each searching among all others.
-        query: sub-folder with the queries, instead of `test`.
-        gallery: sub-folder with the images that the queries search in.
-        validation: sub-folder with the validation images, used for example to choose the epoch.
-        root: folder that the paths of a table are relative to.
-        incomplete: accept a benchmark with missing images.
-        train_classes: glyphs: number of characters to train on.
-        test_classes: glyphs: number of characters to test on.
-        faces_per_class: glyphs: number of typefaces, and so of images, per seen character.
-        query_faces: glyphs: number of typefaces whose images are queries; others are the gallery.
-        test_faces: glyphs, classification: number of typefaces to test on; others are trained on.
-        distortion: glyphs: strength of random rotation, shear, blur and noise.
-        pictures_per_class: glyphs: number of distorted images per class.
-        train_pictures: train on at most this many images, balanced over the classes.
-        test_pictures: test on at most this many images, balanced over the classes.
+        train: sub-folder of the data with the images to train on, instead of a fraction; None: a
+            sub-folder of this name, if there are also test images.
+        test: sub-folder with the images to test on, each searching among all others; None: as for
+            `train`.
+        query: sub-folder with the queries, instead of `test`; None: as for `train`.
+        gallery: sub-folder with the images that the queries search in; None: as for `train`.
+        validation: sub-folder with the validation images, used for example to choose the epoch;
+            None: classes held out of the seen ones, see `validation_fraction`.
+        root: folder that the paths of a table are relative to; None: the table's own.
+        incomplete: accept a benchmark with missing images; None: no.
+        train_classes: glyphs: number of characters to train on; None: 100.
+        test_classes: glyphs: number of characters to test on; None: 100.
+        faces_per_class: glyphs: number of typefaces, and so of images, per seen character; None:
+            16.
+        query_faces: glyphs: number of typefaces whose images are queries, others are the gallery;
+            None: every image is a query that searches among all others.
+        test_faces: glyphs, classification: number of typefaces to test on, others are trained on;
+            None: 0.
+        distortion: glyphs: strength of random rotation, shear, blur and noise; None: 0.
+        pictures_per_class: glyphs: number of distorted images per class; None: one per typeface.
+        train_pictures: train on at most this many images, balanced over the classes; None: on all.
+        test_pictures: test on at most this many images, balanced over the classes; None: on all.
         fold: cross-validation: test on this fold of the seen classes, train on the others, and do
-            not use the unseen classes; None for no cross-validation.
+            not use the unseen classes; None: no cross-validation.
         folds: number of folds of the cross-validation.
         validation_fraction: fraction of the seen classes that are held out of training where
             something is chosen on them, such as the epoch; unused otherwise.
@@ -107,6 +114,9 @@ class Split:
         return {name: value for name, value in options.items() if value not in (None, ())}
 
 
+# The minimum of integer fields.
+LEAST = dict.fromkeys(("epochs", "m", "evaluate_every", "dim", "image_size"), 1)
+LEAST |= dict.fromkeys(("warmup_epochs", "patience", "seed", "cache_side"), 0) | {"batch_size": 2}
 FEW_CLASSES, FEW_CLASSES_A = 40, 0.75  # see "Is training better than none?" in docs/results.md
 BEST_BY = ("recall@1", "r_precision", "map@r", "accuracy")
 
@@ -130,18 +140,18 @@ class Run:
         backbone: a name such as "efficientnet_lite0", "timm:name", "hf:name_or_folder" (of
             transformers), or "package.module:function".
         width: factor on the number of channels, for backbones that support it.
-        dim: dimension of the embeddings; None keeps the backbone's features.
+        dim: dimension of the embeddings; None: that of the backbone's features, which are kept.
         pooling: "average", "max" or "both"; of "timm:" and "hf:" backbones also "class", the class
             token, and "own", the network's own pooling.
-        pretrained: start from published weights; None leaves the choice to the backbone.
+        pretrained: start from published weights; None: decided by the backbone.
         weights: a file of weights of the backbone to start from instead; also the
-            `model.safetensors` of a run.
+            `model.safetensors` of a run; None: decided by `pretrained`.
         init: the folder of an earlier run to start from, with the same network: its weights, and
-            its proxies of the classes that have the same name.
-        pixels: how pixels are normalized, a key of `data.PIXELS` or "mean R G B std R G B"; None
-            uses the backbone's own.
-        image_size: side of the input images in pixels; None uses the size of in-memory images,
-            otherwise the backbone's.
+            its proxies of the classes that have the same name; None: no earlier run.
+        pixels: how pixels are normalized, a key of `data.PIXELS` or "mean R G B std R G B"; None:
+            decided by the backbone.
+        image_size: side of the input images in pixels; None: that of images in memory (glyphs),
+            otherwise decided by the backbone.
         freeze_batch_norm: keep the statistics of batch norm fixed.
         freeze: name prefixes of the backbone's parameters that are not trained.
 
@@ -150,8 +160,8 @@ class Run:
         augment: random crops and flips in training; otherwise images are processed as in testing.
         crop_scale: smallest and largest fraction of the area that a random crop keeps.
         flip: probability of a horizontal flip.
-        cache_side: short side of the cached photographs in pixels; None uses the size for testing,
-            0 decodes the original every time.
+        cache_side: short side of the cached photographs in pixels; None: that which testing
+            resizes to; 0 decodes the original every time.
 
         sampler: "shuffled", or "m_per_class" for batches with `m` images of each class.
         m: images per class in a batch, for the sampler "m_per_class".
@@ -166,7 +176,7 @@ class Run:
         lr: learning rate of the backbone.
         layer_decay: factor on the learning rate from each layer of the backbone to the one before
             it; 1 trains all layers at `lr`.
-        embedding_lr: learning rate of the embedding layer; None uses `lr`.
+        embedding_lr: learning rate of the embedding layer; None: that of the backbone, `lr`.
         proxy_lr: learning rate of the proxies.
         weight_decay: weight decay of the optimizer.
         momentum: momentum of "sgd" and "rmsprop".
@@ -175,8 +185,8 @@ class Run:
         decay_epochs: epochs after which the schedule "step" multiplies the rates by `decay`.
         decay: factor of the schedule "step".
         warmup_epochs: number of initial epochs that train only the embedding layer and the proxies.
-        clip_norm: largest norm of the gradient; None does not clip.
-        clip_value: largest absolute value of each gradient entry; None does not clip.
+        clip_norm: largest norm of the gradient; None: not clipped.
+        clip_value: largest absolute value of each entry of the gradient; None: not clipped.
 
         precision: "float32", mixed "bfloat16", or "auto": mixed where the device supports it well.
         channels_last: use the channels-last memory format.
@@ -186,7 +196,7 @@ class Run:
         interpolate: the factor a in the saved weights, w = (1 - a) w_start + a w_trained; "auto"
             chooses the best a on classes held out of the seen ones; "by_classes" is 0.75 with fewer
             than 40 seen classes and 1 with more. A new embedding layer is left out, so that a = 0
-            gives the pretrained features. None saves the trained network, with its layer.
+            gives the pretrained features. None: the trained network is saved, with its layer.
 
         seed: seed of all randomness.
         report_epoch: the epoch whose metrics are reported: "last"; "best" on classes held out of
@@ -194,7 +204,8 @@ class Run:
         best_by: the metric that chooses the best epoch.
         patience: stop after this many evaluations without improvement; 0 never stops early.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
-        ks: values of k for Recall@k; empty uses the usual ones of the dataset.
+        ks: values of k for Recall@k, besides 1; empty: decided by the dataset, (1, 2, 4, 8) for
+            most.
     """
 
     data: str = "glyphs"
@@ -280,11 +291,10 @@ class Run:
         check_fraction(self.negatives)
         if self.shard_proxies:
             check_shardable(self.loss)
-        for name, least in _INTEGERS.items():
-            value = getattr(self, name)
-            if value is not None or name not in ("dim", "image_size", "cache_side"):
-                must(name, type(value) is int and least <= value, f"an integer >= {least}")
-                must(name, value < LARGEST, "an integer < 2**63")
+        for name, least in LEAST.items():
+            if getattr(self, name) is not None or name not in ("dim", "image_size", "cache_side"):
+                check_integers(self, **{name: least})
+        must("seed", self.seed < LARGEST, "an integer < 2**63")  # as JSON is read
         for name in ("decay_epochs", "ks", "extended"):
             fits = all(type(value) is int and value >= 1 for value in getattr(self, name))
             must(name, fits, "integers >= 1")
@@ -334,11 +344,6 @@ class Run:
             return FEW_CLASSES_A if classes < FEW_CLASSES else 1.0
         return self.interpolate
 
-    @property
-    def measured_best_by(self) -> str:
-        """`best_by`, where Recall@1 is P@1, which is measured whatever the ks."""
-        return "precision@1" if self.best_by == "recall@1" else self.best_by
-
     def extend(self, epochs: int) -> Run:
         """The run with more epochs.
 
@@ -355,8 +360,3 @@ KINDS: dict[str, type] = {
     kind.__name__: kind for kind in (*_LOSSES, *filter(None, REGULARIZERS.values()), Split, Run)
 }
 """The classes that a `run.json` may contain: `values.decode` constructs no others."""
-
-# Integer fields with their minimum; None is accepted where the field allows it.
-_INTEGERS = dict.fromkeys(("epochs", "m", "evaluate_every", "dim", "image_size"), 1)
-_INTEGERS |= dict.fromkeys(("warmup_epochs", "patience", "seed", "cache_side"), 0)
-_INTEGERS["batch_size"] = 2

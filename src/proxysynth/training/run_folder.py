@@ -24,7 +24,7 @@ from typing import Any, cast
 from proxysynth.data import Splits
 from proxysynth.data.listing import NOTHING_TESTED
 from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write, newer_version
-from proxysynth.files import LOCK, UNFINISHED, append_line, check_seal, write_bytes, write_sealed
+from proxysynth.files import LOCK, UNFINISHED, check_seal, write_bytes, write_sealed
 from proxysynth.formatting import and_join, metric_name, percent
 from proxysynth.provenance import provenance
 from proxysynth.training.checkpoint import Checkpoints
@@ -157,10 +157,6 @@ def claim(folder: Path, run: Run) -> Recorded | None:
     run failed before it learned anything is free: the cause can be fixed there. Whether another
     process is training into it is checked by the lock.
     """
-    try:
-        str(folder).encode()
-    except UnicodeEncodeError as error:
-        raise WrongFolder(f"a run's folder must have a name in UTF-8, got {folder}") from error
     found = find_run(folder)
     if found is not None:
         if not _has_learned(folder):
@@ -306,19 +302,14 @@ def read_result(folder: Path) -> Result | None:
     return cast(Result | None, _read(folder / RESULT, Result, TrainingFailed, advice))
 
 
-def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
-    append_line(folder / METRICS, json.dumps(line, allow_nan=False))
-
-
-def rewrite_metrics(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Keep the evaluations up to a checkpoint, and drop later ones."""
+def write_metrics(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     text = "".join(f"{json.dumps(line, allow_nan=False)}\n" for line in lines)
     write_bytes(folder / METRICS, text.encode())
 
 
 def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]:
-    """The evaluations of a run, even while it is training; an incomplete last line is skipped. A
-    finished run knows the file's `crc32`."""
+    """The evaluations of a run, even while it is training; a finished one knows the file's `crc32`.
+    An incomplete last line, of earlier versions, is skipped."""
     path = folder / METRICS
     try:
         data = path.read_bytes()
@@ -332,7 +323,7 @@ def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]
 
 
 COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")  # in the verdict
-LEAST_CHANGE = 5e-6  # a smaller one is rounding, and shows in none of the digits printed
+LEAST_CHANGE = 0.005  # a smaller one says nothing about other classes
 HELPS = (
     "train again with `--set interpolate=auto`, with `--set dim=none` (no embedding layer), with "
     "other `--epochs` or with more classes"
@@ -340,11 +331,8 @@ HELPS = (
 
 
 def made_worse(trained: Mapping[str, float], untrained: Mapping[str, float]) -> tuple[str, ...]:
-    """The compared metrics that training lowered."""
+    """The compared metrics that training lowered by more than `LEAST_CHANGE`."""
     keys = [key for key in COMPARED if key in trained and key in untrained]
-    # Where 1 is not among the ks, P@1 is the same as Recall@1.
-    if "recall@1" not in keys and "precision@1" in trained and "precision@1" in untrained:
-        keys.insert(0, "precision@1")
     return tuple(key for key in keys if untrained[key] - trained[key] > LEAST_CHANGE)
 
 
@@ -358,16 +346,14 @@ def training_changed(
     be used without training."""
 
     def change(key: str) -> str:
-        """Recall@1 from 95.8 to 96.1; with more digits where the two would look the same."""
-        before, after = untrained[key], trained[key]
-        digits = next((d for d in (1, 2) if percent(before, d) != percent(after, d)), 3)
-        return f"{metric_name(key)} from {percent(before, digits)} to {percent(after, digits)}"
+        return f"{metric_name(key)} from {percent(untrained[key])} to {percent(trained[key])}"
 
     lowered = and_join(map(change, made_worse(trained, untrained)))
     raised = and_join(map(change, made_worse(untrained, trained)))
     command = f"Use it without training (`proxysynth index {backbone} FOLDER -o FILE`)"
     if not lowered and not raised:
-        return f"Training made no difference on {tested}.{f' {command}.' if backbone else ''}"
+        same = f"changed no metric on {tested} by more than {100 * LEAST_CHANGE:g} points"
+        return f"Training {same}.{f' {command}.' if backbone else ''}"
     if not lowered:
         return f"On {tested}, training raised {raised}."
     if raised:

@@ -1,0 +1,195 @@
+"""The end of a training: the reported weights, and the files that a finished run leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from torch import Tensor
+
+from proxysynth.distributed.data_parallel import note_on_processes
+from proxysynth.distributed.process_group import Ranks
+from proxysynth.formatting import metric_name
+from proxysynth.models.embedder import Embedder
+from proxysynth.provenance import provenance
+from proxysynth.tensor_files import checksum, write_tensors
+from proxysynth.training import prepare, run_folder
+from proxysynth.training.checkpoint import Loaded
+from proxysynth.training.inference import NOT_TESTED, Tested, calibrate_run
+from proxysynth.training.resources import device_name
+from proxysynth.training.run import Run
+from proxysynth.training.run_folder import EMBEDDINGS, EVALUATED, METRICS, MODEL, RESULT, Result
+from proxysynth.training.start import POINTS, class_means
+from proxysynth.values import build
+
+if TYPE_CHECKING:
+    from proxysynth.training.loop import Training
+
+
+@dataclass(frozen=True, eq=False)
+class Reported:
+    """The weights that a run reports and saves, and what they score on the test images."""
+
+    net: Embedder
+    tested: Tested
+    epoch: int
+    means: Tensor | None = None  # (c, d), the proxies of an interpolated network
+    interpolation: dict[str, Any] = field(default_factory=dict)  # see `Result`
+
+
+def finish(training: Training, evaluated: Result | None) -> Result:
+    """Write model, embeddings and result of the reported epoch: all ranks test, the first writes.
+    For a run on all classes, `evaluated` is the result of the run that did not see the test
+    classes."""
+    run, ready, learner, state = training.run, training.ready, training.learner, training.state
+    ranks, folder, splits = training.ranks, training.folder, training.ready.splits
+    seconds = time.perf_counter() - training.began
+    epoch, tested = state.epoch, training.tested
+    if state.best_step not in (None, state.step):
+        best = training.checkpoints.load(state.run, state.best_step)
+        learner.load_weights(cast(Loaded, best).tensors)
+        epoch, tested = state.best_epoch or epoch, None
+    line = next(entry for entry in state.history if entry["epoch"] == epoch)
+    validation = line.get("validation", {})
+    reported = Reported(learner.net, tested or training.measure(ready.query), epoch)
+    if run.interpolate is not None:
+        reported = _interpolate(training, reported, validation)
+    tested, result = reported.tested, None
+    classifies = run.task == "classification"
+    held_out = NOT_TESTED if classifies else training.validate(tested, reported.net)
+    if ranks.first:
+        (folder / RESULT).unlink(missing_ok=True)  # of a run that was extended
+        proxies = _proxies(training, reported)
+        checksums, calibration = _write_tensors(training, reported, proxies), None
+        if tested.metrics:
+            calibration = calibrate_run(run, splits, proxies, tested, held_out)
+        result = Result(
+            run=state.run,
+            metrics=tested.metrics,
+            untrained=state.untrained,
+            epoch=epoch,
+            epochs=run.epochs,
+            chosen=run.report_epoch,
+            why=why_this_epoch(run, reported.interpolation),
+            validation=validation,
+            seconds=round(seconds, 3),
+            device=device_name(learner.device),
+            data=run_folder.describe(splits, training.start.seen),
+            provenance=provenance(),
+            notes=(*splits.remarks(), *note_on_processes(learner.net, ranks)),
+            checksums=checksums,
+            calibration={} if calibration is None else asdict(calibration),
+            interpolation=reported.interpolation,
+            backbone=run.backbone if prepare.starts_as_published(run) else "",
+        )
+        if evaluated is not None:
+            result = _with_metrics_of(result, evaluated)
+        run_folder.write_result(folder, result)
+        training.checkpoints.drop(newest=1)  # the one before was in case the last had been lost
+    return cast(Result, on_every_rank(result, ranks))
+
+
+def _interpolate(training: Training, trained: Reported, validation: dict[str, float]) -> Reported:
+    """The network at the run's a, without a new embedding layer, and the metrics over a; at 1,
+    where nothing is interpolated, without those. "auto" is the best a on the held-out classes. The
+    layer is no candidate: its MAP@R on the few held-out classes says little about unseen ones."""
+    run, ready = training.run, training.ready
+    by, points, best = run.best_by, [], (-1.0, -1.0)
+    pictures, chosen = ready.tester(ready.splits.train), trained
+    a = run.interpolation(len(ready.splits.train.classes))
+    auto = a == "auto"
+    tried = set(POINTS) if auto else {*POINTS, float(cast(float, a))}
+    for point in sorted({1.0} if a == 1 else tried):
+        net = training.start.interpolated(trained.net, point, pictures, run.seed)
+        tested = training.measure(ready.query, net)
+        held = training.measure(ready.validation if auto else None, net).metrics
+        points.append({"a": point, "metrics": tested.metrics, "validation": held})
+        score = held[by] if held else float(point == a)
+        if (score, point) > best:
+            best, chosen = (score, point), replace(trained, net=net, tested=tested)
+    about: dict[str, Any] = {"a": best[1], "by": by if auto else None, "points": points}
+    held = validation if auto else {}
+    about["trained"] = {"metrics": trained.tested.metrics, "validation": held}
+    means = class_means(chosen.net, pictures, training.ranks)
+    return replace(chosen, means=means, interpolation=about)
+
+
+def _proxies(training: Training, reported: Reported) -> Tensor:
+    """The proxies that belong to the reported weights, all of them."""
+    learner, state = training.learner, training.state
+    if reported.means is not None:
+        several = learner.proxies.shape[1:-1]  # proxies per class, where there are several
+        means = reported.means.reshape(len(reported.means), *(1 for _ in several), -1)
+        return means.expand(-1, *several, -1).contiguous()
+    if learner.shards is not None:
+        step = state.step if state.best_step is None else state.best_step
+        return training.checkpoints.all_proxies(step)
+    return learner.proxies.detach()
+
+
+def _write_tensors(training: Training, reported: Reported, proxies: Tensor) -> dict[str, int]:
+    """Write network and proxies, and the embeddings of the test images with their names and
+    classes; returns the checksums of the run's files."""
+    folder, splits, tested = training.folder, training.ready.splits, reported.tested
+    about: dict[str, Any] = {"run": training.state.run, "epoch": reported.epoch}
+    weights = {f"net.{key}": value for key, value in reported.net.state_dict().items()}
+    checksums = {
+        MODEL: write_tensors(folder / MODEL, {**weights, "proxies": proxies}, about),
+        METRICS: checksum(folder / METRICS),
+    }
+    if tested.metrics:
+        about |= {"classes": splits.query.classes, "query": splits.query.names}
+        tensors = {"query": tested.query, "query_labels": tested.labels}
+        if splits.gallery is not None:
+            about["gallery"] = splits.gallery.names
+            tensors["gallery"] = cast(Tensor, tested.gallery)
+            tensors["gallery_labels"] = cast(Tensor, tested.gallery_labels)
+        checksums[EMBEDDINGS] = write_tensors(folder / EMBEDDINGS, tensors, about)
+    return checksums
+
+
+def _with_metrics_of(result: Result, evaluated: Result) -> Result:
+    """The result of a run on all classes, with all that the evaluated one measured."""
+    trained = result.data["train"]
+    note = (
+        f"The model was trained on all classes ({trained['classes']}, {trained['pictures']} "
+        f'images). The metrics are those of the run in its folder "{EVALUATED}", which has the '
+        "same settings and did not see the classes it was tested on."
+    )
+    parts = ("test_fingerprint", "shared_classes", "query", "gallery")
+    measured = ("metrics", "untrained", "validation", "interpolation", "calibration")
+    return replace(
+        result,
+        **{name: getattr(evaluated, name) for name in measured},
+        data=result.data | {key: evaluated.data[key] for key in parts if key in evaluated.data},
+        notes=(note, *evaluated.notes),
+        evaluated=evaluated.run,
+    )
+
+
+def on_every_rank(result: Result | None, ranks: Ranks) -> Result | None:
+    """The first rank's result, on every rank."""
+    if ranks.world == 1:
+        return result
+    fields = ranks.broadcast(result and asdict(result))
+    return fields and build(Result, fields, {})
+
+
+def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> str:
+    """How the reported epoch, and the interpolation, was chosen, for people."""
+    by = run.best_by if run.best_by == "accuracy" else metric_name(run.best_by)
+    held_out = "classes held out of the seen ones"
+    if run.report_epoch == "best_on_test":
+        on = "the test classes themselves, which is optimistic"
+    elif run.split.fold is not None:
+        on = "the fold held out, which is also what is tested"
+    else:
+        on = "images held out of training" if run.task == "classification" else held_out
+    why = "the last epoch" if run.report_epoch == "last" else f"the best epoch by {by} on {on}"
+    if interpolation and (interpolation["a"] != 1 or interpolation["by"]):
+        why += f", {100 * interpolation['a']:g} % of the way from the network before "
+        why += "training to the trained one"
+        why += f", chosen on {held_out}" if interpolation["by"] else ""
+    return why
