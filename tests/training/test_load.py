@@ -117,7 +117,7 @@ def test_a_model_of_something_else_is_refused(finished, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["bit", "zeros", "truncated"])
-def test_a_damaged_model_is_written_again_by_training(finished, glyph_run, tmp_path, damage):
+def test_a_damaged_model_is_replaced_by_the_checkpoint(finished, glyph_run, tmp_path, damage):
     shutil.copytree(finished, tmp_path / "run")
     path = tmp_path / "run" / MODEL
     data = bytearray(path.read_bytes())
@@ -126,8 +126,13 @@ def test_a_damaged_model_is_written_again_by_training(finished, glyph_run, tmp_p
     elif damage == "zeros":
         data[-4096:] = bytes(4096)
     path.write_bytes(data[:-100] if damage == "truncated" else data)
+    with pytest.warns(UserWarning, match=MODEL):
+        repaired = load(tmp_path / "run")
+    assert torch.equal(repaired.proxies, load(finished).proxies)
+    shutil.copytree(tmp_path / "run", tmp_path / "lost")
+    shutil.rmtree(tmp_path / "lost" / "checkpoint")
     with pytest.raises(TrainingFailed, match=rf"{MODEL} is damaged.*--resume --out"):
-        load(tmp_path / "run")
+        load(tmp_path / "lost")
     train(glyph_run, tmp_path / "run")
     assert torch.equal(load(tmp_path / "run").proxies, load(finished).proxies)
 

@@ -54,10 +54,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         _exit(error, USAGE, show_traceback)
     except BrokenPipeError:  # the reader of standard output is gone, such as `| head`
         _discard_output()
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, MemoryError) as error:
+        # torch has an exception of its own for GPUs, and none for CPUs.
+        memory = "out of memory" in str(error) or "can't allocate memory" in str(error)
+        if memory or isinstance(error, MemoryError):
+            advice = "use a smaller batch_size, image_size or backbone, or free some memory"
+            _exit(f"out of memory: {advice}", FAILED, show_traceback)
         _exit(error, FAILED, show_traceback)
-    except MemoryError:
-        _exit("out of memory: use smaller batches, or free some memory", FAILED, show_traceback)
     except KeyboardInterrupt as error:
         status = getattr(error, "status", INTERRUPTED)  # of another signal
         _exit("interrupted; run the same command to resume", status)

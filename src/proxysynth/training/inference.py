@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -20,7 +22,7 @@ from torch import Tensor
 from proxysynth import data
 from proxysynth.data import CenterCrop, Listing, Loader, Splits
 from proxysynth.distributed.process_group import ALONE, Ranks
-from proxysynth.errors import TrainingFailed, WrongFolder
+from proxysynth.errors import Damaged, TrainingFailed, WrongFolder
 from proxysynth.losses.functional import plain_loss
 from proxysynth.models.embedder import Embedder
 from proxysynth.models.libraries import is_plain_name
@@ -395,7 +397,7 @@ def require_trust(backbone: str, source: object, trusted: bool) -> None:
 
 
 def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
-    """The tensors of a run and their epoch."""
+    """The tensors of a run and their epoch; a damaged model is replaced by its checkpoint."""
     path, checkpoints = folder / MODEL, Checkpoints(folder / CHECKPOINT)
     if not path.exists():
         loaded = checkpoints.load(recorded.identity)
@@ -406,6 +408,14 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     try:
         tensors, about = read_tensors(path, None if result is None else result.checksums.get(MODEL))
     except TrainingFailed as error:
+        # Checkpoints hold the trained weights, which may not be the ones delivered.
+        if result and not result.interpolation and result.epochs == recorded.run.epochs:
+            with suppress(Damaged, ValueError):
+                loaded = checkpoints.load(result.run)
+                if loaded and (loaded.state.epoch, loaded.state.batch) == (result.epoch, 0):
+                    text = f"{path} is damaged: using the run's checkpoint instead"
+                    warnings.warn(text, stacklevel=3)
+                    return loaded.tensors, result.epoch
         advice = f"`proxysynth train --resume --out {folder}` writes it again"
         raise TrainingFailed(f"{path} is damaged or unreadable: {advice}") from error
     if not isinstance(about.get("epoch"), int):
