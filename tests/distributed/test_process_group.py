@@ -74,14 +74,7 @@ def exchange(argument, folder):
             "tell": ranks.broadcast({"of": ranks.rank, "nan": None, "third": 1 / 3}),
             "ask": ranks.all_gather({"name": "é" * ranks.rank}),
             "max": ranks.max(-ranks.rank),
-            "tensors": {
-                name: [str(t.dtype), t.tolist()]
-                for name, t in ranks.broadcast_tensors(
-                    {"a": torch.tensor([1.5, ranks.rank]), "b": torch.tensor(ranks.rank)}
-                    if ranks.first
-                    else {}
-                ).items()
-            },
+            "tensor": ranks.broadcast(torch.tensor([1.5, ranks.rank])).tolist(),
         }
         told["mean"] = ranks.sum(torch.tensor([float(ranks.rank)])).item() / ranks.world
         require_same(Run(), "a hash", ranks)
@@ -142,7 +135,7 @@ def test_what_ranks_exchange(ended):
         assert told["tell"] == {"of": 0, "nan": None, "third": 1 / 3}
         assert told["ask"] == [{"name": ""}, {"name": "é"}, {"name": "éé"}]
         assert told["max"] == 0
-        assert told["tensors"] == {"a": ["torch.float32", [1.5, 0]], "b": ["torch.int64", 0]}
+        assert told["tensor"] == [1.5, 0]
         assert told["mean"] == 1.0
         assert re.search("images .* on rank 0, .* on rank 2", told["pictures"])
         for n in COUNTS:

@@ -34,8 +34,6 @@ from proxysynth.data.loader import Indices
 from proxysynth.distributed.process_group import Ranks
 from proxysynth.models.embedder import Embedder
 
-BUCKET = 1 << 23  # numbers exchanged at a time
-
 
 def shared_batches(
     loader: Loader, plan: Sequence[Indices], seed: int, epoch: int, ranks: Ranks
@@ -77,32 +75,21 @@ class WholeBatch:
 def broadcast_weights(tensors: Iterable[Tensor], ranks: Ranks) -> None:
     """Start all ranks from the first one's weights; from then on all take the same steps."""
     for tensor in tensors if ranks.world > 1 else ():
-        held = tensor.detach().contiguous()
-        dist.broadcast(held, 0)
-        tensor.detach().copy_(held)
+        tensor.detach().copy_(ranks.broadcast(tensor.detach().cpu()))
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
-    """Replace every gradient by its mean over the ranks, many small ones in one exchange. The same
+    """Replace every gradient by its mean over the ranks, all of one type in one exchange. The same
     parameters have one on all ranks; on a rank without an image they are zero."""
-    groups: list[list[Tensor]] = []  # of one type and bounded size
-    size = 0
-    for gradient in [p.grad for p in parameters if p.grad is not None]:
-        size += gradient.numel()
-        if not groups or size > BUCKET or gradient.dtype != groups[-1][0].dtype:
-            groups.append([])
-            size = gradient.numel()
-        groups[-1].append(gradient)
-    waiting = []
-    for group in groups:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    for kind in dict.fromkeys(gradient.dtype for gradient in gradients):
+        group = [gradient for gradient in gradients if gradient.dtype == kind]
         flat = torch.cat([gradient.reshape(-1) for gradient in group])
-        waiting.append((group, flat, dist.all_reduce(flat, async_op=True)))
-    for group, flat, work in waiting:
-        work.wait()
+        dist.all_reduce(flat)
         flat /= ranks.world
         sizes = [gradient.numel() for gradient in group]
-        for gradient, part in zip(group, flat.split(sizes), strict=True):
-            gradient.copy_(part.view_as(gradient))
+        for gradient, mean in zip(group, flat.split(sizes), strict=True):
+            gradient.copy_(mean.view_as(gradient))
 
 
 def with_synchronized_batch_norm(net: Embedder, ranks: Ranks, device: torch.device) -> Embedder:

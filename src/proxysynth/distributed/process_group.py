@@ -3,20 +3,19 @@
 torchrun, or whatever else starts them, puts RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT into the
 environment. Ranks talk by gloo on the CPU and by nccl on GPUs. The first rank writes the files and
 the messages. With one process every exchange returns its input, so that no caller has to ask how
-many there are. What is exchanged are tensors and JSON: nothing is unpickled.
+many there are.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 import torch
@@ -49,8 +48,7 @@ class Ranks:
 
     def parts(self, n: int) -> list[slice]:
         """Each rank's range of n rows."""
-        ends = list(accumulate(self.counts(n)))
-        return [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+        return [slice(a, b) for a, b in pairwise(accumulate(self.counts(n), initial=0))]
 
     def part(self, n: int) -> slice:
         """This rank's range of n rows."""
@@ -76,27 +74,18 @@ class Ranks:
         return int(held)
 
     def broadcast(self, value: Any) -> Any:
-        """The first rank's value, which must be JSON, on every rank."""
-        return self.all_gather(value if self.first else None)[0]
+        """The first rank's value, on every rank; of tensors, those on the CPU."""
+        values = [value]
+        if self.world > 1:
+            dist.broadcast_object_list(values, src=0)
+        return values[0]
 
     def all_gather(self, value: Any) -> list[Any]:
-        """Every rank's value, which must be JSON, in the order of ranks."""
-        if self.world == 1:
-            return [value]
-        own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        sizes = self.gather(torch.tensor([len(own)]), [1] * self.world).tolist()
-        texts = self.gather(own, sizes).split(sizes)
-        return [json.loads(text.numpy().tobytes()) for text in texts]
-
-    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The first rank's tensors, on the CPU of every rank; the others pass none."""
-        shapes = [(name, list(t.shape), str(t.dtype)) for name, t in tensors.items()]
-        made = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-        for name, shape, kind in self.broadcast(shapes):
-            if not self.first:
-                made[name] = torch.empty(shape, dtype=getattr(torch, kind.removeprefix("torch.")))
-            dist.broadcast(made[name], 0)
-        return made
+        """Every rank's value, in the order of ranks."""
+        values = [value] * self.world
+        if self.world > 1:
+            dist.all_gather_object(values, value)
+        return values
 
     def barrier(self) -> None:
         """Wait until every rank is here."""

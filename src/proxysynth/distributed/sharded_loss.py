@@ -22,8 +22,6 @@ from proxysynth.losses.functional import check_batch, check_labels, class_sums_o
 from proxysynth.regularizers.class_sums import LossFromSums
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
-PIECE = 2**16  # classes hashed at a time, so that memory does not grow with their number
-
 
 @dataclass(frozen=True)
 class Shards:
@@ -139,19 +137,16 @@ def sampled_classes(classes: range, present: Tensor, fraction: float, seed: int)
     """The classes that take part, in order: all that are `present` (labels of the batch), and each
     of the others with probability `fraction`: if a hash of the step's seed and the class is below
     it. No process needs to know the others' classes, or how many processes there are."""
-    kept = []
-    for start in range(classes.start, classes.stop, PIECE):
-        piece = np.arange(start, min(start + PIECE, classes.stop), dtype=np.uint64)
-        # A number in [0, 1) for each: the splitmix64 generator's output at that place.
-        z = np.uint64(seed) + (piece + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        uniform = ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        kept.append(piece[uniform < fraction].astype(np.int64))
-    labels = present.detach().unique().cpu().numpy()
-    labels = labels[(labels >= classes.start) & (labels < classes.stop)]
-    found = np.union1d(np.concatenate(kept), labels)
-    return torch.from_numpy(found).to(present.device)
+    # A number in [0, 1) for each class: the splitmix64 generator's output at that place.
+    place = np.arange(classes.start + 1, classes.stop + 1, dtype=np.uint64)
+    z = np.uint64(seed) + place * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    uniform = ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    takes_part = uniform < fraction
+    own = present[(present >= classes.start) & (present < classes.stop)].cpu().numpy()
+    takes_part[own - classes.start] = True
+    return torch.from_numpy(np.flatnonzero(takes_part) + classes.start).to(present.device)
 
 
 def draw_seed(generator: torch.Generator | None) -> int:

@@ -18,9 +18,9 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import safetensors
 from torch import Tensor
@@ -125,25 +125,24 @@ class Checkpoints:
         it is an error. Among ranks that read rows, what is damaged for one counts for all.
         """
         ranks = self.ranks
-        if self.rows is None and ranks.world > 1:
-            # The first rank's, since the folders of the others need not be the same.
-            loaded = replace(self, ranks=ALONE).load(run, step) if ranks.first else None
-            about = ranks.broadcast(loaded and (asdict(loaded.state), loaded.faults))
-            if about is None:
-                return None
-            tensors = ranks.broadcast_tensors({} if loaded is None else loaded.tensors)
-            return Loaded(build(State, about[0], {}), tensors, tuple(about[1]))
         faults: list[str] = []
+        # Without rows the first rank sends what it reads: the others need not have the folder.
+        reads = ranks.first or self.rows is not None
         for number in reversed(ranks.broadcast(self.steps() if step is None else [step])):
             loaded, fault = None, None
             try:
-                loaded = self.read(number, run)
+                loaded = self.read(number, run) if reads else None
             except Damaged as error:
                 fault = str(error)
             found = [text for text in ranks.all_gather(fault) if text is not None]
-            if loaded is not None and not found:
-                return loaded._replace(faults=tuple(faults))
             faults += found[:1]
+            if found:
+                continue
+            if self.rows is None:
+                state, names = ranks.broadcast(loaded and (loaded.state, list(loaded.tensors)))
+                held = loaded.tensors if loaded else {}
+                loaded = Loaded(state, {name: ranks.broadcast(held.get(name)) for name in names})
+            return cast(Loaded, loaded)._replace(faults=tuple(faults))
         if not faults:
             return None
         advice = "restore the files, or delete the folder to start over"

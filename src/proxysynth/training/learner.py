@@ -65,8 +65,9 @@ class Learner:
         proxies = initial_proxies(run, classes, net.dim, shards, generator)
         self.proxies = nn.Parameter(proxies.to(device))
         self.device = self.proxies.device
-        shared = [] if shards is not None else [self.proxies]
-        data_parallel.broadcast_weights([*net.state_dict().values(), *shared], ranks)
+        own = [] if shards is not None else [self.proxies]
+        self.shared = [*net.parameters(), *own]  # parameters that all ranks hold
+        data_parallel.broadcast_weights([*net.state_dict().values(), *own], ranks)
         self.optimizers = optim.make_optimizers(run, net, self.proxies)
         # Small gradients would underflow in float16.
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.mixed == torch.float16)
@@ -82,7 +83,9 @@ class Learner:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.scaler.scale(loss).backward()
-        self._average_gradients()
+        if self.ranks.world > 1:
+            # Of proxies that all ranks hold they agree up to rounding, and then in every bit.
+            data_parallel.average_gradients(self.shared, self.ranks)
         self._clip_gradients()
         for optimizer in self.optimizers:
             self.scaler.step(optimizer)
@@ -110,13 +113,6 @@ class Learner:
         with mixed, enough:
             return self.objective(net, images, labels, self.proxies, generator=draws)
 
-    def _average_gradients(self) -> None:
-        """Average the gradients over the ranks. Those of proxies that all ranks hold agree up to
-        rounding, and then in every bit."""
-        if self.ranks.world > 1:
-            shared = [] if self.shards is not None else [self.proxies]
-            data_parallel.average_gradients([*self.net.parameters(), *shared], self.ranks)
-
     def _clip_gradients(self) -> None:
         run = self.run
         if run.clip_norm is None and run.clip_value is None:
@@ -128,11 +124,9 @@ class Learner:
             nn.utils.clip_grad_value_(parameters, run.clip_value)
         if run.clip_norm is not None:
             # The norm of the whole gradient, including proxies that other ranks hold.
-            sharded, own = self.shards is not None, self.proxies
-            held = [p.grad for p in parameters if p.grad is not None and not (sharded and p is own)]
-            norm = nn.utils.get_total_norm(held)
-            if sharded and own.grad is not None:
-                norm = (norm**2 + self.ranks.sum(own.grad.norm() ** 2)).sqrt()
+            norm = nn.utils.get_total_norm([p.grad for p in self.shared if p.grad is not None])
+            if self.shards is not None and self.proxies.grad is not None:
+                norm = (norm**2 + self.ranks.sum(self.proxies.grad.norm() ** 2)).sqrt()
             nn.utils.clip_grads_with_norm_(parameters, run.clip_norm, norm)
 
     def begin_epoch(self, epoch: int) -> None:

@@ -8,9 +8,9 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -26,7 +26,7 @@ from proxysynth.tensor_files import checksum
 from proxysynth.training import inference, prepare, run_folder
 from proxysynth.training.callbacks import Progress, Silent, Tick, open_tensorboard
 from proxysynth.training.checkpoint import Checkpoints, State
-from proxysynth.training.finish import finish, on_every_rank
+from proxysynth.training.finish import finish
 from proxysynth.training.inference import NOT_TESTED, Tested
 from proxysynth.training.interrupts import Interrupted, uninterrupted
 from proxysynth.training.learner import Learner
@@ -142,39 +142,37 @@ def _train(
         return finish(training, evaluated)
 
 
+@dataclass(eq=False)
 class Training:
     """A run in training: its parts, and the state that its steps change.
 
     It starts from the newest intact checkpoint in its folder, or from scratch.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        folder: Path,
-        ready: prepare.Prepared,
-        start: Start,
-        learner: Learner,
-        resources: Resources,
-        progress: Progress,
-        began: float,
-    ) -> None:
-        self.run, self.folder, self.ready, self.start = run, folder, ready, start
-        self.learner, self.ranks, self.resources = learner, learner.ranks, resources
-        self.progress, self.began = progress, began
-        self.tested: Tested | None = None  # the last evaluation, if the weights are still those
-        self.checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, self.ranks)
+    run: Run
+    folder: Path
+    ready: prepare.Prepared
+    start: Start
+    learner: Learner
+    resources: Resources
+    progress: Progress
+    began: float  # on time.perf_counter
+    tested: Tested | None = None  # the last evaluation, if the weights are still those
+
+    def __post_init__(self) -> None:
+        self.ranks = self.learner.ranks
+        self.checkpoints = Checkpoints(self.folder / CHECKPOINT, self.learner.rows, self.ranks)
         identity = ""
         if self.ranks.first:
-            identity = run_folder.record_run(folder, run, ready, start.seen)
+            identity = run_folder.record_run(self.folder, self.run, self.ready, self.start.seen)
             self.checkpoints.drop()
         self.state = self._first_state(self.ranks.broadcast(identity))
         self.saved = self.state.step
         self.began -= self.state.seconds  # of earlier sessions
         if self.ranks.first:
-            run_folder.write_metrics(folder, self.state.history)
-        wanted = resources.tensorboard and self.ranks.first
-        self.tensorboard = open_tensorboard(folder, wanted, self.state.step)
+            run_folder.write_metrics(self.folder, self.state.history)
+        wanted = self.resources.tensorboard and self.ranks.first
+        self.tensorboard = open_tensorboard(self.folder, wanted, self.state.step)
 
     def _first_state(self, identity: str) -> State:
         """The state of the newest intact checkpoint, which is loaded, or before the first step."""
@@ -394,7 +392,7 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
                 raise TrainingFailed(f"{fault}, and there is no checkpoint: {advice}")
             progress.say(f"{fault}: writing it again from the checkpoint.")
             result = None
-    return on_every_rank(result, ranks)
+    return cast(Result | None, ranks.broadcast(result))
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from proxysynth.training.run import Run
 
 RISE = 0.3  # share of the training in which one_cycle rises
 START, END = 1 / 25, 1e-4  # where one_cycle starts and ends
-PIECE = 2**22  # numbers that RowwiseAdam updates at a time, so that its memory is bounded
 
 
 def rate_factor(run: Run, step: int, steps_per_epoch: int) -> float:
@@ -105,14 +104,12 @@ class RowwiseAdam(Optimizer):
                 state["step"] += 1
                 square = state["square"] = state["square"].to(p.device)  # loaded on the CPU
                 correction = 1 - beta ** float(state["step"])
-                rows = max(1, PIECE // max(1, x.shape[1]))
-                for x_b, g, v in zip(*(t.split(rows) for t in (x, grad, square)), strict=True):
-                    if group["weight_decay"]:
-                        g = g.add(x_b, alpha=group["weight_decay"])
-                    length = torch.linalg.vector_norm(g, dim=1, dtype=v.dtype)
-                    v.lerp_(length.square_().div_(x.shape[1]), 1 - beta)
-                    rate = (v / correction).sqrt_().add_(group["eps"]).reciprocal_()
-                    x_b.addcmul_(g, rate.mul_(-group["lr"])[:, None].to(p.dtype))
+                if group["weight_decay"]:
+                    grad = grad.add(x, alpha=group["weight_decay"])
+                length = torch.linalg.vector_norm(grad, dim=1, dtype=square.dtype)
+                square.lerp_(length.square_().div_(x.shape[1]), 1 - beta)
+                rate = (square / correction).sqrt_().add_(group["eps"]).reciprocal_()
+                x.addcmul_(grad, rate.mul_(-group["lr"])[:, None].to(p.dtype))
 
 
 def make_optimizers(run: Run, net: Embedder, proxies: nn.Parameter) -> list[Optimizer]:

@@ -118,7 +118,6 @@ class Split:
 LEAST = dict.fromkeys(("epochs", "m", "evaluate_every", "dim", "image_size"), 1)
 LEAST |= dict.fromkeys(("warmup_epochs", "patience", "seed", "cache_side"), 0) | {"batch_size": 2}
 FEW_CLASSES, FEW_CLASSES_A = 40, 0.75  # see "Is training better than none?" in docs/results.md
-BEST_BY = ("recall@1", "r_precision", "map@r", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,7 @@ class Run:
 
     seed: int = 0
     report_epoch: Literal["last", "best", "best_on_test"] = "last"
-    best_by: str = "map@r"
+    best_by: Literal["recall@1", "r_precision", "map@r", "accuracy"] = "map@r"
     patience: int = 0
     evaluate_every: int = 1
     ks: tuple[int, ...] = ()
@@ -280,10 +279,10 @@ class Run:
                 "returns it and give 'package.module:function'"
             )
         for name, hint in typing.get_type_hints(Run).items():
-            allowed = BEST_BY if name == "best_by" else typing.get_args(hint)
-            if name == "best_by" or typing.get_origin(hint) is Literal:
-                choices = f"one of {', '.join(map(repr, allowed))}"
-                must(name, getattr(self, name) in allowed, choices)
+            if typing.get_origin(hint) is Literal:
+                choices = typing.get_args(hint)
+                expected = f"one of {', '.join(map(repr, choices))}"
+                must(name, getattr(self, name) in choices, expected)
         for name in ("width", "lr", "proxy_lr", "eps", "embedding_lr", "clip_norm", "clip_value"):
             if getattr(self, name) is not None:
                 check_positive(self, **{name: getattr(self, name)})
