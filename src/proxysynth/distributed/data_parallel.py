@@ -9,11 +9,10 @@ A loss that looks at the whole batch (Proxy-anchor, Proxy Synthesis) thus sees w
 one process. Every rank differentiates the same loss L, and the gather's backward pass sums over the
 ranks, which gives world times the gradient; the mean over the ranks makes it the gradient.
 
-Why not DistributedDataParallel: it arranges its buckets anew after its first step, and from three
-processes on the order of a sum depends on the bucket. A run that is resumed then differs from one
-that never stopped: measured with conv4, gloo and torch 2.13, 15,559 weights with 3 processes and
-12,904 with 4 after three steps, none with `average_gradients`. On two CPU cores its overlap of
-communication and backward pass gained nothing (1.05 of the time of a step with 2 processes).
+Why not DistributedDataParallel: it rearranges its buckets after its first step, and with three or
+more processes the order of a sum depends on the bucket. A resumed run then differs from one that
+never stopped: with conv4, gloo and torch 2.13, in 15,559 weights after three steps of 3 processes.
+On two CPU cores, overlapping communication and backward pass gained nothing.
 """
 
 from __future__ import annotations

@@ -137,8 +137,8 @@ def gather_with_gradient(own: Tensor) -> Tensor:
 
 @contextmanager
 def join_process_group() -> Iterator[Ranks]:
-    """Join the other processes of the run for the duration of the block. If a rank goes away, the
-    others end with one sentence."""
+    """Join the other processes of the run for the duration of the block. If one goes away, the
+    others end with an error."""
     joined = dist.is_available() and dist.is_initialized()  # before, or the caller's own group
     ranks = Ranks(dist.get_rank(), dist.get_world_size()) if joined else _join()
     try:
@@ -168,8 +168,8 @@ def leave() -> None:
 
 
 def reports_failure(ranks: Ranks) -> bool:
-    """Whether this rank is the one to report why the run failed: the first that asks is. The others
-    only notice a closed connection, and need not report that as well."""
+    """Whether this rank is to report why the run failed: the first that asks is. The others only
+    notice a closed connection."""
     if ranks.world == 1 or ranks.store is None:
         return True
     try:
@@ -210,11 +210,9 @@ def _join() -> Ranks:
     world, rank = (os.environ.get(name, "") for name in ("WORLD_SIZE", "RANK"))
     if not world or not rank or world == "1":
         return Ranks()
-    # This module of torch evaluates `group.WORLD` in its default arguments, and the first step of
-    # an optimizer imports it (through torch._dynamo). Imported after the group exists, it holds the
-    # group for good: destroy_process_group then cannot end gloo's threads, and one that releases a
-    # tensor while the interpreter shuts down aborts the process ("terminate called without an
-    # active exception"). Imported now, the defaults are None, which means the same.
+    # This module has `group.WORLD` as a default argument, and the first step of an optimizer
+    # imports it. Imported after the group exists, it would hold the group for good, and a thread of
+    # gloo that is alive at exit can abort the process. Imported now, the default is None.
     import torch.distributed.nn.functional
 
     try:

@@ -1,9 +1,9 @@
 """A loss whose proxies are divided over processes: each holds a range of the classes.
 
-The embeddings and labels of the whole batch are on every process, the proxies of c / world classes.
-What travels: the logits (n, n) and proxies (n, d) of the batch's own classes, the sums of each row
-(for Proxy-anchor a single number), and in the backward pass the gradient of the embeddings (n, d).
-The synthetic classes are made of the batch's own proxies, so every process makes the same ones.
+Every process has the embeddings and labels of the whole batch, and the proxies of c / world
+classes. Exchanged are the logits (n, n) and proxies (n, d) of the batch's own classes, the sums of
+each row (for Proxy-anchor a single number), and the gradient of the embeddings (n, d). Synthetic
+classes are made of the batch's own proxies, so every process makes the same ones.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ def sharded_loss(
 ) -> Tensor:
     """The loss of all proxies together, the same number on every process.
 
-    After `backward` on every process, x.grad is the whole gradient, the same on every process (a
-    caller who gathered x takes the rows it gave, with no further sum), and p_shard.grad is the
-    gradient of this process's rows (with no further sum either).
+    After `backward` on every process, x.grad is the whole gradient, the same on every process, and
+    p_shard.grad that of this process's rows: neither is to be summed over the processes.
 
     Args:
         loss: Softmax, Norm-softmax, SphereFace, CosFace, ArcFace or Proxy-anchor, or
@@ -81,9 +80,7 @@ def sharded_loss(
         group: of the processes; None is torch's default one. Not used where there is one process.
         generator: in the same state on every process; None is torch's own, which then must be.
         negatives: the fraction of the classes that take part in this step, besides those of the
-            batch. The loss is computed over these classes alone. That is not an unbiased estimate
-            of the loss over all: fewer negatives, smaller sums. The gradient of a class that does
-            not take part is zero.
+            batch. The loss is computed over these alone, and underestimates that over all classes.
         block: classes per block; None chooses.
     """
     check_shardable(loss)
@@ -135,9 +132,9 @@ def check_shardable(loss: object) -> None:
 
 def sampled_classes(classes: range, present: Tensor, fraction: float, seed: int) -> Tensor:
     """The classes that take part, in order: all that are `present` (labels of the batch), and each
-    of the others with probability `fraction`: if a hash of the step's seed and the class is below
-    it. No process needs to know the others' classes, or how many processes there are."""
-    # A number in [0, 1) for each class: the splitmix64 generator's output at that place.
+    of the others if a hash of the step's seed and the class, a number in [0, 1), is below
+    `fraction`. The choice does not depend on the number of processes."""
+    # The output of the splitmix64 generator at the place of each class.
     place = np.arange(classes.start + 1, classes.stop + 1, dtype=np.uint64)
     z = np.uint64(seed) + place * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -50,9 +50,9 @@ def train(
 ) -> Result:
     """Train a run into a folder and return its result.
 
-    A folder that holds the same run is resumed, bit for bit as if it had never stopped; a finished
-    one returns its result at once; one that holds fewer epochs of it (`Run.extend`) is continued;
-    one that holds another run is refused.
+    If the folder holds the same run, it is resumed, bit for bit as if it had never stopped; a
+    finished run returns its result at once; a run of fewer epochs (`Run.extend`) is continued;
+    another run is refused.
 
     Args:
         all_classes: train the run into `evaluated` inside the folder, then a run with the same
@@ -201,8 +201,8 @@ class Training:
             with self.progress.task("training", run.epochs * per_epoch, done) as tick:
                 for epoch in range(self.state.epoch, run.epochs):
                     if self._out_of_patience():
-                        say = f"No improvement in {run.patience} evaluations: stopping early."
-                        self.progress.say(say)
+                        early = f"No improvement in {run.patience} evaluations: stopping early."
+                        self.progress.say(early)
                         break
                     self.plan = sampler(labels, epoch, run.batch_size)
                     self._run_epoch(epoch, tick)
@@ -299,9 +299,8 @@ class Training:
     def measure(
         self, query: Loader | None, net: Embedder | None = None, untrained: bool = False
     ) -> Tested:
-        """Retrieval and, in classification, accuracy on some images, of this network or another.
-        `untrained` measures the backbone's features, since a new embedding layer is random; of an
-        earlier run, the whole network."""
+        """Retrieval and, in classification, accuracy on some images. `untrained` measures the
+        backbone's features, since a new embedding layer is random; of an earlier run, all of it."""
         learner, run = self.learner, self.run
         if query is None:
             return NOT_TESTED
@@ -383,14 +382,14 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
         result = run_folder.read_result(folder)
         if result and result.epochs != run.epochs:
             result = None  # it is extended
-        paths = {folder / name: crc32 for name, crc32 in result.checksums.items()} if result else {}
-        damaged = [path for path in paths if path.is_file() and checksum(path) != paths[path]]
-        if damaged:
-            fault = f"{damaged[0]} is damaged"
+        for name, crc32 in result.checksums.items() if result else ():
+            path = folder / name
+            if not path.is_file() or checksum(path) == crc32:
+                continue
             if not Checkpoints(folder / CHECKPOINT).steps():
                 advice = f"restore it, or delete {folder / RESULT} to train again"
-                raise TrainingFailed(f"{fault}, and there is no checkpoint: {advice}")
-            progress.say(f"{fault}: writing it again from the checkpoint.")
+                raise TrainingFailed(f"{path} is damaged, and there is no checkpoint: {advice}")
+            progress.say(f"{path} is damaged: writing it again from the checkpoint.")
             result = None
     return cast(Result | None, ranks.broadcast(result))
 

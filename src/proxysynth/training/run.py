@@ -114,6 +114,7 @@ class Split:
         return {name: value for name, value in options.items() if value not in (None, ())}
 
 
+POSITIVE = ("width", "lr", "proxy_lr", "eps", "embedding_lr", "clip_norm", "clip_value")
 # The minimum of integer fields.
 LEAST = dict.fromkeys(("epochs", "m", "evaluate_every", "dim", "image_size"), 1)
 LEAST |= dict.fromkeys(("warmup_epochs", "patience", "seed", "cache_side"), 0) | {"batch_size": 2}
@@ -279,20 +280,19 @@ class Run:
                 "returns it and give 'package.module:function'"
             )
         for name, hint in typing.get_type_hints(Run).items():
+            value, choices = getattr(self, name), typing.get_args(hint)
             if typing.get_origin(hint) is Literal:
-                choices = typing.get_args(hint)
-                expected = f"one of {', '.join(map(repr, choices))}"
-                must(name, getattr(self, name) in choices, expected)
-        for name in ("width", "lr", "proxy_lr", "eps", "embedding_lr", "clip_norm", "clip_value"):
-            if getattr(self, name) is not None:
-                check_positive(self, **{name: getattr(self, name)})
+                must(name, value in choices, f"one of {', '.join(map(repr, choices))}")
+            elif value is None:
+                must(name, type(None) in choices, "given")
+            elif name in LEAST:
+                check_integers(self, **{name: LEAST[name]})
+            elif name in POSITIVE:
+                check_positive(self, **{name: value})
         check_not_negative(self, weight_decay=self.weight_decay, flip=self.flip, decay=self.decay)
         check_fraction(self.negatives)
         if self.shard_proxies:
             check_shardable(self.loss)
-        for name, least in LEAST.items():
-            if getattr(self, name) is not None or name not in ("dim", "image_size", "cache_side"):
-                check_integers(self, **{name: least})
         must("seed", self.seed < LARGEST, "an integer < 2**63")  # as JSON is read
         for name in ("decay_epochs", "ks", "extended"):
             fits = all(type(value) is int and value >= 1 for value in getattr(self, name))
