@@ -28,11 +28,11 @@ ROWS_DRAWN = 1 << 14  # at a time
 
 
 class Learner:
-    """The network, the proxies and the optimizer of a run; at first, proxies are drawn.
+    """The network, the proxies and the optimizer of a run.
 
     Everything drawn in a step depends only on the run's seed and the step's number, so there is no
-    state of random numbers to save. Each rank has the whole network, and all of the proxies or,
-    with `shards`, its `rows` of them. `network` is `net`, compiled where the run asks for it.
+    random state to save. Each rank has the whole network, and all of the proxies or, with `shards`,
+    its `rows` of them. `network` is `net`, compiled where the run asks for it.
     """
 
     def __init__(

@@ -153,9 +153,8 @@ def claim(folder: Path, run: Run) -> Recorded | None:
     """Make sure that the folder is free, holds this run or one that this run extends; returns its
     `run.json`.
 
-    A folder with files that are not a run's is not free: `--out ~/Pictures` is a slip. One whose
-    run failed before it learned anything is free: the cause can be fixed there. Whether another
-    process is training into it is checked by the lock.
+    A folder with other files is not free: `--out ~/Pictures` is a slip. One whose run failed before
+    it learned anything is free. Whether another process is training into it is checked by the lock.
     """
     found = find_run(folder)
     if found is not None:
@@ -165,12 +164,9 @@ def claim(folder: Path, run: Run) -> Recorded | None:
         earlier = replace(found.run, interpolate=run.interpolate)
         extends = run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
         if found.run != run and not extends:
-            more = (
-                ", or --resume to train it for more epochs" if run.epochs > earlier.epochs else ""
-            )
             raise WrongFolder(
                 f"{folder} holds another run ({describe_differences(found.run, run)}): choose "
-                f"another folder, or use the settings of that run to resume it{more}"
+                "another folder, or use the settings of that run, or --resume, to continue it"
             )
         return found
     ours = (LOCK, EVALUATED) if find_run(folder / EVALUATED) else (LOCK,)
