@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
@@ -50,9 +50,6 @@ def finish(training: Training, evaluated: Result | None) -> Result:
     if ranks.first:
         (folder / RESULT).unlink(missing_ok=True)  # of a run that was extended
         proxies = _proxies(training, means)
-        checksums, calibration = _write_tensors(training, net, proxies, tested, epoch), None
-        if tested.metrics:
-            calibration = calibrate_run(run, splits, proxies, tested, held_out)
         result = Result(
             run=state.run,
             metrics=tested.metrics,
@@ -67,8 +64,8 @@ def finish(training: Training, evaluated: Result | None) -> Result:
             data=run_folder.describe(splits, training.start.seen),
             provenance=provenance(),
             notes=(*splits.remarks(), *note_on_processes(learner.net, ranks)),
-            checksums=checksums,
-            calibration={} if calibration is None else asdict(calibration),
+            checksums=_write_tensors(training, net, proxies, tested, epoch),
+            calibration=calibrate_run(run, splits, proxies, tested, held_out),
             interpolation=interpolation,
             backbone=run.backbone if prepare.starts_as_published(run) else "",
         )
@@ -88,10 +85,8 @@ def _interpolate(
     unseen ones."""
     run, ready, net = training.run, training.ready, training.learner.net
     by, points, best, chosen = run.best_by, [], (-1.0, -1.0), (net, trained)
-    pictures, a = (
-        ready.tester(ready.splits.train),
-        run.interpolation(len(ready.splits.train.classes)),
-    )
+    images = ready.splits.train
+    pictures, a = ready.tester(images), run.interpolation(len(images.classes))
     auto = a == "auto"
     tried = set(POINTS) if auto else {*POINTS, float(cast(float, a))}
     for point in sorted({1.0} if a == 1 else tried):

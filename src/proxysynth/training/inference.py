@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard, cast
@@ -103,8 +103,11 @@ def nearest_proxy(loss: Any, proxies: Tensor, x: Tensor) -> tuple[Tensor, Tensor
 
 def calibrate_run(
     run: Run, splits: Splits, proxies: Tensor, tested: Tested, held_out: Tested
-) -> Calibration | None:
-    """Thresholds from the test images; fitted on the images `held_out` of training, if any."""
+) -> dict[str, Any]:
+    """The `calibration` of a `Result`: thresholds from the test images, fitted on the images
+    `held_out` of training, if any."""
+    if not tested.metrics:
+        return {}
     own = held_out.metrics and held_out is not tested
     made = calibrate(
         tested.query,
@@ -113,13 +116,15 @@ def calibrate_run(
         gallery_labels=tested.gallery_labels,
         held_out=(held_out.query, held_out.labels) if own else None,
     )
+    if made is None:
+        return {}
     seen = set(splits.train.classes)
     unseen = torch.tensor([name not in seen for name in splits.query.classes])[tested.labels]
     others = tested.query[unseen]
-    others = others[:: -(-len(others) // UNKNOWN) or 1]
-    if made is None or not len(others):
-        return made
-    return replace(made, unknown=unknown_thresholds(nearest_proxy(run.loss, proxies, others)[1]))
+    if len(others):
+        _, similarity = nearest_proxy(run.loss, proxies, others[:: -(-len(others) // UNKNOWN)])
+        made = replace(made, unknown=unknown_thresholds(similarity))
+    return asdict(made)
 
 
 class EmbeddingsNotFinite(ValueError):
