@@ -254,7 +254,6 @@ class Training:
             if not evaluates or ranks.world > 1:
                 self._save()  # a rank that is interrupted in the evaluation leaves alone
         if evaluates:
-            tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
             self._evaluate()
 
     def _evaluate(self) -> None:
@@ -309,8 +308,7 @@ class Training:
         predict = inference.nearest_class(run.loss, learner.proxies) if classifies else None
         images = len(query.listing) + (0 if gallery is None else len(gallery.listing))
         ks = run.ks or inference.usual_ks(run.data)
-        task = self.progress.task if untrained else Silent().task
-        with task("before training", images) as tick:
+        with self.progress.task("testing", images) as tick:
             return inference.measure(
                 net or learner.net,
                 query,

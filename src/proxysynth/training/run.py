@@ -24,8 +24,8 @@ OF_THE_RUN |= {"fold", "folds"}
 def _require(value: object, name: str, holds: bool, expected: str) -> None:
     """Raise unless a field holds what it must."""
     if not holds:
-        got = getattr(value, name)
-        raise ValueError(f"{type(value).__name__}: {name} must be {expected}, got {got!r}")
+        got = repr(getattr(value, name)).splitlines()[0]  # a network has many
+        raise ValueError(f"{type(value).__name__}: {name} must be {expected}, got {got}")
 
 
 @dataclass(frozen=True)
@@ -273,12 +273,8 @@ class Run:
     def __post_init__(self) -> None:
         must = partial(_require, self)
         must("loss", callable(self.loss), "a loss such as NormSoftmax()")
-        if not isinstance(self.backbone, str):
-            raise ValueError(
-                "Run: backbone must be a name, so that the run can be saved, got a "
-                f"{type(self.backbone).__name__}: for your own network, write a function that "
-                "returns it and give 'package.module:function'"
-            )
+        named = "a name; for your own network 'package.module:function', which returns it"
+        must("backbone", isinstance(self.backbone, str), named)
         for name, hint in typing.get_type_hints(Run).items():
             value, choices = getattr(self, name), typing.get_args(hint)
             if typing.get_origin(hint) is Literal:
