@@ -1,4 +1,4 @@
-"""The sampled classes: the batch's own, a fraction of the others, the same however divided."""
+"""The sampled classes: those of the batch and a fraction of the others, however divided."""
 
 from __future__ import annotations
 

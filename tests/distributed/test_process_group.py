@@ -1,4 +1,4 @@
-"""Ranks that find each other, exchange, and lose each other."""
+"""Ranks that join, exchange values, and fail."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def exchange(argument, folder):
 
 
 def dies(argument, folder):
-    """Ranks of which one ends, in the way that the argument says, while the others wait for it."""
+    """One rank fails or is killed, as the argument says, while the others wait for it."""
     with join_process_group() as ranks:
         try:
             with join_process_group():
@@ -152,13 +152,13 @@ def sentences(group) -> list[str]:
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_a_rank_that_fails_is_the_one_that_speaks(who, ended):
+def test_a_rank_that_fails_reports_it(who, ended):
     assert [code != 0 for code in ended[who].codes] == [True] * 3
     assert ended[who].codes[who] == 1
     assert sentences(ended[who]) == ['"its own reason"']
 
 
-def test_a_rank_that_is_killed_is_told_of_once(ended):
+def test_a_killed_rank_is_reported_once(ended):
     codes = ended[2].codes
     assert codes[1] == -signal.SIGKILL
     assert codes[0] != 0

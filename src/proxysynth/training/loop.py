@@ -194,9 +194,8 @@ class Training:
         """Run the epochs that are left. A signal ends them with a checkpoint."""
         run, labels = self.run, self.ready.train.listing.labels
         sampler = prepare.make_sampler(run)
-        self.plan = sampler(labels, self.state.epoch, run.batch_size)  # an epoch's batches
-        per_epoch, begun = sum(map(len, self.plan)), sum(map(len, self.plan[: self.state.batch]))
-        done = self.state.epoch * per_epoch + begun
+        per_epoch = sum(map(len, sampler(labels, 0, run.batch_size)))
+        done = self.state.epoch * per_epoch + self.state.batch * run.batch_size
         try:
             with self.progress.task("training", run.epochs * per_epoch, done) as tick:
                 for epoch in range(self.state.epoch, run.epochs):
@@ -204,7 +203,7 @@ class Training:
                         early = f"No improvement in {run.patience} evaluations: stopping early."
                         self.progress.say(early)
                         break
-                    self.plan = sampler(labels, epoch, run.batch_size)
+                    self.plan = sampler(labels, epoch, run.batch_size)  # the epoch's batches
                     self._run_epoch(epoch, tick)
         except Interrupted:
             # All ranks are here: where one can be interrupted alone, everything is saved.
