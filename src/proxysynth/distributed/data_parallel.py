@@ -62,12 +62,13 @@ class WholeBatch:
         own, counts = self.ranks.part(self.n), self.ranks.counts(self.n)
         if len(images) == self.n:
             images = images[own]
-        if mix is None:
-            x = self.net(images)
-        else:
-            # A compiled network would be compiled again for every mixing coefficient.
-            net = getattr(self.net, "_orig_mod", self.net)
-            x = net(images, mix=lambda h: mix(self.ranks.gather(h, counts))[own], at=at)
+        with _few_images(self.net, len(images)):
+            if mix is None:
+                x = self.net(images)
+            else:
+                # A compiled network would be compiled again for every mixing coefficient.
+                net = getattr(self.net, "_orig_mod", self.net)
+                x = net(images, mix=lambda h: mix(self.ranks.gather(h, counts))[own], at=at)
         return self.ranks.gather(x.float() if x.dtype != torch.float64 else x, counts)
 
 
@@ -105,7 +106,7 @@ def _own_batch_norm(net: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def few_images(net: nn.Module, count: int) -> Iterator[None]:
+def _few_images(net: nn.Module, count: int) -> Iterator[None]:
     """Use the running statistics of batch norm if this rank has fewer than the two images that it
     needs in training mode."""
     frozen = [norm for norm in _own_batch_norm(net) if norm.training] if count < 2 else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -103,14 +102,12 @@ class Learner:
         if not run.channels_last:
             images = images.contiguous()
         labels = batch.labels.to(self.device, non_blocking=True)
-        enough: AbstractContextManager[None] = nullcontext()
         if ranks.world > 1:
-            n, enough = len(labels), data_parallel.few_images(self.net, len(images))
+            n = len(labels)
             net = cast(nn.Module, data_parallel.WholeBatch(net, self.net.stages, n, ranks))
             if isinstance(self.objective, Mixup):  # it mixes images of different ranks
                 images = ranks.gather(images, ranks.counts(n))
-        mixed = torch.autocast(self.device.type, self.mixed, enabled=self.mixed is not None)
-        with mixed, enough:
+        with torch.autocast(self.device.type, self.mixed, enabled=self.mixed is not None):
             return self.objective(net, images, labels, self.proxies, generator=draws)
 
     def _clip_gradients(self) -> None:
