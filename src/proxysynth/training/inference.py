@@ -22,7 +22,7 @@ from torch import Tensor
 from proxysynth import data
 from proxysynth.data import CenterCrop, Listing, Loader, Splits
 from proxysynth.distributed.process_group import ALONE, Ranks
-from proxysynth.errors import Damaged, TrainingFailed, WrongFolder
+from proxysynth.errors import Damaged, TrainingFailed
 from proxysynth.losses.functional import plain_loss
 from proxysynth.models.embedder import Embedder
 from proxysynth.models.libraries import is_plain_name
@@ -366,11 +366,6 @@ def load(
             "the network that was trained"
         ) from error
     data.pixels_named(net.preprocess)
-    if net.image_size != recorded.image_size:
-        raise WrongFolder(
-            f"{place / RUN} is damaged: image_size is {recorded.image_size}, but the network takes "
-            f"{net.image_size}"
-        )
     where = Resources(device=device).torch_device()
     memory = torch.channels_last if recorded.run.channels_last else torch.contiguous_format
     net = net.to(where, memory_format=memory).eval()  # type: ignore[call-overload]
