@@ -201,7 +201,7 @@ class Run:
         seed: seed of all randomness.
         report_epoch: the epoch whose metrics are reported: "last"; "best" on classes held out of
             the seen ones; "best_on_test", common in the literature but optimistic.
-        best_by: the metric that chooses the best epoch.
+        best_by: what chooses the best epoch: "recall@1", "r_precision", "map@r" or "accuracy".
         patience: stop after this many evaluations without improvement; 0 never stops early.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
         ks: values of k for Recall@k, besides 1; empty: decided by the dataset, (1, 2, 4, 8) for
