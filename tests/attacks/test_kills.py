@@ -1,4 +1,4 @@
-"""A scheduler that repeats one command until it succeeds; signals that ask a training to end.
+"""A scheduler that repeats a command until it succeeds; signals that end a training.
 
 Kills of training and indexing as functions are tested in `training/test_kill.py` and
 `search/test_killing_index.py`.
@@ -142,7 +142,7 @@ print(json.dumps(ends))
 
 
 def test_signals_leave_a_last_checkpoint(shop, tmp_path) -> None:
-    """The same sentence for all, an exit status that names the signal, and nothing is lost."""
+    """One message for all, an exit status that names the signal, and nothing is lost."""
     words = ["train", str(shop / "photos"), "--epochs", "2", "--backbone", "conv4", "--json"]
     for setting in ("width=0.25", "dim=8", "image_size=32", "batch_size=4", "pretrained=false"):
         words += ["--set", setting]

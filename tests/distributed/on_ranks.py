@@ -76,6 +76,10 @@ def main() -> None:
     spec.loader.exec_module(module)
     import torch._dynamo  # noqa: F401  what each child's optimizer would load, once for all
 
+    from proxysynth.distributed import process_group
+
+    process_group.LINGER = 1.0  # with no torchrun and on one machine, the others ask at once
+
     for number, (name, world, argument) in enumerate(jobs):
         place = folder / str(number)
         place.mkdir()

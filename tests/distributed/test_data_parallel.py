@@ -24,7 +24,7 @@ CLASSES = 5
 
 
 def cases() -> dict[str, tuple[Run, tuple[int, ...]]]:
-    """Runs, with the pictures of each of their batches; a step each."""
+    """Runs, with the number of images in each batch."""
     made: dict[str, tuple[Run, tuple[int, ...]]] = {}
     start = Run(epochs=1, freeze_batch_norm=True)
     for name, kind in ps.LOSSES.items():
@@ -52,9 +52,9 @@ def cases() -> dict[str, tuple[Run, tuple[int, ...]]]:
 
 
 LOOSE = ("live", "mixed precision")
-"""Cases in which several processes do not agree with one to the last digits."""
+"""Cases in which several processes agree only roughly with one."""
 WITHOUT = ["few pictures", "sharded", "sharded anchor", "manifold mixup"]
-"""Cases that also three processes go through: some of their batches have two pictures."""
+"""Cases that three processes run, too: some of their batches have two images."""
 
 
 def batch(number: int, n: int, ranks: Ranks) -> Batch:

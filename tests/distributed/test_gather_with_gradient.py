@@ -1,4 +1,4 @@
-"""The recipe for one's own loop: two processes under DistributedDataParallel against one."""
+"""The recipe for your own loop: two processes with DistributedDataParallel against one."""
 
 from __future__ import annotations
 

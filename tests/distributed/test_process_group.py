@@ -1,4 +1,4 @@
-"""Ranks that find each other, exchange, and lose each other."""
+"""Ranks that join, exchange values, and fail."""
 
 from __future__ import annotations
 
@@ -74,14 +74,7 @@ def exchange(argument, folder):
             "tell": ranks.broadcast({"of": ranks.rank, "nan": None, "third": 1 / 3}),
             "ask": ranks.all_gather({"name": "é" * ranks.rank}),
             "max": ranks.max(-ranks.rank),
-            "tensors": {
-                name: [str(t.dtype), t.tolist()]
-                for name, t in ranks.broadcast_tensors(
-                    {"a": torch.tensor([1.5, ranks.rank]), "b": torch.tensor(ranks.rank)}
-                    if ranks.first
-                    else {}
-                ).items()
-            },
+            "tensor": ranks.broadcast(torch.tensor([1.5, ranks.rank])).tolist(),
         }
         told["mean"] = ranks.sum(torch.tensor([float(ranks.rank)])).item() / ranks.world
         require_same(Run(), "a hash", ranks)
@@ -102,7 +95,7 @@ def exchange(argument, folder):
 
 
 def dies(argument, folder):
-    """Ranks of which one ends, in the way that the argument says, while the others wait for it."""
+    """One rank fails or is killed, as the argument says, while the others wait for it."""
     with join_process_group() as ranks:
         try:
             with join_process_group():
@@ -142,7 +135,7 @@ def test_what_ranks_exchange(ended):
         assert told["tell"] == {"of": 0, "nan": None, "third": 1 / 3}
         assert told["ask"] == [{"name": ""}, {"name": "é"}, {"name": "éé"}]
         assert told["max"] == 0
-        assert told["tensors"] == {"a": ["torch.float32", [1.5, 0]], "b": ["torch.int64", 0]}
+        assert told["tensor"] == [1.5, 0]
         assert told["mean"] == 1.0
         assert re.search("images .* on rank 0, .* on rank 2", told["pictures"])
         for n in COUNTS:
@@ -159,13 +152,13 @@ def sentences(group) -> list[str]:
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_a_rank_that_fails_is_the_one_that_speaks(who, ended):
+def test_a_rank_that_fails_reports_it(who, ended):
     assert [code != 0 for code in ended[who].codes] == [True] * 3
     assert ended[who].codes[who] == 1
     assert sentences(ended[who]) == ['"its own reason"']
 
 
-def test_a_rank_that_is_killed_is_told_of_once(ended):
+def test_a_killed_rank_is_reported_once(ended):
     codes = ended[2].codes
     assert codes[1] == -signal.SIGKILL
     assert codes[0] != 0

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory) -> list[dict[str, Tensor]]:
-    """What each of four processes found, all cases in one start."""
+    """The results of four processes, started once for all cases."""
     folder = tmp_path_factory.mktemp("distributed")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     processes = [
@@ -43,7 +43,7 @@ def found(tmp_path_factory) -> list[dict[str, Tensor]]:
 
 
 def expected(case) -> list[Tensor]:
-    """The plain way: all proxies in one process, synthetics laid beside originals."""
+    """The reference: all proxies in one process, synthetics concatenated to originals."""
     x, y, p = (t.detach().double() if t.is_floating_point() else t for t in case.tensors())
     x, p = x.requires_grad_(), p.requires_grad_()
     loss, state = case.loss, cases.generator()

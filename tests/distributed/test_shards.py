@@ -1,4 +1,4 @@
-"""Every class is in one shard, and the shards are as even as they can be."""
+"""Every class is in one shard, and the sizes of the shards differ by at most one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs by several processes: the same curve, one voice, deaths, and going on with others."""
+"""Whole runs by several processes: the same curve, one message, killed ranks, resumed runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HALFWAY = ["--set", "interpolate=0.5"]
 
 
 def command(argument, folder):
-    """The command line, as torchrun would start it; words for a rank come after those for all."""
+    """The command line, as torchrun would start it; arguments for one rank come last."""
     own = argument.get(f"rank {os.environ['RANK']}", [])
     main([*argument["words"], *own, "--out", str(folder / argument["out"])])
 
@@ -99,7 +99,7 @@ def signaled(argument, folder):
 
 
 def broken(argument, folder):
-    """The same, but in the third step a picture of the second rank is not a number."""
+    """The same, but in the third step an image of the second rank has a NaN."""
     step = Learner.step
 
     def until(self, batch, number):
@@ -114,7 +114,7 @@ def broken(argument, folder):
 
 
 def lose(argument, folder):
-    """Copy a run and lose the second shard of all its checkpoints."""
+    """Copy a run without the second shard of its checkpoints."""
     shutil.copytree(folder / argument["of"], folder / argument["out"])
     for path in (folder / argument["out"]).rglob("proxies-1-of-2.safetensors"):
         path.unlink()
@@ -185,7 +185,7 @@ def assert_same_curve(one: Path, other: Path, classes: int = 7) -> None:
 
 @pytest.mark.parametrize("name", ["two", "sharded", "resumed", "shards resumed", "signal resumed"])
 def test_the_curve_is_that_of_one_process(name, trained, alone):
-    """Replicated and sharded, unbroken and gone on with by another number of processes."""
+    """Replicated and sharded, uninterrupted and resumed by another number of processes."""
     ended, folder = trained
     group = ended[name]
     assert set(group.codes) == {0}, group.said

@@ -1,4 +1,4 @@
-"""Tiny data, tiny runs, and a cache of the session's own."""
+"""Tiny data and tiny runs."""
 
 from __future__ import annotations
 

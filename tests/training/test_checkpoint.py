@@ -198,7 +198,7 @@ CALLS = (
 
 
 def kill_at(patch, number: int, when: str) -> None:
-    """From now on, the call into the system with this number does not return."""
+    """From now on, the system call with this number does not return."""
     count = 0
 
     def counted(call):
@@ -222,7 +222,7 @@ def kill_at(patch, number: int, when: str) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("broken", [False, True])
 def test_killed_at_any_call_a_whole_checkpoint_is_left(tmp_path, monkeypatch, when, broken):
-    """Step 4 is saved beside 2 and 3 and killed at the first, second, ... call into the system."""
+    """Saving step 4 beside 2 and 3 is killed at the first, second, ... system call."""
     for number in itertools.count(1):
         kept = saved(tmp_path / f"{number}", 1, 2, 3)
         if broken:

@@ -95,3 +95,8 @@ def test_virtual_softmax_is_clipped_for_retrieval_only() -> None:
 def test_a_field_of_a_part_is_suggested_with_its_part(path) -> None:
     with pytest.raises(ValueError, match=f"did you mean '{path}'"):
         run_from_options(settings=[f"{path.partition('.')[2]}=1"])
+
+
+def test_the_loss_of_a_regularizer_is_not_a_setting() -> None:
+    with pytest.raises(ValueError, match="--loss"):
+        run_from_options(settings={"regularizer.loss": "cosface"})

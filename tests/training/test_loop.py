@@ -46,7 +46,7 @@ class Stopped(BaseException):
 
 
 class Stopper(Silent):
-    """Stops the run after so many batches; keeps what it was told."""
+    """Stops the run after so many batches; keeps the messages."""
 
     def __init__(self, batches: int | None = None) -> None:
         self.left = batches
@@ -515,7 +515,7 @@ def test_a_missing_folder_of_pictures_is_a_sentence(glyph_run, tmp_path):
 
 
 def test_16_bit_pictures_are_trained_on(tmp_path):
-    """One step of an odd kind through the whole loop; the reader has its own tests."""
+    """Through the whole loop; the reader has its own tests."""
     root = pictures(tmp_path / "set", classes=4, each=3)
     deep = np.arange(40 * 32, dtype=np.uint16).reshape(32, 40) * 50
     Image.fromarray(deep).save(root / "class0" / "deep.png")
@@ -524,7 +524,7 @@ def test_16_bit_pictures_are_trained_on(tmp_path):
 
 
 def test_tensors_of_two_runs_are_told_apart(finished, glyph_run, tmp_path):
-    """The comparison that all these tests rest on does see a difference."""
+    """The comparison that these tests use does see a difference."""
     train(replace(glyph_run, seed=3), tmp_path / "run")
     one = read_tensors(finished / EMBEDDINGS)[0]
     other = read_tensors(tmp_path / "run" / EMBEDDINGS)[0]

@@ -163,7 +163,7 @@ class StopsWithin:
 
 
 def test_stopped_and_resumed_it_ends_as_if_unbroken(glyph_run, tmp_path) -> None:
-    """What a step draws hangs on its number alone; mixed precision too."""
+    """What a step draws depends on its number alone; in mixed precision, too."""
     run = dataclasses.replace(glyph_run, loss=ManifoldMixup(ps.NormSoftmax()), precision="bfloat16")
     train(run, tmp_path / "whole")
     machine = Resources(checkpoint_steps=1)

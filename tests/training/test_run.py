@@ -94,6 +94,7 @@ def test_fields_are_set_as_text():
         ({"epochs": True}, "epochs"),
         ({"batch_size": 1}, "batch_size"),
         ({"lr": 0.0}, "lr"),
+        ({"lr": None}, "lr"),
         ({"lr": float("nan")}, "lr"),
         ({"proxy_lr": -1.0}, "proxy_lr"),
         ({"embedding_lr": 0.0}, "embedding_lr"),

@@ -59,7 +59,7 @@ def test_only_known_kinds_are_made(tmp_path):
 
 @pytest.fixture(params=["checkpoint/step-000000003", "model.safetensors", "result.json"])
 def learnt(request, tmp_path):
-    """A folder of a run with something in it that would be lost."""
+    """The folder of a run with something that must not be lost."""
     write_run(tmp_path, RECORDED)
     (tmp_path / request.param).mkdir(parents=True)
     return tmp_path

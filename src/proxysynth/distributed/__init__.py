@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """Several processes: their group, gathering with gradients, proxies divided among them."""
 
 from proxysynth.distributed.process_group import gather_with_gradient, join_process_group
@@ -8,13 +9,3 @@ from proxysynth.distributed.sharded_loss import (
     sampled_classes,
     sharded_loss,
 )
-
-__all__ = [
-    "Shards",
-    "blocked_loss",
-    "check_shardable",
-    "gather_with_gradient",
-    "join_process_group",
-    "sampled_classes",
-    "sharded_loss",
-]

@@ -9,11 +9,10 @@ A loss that looks at the whole batch (Proxy-anchor, Proxy Synthesis) thus sees w
 one process. Every rank differentiates the same loss L, and the gather's backward pass sums over the
 ranks, which gives world times the gradient; the mean over the ranks makes it the gradient.
 
-Why not DistributedDataParallel: it arranges its buckets anew after its first step, and from three
-processes on the order of a sum depends on the bucket. A run that is resumed then differs from one
-that never stopped: measured with conv4, gloo and torch 2.13, 15,559 weights with 3 processes and
-12,904 with 4 after three steps, none with `average_gradients`. On two CPU cores its overlap of
-communication and backward pass gained nothing (1.05 of the time of a step with 2 processes).
+Why not DistributedDataParallel: it rearranges its buckets after its first step, and with three or
+more processes the order of a sum depends on the bucket. A resumed run then differs from one that
+never stopped: with conv4, gloo and torch 2.13, in 15,559 weights after three steps of 3 processes.
+On two CPU cores, overlapping communication and backward pass gained nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ from proxysynth.data import Batch, Loader
 from proxysynth.data.loader import Indices
 from proxysynth.distributed.process_group import Ranks
 from proxysynth.models.embedder import Embedder
-
-BUCKET = 1 << 23  # numbers exchanged at a time
 
 
 def shared_batches(
@@ -65,44 +62,34 @@ class WholeBatch:
         own, counts = self.ranks.part(self.n), self.ranks.counts(self.n)
         if len(images) == self.n:
             images = images[own]
-        if mix is None:
-            x = self.net(images)
-        else:
-            # A compiled network would be compiled again for every mixing coefficient.
-            net = getattr(self.net, "_orig_mod", self.net)
-            x = net(images, mix=lambda h: mix(self.ranks.gather(h, counts))[own], at=at)
+        with _few_images(self.net, len(images)):
+            if mix is None:
+                x = self.net(images)
+            else:
+                # A compiled network would be compiled again for every mixing coefficient.
+                net = getattr(self.net, "_orig_mod", self.net)
+                x = net(images, mix=lambda h: mix(self.ranks.gather(h, counts))[own], at=at)
         return self.ranks.gather(x.float() if x.dtype != torch.float64 else x, counts)
 
 
 def broadcast_weights(tensors: Iterable[Tensor], ranks: Ranks) -> None:
     """Start all ranks from the first one's weights; from then on all take the same steps."""
     for tensor in tensors if ranks.world > 1 else ():
-        held = tensor.detach().contiguous()
-        dist.broadcast(held, 0)
-        tensor.detach().copy_(held)
+        tensor.detach().copy_(ranks.broadcast(tensor.detach().cpu()))
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
-    """Replace every gradient by its mean over the ranks, many small ones in one exchange. The same
+    """Replace every gradient by its mean over the ranks, all of one type in one exchange. The same
     parameters have one on all ranks; on a rank without an image they are zero."""
-    groups: list[list[Tensor]] = []  # of one type and bounded size
-    size = 0
-    for gradient in [p.grad for p in parameters if p.grad is not None]:
-        size += gradient.numel()
-        if not groups or size > BUCKET or gradient.dtype != groups[-1][0].dtype:
-            groups.append([])
-            size = gradient.numel()
-        groups[-1].append(gradient)
-    waiting = []
-    for group in groups:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    for kind in dict.fromkeys(gradient.dtype for gradient in gradients):
+        group = [gradient for gradient in gradients if gradient.dtype == kind]
         flat = torch.cat([gradient.reshape(-1) for gradient in group])
-        waiting.append((group, flat, dist.all_reduce(flat, async_op=True)))
-    for group, flat, work in waiting:
-        work.wait()
+        dist.all_reduce(flat)
         flat /= ranks.world
         sizes = [gradient.numel() for gradient in group]
-        for gradient, part in zip(group, flat.split(sizes), strict=True):
-            gradient.copy_(part.view_as(gradient))
+        for gradient, mean in zip(group, flat.split(sizes), strict=True):
+            gradient.copy_(mean.view_as(gradient))
 
 
 def with_synchronized_batch_norm(net: Embedder, ranks: Ranks, device: torch.device) -> Embedder:
@@ -119,7 +106,7 @@ def _own_batch_norm(net: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def few_images(net: nn.Module, count: int) -> Iterator[None]:
+def _few_images(net: nn.Module, count: int) -> Iterator[None]:
     """Use the running statistics of batch norm if this rank has fewer than the two images that it
     needs in training mode."""
     frozen = [norm for norm in _own_batch_norm(net) if norm.training] if count < 2 else []

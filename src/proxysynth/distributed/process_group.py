@@ -3,20 +3,19 @@
 torchrun, or whatever else starts them, puts RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT into the
 environment. Ranks talk by gloo on the CPU and by nccl on GPUs. The first rank writes the files and
 the messages. With one process every exchange returns its input, so that no caller has to ask how
-many there are. What is exchanged are tensors and JSON: nothing is unpickled.
+many there are.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 import torch
@@ -49,8 +48,7 @@ class Ranks:
 
     def parts(self, n: int) -> list[slice]:
         """Each rank's range of n rows."""
-        ends = list(accumulate(self.counts(n)))
-        return [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+        return [slice(a, b) for a, b in pairwise(accumulate(self.counts(n), initial=0))]
 
     def part(self, n: int) -> slice:
         """This rank's range of n rows."""
@@ -76,27 +74,18 @@ class Ranks:
         return int(held)
 
     def broadcast(self, value: Any) -> Any:
-        """The first rank's value, which must be JSON, on every rank."""
-        return self.all_gather(value if self.first else None)[0]
+        """The first rank's value, on every rank; of tensors, those on the CPU."""
+        values = [value]
+        if self.world > 1:
+            dist.broadcast_object_list(values, src=0)
+        return values[0]
 
     def all_gather(self, value: Any) -> list[Any]:
-        """Every rank's value, which must be JSON, in the order of ranks."""
-        if self.world == 1:
-            return [value]
-        own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        sizes = self.gather(torch.tensor([len(own)]), [1] * self.world).tolist()
-        texts = self.gather(own, sizes).split(sizes)
-        return [json.loads(text.numpy().tobytes()) for text in texts]
-
-    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The first rank's tensors, on the CPU of every rank; the others pass none."""
-        shapes = [(name, list(t.shape), str(t.dtype)) for name, t in tensors.items()]
-        made = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-        for name, shape, kind in self.broadcast(shapes):
-            if not self.first:
-                made[name] = torch.empty(shape, dtype=getattr(torch, kind.removeprefix("torch.")))
-            dist.broadcast(made[name], 0)
-        return made
+        """Every rank's value, in the order of ranks."""
+        values = [value] * self.world
+        if self.world > 1:
+            dist.all_gather_object(values, value)
+        return values
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
@@ -148,8 +137,8 @@ def gather_with_gradient(own: Tensor) -> Tensor:
 
 @contextmanager
 def join_process_group() -> Iterator[Ranks]:
-    """Join the other processes of the run for the duration of the block. If a rank goes away, the
-    others end with one sentence."""
+    """Join the other processes of the run for the duration of the block. If one goes away, the
+    others end with an error."""
     joined = dist.is_available() and dist.is_initialized()  # before, or the caller's own group
     ranks = Ranks(dist.get_rank(), dist.get_world_size()) if joined else _join()
     try:
@@ -179,8 +168,8 @@ def leave() -> None:
 
 
 def reports_failure(ranks: Ranks) -> bool:
-    """Whether this rank is the one to report why the run failed: the first that asks is. The others
-    only notice a closed connection, and need not report that as well."""
+    """Whether this rank is to report why the run failed: the first that asks is. The others only
+    notice a closed connection."""
     if ranks.world == 1 or ranks.store is None:
         return True
     try:
@@ -221,11 +210,9 @@ def _join() -> Ranks:
     world, rank = (os.environ.get(name, "") for name in ("WORLD_SIZE", "RANK"))
     if not world or not rank or world == "1":
         return Ranks()
-    # This module of torch evaluates `group.WORLD` in its default arguments, and the first step of
-    # an optimizer imports it (through torch._dynamo). Imported after the group exists, it holds the
-    # group for good: destroy_process_group then cannot end gloo's threads, and one that releases a
-    # tensor while the interpreter shuts down aborts the process ("terminate called without an
-    # active exception"). Imported now, the defaults are None, which means the same.
+    # This module has `group.WORLD` as a default argument, and the first step of an optimizer
+    # imports it. Imported after the group exists, it would hold the group for good, and a thread of
+    # gloo that is alive at exit can abort the process. Imported now, the default is None.
     import torch.distributed.nn.functional
 
     try:

@@ -1,9 +1,9 @@
 """A loss whose proxies are divided over processes: each holds a range of the classes.
 
-The embeddings and labels of the whole batch are on every process, the proxies of c / world classes.
-What travels: the logits (n, n) and proxies (n, d) of the batch's own classes, the sums of each row
-(for Proxy-anchor a single number), and in the backward pass the gradient of the embeddings (n, d).
-The synthetic classes are made of the batch's own proxies, so every process makes the same ones.
+Every process has the embeddings and labels of the whole batch, and the proxies of c / world
+classes. Exchanged are the logits (n, n) and proxies (n, d) of the batch's own classes, the sums of
+each row (for Proxy-anchor a single number), and the gradient of the embeddings (n, d). Synthetic
+classes are made of the batch's own proxies, so every process makes the same ones.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from proxysynth.interfaces import Loss
 from proxysynth.losses.functional import check_batch, check_labels, class_sums_of
 from proxysynth.regularizers.class_sums import LossFromSums
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
-
-PIECE = 2**16  # classes hashed at a time, so that memory does not grow with their number
 
 
 @dataclass(frozen=True)
@@ -71,9 +69,8 @@ def sharded_loss(
 ) -> Tensor:
     """The loss of all proxies together, the same number on every process.
 
-    After `backward` on every process, x.grad is the whole gradient, the same on every process (a
-    caller who gathered x takes the rows it gave, with no further sum), and p_shard.grad is the
-    gradient of this process's rows (with no further sum either).
+    After `backward` on every process, x.grad is the whole gradient, the same on every process, and
+    p_shard.grad that of this process's rows: neither is to be summed over the processes.
 
     Args:
         loss: Softmax, Norm-softmax, SphereFace, CosFace, ArcFace or Proxy-anchor, or
@@ -83,9 +80,7 @@ def sharded_loss(
         group: of the processes; None is torch's default one. Not used where there is one process.
         generator: in the same state on every process; None is torch's own, which then must be.
         negatives: the fraction of the classes that take part in this step, besides those of the
-            batch. The loss is computed over these classes alone. That is not an unbiased estimate
-            of the loss over all: fewer negatives, smaller sums. The gradient of a class that does
-            not take part is zero.
+            batch. The loss is computed over these alone, and underestimates that over all classes.
         block: classes per block; None chooses.
     """
     check_shardable(loss)
@@ -137,21 +132,18 @@ def check_shardable(loss: object) -> None:
 
 def sampled_classes(classes: range, present: Tensor, fraction: float, seed: int) -> Tensor:
     """The classes that take part, in order: all that are `present` (labels of the batch), and each
-    of the others with probability `fraction`: if a hash of the step's seed and the class is below
-    it. No process needs to know the others' classes, or how many processes there are."""
-    kept = []
-    for start in range(classes.start, classes.stop, PIECE):
-        piece = np.arange(start, min(start + PIECE, classes.stop), dtype=np.uint64)
-        # A number in [0, 1) for each: the splitmix64 generator's output at that place.
-        z = np.uint64(seed) + (piece + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        uniform = ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        kept.append(piece[uniform < fraction].astype(np.int64))
-    labels = present.detach().unique().cpu().numpy()
-    labels = labels[(labels >= classes.start) & (labels < classes.stop)]
-    found = np.union1d(np.concatenate(kept), labels)
-    return torch.from_numpy(found).to(present.device)
+    of the others if a hash of the step's seed and the class, a number in [0, 1), is below
+    `fraction`. The choice does not depend on the number of processes."""
+    # The output of the splitmix64 generator at the place of each class.
+    place = np.arange(classes.start + 1, classes.stop + 1, dtype=np.uint64)
+    z = np.uint64(seed) + place * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    uniform = ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    takes_part = uniform < fraction
+    own = present[(present >= classes.start) & (present < classes.stop)].cpu().numpy()
+    takes_part[own - classes.start] = True
+    return torch.from_numpy(np.flatnonzero(takes_part) + classes.start).to(present.device)
 
 
 def draw_seed(generator: torch.Generator | None) -> int:

@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """Training: a Run, the loop, its checkpoints, its result, and the trained model."""
 
 from proxysynth.errors import NotFinite, TrainingFailed, WrongFolder
@@ -8,24 +9,3 @@ from proxysynth.training.loop import train
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.training.run_folder import Recorded, Result, read_metrics, read_result, read_run
-
-__all__ = [
-    "KINDS",
-    "NotFinite",
-    "Progress",
-    "Recorded",
-    "Resources",
-    "Result",
-    "Run",
-    "Silent",
-    "Split",
-    "Trained",
-    "TrainingFailed",
-    "WrongFolder",
-    "default_run",
-    "load",
-    "read_metrics",
-    "read_result",
-    "read_run",
-    "train",
-]

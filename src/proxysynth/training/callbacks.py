@@ -83,7 +83,7 @@ class _Rate(progress.ProgressColumn):
 
 def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping[str, Any]], None]:
     """A function that writes each line of the metrics, or does nothing if not wanted. Events after
-    the `step` at which the run resumes are hidden."""
+    `step`, where the run resumes, are hidden."""
     if not wanted:
         return lambda line: None
     try:

@@ -1,8 +1,7 @@
 """Whether a file of weights is what it should be: its keys, its numbers, and what it recognizes.
 
-No photograph is needed: six drawings show things that ImageNet has a class for. The three networks
-EfficientNet-Lite0 to 2 name each of them first; a network with random weights names one among its
-first five with a probability of 5 in 1,000.
+Six drawings show things that ImageNet has a class for. EfficientNet-Lite0 to 2 name each of them
+first; a network with random weights names one among its first five with a probability of 0.005.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
     checkpoint/step-000000480/proxies-0-of-2...      rows of sharded proxies, a file per rank
     checkpoint/step-000000480/state.json             the position in the run, and all checksums
 
-A checkpoint is written under another name, pushed to the disk and renamed; only then are older ones
-deleted. The last two are kept, so that one damaged on the disk costs an epoch and not the run. Of
-sharded proxies each rank writes its own rows; any number of ranks reads them back, each from the
-files with rows of its own. Nothing here is ever unpickled: reading a checkpoint cannot run code.
+A checkpoint is written under another name, flushed to disk and renamed; only then are older ones
+deleted. The last two are kept, so that a damaged one costs an epoch and not the run. Each rank
+writes its own rows of sharded proxies, and any number of ranks can read them. Nothing is unpickled:
+reading a checkpoint cannot run code.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import json
 import os
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import safetensors
+import torch
 from torch import Tensor
 
 from proxysynth.distributed.process_group import ALONE, Ranks
@@ -67,8 +69,8 @@ class Loaded(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run, in its folder `checkpoint`.
 
-    Of sharded proxies, `rows` are those of this rank: each rank writes and reads its own. With None
-    the first rank writes all of them; all are then read, too.
+    Of sharded proxies, each rank writes and reads its own `rows`; None stands for all rows, which
+    the first rank writes and reads.
     """
 
     folder: Path
@@ -121,29 +123,28 @@ class Checkpoints:
         """The newest intact checkpoint of the run with this identity, or that of a step, on every
         rank; None if there is none.
 
-        A damaged one is skipped for the one before; if all are damaged, or one is of another run,
-        it is an error. Among ranks that read rows, what is damaged for one counts for all.
+        A checkpoint that is damaged for any rank is skipped for the one before. It is an error if
+        all are damaged, or if one belongs to another run.
         """
         ranks = self.ranks
-        if self.rows is None and ranks.world > 1:
-            # The first rank's, since the folders of the others need not be the same.
-            loaded = replace(self, ranks=ALONE).load(run, step) if ranks.first else None
-            about = ranks.broadcast(loaded and (asdict(loaded.state), loaded.faults))
-            if about is None:
-                return None
-            tensors = ranks.broadcast_tensors({} if loaded is None else loaded.tensors)
-            return Loaded(build(State, about[0], {}), tensors, tuple(about[1]))
         faults: list[str] = []
+        # Without rows the first rank sends what it reads: the others need not have the folder.
+        reads = ranks.first or self.rows is not None
         for number in reversed(ranks.broadcast(self.steps() if step is None else [step])):
             loaded, fault = None, None
             try:
-                loaded = self.read(number, run)
+                loaded = self.read(number, run) if reads else None
             except Damaged as error:
                 fault = str(error)
             found = [text for text in ranks.all_gather(fault) if text is not None]
-            if loaded is not None and not found:
-                return loaded._replace(faults=tuple(faults))
             faults += found[:1]
+            if found:
+                continue
+            if self.rows is None:
+                state, names = ranks.broadcast(loaded and (loaded.state, list(loaded.tensors)))
+                held = loaded.tensors if loaded else {}
+                loaded = Loaded(state, {name: ranks.broadcast(held.get(name)) for name in names})
+            return cast(Loaded, loaded)._replace(faults=tuple(faults))
         if not faults:
             return None
         advice = "restore the files, or delete the folder to start over"
@@ -237,21 +238,16 @@ def write_shard(
 def read_rows(
     folder: Path, files: Sequence[ShardFile], rows: range | None, names: Sequence[str] = ()
 ) -> dict[str, Tensor]:
-    """These rows (None: all) of the tensors with these names (default: all) in the files; `Damaged`
-    if one is damaged."""
-    wanted = rows if rows is not None else range(max((file.stop for file in files), default=0))
-    made: dict[str, Tensor] = {}
+    """These rows (None: all) of the tensors with these names (default: all) in the files."""
+    pieces = defaultdict[str, list[Tensor]](list)
     for file in files:
-        low, high = max(file.start, wanted.start), min(file.stop, wanted.stop)
-        if low >= high:
-            continue
-        with _open_checked(folder, file) as held:
-            for name in names or held.keys():
-                part = held.get_slice(name)[low - file.start : high - file.start]
-                if name not in made:
-                    made[name] = part.new_empty((len(wanted), *part.shape[1:]))
-                made[name][low - wanted.start : high - wanted.start] = part
-    return made
+        low = file.start if rows is None else max(file.start, rows.start)
+        high = file.stop if rows is None else min(file.stop, rows.stop)
+        if low < high:
+            with _open_checked(folder, file) as held:
+                for name in names or held.keys():
+                    pieces[name].append(held.get_slice(name)[low - file.start : high - file.start])
+    return {name: torch.cat(parts) for name, parts in pieces.items()}
 
 
 def _open_checked(folder: Path, file: ShardFile) -> Any:

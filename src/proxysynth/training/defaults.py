@@ -105,6 +105,8 @@ def run_from_options(
         for owner, kind in kinds.items() if path not in known and not part else ():
             if is_dataclass(kind) and name in {field.name for field in fields(kind)}:
                 raise ValueError(f"Run has no field {name!r}: did you mean '{owner}.{name}'?")
+        if path == "regularizer.loss":
+            raise ValueError(f"{path} cannot be set: name the loss with --loss")
         kind = kinds.get(part, Run)
         if kind is None:
             raise ValueError(f"cannot set {path}: the regularizer 'none' has no fields")

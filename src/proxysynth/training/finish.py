@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
 from proxysynth.distributed.data_parallel import note_on_processes
-from proxysynth.distributed.process_group import Ranks
 from proxysynth.formatting import metric_name
 from proxysynth.models.embedder import Embedder
 from proxysynth.provenance import provenance
@@ -22,21 +21,9 @@ from proxysynth.training.resources import device_name
 from proxysynth.training.run import Run
 from proxysynth.training.run_folder import EMBEDDINGS, EVALUATED, METRICS, MODEL, RESULT, Result
 from proxysynth.training.start import POINTS, class_means
-from proxysynth.values import build
 
 if TYPE_CHECKING:
     from proxysynth.training.loop import Training
-
-
-@dataclass(frozen=True, eq=False)
-class Reported:
-    """The weights that a run reports and saves, and what they score on the test images."""
-
-    net: Embedder
-    tested: Tested
-    epoch: int
-    means: Tensor | None = None  # (c, d), the proxies of an interpolated network
-    interpolation: dict[str, Any] = field(default_factory=dict)  # see `Result`
 
 
 def finish(training: Training, evaluated: Result | None) -> Result:
@@ -46,25 +33,23 @@ def finish(training: Training, evaluated: Result | None) -> Result:
     run, ready, learner, state = training.run, training.ready, training.learner, training.state
     ranks, folder, splits = training.ranks, training.folder, training.ready.splits
     seconds = time.perf_counter() - training.began
-    epoch, tested = state.epoch, training.tested
+    epoch, net, tested = state.epoch, learner.net, training.tested
     if state.best_step not in (None, state.step):
         best = training.checkpoints.load(state.run, state.best_step)
         learner.load_weights(cast(Loaded, best).tensors)
         epoch, tested = state.best_epoch or epoch, None
+    tested = tested or training.measure(ready.query)
     line = next(entry for entry in state.history if entry["epoch"] == epoch)
-    validation = line.get("validation", {})
-    reported = Reported(learner.net, tested or training.measure(ready.query), epoch)
+    validation, means = line.get("validation", {}), None
+    interpolation: dict[str, Any] = {}
     if run.interpolate is not None:
-        reported = _interpolate(training, reported, validation)
-    tested, result = reported.tested, None
-    classifies = run.task == "classification"
-    held_out = NOT_TESTED if classifies else training.validate(tested, reported.net)
+        net, tested, interpolation = _interpolate(training, tested, validation)
+        means = class_means(net, ready.tester(splits.train), ranks)
+    classifies, result = run.task == "classification", None
+    held_out = NOT_TESTED if classifies else training.validate(tested, net)
     if ranks.first:
         (folder / RESULT).unlink(missing_ok=True)  # of a run that was extended
-        proxies = _proxies(training, reported)
-        checksums, calibration = _write_tensors(training, reported, proxies), None
-        if tested.metrics:
-            calibration = calibrate_run(run, splits, proxies, tested, held_out)
+        proxies = _proxies(training, means)
         result = Result(
             run=state.run,
             metrics=tested.metrics,
@@ -72,69 +57,72 @@ def finish(training: Training, evaluated: Result | None) -> Result:
             epoch=epoch,
             epochs=run.epochs,
             chosen=run.report_epoch,
-            why=why_this_epoch(run, reported.interpolation),
+            why=why_this_epoch(run, interpolation),
             validation=validation,
             seconds=round(seconds, 3),
             device=device_name(learner.device),
             data=run_folder.describe(splits, training.start.seen),
             provenance=provenance(),
             notes=(*splits.remarks(), *note_on_processes(learner.net, ranks)),
-            checksums=checksums,
-            calibration={} if calibration is None else asdict(calibration),
-            interpolation=reported.interpolation,
+            checksums=_write_tensors(training, net, proxies, tested, epoch),
+            calibration=calibrate_run(run, splits, proxies, tested, held_out),
+            interpolation=interpolation,
             backbone=run.backbone if prepare.starts_as_published(run) else "",
         )
         if evaluated is not None:
             result = _with_metrics_of(result, evaluated)
         run_folder.write_result(folder, result)
         training.checkpoints.drop(newest=1)  # the one before was in case the last had been lost
-    return cast(Result, on_every_rank(result, ranks))
+    return cast(Result, ranks.broadcast(result))
 
 
-def _interpolate(training: Training, trained: Reported, validation: dict[str, float]) -> Reported:
-    """The network at the run's a, without a new embedding layer, and the metrics over a; at 1,
-    where nothing is interpolated, without those. "auto" is the best a on the held-out classes. The
-    layer is no candidate: its MAP@R on the few held-out classes says little about unseen ones."""
-    run, ready = training.run, training.ready
-    by, points, best = run.best_by, [], (-1.0, -1.0)
-    pictures, chosen = ready.tester(ready.splits.train), trained
-    a = run.interpolation(len(ready.splits.train.classes))
+def _interpolate(
+    training: Training, trained: Tested, validation: dict[str, float]
+) -> tuple[Embedder, Tested, dict[str, Any]]:
+    """The network at the run's a, without a new embedding layer, what it scores, and the metrics
+    over a; at 1, where nothing is interpolated, without those. "auto" is the best a on the held-out
+    classes. The layer is no candidate: its MAP@R on the few held-out classes says little about
+    unseen ones."""
+    run, ready, net = training.run, training.ready, training.learner.net
+    by, points, best, chosen = run.best_by, [], (-1.0, -1.0), (net, trained)
+    images = ready.splits.train
+    pictures, a = ready.tester(images), run.interpolation(len(images.classes))
     auto = a == "auto"
     tried = set(POINTS) if auto else {*POINTS, float(cast(float, a))}
     for point in sorted({1.0} if a == 1 else tried):
-        net = training.start.interpolated(trained.net, point, pictures, run.seed)
-        tested = training.measure(ready.query, net)
-        held = training.measure(ready.validation if auto else None, net).metrics
+        mixed = training.start.interpolated(net, point, pictures, run.seed)
+        tested = training.measure(ready.query, mixed)
+        held = training.measure(ready.validation if auto else None, mixed).metrics
         points.append({"a": point, "metrics": tested.metrics, "validation": held})
         score = held[by] if held else float(point == a)
         if (score, point) > best:
-            best, chosen = (score, point), replace(trained, net=net, tested=tested)
+            best, chosen = (score, point), (mixed, tested)
     about: dict[str, Any] = {"a": best[1], "by": by if auto else None, "points": points}
-    held = validation if auto else {}
-    about["trained"] = {"metrics": trained.tested.metrics, "validation": held}
-    means = class_means(chosen.net, pictures, training.ranks)
-    return replace(chosen, means=means, interpolation=about)
+    about["trained"] = {"metrics": trained.metrics, "validation": validation if auto else {}}
+    return *chosen, about
 
 
-def _proxies(training: Training, reported: Reported) -> Tensor:
-    """The proxies that belong to the reported weights, all of them."""
+def _proxies(training: Training, means: Tensor | None) -> Tensor:
+    """The proxies that belong to the reported weights, all of them; those of an interpolated
+    network are the mean embeddings of the classes, (c, d)."""
     learner, state = training.learner, training.state
-    if reported.means is not None:
-        several = learner.proxies.shape[1:-1]  # proxies per class, where there are several
-        means = reported.means.reshape(len(reported.means), *(1 for _ in several), -1)
-        return means.expand(-1, *several, -1).contiguous()
+    if means is not None:
+        several = learner.proxies.ndim == 3
+        return means[:, None].repeat(1, learner.proxies.shape[1], 1) if several else means
     if learner.shards is not None:
         step = state.step if state.best_step is None else state.best_step
         return training.checkpoints.all_proxies(step)
     return learner.proxies.detach()
 
 
-def _write_tensors(training: Training, reported: Reported, proxies: Tensor) -> dict[str, int]:
+def _write_tensors(
+    training: Training, net: Embedder, proxies: Tensor, tested: Tested, epoch: int
+) -> dict[str, int]:
     """Write network and proxies, and the embeddings of the test images with their names and
     classes; returns the checksums of the run's files."""
-    folder, splits, tested = training.folder, training.ready.splits, reported.tested
-    about: dict[str, Any] = {"run": training.state.run, "epoch": reported.epoch}
-    weights = {f"net.{key}": value for key, value in reported.net.state_dict().items()}
+    folder, splits = training.folder, training.ready.splits
+    about: dict[str, Any] = {"run": training.state.run, "epoch": epoch}
+    weights = {f"net.{key}": value for key, value in net.state_dict().items()}
     checksums = {
         MODEL: write_tensors(folder / MODEL, {**weights, "proxies": proxies}, about),
         METRICS: checksum(folder / METRICS),
@@ -167,14 +155,6 @@ def _with_metrics_of(result: Result, evaluated: Result) -> Result:
         notes=(note, *evaluated.notes),
         evaluated=evaluated.run,
     )
-
-
-def on_every_rank(result: Result | None, ranks: Ranks) -> Result | None:
-    """The first rank's result, on every rank."""
-    if ranks.world == 1:
-        return result
-    fields = ranks.broadcast(result and asdict(result))
-    return fields and build(Result, fields, {})
 
 
 def why_this_epoch(run: Run, interpolation: Mapping[str, Any] | None = None) -> str:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard, cast
@@ -22,7 +22,7 @@ from torch import Tensor
 from proxysynth import data
 from proxysynth.data import CenterCrop, Listing, Loader, Splits
 from proxysynth.distributed.process_group import ALONE, Ranks
-from proxysynth.errors import Damaged, TrainingFailed, WrongFolder
+from proxysynth.errors import Damaged, TrainingFailed
 from proxysynth.losses.functional import plain_loss
 from proxysynth.models.embedder import Embedder
 from proxysynth.models.libraries import is_plain_name
@@ -103,8 +103,11 @@ def nearest_proxy(loss: Any, proxies: Tensor, x: Tensor) -> tuple[Tensor, Tensor
 
 def calibrate_run(
     run: Run, splits: Splits, proxies: Tensor, tested: Tested, held_out: Tested
-) -> Calibration | None:
-    """Thresholds from the test images; fitted on the images `held_out` of training, if any."""
+) -> dict[str, Any]:
+    """The `calibration` of a `Result`: thresholds from the test images, fitted on the images
+    `held_out` of training, if any."""
+    if not tested.metrics:
+        return {}
     own = held_out.metrics and held_out is not tested
     made = calibrate(
         tested.query,
@@ -113,13 +116,15 @@ def calibrate_run(
         gallery_labels=tested.gallery_labels,
         held_out=(held_out.query, held_out.labels) if own else None,
     )
+    if made is None:
+        return {}
     seen = set(splits.train.classes)
     unseen = torch.tensor([name not in seen for name in splits.query.classes])[tested.labels]
     others = tested.query[unseen]
-    others = others[:: -(-len(others) // UNKNOWN) or 1]
-    if made is None or not len(others):
-        return made
-    return replace(made, unknown=unknown_thresholds(nearest_proxy(run.loss, proxies, others)[1]))
+    if len(others):
+        _, similarity = nearest_proxy(run.loss, proxies, others[:: -(-len(others) // UNKNOWN)])
+        made = replace(made, unknown=unknown_thresholds(similarity))
+    return asdict(made)
 
 
 class EmbeddingsNotFinite(ValueError):
@@ -361,11 +366,6 @@ def load(
             "the network that was trained"
         ) from error
     data.pixels_named(net.preprocess)
-    if net.image_size != recorded.image_size:
-        raise WrongFolder(
-            f"{place / RUN} is damaged: image_size is {recorded.image_size}, but the network takes "
-            f"{net.image_size}"
-        )
     where = Resources(device=device).torch_device()
     memory = torch.channels_last if recorded.run.channels_last else torch.contiguous_format
     net = net.to(where, memory_format=memory).eval()  # type: ignore[call-overload]

@@ -1,7 +1,7 @@
-"""SIGINT, SIGTERM and SIGHUP end a training alike: between two steps, with a last checkpoint.
+"""SIGINT, SIGTERM and SIGHUP end a training between two steps, with a last checkpoint.
 
-With several processes, the ranks agree after each step whether one of them was asked to end, so
-that all end after the same one.
+With several processes, the ranks agree after each step whether one of them got a signal, so that
+all end after the same step.
 """
 
 from __future__ import annotations

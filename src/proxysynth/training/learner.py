@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -28,11 +27,11 @@ ROWS_DRAWN = 1 << 14  # at a time
 
 
 class Learner:
-    """The network, the proxies and the optimizer of a run; at first, proxies are drawn.
+    """The network, the proxies and the optimizer of a run.
 
     Everything drawn in a step depends only on the run's seed and the step's number, so there is no
-    state of random numbers to save. Each rank has the whole network, and all of the proxies or,
-    with `shards`, its `rows` of them. `network` is `net`, compiled where the run asks for it.
+    random state to save. Each rank has the whole network, and all of the proxies or, with `shards`,
+    its `rows` of them. `network` is `net`, compiled where the run asks for it.
     """
 
     def __init__(
@@ -65,8 +64,9 @@ class Learner:
         proxies = initial_proxies(run, classes, net.dim, shards, generator)
         self.proxies = nn.Parameter(proxies.to(device))
         self.device = self.proxies.device
-        shared = [] if shards is not None else [self.proxies]
-        data_parallel.broadcast_weights([*net.state_dict().values(), *shared], ranks)
+        own = [] if shards is not None else [self.proxies]
+        self.shared = [*net.parameters(), *own]  # parameters that all ranks hold
+        data_parallel.broadcast_weights([*net.state_dict().values(), *own], ranks)
         self.optimizers = optim.make_optimizers(run, net, self.proxies)
         # Small gradients would underflow in float16.
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.mixed == torch.float16)
@@ -82,7 +82,9 @@ class Learner:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.scaler.scale(loss).backward()
-        self._average_gradients()
+        if self.ranks.world > 1:
+            # Of proxies that all ranks hold they agree up to rounding, and then in every bit.
+            data_parallel.average_gradients(self.shared, self.ranks)
         self._clip_gradients()
         for optimizer in self.optimizers:
             self.scaler.step(optimizer)
@@ -100,22 +102,13 @@ class Learner:
         if not run.channels_last:
             images = images.contiguous()
         labels = batch.labels.to(self.device, non_blocking=True)
-        enough: AbstractContextManager[None] = nullcontext()
         if ranks.world > 1:
-            n, enough = len(labels), data_parallel.few_images(self.net, len(images))
+            n = len(labels)
             net = cast(nn.Module, data_parallel.WholeBatch(net, self.net.stages, n, ranks))
             if isinstance(self.objective, Mixup):  # it mixes images of different ranks
                 images = ranks.gather(images, ranks.counts(n))
-        mixed = torch.autocast(self.device.type, self.mixed, enabled=self.mixed is not None)
-        with mixed, enough:
+        with torch.autocast(self.device.type, self.mixed, enabled=self.mixed is not None):
             return self.objective(net, images, labels, self.proxies, generator=draws)
-
-    def _average_gradients(self) -> None:
-        """Average the gradients over the ranks. Those of proxies that all ranks hold agree up to
-        rounding, and then in every bit."""
-        if self.ranks.world > 1:
-            shared = [] if self.shards is not None else [self.proxies]
-            data_parallel.average_gradients([*self.net.parameters(), *shared], self.ranks)
 
     def _clip_gradients(self) -> None:
         run = self.run
@@ -128,11 +121,9 @@ class Learner:
             nn.utils.clip_grad_value_(parameters, run.clip_value)
         if run.clip_norm is not None:
             # The norm of the whole gradient, including proxies that other ranks hold.
-            sharded, own = self.shards is not None, self.proxies
-            held = [p.grad for p in parameters if p.grad is not None and not (sharded and p is own)]
-            norm = nn.utils.get_total_norm(held)
-            if sharded and own.grad is not None:
-                norm = (norm**2 + self.ranks.sum(own.grad.norm() ** 2)).sqrt()
+            norm = nn.utils.get_total_norm([p.grad for p in self.shared if p.grad is not None])
+            if self.shards is not None and self.proxies.grad is not None:
+                norm = (norm**2 + self.ranks.sum(self.proxies.grad.norm() ** 2)).sqrt()
             nn.utils.clip_grads_with_norm_(parameters, run.clip_norm, norm)
 
     def begin_epoch(self, epoch: int) -> None:

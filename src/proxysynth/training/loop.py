@@ -8,9 +8,9 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -26,7 +26,7 @@ from proxysynth.tensor_files import checksum
 from proxysynth.training import inference, prepare, run_folder
 from proxysynth.training.callbacks import Progress, Silent, Tick, open_tensorboard
 from proxysynth.training.checkpoint import Checkpoints, State
-from proxysynth.training.finish import finish, on_every_rank
+from proxysynth.training.finish import finish
 from proxysynth.training.inference import NOT_TESTED, Tested
 from proxysynth.training.interrupts import Interrupted, uninterrupted
 from proxysynth.training.learner import Learner
@@ -50,9 +50,9 @@ def train(
 ) -> Result:
     """Train a run into a folder and return its result.
 
-    A folder that holds the same run is resumed, bit for bit as if it had never stopped; a finished
-    one returns its result at once; one that holds fewer epochs of it (`Run.extend`) is continued;
-    one that holds another run is refused.
+    If the folder holds the same run, it is resumed, bit for bit as if it had never stopped; a
+    finished run returns its result at once; a run of fewer epochs (`Run.extend`) is continued;
+    another run is refused.
 
     Args:
         all_classes: train the run into `evaluated` inside the folder, then a run with the same
@@ -142,39 +142,37 @@ def _train(
         return finish(training, evaluated)
 
 
+@dataclass(eq=False)
 class Training:
     """A run in training: its parts, and the state that its steps change.
 
     It starts from the newest intact checkpoint in its folder, or from scratch.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        folder: Path,
-        ready: prepare.Prepared,
-        start: Start,
-        learner: Learner,
-        resources: Resources,
-        progress: Progress,
-        began: float,
-    ) -> None:
-        self.run, self.folder, self.ready, self.start = run, folder, ready, start
-        self.learner, self.ranks, self.resources = learner, learner.ranks, resources
-        self.progress, self.began = progress, began
-        self.tested: Tested | None = None  # the last evaluation, if the weights are still those
-        self.checkpoints = Checkpoints(folder / CHECKPOINT, learner.rows, self.ranks)
+    run: Run
+    folder: Path
+    ready: prepare.Prepared
+    start: Start
+    learner: Learner
+    resources: Resources
+    progress: Progress
+    began: float  # on time.perf_counter
+    tested: Tested | None = None  # the last evaluation, if the weights are still those
+
+    def __post_init__(self) -> None:
+        self.ranks = self.learner.ranks
+        self.checkpoints = Checkpoints(self.folder / CHECKPOINT, self.learner.rows, self.ranks)
         identity = ""
         if self.ranks.first:
-            identity = run_folder.record_run(folder, run, ready, start.seen)
+            identity = run_folder.record_run(self.folder, self.run, self.ready, self.start.seen)
             self.checkpoints.drop()
         self.state = self._first_state(self.ranks.broadcast(identity))
         self.saved = self.state.step
         self.began -= self.state.seconds  # of earlier sessions
         if self.ranks.first:
-            run_folder.write_metrics(folder, self.state.history)
-        wanted = resources.tensorboard and self.ranks.first
-        self.tensorboard = open_tensorboard(folder, wanted, self.state.step)
+            run_folder.write_metrics(self.folder, self.state.history)
+        wanted = self.resources.tensorboard and self.ranks.first
+        self.tensorboard = open_tensorboard(self.folder, wanted, self.state.step)
 
     def _first_state(self, identity: str) -> State:
         """The state of the newest intact checkpoint, which is loaded, or before the first step."""
@@ -196,17 +194,16 @@ class Training:
         """Run the epochs that are left. A signal ends them with a checkpoint."""
         run, labels = self.run, self.ready.train.listing.labels
         sampler = prepare.make_sampler(run)
-        self.plan = sampler(labels, self.state.epoch, run.batch_size)  # an epoch's batches
-        per_epoch, begun = sum(map(len, self.plan)), sum(map(len, self.plan[: self.state.batch]))
-        done = self.state.epoch * per_epoch + begun
+        per_epoch = sum(map(len, sampler(labels, 0, run.batch_size)))
+        done = self.state.epoch * per_epoch + self.state.batch * run.batch_size
         try:
             with self.progress.task("training", run.epochs * per_epoch, done) as tick:
                 for epoch in range(self.state.epoch, run.epochs):
                     if self._out_of_patience():
-                        say = f"No improvement in {run.patience} evaluations: stopping early."
-                        self.progress.say(say)
+                        early = f"No improvement in {run.patience} evaluations: stopping early."
+                        self.progress.say(early)
                         break
-                    self.plan = sampler(labels, epoch, run.batch_size)
+                    self.plan = sampler(labels, epoch, run.batch_size)  # the epoch's batches
                     self._run_epoch(epoch, tick)
         except Interrupted:
             # All ranks are here: where one can be interrupted alone, everything is saved.
@@ -256,7 +253,6 @@ class Training:
             if not evaluates or ranks.world > 1:
                 self._save()  # a rank that is interrupted in the evaluation leaves alone
         if evaluates:
-            tick(0, f"epoch {epoch + 1}/{run.epochs}  testing")
             self._evaluate()
 
     def _evaluate(self) -> None:
@@ -301,9 +297,8 @@ class Training:
     def measure(
         self, query: Loader | None, net: Embedder | None = None, untrained: bool = False
     ) -> Tested:
-        """Retrieval and, in classification, accuracy on some images, of this network or another.
-        `untrained` measures the backbone's features, since a new embedding layer is random; of an
-        earlier run, the whole network."""
+        """Retrieval and, in classification, accuracy on some images. `untrained` measures the
+        backbone's features, since a new embedding layer is random; of an earlier run, all of it."""
         learner, run = self.learner, self.run
         if query is None:
             return NOT_TESTED
@@ -312,8 +307,7 @@ class Training:
         predict = inference.nearest_class(run.loss, learner.proxies) if classifies else None
         images = len(query.listing) + (0 if gallery is None else len(gallery.listing))
         ks = run.ks or inference.usual_ks(run.data)
-        task = self.progress.task if untrained else Silent().task
-        with task("before training", images) as tick:
+        with self.progress.task("testing", images) as tick:
             return inference.measure(
                 net or learner.net,
                 query,
@@ -385,16 +379,16 @@ def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Resul
         result = run_folder.read_result(folder)
         if result and result.epochs != run.epochs:
             result = None  # it is extended
-        paths = {folder / name: crc32 for name, crc32 in result.checksums.items()} if result else {}
-        damaged = [path for path in paths if path.is_file() and checksum(path) != paths[path]]
-        if damaged:
-            fault = f"{damaged[0]} is damaged"
+        for name, crc32 in result.checksums.items() if result else ():
+            path = folder / name
+            if not path.is_file() or checksum(path) == crc32:
+                continue
             if not Checkpoints(folder / CHECKPOINT).steps():
                 advice = f"restore it, or delete {folder / RESULT} to train again"
-                raise TrainingFailed(f"{fault}, and there is no checkpoint: {advice}")
-            progress.say(f"{fault}: writing it again from the checkpoint.")
+                raise TrainingFailed(f"{path} is damaged, and there is no checkpoint: {advice}")
+            progress.say(f"{path} is damaged: writing it again from the checkpoint.")
             result = None
-    return on_every_rank(result, ranks)
+    return cast(Result | None, ranks.broadcast(result))
 
 
 @contextmanager

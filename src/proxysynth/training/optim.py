@@ -17,7 +17,6 @@ from proxysynth.training.run import Run
 
 RISE = 0.3  # share of the training in which one_cycle rises
 START, END = 1 / 25, 1e-4  # where one_cycle starts and ends
-PIECE = 2**22  # numbers that RowwiseAdam updates at a time, so that its memory is bounded
 
 
 def rate_factor(run: Run, step: int, steps_per_epoch: int) -> float:
@@ -28,8 +27,7 @@ def rate_factor(run: Run, step: int, steps_per_epoch: int) -> float:
     cosine     (1 + cos(pi t)) / 2                       t = share of all steps that are done
     one_cycle  rises to 1 over the first 30 %, then falls as a cosine     [Smith and Topin, 2019]
 
-    A run that was extended keeps the schedule of its first epochs. A pure function: there is
-    nothing to save and nothing to resume.
+    An extended run keeps the schedule of its first epochs.
     """
     epochs = next((end for end in run.extended if step < end * steps_per_epoch), run.epochs)
     t = step / (epochs * steps_per_epoch)
@@ -46,11 +44,8 @@ def rate_factor(run: Run, step: int, steps_per_epoch: int) -> float:
 
 
 def mixed_type(run: Run, device: torch.device) -> torch.dtype | None:
-    """The type of matrix products in training; None for plain float32.
-
-    "auto" depends on the device: bfloat16 on a GPU that supports it, float16 on an older one,
-    float32 elsewhere, where nothing would be gained.
-    """
+    """The type of matrix products in training; None for plain float32. "auto" is bfloat16 on a GPU
+    that supports it, float16 on an older one, and float32 elsewhere."""
     if run.precision == "bfloat16":
         return torch.bfloat16
     if run.precision == "auto" and device.type == "cuda":
@@ -63,10 +58,8 @@ class RowwiseAdam(Optimizer):
 
         v <- b v + (1 - b) g . g / d          p <- p - lr g / (sqrt(v / (1 - b^t)) + eps)
 
-    For very many proxies: Adam keeps two more numbers for every number it learns, although most of
-    a million proxies see no more than the tail of a softmax in a step. This keeps one number for
-    each row. What it gives up: a step follows the last gradient alone, and all numbers of a row
-    share one rate.
+    For very many proxies: it keeps one number per row, where Adam keeps two per entry. In exchange,
+    a step follows the last gradient alone, and all entries of a row share one rate.
 
     Args:
         beta: b above, the decay of the second moments.
@@ -105,14 +98,12 @@ class RowwiseAdam(Optimizer):
                 state["step"] += 1
                 square = state["square"] = state["square"].to(p.device)  # loaded on the CPU
                 correction = 1 - beta ** float(state["step"])
-                rows = max(1, PIECE // max(1, x.shape[1]))
-                for x_b, g, v in zip(*(t.split(rows) for t in (x, grad, square)), strict=True):
-                    if group["weight_decay"]:
-                        g = g.add(x_b, alpha=group["weight_decay"])
-                    length = torch.linalg.vector_norm(g, dim=1, dtype=v.dtype)
-                    v.lerp_(length.square_().div_(x.shape[1]), 1 - beta)
-                    rate = (v / correction).sqrt_().add_(group["eps"]).reciprocal_()
-                    x_b.addcmul_(g, rate.mul_(-group["lr"])[:, None].to(p.dtype))
+                if group["weight_decay"]:
+                    grad = grad.add(x, alpha=group["weight_decay"])
+                length = torch.linalg.vector_norm(grad, dim=1, dtype=square.dtype)
+                square.lerp_(length.square_().div_(x.shape[1]), 1 - beta)
+                rate = (square / correction).sqrt_().add_(group["eps"]).reciprocal_()
+                x.addcmul_(grad, rate.mul_(-group["lr"])[:, None].to(p.dtype))
 
 
 def make_optimizers(run: Run, net: Embedder, proxies: nn.Parameter) -> list[Optimizer]:
@@ -148,12 +139,9 @@ def make_optimizers(run: Run, net: Embedder, proxies: nn.Parameter) -> list[Opti
 
 
 def backbone_layers(backbone: nn.Module) -> list[list[nn.Parameter]]:
-    """The backbone's parameters by layer, from the input to the output.
-
-    Layers are the items of the longest list of modules (the blocks of a transformer, the stages
-    of a network that names them); what is defined before it is the first layer, what is defined
-    after it the last one.
-    """
+    """The backbone's parameters by layer, from input to output. Layers are its `stages`, or the
+    items of its longest list of modules, such as the blocks of a transformer; what is defined
+    before these is the first layer, what is defined after them the last one."""
     stages = getattr(backbone, "stages", None)
     if isinstance(stages, tuple) and stages:
         starts = [f"{name}." for name in stages]

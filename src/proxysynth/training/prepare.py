@@ -14,6 +14,7 @@ from proxysynth.models.embedder import Embedder
 from proxysynth.training.callbacks import Progress
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
+from proxysynth.values import nearest
 
 
 @dataclass(frozen=True)
@@ -118,11 +119,9 @@ def make_network(
     names = [name for name, _ in net.backbone.named_parameters()]
     for prefix in run.freeze:
         if not any(name.startswith(prefix) for name in names):
-            parts = sorted({".".join(name.split(".")[:2]) for name in names})
-            raise ValueError(
-                f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}, such as "
-                f"{', '.join(parts[:12])}{', ...' if len(parts) > 12 else ''}"
-            )
+            parts = {".".join(name.split(".")[:2]) for name in names}
+            fault = f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}"
+            raise ValueError(f"{fault}: {nearest(prefix, parts)}")
     return net
 
 

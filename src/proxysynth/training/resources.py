@@ -22,10 +22,8 @@ class Resources:
         workers: threads that decode images; default: the number of processors.
         threads: of torch on the CPU; default: unchanged. A run resumed with another number agrees
             with the uninterrupted one only up to rounding.
-        cache_disk: bytes of reduced images kept on disk for later runs; default: at most 20 GB,
-            0 for none.
-        checkpoint_steps: also save a checkpoint every N steps, for epochs that take hours;
-            default: one per epoch.
+        cache_disk: bytes of reduced images kept on disk for later runs, 0 for none; default: 20 GB.
+        checkpoint_steps: also save a checkpoint every N steps; default: one per epoch.
         tensorboard: also write the metrics for TensorBoard, into the run's folder.
     """
 

@@ -24,8 +24,8 @@ OF_THE_RUN |= {"fold", "folds"}
 def _require(value: object, name: str, holds: bool, expected: str) -> None:
     """Raise unless a field holds what it must."""
     if not holds:
-        got = getattr(value, name)
-        raise ValueError(f"{type(value).__name__}: {name} must be {expected}, got {got!r}")
+        got = repr(getattr(value, name)).splitlines()[0]  # a network has many
+        raise ValueError(f"{type(value).__name__}: {name} must be {expected}, got {got}")
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ class Split:
         return {name: value for name, value in options.items() if value not in (None, ())}
 
 
+POSITIVE = ("width", "lr", "proxy_lr", "eps", "embedding_lr", "clip_norm", "clip_value")
 # The minimum of integer fields.
 LEAST = dict.fromkeys(("epochs", "m", "evaluate_every", "dim", "image_size"), 1)
 LEAST |= dict.fromkeys(("warmup_epochs", "patience", "seed", "cache_side"), 0) | {"batch_size": 2}
 FEW_CLASSES, FEW_CLASSES_A = 40, 0.75  # see "Is training better than none?" in docs/results.md
-BEST_BY = ("recall@1", "r_precision", "map@r", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Run:
         seed: seed of all randomness.
         report_epoch: the epoch whose metrics are reported: "last"; "best" on classes held out of
             the seen ones; "best_on_test", common in the literature but optimistic.
-        best_by: the metric that chooses the best epoch.
+        best_by: what chooses the best epoch: "recall@1", "r_precision", "map@r" or "accuracy".
         patience: stop after this many evaluations without improvement; 0 never stops early.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
         ks: values of k for Recall@k, besides 1; empty: decided by the dataset, (1, 2, 4, 8) for
@@ -265,7 +265,7 @@ class Run:
 
     seed: int = 0
     report_epoch: Literal["last", "best", "best_on_test"] = "last"
-    best_by: str = "map@r"
+    best_by: Literal["recall@1", "r_precision", "map@r", "accuracy"] = "map@r"
     patience: int = 0
     evaluate_every: int = 1
     ks: tuple[int, ...] = ()
@@ -273,27 +273,22 @@ class Run:
     def __post_init__(self) -> None:
         must = partial(_require, self)
         must("loss", callable(self.loss), "a loss such as NormSoftmax()")
-        if not isinstance(self.backbone, str):
-            raise ValueError(
-                "Run: backbone must be a name, so that the run can be saved, got a "
-                f"{type(self.backbone).__name__}: for your own network, write a function that "
-                "returns it and give 'package.module:function'"
-            )
+        named = "a name; for your own network 'package.module:function', which returns it"
+        must("backbone", isinstance(self.backbone, str), named)
         for name, hint in typing.get_type_hints(Run).items():
-            allowed = BEST_BY if name == "best_by" else typing.get_args(hint)
-            if name == "best_by" or typing.get_origin(hint) is Literal:
-                choices = f"one of {', '.join(map(repr, allowed))}"
-                must(name, getattr(self, name) in allowed, choices)
-        for name in ("width", "lr", "proxy_lr", "eps", "embedding_lr", "clip_norm", "clip_value"):
-            if getattr(self, name) is not None:
-                check_positive(self, **{name: getattr(self, name)})
+            value, choices = getattr(self, name), typing.get_args(hint)
+            if typing.get_origin(hint) is Literal:
+                must(name, value in choices, f"one of {', '.join(map(repr, choices))}")
+            elif value is None:
+                must(name, type(None) in choices, "given")
+            elif name in LEAST:
+                check_integers(self, **{name: LEAST[name]})
+            elif name in POSITIVE:
+                check_positive(self, **{name: value})
         check_not_negative(self, weight_decay=self.weight_decay, flip=self.flip, decay=self.decay)
         check_fraction(self.negatives)
         if self.shard_proxies:
             check_shardable(self.loss)
-        for name, least in LEAST.items():
-            if getattr(self, name) is not None or name not in ("dim", "image_size", "cache_side"):
-                check_integers(self, **{name: least})
         must("seed", self.seed < LARGEST, "an integer < 2**63")  # as JSON is read
         for name in ("decay_epochs", "ks", "extended"):
             fits = all(type(value) is int and value >= 1 for value in getattr(self, name))

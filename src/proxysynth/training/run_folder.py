@@ -153,9 +153,8 @@ def claim(folder: Path, run: Run) -> Recorded | None:
     """Make sure that the folder is free, holds this run or one that this run extends; returns its
     `run.json`.
 
-    A folder with files that are not a run's is not free: `--out ~/Pictures` is a slip. One whose
-    run failed before it learned anything is free: the cause can be fixed there. Whether another
-    process is training into it is checked by the lock.
+    A folder with other files is not free: `--out ~/Pictures` is a slip. One whose run failed before
+    it learned anything is free. Whether another process is training into it is checked by the lock.
     """
     found = find_run(folder)
     if found is not None:
@@ -165,12 +164,9 @@ def claim(folder: Path, run: Run) -> Recorded | None:
         earlier = replace(found.run, interpolate=run.interpolate)
         extends = run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
         if found.run != run and not extends:
-            more = (
-                ", or --resume to train it for more epochs" if run.epochs > earlier.epochs else ""
-            )
             raise WrongFolder(
                 f"{folder} holds another run ({describe_differences(found.run, run)}): choose "
-                f"another folder, or use the settings of that run to resume it{more}"
+                "another folder, or use the settings of that run, or --resume, to continue it"
             )
         return found
     ours = (LOCK, EVALUATED) if find_run(folder / EVALUATED) else (LOCK,)
@@ -207,6 +203,14 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(folder, error, "nothing was changed") from error
+
+
+COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")  # in the verdict
+LEAST_CHANGE = 0.005  # a smaller one says nothing about other classes
+HELPS = (
+    "train again with `--set interpolate=auto`, with `--set dim=none` (no embedding layer), with "
+    "other `--epochs` or with more classes"
+)
 
 
 @dataclass(frozen=True)
@@ -268,9 +272,15 @@ class Result:
                     float(value)
 
     @property
+    def changes(self) -> dict[str, float]:
+        """By how much training raised each compared metric."""
+        before, after = self.untrained, self.metrics
+        return {key: after[key] - before[key] for key in COMPARED if key in after and key in before}
+
+    @property
     def worse(self) -> tuple[str, ...]:
-        """The metrics that training made worse than the untrained backbone's."""
-        return made_worse(self.metrics, self.untrained)
+        """The metrics that training lowered by more than `LEAST_CHANGE`."""
+        return tuple(key for key, change in self.changes.items() if change < -LEAST_CHANGE)
 
     @property
     def tested(self) -> str:
@@ -285,7 +295,27 @@ class Result:
         """Trained against untrained, in one sentence, and what to do if training did not help."""
         if not self.metrics:
             return NOTHING_TESTED
-        return training_changed(self.metrics, self.untrained, self.tested, self.backbone)
+
+        def change(key: str) -> str:
+            before, after = self.untrained[key], self.metrics[key]
+            return f"{metric_name(key)} from {percent(before)} to {percent(after)}"
+
+        better = [key for key, gain in self.changes.items() if gain > LEAST_CHANGE]
+        lowered, raised = and_join(map(change, self.worse)), and_join(map(change, better))
+        command = f"Use it without training (`proxysynth index {self.backbone} FOLDER -o FILE`)"
+        if not lowered and not raised:
+            same = f"changed no metric on {self.tested} by more than {100 * LEAST_CHANGE:g} points"
+            return f"Training {same}.{f' {command}.' if self.backbone else ''}"
+        if not lowered:
+            return f"On {self.tested}, training raised {raised}."
+        if raised:
+            mixed = f"it lowered {lowered}, and raised {raised}. It may help to {HELPS}."
+            return f"Training had mixed results on {self.tested}: {mixed}"
+        return (
+            f"Training made the results on {self.tested} worse: it lowered {lowered}, so the "
+            f"network before training is better. {command if self.backbone else 'Use that'}, or "
+            f"{HELPS}."
+        )
 
     def to_json(self) -> dict[str, Any]:
         fields = {"format": FORMAT, **asdict(self)}
@@ -320,46 +350,3 @@ def read_metrics(folder: Path, crc32: int | None = None) -> list[dict[str, Any]]
         return []
     except (ValueError, TypeError, RecursionError) as error:
         raise TrainingFailed(f"{path} is damaged ({error}): restore it") from error
-
-
-COMPARED = ("accuracy", "recall@1", "r_precision", "map@r")  # in the verdict
-LEAST_CHANGE = 0.005  # a smaller one says nothing about other classes
-HELPS = (
-    "train again with `--set interpolate=auto`, with `--set dim=none` (no embedding layer), with "
-    "other `--epochs` or with more classes"
-)
-
-
-def made_worse(trained: Mapping[str, float], untrained: Mapping[str, float]) -> tuple[str, ...]:
-    """The compared metrics that training lowered by more than `LEAST_CHANGE`."""
-    keys = [key for key in COMPARED if key in trained and key in untrained]
-    return tuple(key for key in keys if untrained[key] - trained[key] > LEAST_CHANGE)
-
-
-def training_changed(
-    trained: Mapping[str, float],
-    untrained: Mapping[str, float],
-    tested: str = "unseen classes",
-    backbone: str = "",
-) -> str:
-    """Trained against untrained, on the classes that were `tested`; `backbone` is given if it can
-    be used without training."""
-
-    def change(key: str) -> str:
-        return f"{metric_name(key)} from {percent(untrained[key])} to {percent(trained[key])}"
-
-    lowered = and_join(map(change, made_worse(trained, untrained)))
-    raised = and_join(map(change, made_worse(untrained, trained)))
-    command = f"Use it without training (`proxysynth index {backbone} FOLDER -o FILE`)"
-    if not lowered and not raised:
-        same = f"changed no metric on {tested} by more than {100 * LEAST_CHANGE:g} points"
-        return f"Training {same}.{f' {command}.' if backbone else ''}"
-    if not lowered:
-        return f"On {tested}, training raised {raised}."
-    if raised:
-        mixed = f"it lowered {lowered}, and raised {raised}. It may help to {HELPS}."
-        return f"Training had mixed results on {tested}: {mixed}"
-    return (
-        f"Training made the results on {tested} worse: it lowered {lowered}, so the network before "
-        f"training is better. {command if backbone else 'Use that'}, or {HELPS}."
-    )

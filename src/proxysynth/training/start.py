@@ -5,8 +5,7 @@ network of an earlier run. Interpolation goes part of the way from there to the 
 
     w = (1 - a) w_start + a w_trained
 
-It covers what the start has. A new embedding layer is left out: the embeddings are then the
-backbone's features, so that a = 0 gives exactly the pretrained features.
+A new embedding layer is left out, so that a = 0 gives exactly the pretrained features.
                                                             [Wortsman et al., CVPR 2022, WiSE-FT]
 """
 
