@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import timeit
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from proxysynth.search.approximate import Approximate
 
 CHEAP = 32 * 2**20  # bytes of an index file that is verified whenever it is opened: about 25 ms
-SIMILARITIES = 2**27  # of a search with rounded rows, held at once
 CHECKED = 100_000  # images of a large index that are looked for, at most
+TOGETHER = 16  # queries per product in bytes; the similarities of more would leave the cache
 FASTER = 0.7  # bytes must take less than this share of the time of float32
 CANDIDATES = 1 / 16  # share of the rows that may remain; with more, float32 is as fast
 
@@ -83,6 +84,13 @@ class RoundedRows:
 
     def nearest(self, x: Tensor, k: int, exclude: knn.Excluded) -> knn.Neighbors:
         """The k nearest rows of each of the queries x (q, d)."""
+        parts = [
+            self._nearest(x[at : at + TOGETHER], k, exclude[at : at + TOGETHER])
+            for at in range(0, len(x), TOGETHER)
+        ]
+        return knn.Neighbors(*map(torch.cat, zip(*parts, strict=True)))
+
+    def _nearest(self, x: Tensor, k: int, exclude: knn.Excluded) -> knn.Neighbors:
         short, step, error = _in_bytes(x)
         S = torch._int_mm(short, self.bytes.T).float()
         S.mul_(step[:, None]).mul_(self.step)
@@ -110,20 +118,13 @@ def _bytes_are_fast(d: int) -> bool:
     """Whether this processor multiplies bytes without overflow and faster than float32."""
     x = torch.full((512, d), 127, dtype=torch.int8)
     y = x.float()
-
-    def seconds(multiply: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> float:
-        def once() -> float:
-            start = time.thread_time()
-            multiply(x, x.T)
-            return time.thread_time() - start
-
-        return min(once() for _ in range(5))
-
     try:
         right = bool((torch._int_mm(x, x.T) == 127 * 127 * d).all())
-        return right and seconds(torch._int_mm, x) < FASTER * seconds(torch.mm, y)
+        in_bytes = timeit.repeat(lambda: torch._int_mm(x, x.T), timer=time.thread_time, number=1)
     except RuntimeError:  # of a processor that cannot
         return False
+    in_float = timeit.repeat(lambda: y @ y.T, timer=time.thread_time, number=1)
+    return right and min(in_bytes) < FASTER * min(in_float)
 
 
 class Index:
@@ -443,8 +444,7 @@ class Index:
         return self._rerankers[methods]
 
     def _nearest(self, x: Tensor, k: int, among: knn.Among, exclude: knn.Excluded) -> knn.Neighbors:
-        few = among is None and len(x) * len(self) <= SIMILARITIES
-        if self._rounded is not None and few:
+        if self._rounded is not None and among is None:
             return self._rounded.nearest(x, k, exclude)
         return knn.nearest(x, self._vectors, k, exclude=exclude, among=among)
 
