@@ -83,10 +83,20 @@ def test_threshold_and_label_narrow(client) -> None:
     assert [hit["number"] for hit in cups] == [
         hit["number"] for hit in every if hit["label"] == "cup"
     ]
-    for route in ("/api/items", "/api/items/0/search"):
-        refused = client.get(route, params={"label": "none such"})
-        assert refused.status_code == 422
-        assert "none such" in refused.json()["error"]
+
+
+def test_an_unknown_label_is_refused_with_the_nearest_one(client, shop) -> None:
+    data = (shop / "pictures" / "cup" / "0.png").read_bytes()
+    vector = {"vector": [1.0] * 16, "label": "cupp"}
+    for answer in (
+        client.get("/api/items", params={"label": "cupp"}),
+        client.get("/api/items/0/search", params={"label": "cupp"}),
+        client.post("/api/search", files={"file": data}, data={"label": "cupp"}),
+        client.post("/api/search/vector", json=vector),
+    ):
+        assert answer.status_code == 422
+        assert "no label 'cupp'" in answer.json()["error"]
+        assert "did you mean 'cup'?" in answer.json()["error"]
 
 
 def test_settings_of_an_upload_come_by_form_or_address(client, shop) -> None:

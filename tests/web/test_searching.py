@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from proxysynth.search import Index
+from proxysynth.search.index_file import UnknownLabel
 from proxysynth.web.guard import Refused
 from proxysynth.web.service import Service, as_query
 from web.made_index import write_vectors
@@ -59,7 +60,7 @@ def test_a_bad_query_spoils_no_other(service) -> None:
     other = (vector(4), {"label": "unknown"})
     good = (vector(1), {"k": 4})
     answers = ask(service, bad, good, zero, good, other)
-    assert [type(answer) for answer in answers] == [Refused, list, Refused, list, Refused]
+    assert [type(answer) for answer in answers] == [Refused, list, Refused, list, UnknownLabel]
     assert answers[1] == answers[3] == ask(service, good)[0]
 
 

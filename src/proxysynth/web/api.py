@@ -172,7 +172,7 @@ def api(service: Service) -> APIRouter:
                 "generation": now.index.generation,
                 "items": len(index),
                 "dim": index.dim,
-                "labels": len(now.names),
+                "labels": len(index.label_names),
                 "model": model,
                 "report": now.report is not None,
                 "threshold": now.threshold,

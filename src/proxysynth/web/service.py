@@ -135,10 +135,6 @@ class Snapshot:
         # A link might lead anywhere.
         return path if path is not None and path.is_file() and not path.is_symlink() else None
 
-    @cached_property
-    def names(self) -> list[str]:
-        return list(self.index.label_names)
-
     def was_seen(self, label: str | None) -> bool | None:
         """Whether the model was trained on the label; None if that is not known."""
         return None if self.seen is None or label is None else label in self.seen
@@ -153,25 +149,19 @@ class Snapshot:
     def labels(self) -> list[dict[str, Any]]:
         """Every label and the number of its items."""
         codes = self.index.labels.codes
-        counts = np.bincount(codes[codes >= 0], minlength=len(self.names)).tolist()
+        counts = np.bincount(codes[codes >= 0], minlength=len(self.index.label_names)).tolist()
         return [
             {"label": name, "count": count, "seen": self.was_seen(name)}
-            for name, count in zip(self.names, counts, strict=False)
+            for name, count in zip(self.index.label_names, counts, strict=False)
         ]
 
     def items(self, k: int, label: str | None, start: int | None) -> dict[str, Any]:
         """k items of one label or of all, from a position on or evenly spaced, for the API."""
-        if label is not None:
-            self.require_label(label)
         numbers = range(len(self.index)) if label is None else self.index.labels.items_of(label)
         total = len(numbers)
         chosen = evenly(total, k) if start is None else range(total)[start : start + k]
         hits = [self.item(int(numbers[place])) for place in chosen]
         return {"generation": self.index.generation, "total": total, "hits": hits}
-
-    def require_label(self, label: str) -> None:
-        if label not in self.names:
-            raise Refused(422, f"no image has the label {label!r}: /api/labels lists all labels")
 
     def map(self, most: int) -> dict[str, Any]:
         """Positions of at most `most` items on the map, column by column."""
@@ -179,7 +169,8 @@ class Snapshot:
         x = np.nan_to_num(self.index.vectors()[torch.from_numpy(chosen)].numpy())
         places = layout(x).round(4)
         codes = np.asarray(self.index.labels.codes)[chosen].tolist()
-        seen = [self.was_seen(name) for name in self.names]
+        names = list(self.index.label_names)
+        seen = [self.was_seen(name) for name in names]
         return {
             "generation": self.index.generation,
             "items": len(self.index),
@@ -189,7 +180,7 @@ class Snapshot:
             "x": places[:, 0].tolist(),
             "y": places[:, 1].tolist(),
             "label": codes,
-            "labels": self.names,
+            "labels": names,
             "seen": [None if code < 0 else seen[code] for code in codes],
         }
 
@@ -311,8 +302,6 @@ class Service:
         """The neighbors of an item or of a vector, of one label unless that is None or empty."""
         if isinstance(query, np.ndarray) and not (np.isfinite(query).all() and query.any()):
             raise Refused(422, "a vector must be finite and not all zeros: it has no direction")
-        if label:
-            now.require_label(label)
         return await self._in_time(self.searcher.ask((now, label or None), (query, k, threshold)))
 
     async def embed_file(self, now: Snapshot, file: BinaryIO) -> Vector:
