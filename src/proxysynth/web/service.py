@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
@@ -25,8 +24,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from proxysynth.search.index import Hit, Index
-from proxysynth.search.model import ImageEmbedder
-from proxysynth.training.inference import Picture
 from proxysynth.training.run_folder import find_run
 
 from .guard import Limits, Refused
@@ -209,11 +206,6 @@ def search_all(where: tuple[Snapshot, str | None], asked: Sequence[SearchQuery])
     ]
 
 
-def embed_all(now: Snapshot, images: Sequence[Picture]) -> list[Vector]:
-    """The embedding (d,) of each image by the model of a snapshot."""
-    return list(now.index.embedder().embed(images, workers=1).numpy())
-
-
 def as_query(now: Snapshot, numbers: Sequence[float]) -> Vector:
     """A vector (d,) of a client: only its direction matters; scaled to 1 it fits into float32."""
     vector, dim = np.asarray(numbers, dtype=np.float64), now.index.dim
@@ -242,9 +234,8 @@ class Service:
         self.current = Snapshot.of(index.reload(force=True, in_memory=True), run)
         self.loads, self.reload = 1, False
         self.searcher = Batcher(search_all)
-        self.embedder = Batcher(embed_all, most=16)
+        self.embedder = Batcher(self._embed_all, most=16)
         self._complaint = ""
-        self._loading = Lock()
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
         self._map: tuple[str, asyncio.Future[dict[str, Any]]] | None = None
 
@@ -306,24 +297,25 @@ class Service:
 
     async def embed_file(self, now: Snapshot, file: BinaryIO) -> Vector:
         """The embedding (d,) of an image file by the model of a snapshot."""
-        image = await self._decoding(lambda: decode_upload(file, self.limits, self._model(now)))
+        side = now.index.model.shrink
+        image = await self._decoding(lambda: decode_upload(file, self.limits, side))
         try:
             return await self._in_time(self.embedder.ask(now, image))
         except (ValueError, OSError, RuntimeError) as error:
             raise Refused(503, f"the images cannot be embedded: {error}") from error
         finally:
-            if isinstance(image, Image.Image):  # of full size, if the model takes files like that
-                pixels = image.width * image.height
-                asyncio.get_running_loop().call_later(0.5, release_memory, pixels)
+            pixels = image.width * image.height  # all of the file's, if the model takes these
+            asyncio.get_running_loop().call_later(0.5, release_memory, pixels)
 
-    def _model(self, now: Snapshot) -> ImageEmbedder:
-        with self._loading:  # by one thread, once
-            try:
-                return now.index.embedder(self._run)
-            except (ValueError, OSError, RuntimeError) as error:
-                log.warning("the model cannot be loaded: %s", error)
-                sentence = "the model of this index cannot be loaded: see the log of the service"
-                raise Refused(503, sentence) from error
+    def _embed_all(self, now: Snapshot, images: Sequence[Image.Image]) -> list[Vector]:
+        """The embedding (d,) of each image by the model of a snapshot."""
+        try:
+            model = now.index.embedder(self._run)
+        except (ValueError, OSError, RuntimeError) as error:
+            log.warning("the model cannot be loaded: %s", error)
+            sentence = "the model of this index cannot be loaded: see the log of the service"
+            raise Refused(503, sentence) from error
+        return list(model.embed(images, workers=1).numpy())
 
     async def image(self, now: Snapshot, number: int, side: int) -> bytes:
         """An image of the index as a JPEG of at most `side` pixels."""
