@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ from proxysynth.errors import reason
 from proxysynth.files import replacing
 from proxysynth.memory import total_memory
 from proxysynth.search.model import ModelIdentity
-from proxysynth.values import nearest as suggest
+from proxysynth.values import suggestion
 
 FORMAT = 1
 ABOUT, HEADER_SUM = "proxysynth_index", "proxysynth_checksum"
@@ -337,8 +338,9 @@ class Labels(Sequence[Any]):
         """The numbers of the items with this label, ascending."""
         code = self._codes.get(label)
         if code is None:
-            hint = suggest(label, self._codes) if self._codes else "no item has a label"
-            hint = hint if len(hint) <= 300 else f"{hint[:300]} ..."
+            names = shorten(", ".join(self._codes), 150, placeholder=" ...")
+            any_of_them = f"choose one of {names}" if names else "no item has a label"
+            hint = suggestion(label, self._codes).strip() or any_of_them
             raise UnknownLabel(f"no label {label!r} in the index: {hint}")
         return np.flatnonzero(self.codes == code).astype(np.int64)
 

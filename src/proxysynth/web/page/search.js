@@ -115,7 +115,8 @@ export class Search {
       if (error.status === 409) return this.shared.renew();
       this.shared.say(error.message);
       this.hits = [];
-      this.draw([], "");
+      byId("results").replaceChildren();
+      byId("nothing").hidden = true;
       byId("found-title").textContent = "No results";
       byId("found-note").textContent = "";
     } finally {
@@ -184,8 +185,8 @@ export class Search {
     byId("results").replaceChildren(...hits.map((hit, i) => this.card(hit, i)));
     byId("nothing").hidden = hits.length > 0;
     byId("nothing").textContent = label
-      ? `No image is labeled ${label}.`
-      : "Drop, paste or choose an image to find similar ones.";
+      ? `No other image is labeled ${label}.`
+      : "There is no other image in the index.";
   }
 
   card(hit, i) {
