@@ -252,7 +252,7 @@ def test_every_view_has_an_address(open_page) -> None:
     [
         ("item/3/older", "has been replaced"),
         ("item/999", "there is no 999"),
-        ("item/three", "names no image"),
+        ("item/three", "does not name an image"),
     ],
 )
 def test_the_address_of_an_image_that_is_not_there(open_page, place, sentence) -> None:

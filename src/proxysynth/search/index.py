@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from proxysynth.retrieval.reranking import Search
     from proxysynth.search.approximate import Approximate
 
-CHEAP = 32 * 2**20  # bytes of an index file that is verified whenever it is opened: about 25 ms
-CHECKED = 100_000  # images of a large index that are looked for, at most
+CHEAP_TO_VERIFY = 32 * 2**20  # bytes of a file that is verified when opened: about 25 ms
+CHECKED = 100_000  # files of a large index whose existence is checked, at most
 TOGETHER = 16  # queries per product in bytes; the similarities of more would leave the cache
 FASTER = 0.7  # bytes must take less than this share of the time of float32
 CANDIDATES = 1 / 16  # share of the rows that may remain; with more, float32 is as fast
@@ -39,7 +39,7 @@ CANDIDATES = 1 / 16  # share of the rows that may remain; with more, float32 is 
 
 @dataclass(frozen=True)
 class Hit:
-    """An image that was found.
+    """An image found by a search.
 
     Args:
         number: its number in the index.
@@ -198,13 +198,13 @@ class Index:
             raise ValueError(f"there is no folder {root}: give the folder of the images")
         index = cls(opened, file, root, in_memory)
         if verify is None:
-            verify = in_memory or opened.stamp[2] <= CHEAP
+            verify = in_memory or opened.stamp[2] <= CHEAP_TO_VERIFY
         if verify and (damage := index.damage()):
             raise index_file.damaged(file, f"the checksum does not match: {', '.join(damage)}")
         return index
 
     def damage(self) -> Damage:
-        """What does not match its checksum; nothing where the file has no checksums."""
+        """The parts that do not match their checksums; empty if the file has none."""
         return self._opened.damage()
 
     def reload(self, force: bool = False, in_memory: bool = False) -> Index:

@@ -70,7 +70,7 @@ def file_stamp(path: Path | int) -> Stamp:
 
 
 Damage = dict[str, NDArray[np.bool_]]
-"""The parts that do not match their checksums, and which items that concerns: (n,) bool."""
+"""The parts that do not match their checksums, and the items affected: (n,) bool."""
 
 
 class IndexFile(NamedTuple):
@@ -115,7 +115,7 @@ class IndexFile(NamedTuple):
             raise damaged(path, str(error)) from error
 
     def damage(self) -> Damage:
-        """What does not match its checksum; nothing where the file has no checksums."""
+        """The parts that do not match their checksums; empty if the file has none."""
         sums, rows = self.about.get("checksums"), self.parts["embeddings"]
         if not isinstance(sums, dict):
             return {}

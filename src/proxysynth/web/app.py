@@ -38,7 +38,7 @@ EXPECTED = {
     "model_attributes_type": "must be a JSON object, with the content type application/json",
     "value_error": "must be a file",
 }
-"""What was expected, by pydantic's type of error, where its own message is not a clear one."""
+"""What was expected, by pydantic's type of error, where its own message is unclear."""
 
 
 def create_app(

@@ -219,12 +219,13 @@ class Service:
     """The index that is served now, and the threads that work for it.
 
     The index is read into memory, so that overwriting its file in place does no harm. `current` is
-    replaced in a single step: a request that has taken it finishes with it. A file that is not an
-    index leaves the old one in place.
+    replaced atomically: a request that has started with the old one finishes with it. If the new
+    file is not an index, the old one stays.
 
     Attributes:
         loads: how often an index was loaded.
-        reload: set to load the index and the facts of its run again, even if the file is the same.
+        reload: set to reload the index and the information about its run, even if the file is the
+            same.
     """
 
     def __init__(
@@ -235,7 +236,7 @@ class Service:
         self.loads, self.reload = 1, False
         self.searcher = Batcher(search_all)
         self.embedder = Batcher(self._embed_all, most=16)
-        self._complaint = ""
+        self._last_warning = ""
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
         self._map: tuple[str, asyncio.Future[dict[str, Any]]] | None = None
 
@@ -267,11 +268,11 @@ class Service:
                 self.current = Snapshot.of(new, self._run)
                 self.loads += 1
                 log.warning("the index was loaded again: %s images now", f"{len(new):,}")
-            self._complaint = ""
+            self._last_warning = ""
         except (ValueError, OSError) as error:
-            if str(error) != self._complaint:  # once, not four times a second
+            if str(error) != self._last_warning:  # once, not four times a second
                 log.warning("the index that was loaded before is still served: %s", error)
-                self._complaint = str(error)
+                self._last_warning = str(error)
 
     def snapshot(self, number: int, generation: str | None) -> Snapshot:
         """The current snapshot; an error unless it is the one the client means and has the item."""
