@@ -27,7 +27,7 @@ def vector(seed: int) -> np.ndarray:
 
 
 def ask(service: Service, *queries):
-    """The answers to queries (item or vector, settings) that are asked at the same moment."""
+    """The answers to queries (vector, settings) that are asked at the same moment."""
 
     async def together():
         now = service.current
@@ -41,9 +41,9 @@ def test_a_mixed_batch_gives_what_each_gives_alone(service) -> None:
     queries = [
         (vector(1), {"k": 3}),
         (vector(2), {"k": 20, "label": "label2"}),
-        (7, {"k": 500}),
+        (vector(5), {"k": 500, "exclude": 7}),
         (vector(3), {"k": 5, "threshold": 0.4}),
-        (2, {"k": 9, "label": "label2"}),
+        (vector(6), {"k": 9, "label": "label2", "exclude": 2}),
     ]
     together = ask(service, *queries)
     for query, hits in zip(queries, together, strict=True):

@@ -183,26 +183,17 @@ class Snapshot:
 
 
 Vector = NDArray[np.float32]
-SearchQuery = tuple[int | Vector, int, float | None]
-"""An item's number or a vector (d,), how many neighbors, and from which similarity on."""
+SearchQuery = tuple[Vector, int, float | None, int | None]
+"""A vector (d,), how many neighbors, their minimal similarity, and an item not to be found."""
 
 
 def search_all(where: tuple[Snapshot, str | None], asked: Sequence[SearchQuery]) -> list[list[Hit]]:
-    """The neighbors of each query among all items or those of one label, by one product.
-
-    An item does not find itself.
-    """
-    index, label = where[0].index, where[1]
-    items = [query if isinstance(query, int) else None for query, _, _ in asked]
-    rows = [
-        index.vectors(query, query + 1)[0] if isinstance(query, int) else torch.as_tensor(query)
-        for query, _, _ in asked
-    ]
-    most = max(k for _, k, _ in asked)
-    found = index.search_vectors(torch.stack(rows), most, label=label, exclude=items)
+    """The neighbors of each query among all items or those of one label, by one product."""
+    (now, label), (vectors, ks, thresholds, exclude) = where, zip(*asked, strict=True)
+    found = now.index.search_vectors(np.stack(vectors), max(ks), label=label, exclude=exclude)
     return [
         [hit for hit in hits[:k] if threshold is None or hit.similarity >= threshold]
-        for hits, (_, k, threshold) in zip(found, asked, strict=True)
+        for hits, k, threshold in zip(found, ks, thresholds, strict=True)
     ]
 
 
@@ -286,15 +277,17 @@ class Service:
     async def search(
         self,
         now: Snapshot,
-        query: int | Vector,
+        vector: Vector,
         k: int = 10,
         threshold: float | None = None,
         label: str | None = None,
+        exclude: int | None = None,
     ) -> list[Hit]:
-        """The neighbors of an item or of a vector, of one label unless that is None or empty."""
-        if isinstance(query, np.ndarray) and not (np.isfinite(query).all() and query.any()):
+        """The neighbors of a vector, of one label unless that is None or empty."""
+        if not (np.isfinite(vector).all() and vector.any()):
             raise Refused(422, "a vector must be finite and not all zeros: it has no direction")
-        return await self._in_time(self.searcher.ask((now, label or None), (query, k, threshold)))
+        query = vector, k, threshold, exclude
+        return await self._in_time(self.searcher.ask((now, label or None), query))
 
     async def embed_file(self, now: Snapshot, file: BinaryIO) -> Vector:
         """The embedding (d,) of an image file by the model of a snapshot."""
