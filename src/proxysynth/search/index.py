@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 CHEAP_TO_VERIFY = 32 * 2**20  # bytes of a file that is verified when opened: about 25 ms
 CHECKED = 100_000  # files of a large index whose existence is checked, at most
-TOGETHER = 16  # queries per product in bytes; the similarities of more would leave the cache
+SIMILARITIES = 2**22  # of a product in bytes: more would leave the cache
+TOGETHER = 8  # queries that share a product in bytes, at least
 FASTER = 0.7  # bytes must take less than this share of the time of float32
 CANDIDATES = 1 / 16  # share of the rows that may remain; with more, float32 is as fast
 
@@ -84,9 +85,10 @@ class RoundedRows:
 
     def nearest(self, x: Tensor, k: int, exclude: knn.Excluded) -> knn.Neighbors:
         """The k nearest rows of each of the queries x (q, d)."""
+        height = max(TOGETHER, SIMILARITIES // len(self.rows))
         parts = [
-            self._nearest(x[at : at + TOGETHER], k, exclude[at : at + TOGETHER])
-            for at in range(0, len(x), TOGETHER)
+            self._nearest(x[at : at + height], k, exclude[at : at + height])
+            for at in range(0, len(x), height)
         ]
         return knn.Neighbors(*map(torch.cat, zip(*parts, strict=True)))
 
