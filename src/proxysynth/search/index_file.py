@@ -338,7 +338,8 @@ class Labels(Sequence[Any]):
         """The numbers of the items with this label, ascending."""
         code = self._codes.get(label)
         if code is None:
-            names = shorten(", ".join(self._codes), 150, placeholder=" ...")
+            names = ", ".join(self._codes)
+            names = shorten(names, 150, placeholder=" ...", break_on_hyphens=False)
             any_of_them = f"choose one of {names}" if names else "no item has a label"
             hint = suggestion(label, self._codes).strip() or any_of_them
             raise UnknownLabel(f"no label {label!r} in the index: {hint}")
