@@ -232,8 +232,8 @@ print(seconds, resident() - before, len(index), index.dim, repr(last.path))
 
 def sparse_index(file, n: int, d: int) -> None:
     """An index of zeros that takes no room on the disk."""
-    told = {"format": FORMAT, "generation": "1", "root": "/", "model": asdict(identity(d))}
-    header, at = {"__metadata__": {ABOUT: json.dumps(told)}}, 0
+    about = {"format": FORMAT, "generation": "1", "root": "/", "model": asdict(identity(d))}
+    header, at = {"__metadata__": {ABOUT: json.dumps(about)}}, 0
     shapes = {"path_ends": [n + 1], "label_ends": [2], "stamps": [n, 2], "embeddings": [n, d],
               "label_codes": [n], "path_text": [60 * n], "label_text": [0]}  # fmt: skip
     for name, shape in shapes.items():

@@ -31,7 +31,10 @@ def open_page(browser, address):
         page.set_default_timeout(20_000)
         complaints = []
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda told: complaints.append(told.text) if told.type == "error" else 0)
+        page.on(
+            "console",
+            lambda message: complaints.append(message.text) if message.type == "error" else 0,
+        )
         page.on("request", lambda asked: complaints.append(asked.url)
                 if not asked.url.startswith((address, "blob:", "data:")) else 0)  # fmt: skip
         page.goto(address + path)
