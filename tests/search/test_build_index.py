@@ -15,25 +15,31 @@ from proxysynth.search.build import journal_path, update_index
 from proxysynth.search.model import ImageEmbedder
 
 
-class Counting(ImageEmbedder):
-    """The model, and which files it was asked to open; breaks off where it is told to."""
+class Interrupted(ImageEmbedder):
+    """The model, interrupted after some batches."""
 
-    def __init__(self, model, stop_after=None):
+    def __init__(self, model, batches):
         super().__init__(model.model, model.identity)
-        self.opened_files = []
-        self.stop_after = stop_after
-        self.batches = 0
-
-    def opened(self, picture):
-        if isinstance(picture, os.PathLike):
-            self.opened_files.append(picture.name)
-        return super().opened(picture)
+        self.batches = batches
 
     def embed(self, pictures, workers=None):
-        if self.stop_after is not None and self.batches == self.stop_after:
+        if not self.batches:
             raise KeyboardInterrupt
-        self.batches += 1
+        self.batches -= 1
         return super().embed(pictures, workers)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The names of the images that have been opened."""
+    names, really_open = [], module.open_image
+
+    def open_image(path, **options):
+        names.append(path.name)
+        return really_open(path, **options)
+
+    monkeypatch.setattr(module, "open_image", open_image)
+    return names
 
 
 @pytest.fixture
@@ -46,7 +52,7 @@ def left_over(folder):
     return [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def test_the_next_call_does_what_has_changed(model, photos, tmp_path):
+def test_the_next_call_does_what_has_changed(model, photos, tmp_path, opened):
     out = tmp_path / "a.index"
     first = update_index(model, photos, out)
     assert (first.items, first.embedded, first.kept, first.written) == (12, 12, 0, True)
@@ -54,9 +60,9 @@ def test_the_next_call_does_what_has_changed(model, photos, tmp_path):
     Image.new("RGB", (40, 40), "red").save(photos / "class1" / "new.png")
     Image.new("RGB", (40, 40), "blue").save(photos / "class2" / "0.png")  # changed
     (photos / "class3" / "1.png").unlink()
-    counting = Counting(model)
-    second = update_index(counting, photos, out)
-    assert sorted(counting.opened_files) == ["0.png", "new.png"]
+    opened.clear()
+    second = update_index(model, photos, out)
+    assert sorted(opened) == ["0.png", "new.png"]
     assert (second.items, second.embedded, second.kept, second.removed) == (12, 2, 10, 1)
     assert "2 embedded, 10 kept, 1 removed" in second.summary
     index = Index.open(out)
@@ -75,13 +81,14 @@ def out_row(file, path):
     return index.vectors(number, number + 1)[0].clone()
 
 
-def test_nothing_changed_nothing_written(model, photos, tmp_path):
+def test_nothing_changed_nothing_written(model, photos, tmp_path, opened):
     out = tmp_path / "a.index"
     update_index(model, photos, out)
-    stamp, counting = out.stat(), Counting(model)
-    again = update_index(counting, photos, out)
+    stamp = out.stat()
+    opened.clear()
+    again = update_index(model, photos, out)
     assert not again.written
-    assert counting.opened_files == []
+    assert opened == []
     assert out.stat().st_mtime_ns == stamp.st_mtime_ns
     assert "nothing has changed" in again.summary
 
@@ -140,15 +147,15 @@ def test_an_embedding_that_is_no_number_stays_out(model, photos, tmp_path):
     assert built.unreadable[0].reason == "its embedding is not finite"
 
 
-def test_broken_off_and_resumed(model, photos, tmp_path, small_batches):
+def test_broken_off_and_resumed(model, photos, tmp_path, small_batches, opened):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
-        update_index(Counting(model, stop_after=3), photos, out)
+        update_index(Interrupted(model, batches=3), photos, out)
     assert not out.exists()
-    counting = Counting(model)
-    built = update_index(counting, photos, out)
+    opened.clear()
+    built = update_index(model, photos, out)
     assert (built.resumed, built.embedded, built.items) == (6, 6, 12)
-    assert len(counting.opened_files) == 6
+    assert len(opened) == 6
     whole = tmp_path / "whole.index"
     update_index(model, photos, whole)
     torch.testing.assert_close(
@@ -160,7 +167,7 @@ def test_broken_off_and_resumed(model, photos, tmp_path, small_batches):
 def test_a_damaged_journal_is_dropped(model, photos, tmp_path, small_batches):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
-        update_index(Counting(model, stop_after=4), photos, out)
+        update_index(Interrupted(model, batches=4), photos, out)
     journal_path(out).write_bytes(os.urandom(5000))
     built = update_index(model, photos, out)
     assert (built.resumed, built.embedded) == (0, 12)
@@ -170,7 +177,7 @@ def test_a_damaged_journal_is_dropped(model, photos, tmp_path, small_batches):
 def test_a_journal_of_another_model_or_folder_is_not_used(model, photos, tmp_path, small_batches):
     out = tmp_path / "a.index"
     with pytest.raises(KeyboardInterrupt):
-        update_index(Counting(model, stop_after=3), photos, out)
+        update_index(Interrupted(model, batches=3), photos, out)
     other = ImageEmbedder(model.model, replace(model.identity, weights="f" * 16))
     built = update_index(other, photos, out)
     assert (built.resumed, built.embedded) == (0, 12)
@@ -229,7 +236,7 @@ def test_a_full_disk_leaves_the_old_index(model, photos, tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize("part", ["embeddings", "label_text", "path_text", "stamps"])
-def test_damage_is_repaired(model, photos, tmp_path, monkeypatch, part):
+def test_damage_is_repaired(model, photos, tmp_path, monkeypatch, opened, part):
     monkeypatch.setattr(index_file, "ROWS_PER_SUM", 4)
     out = tmp_path / "a.index"
     update_index(model, photos, out)
@@ -240,11 +247,11 @@ def test_damage_is_repaired(model, photos, tmp_path, monkeypatch, part):
     start, stop = json.loads(data[8 : 8 + length])[part]["data_offsets"]
     data[8 + length + (start + stop) // 2] ^= 4
     out.write_bytes(data)
-    counting = Counting(model)
-    built = update_index(counting, photos, out, verify=True)
+    opened.clear()
+    built = update_index(model, photos, out, verify=True)
     again = {"embeddings": 4, "label_text": 0}.get(part, 12)  # labels follow from the paths
     assert (built.written, built.embedded) == (True, again)
-    assert len(counting.opened_files) == again
+    assert len(opened) == again
     assert part in built.damage
     assert "it was damaged and is repaired" in built.summary
     index = Index.open(out, verify=True)

@@ -49,12 +49,12 @@ def test_what_is_no_picture(model, tmp_path):
 
 
 def test_an_identity_survives_json_and_is_stable(model, run_folder):
-    told = asdict(model.identity)
-    assert build(ModelIdentity, told, {}) == model.identity == open_model(run_folder).identity
+    fields = asdict(model.identity)
+    assert build(ModelIdentity, fields, {}) == model.identity == open_model(run_folder).identity
     with pytest.raises(ValueError, match="dim"):
-        build(ModelIdentity, {**told, "dim": "8"}, {})
+        build(ModelIdentity, {**fields, "dim": "8"}, {})
     with pytest.raises(ValueError, match="weights"):
-        build(ModelIdentity, {**told, "weights": None}, {})
+        build(ModelIdentity, {**fields, "weights": None}, {})
 
 
 def test_a_moved_run_is_the_same_model_and_other_weights_are_not(model):

@@ -29,7 +29,7 @@ def test_control_characters_of_names_are_escaped(run_folder, tmp_path, capsys, m
     ):
         with pytest.raises(SystemExit):
             main(words)
-        told = capsys.readouterr()
-        assert "evil" in told.out + told.err
-        assert "\x1b" not in told.out + told.err
-        assert "\x07" not in told.out + told.err
+        printed = capsys.readouterr()
+        assert "evil" in printed.out + printed.err
+        assert "\x1b" not in printed.out + printed.err
+        assert "\x07" not in printed.out + printed.err

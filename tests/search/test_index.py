@@ -209,11 +209,12 @@ def clustered(n: int, d: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("n", "d", "k"), [(3000, 64, 10), (500, 33, 500), (1, 5, 1)])
-def test_rounded_rows_find_exactly_the_nearest(n, d, k):
-    rows, x = clustered(n, d), clustered(5, d, seed=1)
+def test_rounded_rows_find_exactly_the_nearest(n, d, k, monkeypatch):
+    monkeypatch.setattr(index_module, "SIMILARITIES", 1)
+    rows, x = clustered(n, d), clustered(20, d, seed=1)  # more than share a product
     x[0] = rows[n // 2]
     short = RoundedRows(rows)
-    exclude = [[n // 2], [], [0], [], []]
+    exclude = [[n // 2], [], [0], *[[]] * 16, [n - 1]]
     found, exact = short.nearest(x, k, exclude), nearest(x, rows, k, exclude=exclude)
     assert torch.equal(found.indices, exact.indices)
     assert torch.equal(found.similarities, exact.similarities)

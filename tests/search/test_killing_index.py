@@ -26,19 +26,19 @@ def kill(run_folder, base: Path, kills: int, seed: int) -> dict:
 
 
 def test_kills_leave_the_old_index_or_the_new_one(run_folder, tmp_path):
-    told = kill(run_folder, tmp_path / "base", kills=6, seed=0)
-    assert told["killed"] >= 6
-    assert told["old"] > 0
-    assert told["new"] > 0
-    assert told["left"] == []
+    counts = kill(run_folder, tmp_path / "base", kills=6, seed=0)
+    assert counts["killed"] >= 6
+    assert counts["old"] > 0
+    assert counts["new"] > 0
+    assert counts["left"] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_many_kills(run_folder, tmp_path, seed):
-    told = kill(run_folder, tmp_path / "base", kills=40, seed=seed)
-    assert told["killed"] >= 40
-    assert told["left"] == []
+    counts = kill(run_folder, tmp_path / "base", kills=40, seed=seed)
+    assert counts["killed"] >= 40
+    assert counts["left"] == []
 
 
 WRITE = """

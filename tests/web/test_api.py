@@ -23,11 +23,11 @@ def brute(index: Index, vector: np.ndarray, k: int, exclude: int | None = None):
 
 
 def test_health_says_what_is_served(client) -> None:
-    told = client.get("/api/health").json()
-    assert told["status"] == "ok"
-    assert (told["items"], told["labels"], told["dim"]) == (ITEMS, len(CLASSES), 16)
-    assert told["report"] is True
-    assert told["model"] == "run (conv4)"
+    body = client.get("/api/health").json()
+    assert body["status"] == "ok"
+    assert (body["items"], body["labels"], body["dim"]) == (ITEMS, len(CLASSES), 16)
+    assert body["report"] is True
+    assert body["model"] == "run (conv4)"
 
 
 def test_a_picture_of_the_index_finds_itself_first(client, shop) -> None:
@@ -65,10 +65,10 @@ def test_only_the_direction_of_a_vector_counts(client) -> None:
 
 def test_an_item_is_searched_from_and_not_found(client, shop) -> None:
     index = Index.open(shop / "shop.index")
-    told = client.get("/api/items/17/search", params={"k": 6}).json()
-    assert told["query"]["path"] == index.paths[17]
+    body = client.get("/api/items/17/search", params={"k": 6}).json()
+    assert body["query"]["path"] == index.paths[17]
     expected = brute(index, np.asarray(index.vectors(17, 18)[0], np.float64), 6, exclude=17)
-    assert [hit["number"] for hit in told["hits"]] == [i for i, _ in expected]
+    assert [hit["number"] for hit in body["hits"]] == [i for i, _ in expected]
 
 
 def test_threshold_and_label_narrow(client) -> None:
@@ -83,10 +83,20 @@ def test_threshold_and_label_narrow(client) -> None:
     assert [hit["number"] for hit in cups] == [
         hit["number"] for hit in every if hit["label"] == "cup"
     ]
-    for route in ("/api/items", "/api/items/0/search"):
-        refused = client.get(route, params={"label": "none such"})
-        assert refused.status_code == 422
-        assert "none such" in refused.json()["error"]
+
+
+def test_an_unknown_label_is_refused_with_the_nearest_one(client, shop) -> None:
+    data = (shop / "pictures" / "cup" / "0.png").read_bytes()
+    vector = {"vector": [1.0] * 16, "label": "cupp"}
+    for answer in (
+        client.get("/api/items", params={"label": "cupp"}),
+        client.get("/api/items/0/search", params={"label": "cupp"}),
+        client.post("/api/search", files={"file": data}, data={"label": "cupp"}),
+        client.post("/api/search/vector", json=vector),
+    ):
+        assert answer.status_code == 422
+        assert "no label 'cupp'" in answer.json()["error"]
+        assert "did you mean 'cup'?" in answer.json()["error"]
 
 
 def test_settings_of_an_upload_come_by_form_or_address(client, shop) -> None:
@@ -101,10 +111,10 @@ def test_settings_of_an_upload_come_by_form_or_address(client, shop) -> None:
 
 def test_hits_are_marked_by_the_threshold_of_the_run(client, shop) -> None:
     least = json.loads((shop / "run" / "result.json").read_text())["calibration"]["thresholds"]
-    told = client.get("/api/health").json()["threshold"]
-    assert told == least["far=0.01"]
+    body = client.get("/api/health").json()["threshold"]
+    assert body == least["far=0.01"]
     hits = client.get("/api/items/0/search?k=40").json()["hits"]
-    assert [hit["same"] for hit in hits] == [hit["similarity"] >= told for hit in hits]
+    assert [hit["same"] for hit in hits] == [hit["similarity"] >= body for hit in hits]
 
 
 def test_unseen_classes_are_those_the_run_did_not_train_on(client, shop) -> None:
@@ -119,12 +129,12 @@ def test_unseen_classes_are_those_the_run_did_not_train_on(client, shop) -> None
 
 
 def test_the_map_has_every_picture_once(client) -> None:
-    told = client.get("/api/map").json()
-    assert told["number"] == told["id"] == list(range(ITEMS))
-    assert len(told["x"]) == len(told["y"]) == len(told["seen"]) == ITEMS
-    assert [told["labels"][code] for code in told["label"]] == sorted(CLASSES * EACH)
-    assert np.ptp(told["x"]) > 0.5
-    assert np.ptp(told["y"]) > 0.5
+    body = client.get("/api/map").json()
+    assert body["number"] == body["id"] == list(range(ITEMS))
+    assert len(body["x"]) == len(body["y"]) == len(body["seen"]) == ITEMS
+    assert [body["labels"][code] for code in body["label"]] == sorted(CLASSES * EACH)
+    assert np.ptp(body["x"]) > 0.5
+    assert np.ptp(body["y"]) > 0.5
 
 
 def test_pictures_are_sent_as_jpeg(client, shop) -> None:

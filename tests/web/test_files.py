@@ -75,8 +75,10 @@ def test_a_pipe_is_not_waited_for(root) -> None:
 def test_what_a_picture_carries_stays(root) -> None:
     exif = Image.Exif()
     exif[0x010E] = "taken at home"
-    Image.new("RGB", (64, 48), "red").save(root / "told.jpg", exif=exif, comment=b"a comment")
-    data = encoded_image(root, "told.jpg", 320, Limits())
+    Image.new("RGB", (64, 48), "red").save(
+        root / "with_comments.jpg", exif=exif, comment=b"a comment"
+    )
+    data = encoded_image(root, "with_comments.jpg", 320, Limits())
     assert b"taken at home" not in data
     assert b"a comment" not in data
     with Image.open(io.BytesIO(data)) as image:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from fastapi.testclient import TestClient
+from PIL import Image
 
 from proxysynth.search import Index
 from proxysynth.web import create_app
@@ -69,7 +71,9 @@ def test_what_was_taken_stays_whole(tmp_path) -> None:
 def test_without_its_model_an_index_is_searched_by_what_it_holds(tmp_path) -> None:
     write_vectors(tmp_path / "an.index", np.random.default_rng(0).normal(size=(30, 8)))
     with serving(tmp_path / "an.index") as client:
-        answer = client.post("/api/search", files={"file": b"any bytes"})
+        image = io.BytesIO()
+        Image.new("RGB", (32, 32)).save(image, "PNG")
+        answer = client.post("/api/search", files={"file": image.getvalue()})
         assert answer.status_code == 503
         assert answer.json()["error"].startswith("the model of this index cannot be loaded")
         assert len(client.get("/api/items/3/search").json()["hits"]) == 10

@@ -115,7 +115,9 @@ def test_the_page_in_a_browser(proxy, browser, shop) -> None:
     page.set_default_timeout(20_000)
     complaints, asked = [], []
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda told: complaints.append(told.text) if told.type == "error" else 0)
+    page.on(
+        "console", lambda message: complaints.append(message.text) if message.type == "error" else 0
+    )
     page.on("request", lambda request: asked.append(request.url))
     page.on("response", lambda answer: complaints.append(answer.url) if answer.status > 399 else 0)
     page.goto(f"{proxy}/shop")  # the slash is added

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from proxysynth.search import Index
+from proxysynth.search.index_file import UnknownLabel
 from proxysynth.web.guard import Refused
 from proxysynth.web.service import Service, as_query
 from web.made_index import write_vectors
@@ -26,7 +27,7 @@ def vector(seed: int) -> np.ndarray:
 
 
 def ask(service: Service, *queries):
-    """The answers to queries (item or vector, settings) that are asked at the same moment."""
+    """The answers to queries (vector, settings) that are asked at the same moment."""
 
     async def together():
         now = service.current
@@ -40,9 +41,9 @@ def test_a_mixed_batch_gives_what_each_gives_alone(service) -> None:
     queries = [
         (vector(1), {"k": 3}),
         (vector(2), {"k": 20, "label": "label2"}),
-        (7, {"k": 500}),
+        (vector(5), {"k": 500, "exclude": 7}),
         (vector(3), {"k": 5, "threshold": 0.4}),
-        (2, {"k": 9, "label": "label2"}),
+        (vector(6), {"k": 9, "label": "label2", "exclude": 2}),
     ]
     together = ask(service, *queries)
     for query, hits in zip(queries, together, strict=True):
@@ -59,7 +60,7 @@ def test_a_bad_query_spoils_no_other(service) -> None:
     other = (vector(4), {"label": "unknown"})
     good = (vector(1), {"k": 4})
     answers = ask(service, bad, good, zero, good, other)
-    assert [type(answer) for answer in answers] == [Refused, list, Refused, list, Refused]
+    assert [type(answer) for answer in answers] == [Refused, list, Refused, list, UnknownLabel]
     assert answers[1] == answers[3] == ask(service, good)[0]
 
 

@@ -106,7 +106,7 @@ def make_approximate(rows: Tensor) -> Approximate:
     made.train(rows[torch.from_numpy(chosen)].numpy())
     made.add(rows.numpy())
 
-    # The fewest cells, doubled again and again, that reach the recall.
+    # Double the number of cells searched until the recall is reached.
     asked = torch.from_numpy(np.sort(draw.choice(n, min(n, SAMPLE), replace=False)))
     x, itself, most = rows[asked].clone(), asked[:, None].tolist(), min(max(KS), n)
     exact = nearest(x, rows, most, exclude=itself).indices

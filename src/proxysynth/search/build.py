@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from proxysynth.data import UnreadableImage
+from proxysynth.data import UnreadableImage, open_image
 from proxysynth.data.folders import existing_folder, files_below, is_image
 from proxysynth.errors import cannot_write
 from proxysynth.files import UNFINISHED
@@ -149,10 +149,11 @@ def update_index(
         vectors = (rows[one] for one in items)
         write_index(file, embedder.identity, root, paths, labels, stamps, vectors)
 
+    journal, lock = journal_path(out), out.with_name(f"{UNFINISHED}{out.name}.lock")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with only_writer(out):
-            journal = journal_path(out)
+        with FileLock(lock, timeout=0), ExitStack() as at_end:  # released if the process is killed
+            at_end.callback(lock.unlink, missing_ok=True)
             earlier = _resumed(journal, embedder, root)
             missing = [one for one in found if one not in kept]
             new = {one: earlier[one] for one in missing if one in earlier}
@@ -191,6 +192,10 @@ def update_index(
                 write(out, rows)
             for name in (journal, journal.with_name(f"{UNFINISHED}{journal.name}")):
                 name.unlink(missing_ok=True)
+    except Timeout as error:
+        raise ValueError(
+            f"another process is writing {out}: wait for it, or choose another file"
+        ) from error
     except OSError as error:
         left = f"{out} is unchanged" if out.exists() else "no index was written"
         raise cannot_write(Path(error.filename or out), error, left) from error
@@ -266,22 +271,6 @@ def journal_path(index: Path) -> Path:
     return index.with_name(f"{UNFINISHED}{index.name}.journal")
 
 
-@contextmanager
-def only_writer(index: Path) -> Iterator[None]:
-    """One process at a time writes an index; the system releases the lock of a killed one."""
-    lock = index.with_name(f"{UNFINISHED}{index.name}.lock")
-    try:
-        with FileLock(lock, timeout=0):
-            try:
-                yield
-            finally:
-                lock.unlink(missing_ok=True)
-    except Timeout as error:
-        raise ValueError(
-            f"another process is writing {index}: wait for it, or choose another file"
-        ) from error
-
-
 def embed_files(
     embedder: ImageEmbedder, root: Path, files: Sequence[Found], workers: int | None = None
 ) -> Iterator[tuple[list[Found], NDArray[np.float32], list[Unreadable]]]:
@@ -291,7 +280,11 @@ def embed_files(
     """
     batches = (files[at : at + BATCH] for at in range(0, len(files), BATCH))
     pool = ThreadPoolExecutor(max(1, Resources(workers=workers).loader_workers))
-    begun = ([(f, pool.submit(embedder.opened, root / f.path)) for f in each] for each in batches)
+    side = embedder.identity.shrink
+    begun = (
+        [(file, pool.submit(open_image, root / file.path, side=side)) for file in batch]
+        for batch in batches
+    )
     try:
         waiting = deque(islice(begun, AHEAD))
         while waiting:

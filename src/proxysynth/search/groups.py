@@ -1,4 +1,4 @@
-"""Questions to a whole index: near-duplicates, clusters, and how well queries find their label."""
+"""Analyses of a whole index: near-duplicates, clusters, and metrics of labeled queries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def duplicates(
     """Groups of embeddings that are linked, also via others, by similarities >= threshold.
 
     Returns:
-        (n,) the group of each, named by its lowest member: alone, a group of its own.
+        (n,) the group of each: the number of its first member.
         (n,) the highest similarity to another one if that is >= threshold, else -1.
     """
     from scipy.sparse import coo_array
@@ -62,7 +62,7 @@ def duplicates(
             continue
         for end in (row, column):
             np.maximum.at(best, end + low, np.minimum(S[row, column], 1))
-        # Links so far are kept as a link of each to its group: n of them, however many there were.
+        # Earlier links are represented by one from each embedding to its group: n, not n^2.
         a, b = np.concatenate([row + low, np.arange(n)]), np.concatenate([column + low, group])
         links = coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
         part = connected_components(links, directed=False)[1]
@@ -178,7 +178,7 @@ def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> lis
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Metrics of a folder of queries, its unreadable files, and what a reader must know."""
+    """Metrics of a folder of queries, its unreadable files, and remarks on the metrics."""
 
     metrics: dict[str, float]
     unreadable: list[Unreadable]
@@ -196,8 +196,8 @@ def evaluate_queries(
 ) -> QueryResult:
     """How well the images of a folder, labeled by its sub-folders, find their label in an index.
 
-    A query that is itself in the index does not find itself. Items of the index without a label
-    are searched too, and are right for no query.
+    A query that is in the index does not find itself. Items of the index without a label are
+    searched too; they are wrong for every query.
     """
     base = Path(os.path.abspath(os.path.expanduser(folder)))
     files = scan_folder(base)

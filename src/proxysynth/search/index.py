@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import timeit
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -29,16 +30,17 @@ if TYPE_CHECKING:
     from proxysynth.retrieval.reranking import Search
     from proxysynth.search.approximate import Approximate
 
-CHEAP = 32 * 2**20  # bytes of an index file that is verified whenever it is opened: about 25 ms
-SIMILARITIES = 2**27  # of a search with rounded rows, held at once
-CHECKED = 100_000  # images of a large index that are looked for, at most
+CHEAP_TO_VERIFY = 32 * 2**20  # bytes of a file that is verified when opened: about 25 ms
+CHECKED = 100_000  # files of a large index whose existence is checked, at most
+SIMILARITIES = 2**22  # of a product in bytes: more would leave the cache
+TOGETHER = 8  # queries that share a product in bytes, at least
 FASTER = 0.7  # bytes must take less than this share of the time of float32
 CANDIDATES = 1 / 16  # share of the rows that may remain; with more, float32 is as fast
 
 
 @dataclass(frozen=True)
 class Hit:
-    """An image that was found.
+    """An image found by a search.
 
     Args:
         number: its number in the index.
@@ -83,6 +85,14 @@ class RoundedRows:
 
     def nearest(self, x: Tensor, k: int, exclude: knn.Excluded) -> knn.Neighbors:
         """The k nearest rows of each of the queries x (q, d)."""
+        height = max(TOGETHER, SIMILARITIES // len(self.rows))
+        parts = [
+            self._nearest(x[at : at + height], k, exclude[at : at + height])
+            for at in range(0, len(x), height)
+        ]
+        return knn.Neighbors(*map(torch.cat, zip(*parts, strict=True)))
+
+    def _nearest(self, x: Tensor, k: int, exclude: knn.Excluded) -> knn.Neighbors:
         short, step, error = _in_bytes(x)
         S = torch._int_mm(short, self.bytes.T).float()
         S.mul_(step[:, None]).mul_(self.step)
@@ -110,20 +120,13 @@ def _bytes_are_fast(d: int) -> bool:
     """Whether this processor multiplies bytes without overflow and faster than float32."""
     x = torch.full((512, d), 127, dtype=torch.int8)
     y = x.float()
-
-    def seconds(multiply: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> float:
-        def once() -> float:
-            start = time.thread_time()
-            multiply(x, x.T)
-            return time.thread_time() - start
-
-        return min(once() for _ in range(5))
-
     try:
         right = bool((torch._int_mm(x, x.T) == 127 * 127 * d).all())
-        return right and seconds(torch._int_mm, x) < FASTER * seconds(torch.mm, y)
+        in_bytes = timeit.repeat(lambda: torch._int_mm(x, x.T), timer=time.thread_time, number=1)
     except RuntimeError:  # of a processor that cannot
         return False
+    in_float = timeit.repeat(lambda: y @ y.T, timer=time.thread_time, number=1)
+    return right and min(in_bytes) < FASTER * min(in_float)
 
 
 class Index:
@@ -197,13 +200,13 @@ class Index:
             raise ValueError(f"there is no folder {root}: give the folder of the images")
         index = cls(opened, file, root, in_memory)
         if verify is None:
-            verify = in_memory or opened.stamp[2] <= CHEAP
+            verify = in_memory or opened.stamp[2] <= CHEAP_TO_VERIFY
         if verify and (damage := index.damage()):
             raise index_file.damaged(file, f"the checksum does not match: {', '.join(damage)}")
         return index
 
     def damage(self) -> Damage:
-        """What does not match its checksum; nothing where the file has no checksums."""
+        """The parts that do not match their checksums; empty if the file has none."""
         return self._opened.damage()
 
     def reload(self, force: bool = False, in_memory: bool = False) -> Index:
@@ -443,8 +446,7 @@ class Index:
         return self._rerankers[methods]
 
     def _nearest(self, x: Tensor, k: int, among: knn.Among, exclude: knn.Excluded) -> knn.Neighbors:
-        few = among is None and len(x) * len(self) <= SIMILARITIES
-        if self._rounded is not None and few:
+        if self._rounded is not None and among is None:
             return self._rounded.nearest(x, k, exclude)
         return knn.nearest(x, self._vectors, k, exclude=exclude, among=among)
 

@@ -23,7 +23,9 @@ import uuid
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -33,7 +35,7 @@ from proxysynth.errors import reason
 from proxysynth.files import replacing
 from proxysynth.memory import total_memory
 from proxysynth.search.model import ModelIdentity
-from proxysynth.values import nearest as suggest
+from proxysynth.values import suggestion
 
 FORMAT = 1
 ABOUT, HEADER_SUM = "proxysynth_index", "proxysynth_checksum"
@@ -57,6 +59,10 @@ class NotAnIndex(ValueError):
     """The file is not an index that can be read; the message is one sentence."""
 
 
+class UnknownLabel(ValueError):
+    """No item of the index has the label; the message names the nearest one."""
+
+
 def file_stamp(path: Path | int) -> Stamp:
     """Inode, modification time and size: changes when the file is replaced or overwritten."""
     found = os.stat(path)
@@ -64,7 +70,7 @@ def file_stamp(path: Path | int) -> Stamp:
 
 
 Damage = dict[str, NDArray[np.bool_]]
-"""The parts that do not match their checksums, and which items that concerns: (n,) bool."""
+"""The parts that do not match their checksums, and the items affected: (n,) bool."""
 
 
 class IndexFile(NamedTuple):
@@ -87,13 +93,12 @@ class IndexFile(NamedTuple):
                 if in_memory and stamp[2] > (most := total_memory()):
                     needs = f"{stamp[2] / 1e9:.1f} GB of memory, this machine has {most / 1e9:.1f}"
                     raise NotAnIndex(f"the index {path} needs {needs}: split the folder")
-                parts: dict[str, Any] = {}
-                for name, (kind, shape, offset) in _places(header, begin, stamp[2]).items():
-                    count = math.prod(shape)
-                    if in_memory or not count:
-                        parts[name] = _read_array(file, kind, count, offset).reshape(shape)
-                    else:
-                        parts[name] = np.asarray(np.memmap(file, kind, "r", offset, shape))
+                file.seek(begin)
+                if in_memory:
+                    body = np.fromfile(file, np.uint8)
+                else:
+                    body = np.asarray(np.memmap(file, np.uint8, "r"))[begin:]
+                parts = _parts(header, body)
                 if file_stamp(file.fileno()) != stamp:
                     raise ValueError("it was overwritten while it was being read")
                 return IndexFile(about, parts, stamp)
@@ -110,7 +115,7 @@ class IndexFile(NamedTuple):
             raise damaged(path, str(error)) from error
 
     def damage(self) -> Damage:
-        """What does not match its checksum; nothing where the file has no checksums."""
+        """The parts that do not match their checksums; empty if the file has none."""
         sums, rows = self.about.get("checksums"), self.parts["embeddings"]
         if not isinstance(sums, dict):
             return {}
@@ -153,34 +158,20 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
     return header, about, 8 + length
 
 
-def _places(
-    header: Mapping[str, Any], begin: int, size: int
-) -> dict[str, tuple[str, tuple[int, ...], int]]:
-    """Type, shape and offset of every part, which must fit to each other and into the file."""
-    n, d = (*header["embeddings"]["shape"], 0, 0)[:2]
-    expected = {"embeddings": (n, d), "path_ends": (n + 1,), "stamps": (n, 2), "label_codes": (n,)}
-    made = {}
+def _parts(header: Mapping[str, Any], body: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    """The parts as views of the bytes after the header, in which they must lie and fit together."""
+    parts = {}
     for name, kind in PARTS.items():
-        shape, (start, stop) = tuple(header[name]["shape"]), header[name]["data_offsets"]
-        item = np.dtype(TYPES[kind]).itemsize
-        numbers = all(type(one) is int and one >= 0 for one in (*shape, start, stop))
-        if header[name]["dtype"] != kind or not numbers or (begin + start) % item:
-            raise ValueError(f"{name} has a wrong type, shape or offset")
-        count = math.prod(shape)
-        if stop - start != count * item or begin + stop > size:
-            raise ValueError(f"{name} lies outside the file")
-        if shape != expected.get(name, (count,)) or 0 in (n, d):
-            raise ValueError(f"{name} has a wrong shape")
-        made[name] = TYPES[kind], shape, begin + start
-    return made
-
-
-def _read_array(file: BinaryIO, kind: str, count: int, offset: int) -> NDArray[Any]:
-    made = np.empty(count, dtype=kind)
-    file.seek(offset)
-    if count and file.readinto(made.view(np.uint8)) != made.nbytes:  # type: ignore[attr-defined]
-        raise ValueError("it was truncated while it was being read")
-    return made
+        start, stop = header[name]["data_offsets"]
+        if header[name]["dtype"] != kind or not 0 <= start <= stop <= len(body):
+            raise ValueError(f"{name} has a wrong type or lies outside the file")
+        parts[name] = body[start:stop].view(TYPES[kind]).reshape(header[name]["shape"])
+    n, d = parts["embeddings"].shape
+    shapes = {"embeddings": (n, d), "path_ends": (n + 1,), "stamps": (n, 2), "label_codes": (n,)}
+    for name, part in parts.items():
+        if part.shape != shapes.get(name, (part.size,)) or 0 in (n, d) or not part.flags.aligned:
+            raise ValueError(f"{name} has a wrong shape or offset")
+    return parts
 
 
 def write_index(
@@ -345,9 +336,15 @@ class Labels(Sequence[Any]):
 
     def items_of(self, label: str) -> NDArray[np.int64]:
         """The numbers of the items with this label, ascending."""
-        names = list(self.names)
-        if label not in names:
-            hint = suggest(label, names) if names else "no item has a label"
-            hint = hint if len(hint) <= 300 else f"{hint[:300]} ..."
-            raise ValueError(f"no label {label!r} in the index: {hint}")
-        return np.flatnonzero(self.codes == names.index(label)).astype(np.int64)
+        code = self._codes.get(label)
+        if code is None:
+            names = ", ".join(self._codes)
+            names = shorten(names, 150, placeholder=" ...", break_on_hyphens=False)
+            any_of_them = f"choose one of {names}" if names else "no item has a label"
+            hint = suggestion(label, self._codes).strip() or any_of_them
+            raise UnknownLabel(f"no label {label!r} in the index: {hint}")
+        return np.flatnonzero(self.codes == code).astype(np.int64)
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        return {name: code for code, name in enumerate(self.names)}

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeGuard, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 import torch
@@ -68,15 +68,10 @@ class ModelIdentity:
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
-def _is_file(image: object) -> TypeGuard[str | os.PathLike[str] | Image.Image | BinaryIO]:
-    return isinstance(image, (str, os.PathLike, Image.Image)) or hasattr(image, "read")
-
-
 def as_list(images: Source | Iterable[Source]) -> Iterable[Source]:
     """One image as a list of one; several as they are."""
-    several = isinstance(images, Iterable) and not (
-        _is_file(images) or isinstance(images, np.ndarray)
-    )
+    alone = isinstance(images, (str, os.PathLike, Image.Image, np.ndarray))
+    several = isinstance(images, Iterable) and not alone and not hasattr(images, "read")
     return cast(Iterable[Source], images if several else [images])
 
 
@@ -93,17 +88,12 @@ class ImageEmbedder:
 
         A file has one embedding, whether given by its path, opened, or uploaded.
         """
-        return unit(self.model.embed((self.opened(one) for one in as_list(images)), workers))
-
-    def opened(self, image: Source) -> Picture:
-        """A file or an image decoded and downscaled; an array as it is.
-
-        Raises:
-            UnreadableImage: the file is not an image that can be decoded.
-        """
-        if _is_file(image):
-            return open_image(image, side=self.identity.shrink)
-        return cast(Picture, image)  # if it is not an array, embedding refuses it
+        side = self.identity.shrink
+        pictures = (
+            open_image(cast(BinaryIO, image), side=side) if hasattr(image, "read") else image
+            for image in as_list(images)
+        )
+        return unit(self.model.embed(cast(Iterable[Picture], pictures), workers))
 
 
 def open_model(

@@ -172,7 +172,7 @@ def api(service: Service) -> APIRouter:
                 "generation": now.index.generation,
                 "items": len(index),
                 "dim": index.dim,
-                "labels": len(now.names),
+                "labels": len(index.label_names),
                 "model": model,
                 "report": now.report is not None,
                 "threshold": now.threshold,
@@ -229,7 +229,9 @@ def api(service: Service) -> APIRouter:
     ) -> Response:
         """The images nearest to one of the index, without itself."""
         now = service.snapshot(number, generation)
-        return results(now, await service.search(now, number, **dict(wanted)), number)
+        vector = now.index.vectors(number, number + 1)[0].numpy()
+        found = await service.search(now, vector, **dict(wanted), exclude=number)
+        return results(now, found, number)
 
     @routes.get("/items/{number}/thumbnail", response_class=Response, responses={200: JPEG})
     async def thumbnail(number: Number, generation: Generation = None) -> Response:

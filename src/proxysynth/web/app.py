@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from proxysynth import __version__
 from proxysynth.search.index import Index
+from proxysynth.search.index_file import UnknownLabel
 
 from .api import REFUSALS, api
 from .guard import REPORT_POLICY, Guard, Limits, Refused, error_response
@@ -37,7 +38,7 @@ EXPECTED = {
     "model_attributes_type": "must be a JSON object, with the content type application/json",
     "value_error": "must be a file",
 }
-"""What was expected, by pydantic's type of error, where its own message is not a clear one."""
+"""What was expected, by pydantic's type of error, where its own message is unclear."""
 
 
 def create_app(
@@ -126,6 +127,10 @@ def _explain_errors(app: FastAPI) -> None:
         got = first["input"]
         was = f", got {reprlib.repr(got)}" if isinstance(got, (str, int, float)) else ""
         return error_response(422, f"{name} {EXPECTED.get(first['type'], expected)}{was}")
+
+    @app.exception_handler(UnknownLabel)
+    async def unknown_label(_: Request, error: UnknownLabel) -> JSONResponse:
+        return error_response(422, str(error))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:

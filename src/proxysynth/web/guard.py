@@ -1,4 +1,4 @@
-"""The guard in front of every route: which hosts and pages may ask, how much they may send.
+"""The guard in front of every route: which hosts and origins may ask, and how much they may send.
 
 Written on the bare ASGI interface, because a body must be counted while it arrives: a header that
 announces its length proves nothing.
@@ -72,7 +72,8 @@ class Limits:
 class Refused(HTTPException):
     """A request that is not served, and why.
 
-    Any error but one of starlette's, raised while a body is read, is taken for a malformed body.
+    An exception of starlette: any other one that is raised while FastAPI reads a body is reported
+    as a malformed body.
     """
 
 
@@ -87,7 +88,7 @@ def error_response(
 
 @dataclass(frozen=True, eq=False)
 class Guard:
-    """An ASGI app that passes on harmless requests only, and records all: see `create_app`."""
+    """An ASGI app that forwards permitted requests and records all of them: see `create_app`."""
 
     app: ASGIApp
     limits: Limits
@@ -170,8 +171,9 @@ def check_bytes(count: int, most: int) -> None:
 def check_host(host: str, local: bool, allowed: frozenset[str] = frozenset()) -> None:
     """An error unless the Host header is one by which the service may be addressed.
 
-    A foreign page whose name was made to point here (DNS rebinding) sends its own name. So a
-    service on loopback answers to loopback, any other one to IP addresses; both to `allowed`.
+    A foreign page whose name was made to resolve to this machine (DNS rebinding) sends its own
+    name. So a service on loopback accepts names and addresses of loopback, any other one also IP
+    addresses, and both the names in `allowed`.
     """
     parts = HOST.fullmatch(host.lower())
     name = parts[1].strip("[]") if parts else ""

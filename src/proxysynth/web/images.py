@@ -16,8 +16,6 @@ from PIL import Image
 
 from proxysynth.data.images import FORMATS, UnreadableImage, open_image
 from proxysynth.memory import return_freed_memory
-from proxysynth.search.model import ImageEmbedder
-from proxysynth.training.inference import Picture
 
 from .guard import Limits, Refused
 
@@ -25,14 +23,14 @@ THUMBNAIL, LARGE = 320, 1600  # pixels of the longer side, at most
 BIG = 4_000_000  # pixels of an image whose memory is returned to the system at once
 
 
-def decode_upload(file: BinaryIO, limits: Limits, embedder: ImageEmbedder) -> Picture:
-    """The uploaded image, upright, as the embedder takes it.
+def decode_upload(file: BinaryIO, limits: Limits, side: int) -> Image.Image:
+    """The uploaded image, upright, its short side at most `side`, if that is not 0.
 
     Its format follows from its bytes, never from its name or the content type of the request.
     """
     pixels = check_pixels(file, limits)
     try:
-        return embedder.opened(file)
+        return open_image(file, side=side)
     except UnreadableImage as error:
         raise Refused(415, f"the file is not an image that can be read: {error.reason}") from error
     finally:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -63,8 +63,7 @@ def serve(
     def reload(*_: object) -> None:
         app.monitor.service.reload = True
 
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if in_main_thread and hasattr(signal, "SIGHUP"):
+    with suppress(ValueError, AttributeError):  # not in the main thread; not on this system
         signal.signal(signal.SIGHUP, reload)
     config = uvicorn.Config(
         app,

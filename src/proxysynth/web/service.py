@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
@@ -25,8 +24,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from proxysynth.search.index import Hit, Index
-from proxysynth.search.model import ImageEmbedder
-from proxysynth.training.inference import Picture
 from proxysynth.training.run_folder import find_run
 
 from .guard import Limits, Refused
@@ -135,10 +132,6 @@ class Snapshot:
         # A link might lead anywhere.
         return path if path is not None and path.is_file() and not path.is_symlink() else None
 
-    @cached_property
-    def names(self) -> list[str]:
-        return list(self.index.label_names)
-
     def was_seen(self, label: str | None) -> bool | None:
         """Whether the model was trained on the label; None if that is not known."""
         return None if self.seen is None or label is None else label in self.seen
@@ -153,25 +146,19 @@ class Snapshot:
     def labels(self) -> list[dict[str, Any]]:
         """Every label and the number of its items."""
         codes = self.index.labels.codes
-        counts = np.bincount(codes[codes >= 0], minlength=len(self.names)).tolist()
+        counts = np.bincount(codes[codes >= 0], minlength=len(self.index.label_names)).tolist()
         return [
             {"label": name, "count": count, "seen": self.was_seen(name)}
-            for name, count in zip(self.names, counts, strict=False)
+            for name, count in zip(self.index.label_names, counts, strict=False)
         ]
 
     def items(self, k: int, label: str | None, start: int | None) -> dict[str, Any]:
         """k items of one label or of all, from a position on or evenly spaced, for the API."""
-        if label is not None:
-            self.require_label(label)
         numbers = range(len(self.index)) if label is None else self.index.labels.items_of(label)
         total = len(numbers)
         chosen = evenly(total, k) if start is None else range(total)[start : start + k]
         hits = [self.item(int(numbers[place])) for place in chosen]
         return {"generation": self.index.generation, "total": total, "hits": hits}
-
-    def require_label(self, label: str) -> None:
-        if label not in self.names:
-            raise Refused(422, f"no image has the label {label!r}: /api/labels lists all labels")
 
     def map(self, most: int) -> dict[str, Any]:
         """Positions of at most `most` items on the map, column by column."""
@@ -179,7 +166,8 @@ class Snapshot:
         x = np.nan_to_num(self.index.vectors()[torch.from_numpy(chosen)].numpy())
         places = layout(x).round(4)
         codes = np.asarray(self.index.labels.codes)[chosen].tolist()
-        seen = [self.was_seen(name) for name in self.names]
+        names = list(self.index.label_names)
+        seen = [self.was_seen(name) for name in names]
         return {
             "generation": self.index.generation,
             "items": len(self.index),
@@ -189,38 +177,24 @@ class Snapshot:
             "x": places[:, 0].tolist(),
             "y": places[:, 1].tolist(),
             "label": codes,
-            "labels": self.names,
+            "labels": names,
             "seen": [None if code < 0 else seen[code] for code in codes],
         }
 
 
 Vector = NDArray[np.float32]
-SearchQuery = tuple[int | Vector, int, float | None]
-"""An item's number or a vector (d,), how many neighbors, and from which similarity on."""
+SearchQuery = tuple[Vector, int, float | None, int | None]
+"""A vector (d,), how many neighbors, their minimal similarity, and an item not to be found."""
 
 
 def search_all(where: tuple[Snapshot, str | None], asked: Sequence[SearchQuery]) -> list[list[Hit]]:
-    """The neighbors of each query among all items or those of one label, by one product.
-
-    An item does not find itself.
-    """
-    index, label = where[0].index, where[1]
-    items = [query if isinstance(query, int) else None for query, _, _ in asked]
-    rows = [
-        index.vectors(query, query + 1)[0] if isinstance(query, int) else torch.as_tensor(query)
-        for query, _, _ in asked
-    ]
-    most = max(k for _, k, _ in asked)
-    found = index.search_vectors(torch.stack(rows), most, label=label, exclude=items)
+    """The neighbors of each query among all items or those of one label, by one product."""
+    (now, label), (vectors, ks, thresholds, exclude) = where, zip(*asked, strict=True)
+    found = now.index.search_vectors(np.stack(vectors), max(ks), label=label, exclude=exclude)
     return [
         [hit for hit in hits[:k] if threshold is None or hit.similarity >= threshold]
-        for hits, (_, k, threshold) in zip(found, asked, strict=True)
+        for hits, k, threshold in zip(found, ks, thresholds, strict=True)
     ]
-
-
-def embed_all(now: Snapshot, images: Sequence[Picture]) -> list[Vector]:
-    """The embedding (d,) of each image by the model of a snapshot."""
-    return list(now.index.embedder().embed(images, workers=1).numpy())
 
 
 def as_query(now: Snapshot, numbers: Sequence[float]) -> Vector:
@@ -236,12 +210,13 @@ class Service:
     """The index that is served now, and the threads that work for it.
 
     The index is read into memory, so that overwriting its file in place does no harm. `current` is
-    replaced in a single step: a request that has taken it finishes with it. A file that is not an
-    index leaves the old one in place.
+    replaced atomically: a request that has started with the old one finishes with it. If the new
+    file is not an index, the old one stays.
 
     Attributes:
         loads: how often an index was loaded.
-        reload: set to load the index and the facts of its run again, even if the file is the same.
+        reload: set to reload the index and the information about its run, even if the file is the
+            same.
     """
 
     def __init__(
@@ -251,9 +226,8 @@ class Service:
         self.current = Snapshot.of(index.reload(force=True, in_memory=True), run)
         self.loads, self.reload = 1, False
         self.searcher = Batcher(search_all)
-        self.embedder = Batcher(embed_all, most=16)
-        self._complaint = ""
-        self._loading = Lock()
+        self.embedder = Batcher(self._embed_all, most=16)
+        self._last_warning = ""
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
         self._map: tuple[str, asyncio.Future[dict[str, Any]]] | None = None
 
@@ -285,11 +259,11 @@ class Service:
                 self.current = Snapshot.of(new, self._run)
                 self.loads += 1
                 log.warning("the index was loaded again: %s images now", f"{len(new):,}")
-            self._complaint = ""
+            self._last_warning = ""
         except (ValueError, OSError) as error:
-            if str(error) != self._complaint:  # once, not four times a second
+            if str(error) != self._last_warning:  # once, not four times a second
                 log.warning("the index that was loaded before is still served: %s", error)
-                self._complaint = str(error)
+                self._last_warning = str(error)
 
     def snapshot(self, number: int, generation: str | None) -> Snapshot:
         """The current snapshot; an error unless it is the one the client means and has the item."""
@@ -303,38 +277,39 @@ class Service:
     async def search(
         self,
         now: Snapshot,
-        query: int | Vector,
+        vector: Vector,
         k: int = 10,
         threshold: float | None = None,
         label: str | None = None,
+        exclude: int | None = None,
     ) -> list[Hit]:
-        """The neighbors of an item or of a vector, of one label unless that is None or empty."""
-        if isinstance(query, np.ndarray) and not (np.isfinite(query).all() and query.any()):
+        """The neighbors of a vector, of one label unless that is None or empty."""
+        if not (np.isfinite(vector).all() and vector.any()):
             raise Refused(422, "a vector must be finite and not all zeros: it has no direction")
-        if label:
-            now.require_label(label)
-        return await self._in_time(self.searcher.ask((now, label or None), (query, k, threshold)))
+        query = vector, k, threshold, exclude
+        return await self._in_time(self.searcher.ask((now, label or None), query))
 
     async def embed_file(self, now: Snapshot, file: BinaryIO) -> Vector:
         """The embedding (d,) of an image file by the model of a snapshot."""
-        image = await self._decoding(lambda: decode_upload(file, self.limits, self._model(now)))
+        side = now.index.model.shrink
+        image = await self._decoding(lambda: decode_upload(file, self.limits, side))
         try:
             return await self._in_time(self.embedder.ask(now, image))
         except (ValueError, OSError, RuntimeError) as error:
             raise Refused(503, f"the images cannot be embedded: {error}") from error
         finally:
-            if isinstance(image, Image.Image):  # of full size, if the model takes files like that
-                pixels = image.width * image.height
-                asyncio.get_running_loop().call_later(0.5, release_memory, pixels)
+            pixels = image.width * image.height  # all of the file's, if the model takes these
+            asyncio.get_running_loop().call_later(0.5, release_memory, pixels)
 
-    def _model(self, now: Snapshot) -> ImageEmbedder:
-        with self._loading:  # by one thread, once
-            try:
-                return now.index.embedder(self._run)
-            except (ValueError, OSError, RuntimeError) as error:
-                log.warning("the model cannot be loaded: %s", error)
-                sentence = "the model of this index cannot be loaded: see the log of the service"
-                raise Refused(503, sentence) from error
+    def _embed_all(self, now: Snapshot, images: Sequence[Image.Image]) -> list[Vector]:
+        """The embedding (d,) of each image by the model of a snapshot."""
+        try:
+            model = now.index.embedder(self._run)
+        except (ValueError, OSError, RuntimeError) as error:
+            log.warning("the model cannot be loaded: %s", error)
+            sentence = "the model of this index cannot be loaded: see the log of the service"
+            raise Refused(503, sentence) from error
+        return list(model.embed(images, workers=1).numpy())
 
     async def image(self, now: Snapshot, number: int, side: int) -> bytes:
         """An image of the index as a JPEG of at most `side` pixels."""

@@ -11,12 +11,12 @@ const views = tabs.map((tab) => byId(tab.getAttribute("aria-controls")));
 
 const shared = {
   facts: null,
-  say(text) {
+  showMessage(text) {
     byId("message").textContent = text || "";
     byId("message").hidden = !text;
   },
   // The index was replaced: numbers of the old one are no longer valid.
-  renew() {
+  reloadPage() {
     sessionStorage.setItem("message", "The index has been replaced: choose an image again.");
     location.replace("#search");
     location.reload();
@@ -36,7 +36,7 @@ function show(name) {
     tab.tabIndex = chosen ? 0 : -1;
     views[i].hidden = !chosen;
   });
-  shared.say("");
+  shared.showMessage("");
   if (name === "map") map.show();
   if (name === "report") showReport();
 }
@@ -56,7 +56,7 @@ function route() {
   }
   if (name === "picture") return search.fromPicture();
   search.start();
-  if (name === "item") shared.say("The address of this page names no image.");
+  if (name === "item") shared.showMessage("The address of this page does not name an image.");
   return undefined;
 }
 
@@ -95,15 +95,15 @@ async function begin() {
     byId("labels").replaceChildren(
       ...response.labels.map(({ label, count }) => new Option(`${count}`, label)),
     );
-    map.know(response.labels);
-    search.know(response.labels);
+    map.setLabels(response.labels);
+    search.setLabels(response.labels);
   } catch (error) {
-    shared.say(error.message);
+    shared.showMessage(error.message);
   }
   if (address()[0] === "content") location.replace("#search");
   else route();
   const message = sessionStorage.getItem("message"); // left by the page before it was loaded again
-  if (message) shared.say(message);
+  if (message) shared.showMessage(message);
   sessionStorage.removeItem("message");
 }
 begin();

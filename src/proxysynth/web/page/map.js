@@ -15,18 +15,18 @@ export class EmbeddingMap {
   constructor(shared) {
     this.shared = shared;
     this.canvas = byId("canvas");
-    this.pen = this.canvas.getContext("2d");
+    this.context = this.canvas.getContext("2d");
     this.view = { x: 0, y: 0, zoom: 1 };
     this.points = null;
     this.colors = new Map();
     this.captions = new Map();
     this.pointed = -1;
-    this.fingers = new Map();
+    this.pointers = new Map();
     this.listen();
   }
 
   // Colors by label: hues a golden angle apart, so that labels beside each other differ.
-  know(labels) {
+  setLabels(labels) {
     this.captions = captions(labels.map(({ label }) => label), NAMED);
     labels.forEach(({ label }, i) => this.colors.set(label, (i * 137.508 + 228) % 360));
   }
@@ -37,16 +37,16 @@ export class EmbeddingMap {
     this.asking = true;
     byId("map-note").textContent = "Computing the map …";
     try {
-      this.take(await ask("api/map"));
+      this.setPoints(await ask("api/map"));
     } catch (error) {
       byId("map-note").textContent = "";
-      this.shared.say(error.message);
+      this.shared.showMessage(error.message);
     } finally {
       this.asking = false;
     }
   }
 
-  take(points) {
+  setPoints(points) {
     this.points = points;
     this.groups = grouped(points);
     this.pointed = -1;
@@ -95,7 +95,7 @@ export class EmbeddingMap {
     this.height = this.canvas.clientHeight;
     this.canvas.width = Math.round(this.width * sharp);
     this.canvas.height = Math.round(this.height * sharp);
-    this.pen.setTransform(sharp, 0, 0, sharp, 0, 0);
+    this.context.setTransform(sharp, 0, 0, sharp, 0, 0);
   }
 
   // Where a point of the space is on the canvas.
@@ -103,11 +103,11 @@ export class EmbeddingMap {
     return (Math.min(this.width, this.height) / 2.2) * this.view.zoom;
   }
 
-  place(i) {
-    return this.spot(this.points.x[i], this.points.y[i]);
+  positionOf(i) {
+    return this.toCanvas(this.points.x[i], this.points.y[i]);
   }
 
-  spot(x, y) {
+  toCanvas(x, y) {
     const s = this.scale();
     const wide = Math.max(1, Math.min(2, this.width / this.height));
     const high = Math.max(1, Math.min(1.5, this.height / this.width));
@@ -124,33 +124,33 @@ export class EmbeddingMap {
   }
 
   paint() {
-    const { pen, points } = this;
+    const { context, points } = this;
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     const wanted = byId("map-label").value.trim();
     const known = wanted && this.colors.has(wanted);
     const radius = Math.min(7, (points.number.length > 4000 ? 2 : 3.4) * this.view.zoom ** 0.25);
-    pen.clearRect(0, 0, this.width, this.height);
+    context.clearRect(0, 0, this.width, this.height);
     for (const front of known ? [false, true] : [true]) {
       for (let i = 0; i < points.number.length; i++) {
         const meant = !known || points.labels[points.label[i]] === wanted;
         if (known && meant !== front) continue;
-        const [x, y] = this.place(i);
+        const [x, y] = this.positionOf(i);
         if (x < -9 || y < -9 || x > this.width + 9 || y > this.height + 9) continue;
-        pen.globalAlpha = meant ? 0.85 : 0.1;
+        context.globalAlpha = meant ? 0.85 : 0.1;
         this.dot(x, y, known && meant ? radius * 1.5 : radius, i, dark);
       }
     }
-    pen.globalAlpha = 1;
-    this.nameGroups(dark, known ? wanted : null);
+    context.globalAlpha = 1;
+    this.drawLabels(dark, known ? wanted : null);
     if (this.pointed >= 0) {
-      const [x, y] = this.place(this.pointed);
-      pen.strokeStyle = dark ? "#ffffff" : "#1a1d23";
-      pen.lineWidth = 2;
-      pen.beginPath();
-      pen.arc(x, y, radius + 4, 0, 7);
-      pen.stroke();
+      const [x, y] = this.positionOf(this.pointed);
+      context.strokeStyle = dark ? "#ffffff" : "#1a1d23";
+      context.lineWidth = 2;
+      context.beginPath();
+      context.arc(x, y, radius + 4, 0, 7);
+      context.stroke();
     }
-    if (this.canvas.matches(":focus-visible")) this.cross(dark);
+    if (this.canvas.matches(":focus-visible")) this.drawCrosshair(dark);
   }
 
   dot(x, y, radius, i, dark) {
@@ -159,59 +159,59 @@ export class EmbeddingMap {
     const color = hue === undefined
       ? (dark ? "#9aa2af" : "#626a76")
       : `hsl(${hue} ${dark ? "72% 68%" : "66% 46%"})`;
-    const { pen } = this;
-    pen.beginPath();
-    pen.arc(x, y, radius, 0, 7);
+    const { context } = this;
+    context.beginPath();
+    context.arc(x, y, radius, 0, 7);
     if (this.points.seen[i] === false) {
-      pen.lineWidth = Math.max(1.4, radius * 0.5);
-      pen.strokeStyle = color;
-      pen.stroke();
+      context.lineWidth = Math.max(1.4, radius * 0.5);
+      context.strokeStyle = color;
+      context.stroke();
     } else {
-      pen.fillStyle = color;
-      pen.fill();
+      context.fillStyle = color;
+      context.fill();
     }
   }
 
   // Labels stand where most of their images lie. Where two would overlap, the one with fewer
   // images is left out until there is room: zooming in shows it.
-  nameGroups(dark, only) {
-    const { pen } = this;
+  drawLabels(dark, only) {
+    const { context } = this;
     const size = this.width < 500 ? 10.5 : 12;
-    pen.font = `600 ${size}px system-ui, sans-serif`;
-    pen.textAlign = "center";
-    pen.lineJoin = "round";
-    pen.lineWidth = 4;
+    context.font = `600 ${size}px system-ui, sans-serif`;
+    context.textAlign = "center";
+    context.lineJoin = "round";
+    context.lineWidth = 4;
     const taken = [];
     for (const { label, x, y } of this.groups) {
       if (only && label !== only) continue;
-      const [middle, bottom] = this.spot(x, y);
+      const [middle, bottom] = this.toCanvas(x, y);
       if (middle < 0 || bottom < 0 || middle > this.width || bottom > this.height) continue;
       const name = this.captions.get(label) ?? label;
-      const half = pen.measureText(name).width / 2 + GAP;
+      const half = context.measureText(name).width / 2 + GAP;
       if (!only && 2 * half > this.width) continue;
       const at = Math.max(half, Math.min(this.width - half, middle));
       const base = Math.max(size + GAP, bottom - 9);
       const box = [at - half, base - size - GAP, at + half, base + GAP];
       if (taken.some((other) => overlap(box, other))) continue;
       taken.push(box);
-      pen.strokeStyle = dark ? "rgb(20 22 26 / 85%)" : "rgb(255 255 255 / 88%)";
-      pen.strokeText(name, at, base);
-      pen.fillStyle = `hsl(${this.colors.get(label)} ${dark ? "80% 78%" : "70% 32%"})`;
-      pen.fillText(name, at, base);
+      context.strokeStyle = dark ? "rgb(20 22 26 / 85%)" : "rgb(255 255 255 / 88%)";
+      context.strokeText(name, at, base);
+      context.fillStyle = `hsl(${this.colors.get(label)} ${dark ? "80% 78%" : "70% 32%"})`;
+      context.fillText(name, at, base);
     }
   }
 
-  cross(dark) {
-    const { pen } = this;
+  drawCrosshair(dark) {
+    const { context } = this;
     const [x, y] = [this.width / 2, this.height / 2];
-    pen.strokeStyle = dark ? "#97a5ff" : "#3f51c7";
-    pen.lineWidth = 1.5;
-    pen.beginPath();
+    context.strokeStyle = dark ? "#97a5ff" : "#3f51c7";
+    context.lineWidth = 1.5;
+    context.beginPath();
     for (const [a, b] of [[-12, -5], [5, 12]]) {
-      pen.moveTo(x + a, y); pen.lineTo(x + b, y);
-      pen.moveTo(x, y + a); pen.lineTo(x, y + b);
+      context.moveTo(x + a, y); context.lineTo(x + b, y);
+      context.moveTo(x, y + a); context.lineTo(x, y + b);
     }
-    pen.stroke();
+    context.stroke();
   }
 
   all() {
@@ -245,7 +245,7 @@ export class EmbeddingMap {
     let best = -1;
     let least = reach * reach;
     for (let i = 0; this.points && i < this.points.number.length; i++) {
-      const [px, py] = this.place(i);
+      const [px, py] = this.positionOf(i);
       const far = (px - x) ** 2 + (py - y) ** 2;
       if (far < least) [best, least] = [i, far];
     }
@@ -259,7 +259,7 @@ export class EmbeddingMap {
     this.pointed = i;
     tip.hidden = i < 0;
     if (i >= 0) {
-      const [x, y] = this.place(i);
+      const [x, y] = this.positionOf(i);
       const { number, label, labels, seen, generation } = this.points;
       const image = tip.querySelector("img");
       const from = thumbnail(number[i], generation);
@@ -289,15 +289,15 @@ export class EmbeddingMap {
 
   press(event) {
     this.canvas.setPointerCapture(event.pointerId);
-    this.fingers.set(event.pointerId, this.at(event));
+    this.pointers.set(event.pointerId, this.at(event));
     this.moved = 0;
   }
 
   move(event) {
     const [x, y] = this.at(event);
-    const last = this.fingers.get(event.pointerId);
+    const last = this.pointers.get(event.pointerId);
     if (!last) return this.point(this.nearest(x, y, REACH));
-    const others = [...this.fingers].filter(([id]) => id !== event.pointerId);
+    const others = [...this.pointers].filter(([id]) => id !== event.pointerId);
     if (others.length) {
       const [ox, oy] = others[0][1];
       const factor = Math.hypot(x - ox, y - oy) / Math.max(1, Math.hypot(last[0] - ox, last[1] - oy));
@@ -311,11 +311,11 @@ export class EmbeddingMap {
         this.pan(x - last[0], y - last[1]);
       }
     }
-    this.fingers.set(event.pointerId, [x, y]);
+    this.pointers.set(event.pointerId, [x, y]);
   }
 
   lift(event) {
-    const had = this.fingers.delete(event.pointerId);
+    const had = this.pointers.delete(event.pointerId);
     this.canvas.classList.remove("dragging");
     if (!had || event.type === "pointercancel" || this.moved > 4) return;
     const i = this.nearest(...this.at(event), event.pointerType === "touch" ? 2 * REACH : REACH);

@@ -20,7 +20,7 @@ export class Search {
     this.listen();
   }
 
-  know(labels) {
+  setLabels(labels) {
     this.captions = captions(labels.map(({ label }) => label), WIDTH);
   }
 
@@ -49,7 +49,7 @@ export class Search {
     });
     byId("clear").addEventListener("click", () => this.shared.go("#search"));
     byId("controls").addEventListener("submit", (event) => event.preventDefault());
-    byId("threshold").addEventListener("input", () => this.sift());
+    byId("threshold").addEventListener("input", () => this.applyThreshold());
     byId("count").addEventListener("change", () => this.again());
     byId("label").addEventListener("change", () => this.again());
     byId("label").addEventListener("input", () => {
@@ -61,7 +61,7 @@ export class Search {
       byId("label").focus();
       this.again();
     });
-    byId("results").addEventListener("keydown", (event) => this.walk(event));
+    byId("results").addEventListener("keydown", (event) => this.moveFocus(event));
   }
 
   settings() {
@@ -75,7 +75,7 @@ export class Search {
 
   fromFile(file) {
     if (file.size > LARGEST) {
-      this.shared.say(`${file.name || "The image"} is too large: the limit is 20 MB.`);
+      this.shared.showMessage(`${file.name || "The image"} is too large: the limit is 20 MB.`);
       return;
     }
     this.lastFile = file;
@@ -100,7 +100,7 @@ export class Search {
     this.running = new AbortController();
     const { signal } = this.running;
     const settings = this.settings();
-    this.shared.say("");
+    this.shared.showMessage("");
     this.showQuery();
     byId("drop").classList.add("busy");
     try {
@@ -112,10 +112,11 @@ export class Search {
       this.showFound(found, settings);
     } catch (error) {
       if (error.name === "AbortError") return;
-      if (error.status === 409) return this.shared.renew();
-      this.shared.say(error.message);
+      if (error.status === 409) return this.shared.reloadPage();
+      this.shared.showMessage(error.message);
       this.hits = [];
-      this.draw([], "");
+      byId("results").replaceChildren();
+      byId("nothing").hidden = true;
       byId("found-title").textContent = "No results";
       byId("found-note").textContent = "";
     } finally {
@@ -165,10 +166,10 @@ export class Search {
     }
     this.fitSlider();
     this.draw(found.hits, settings.label);
-    this.sift();
+    this.applyThreshold();
   }
 
-  // Similarities of a search often lie in a narrow band: the slider spans what was found.
+  // Similarities often lie in a narrow band: the slider spans those of the results.
   fitSlider() {
     const slider = byId("threshold");
     const lowest = this.hits.length && this.asked ? Math.min(...this.hits.map((hit) => hit.similarity)) : -1;
@@ -184,8 +185,8 @@ export class Search {
     byId("results").replaceChildren(...hits.map((hit, i) => this.card(hit, i)));
     byId("nothing").hidden = hits.length > 0;
     byId("nothing").textContent = label
-      ? `No image is labeled ${label}.`
-      : "Drop, paste or choose an image to find similar ones.";
+      ? `No other image is labeled ${label}.`
+      : "There is no other image in the index.";
   }
 
   card(hit, i) {
@@ -231,7 +232,7 @@ export class Search {
     return item;
   }
 
-  sift() {
+  applyThreshold() {
     const slider = byId("threshold");
     const least = Number(slider.value);
     const any = least <= Number(slider.min);
@@ -247,15 +248,15 @@ export class Search {
     const all = this.hits.length;
     byId("found-note").textContent = !this.asked
       ? all ? "Choose one to find similar images" : ""
-      : shown === all ? `the ${all} nearest` : `${shown} of ${all} are as similar as that`;
+      : shown === all ? `the ${all} nearest` : `${shown} of ${all} reach the minimum similarity`;
     if (all && this.asked) {
       byId("nothing").hidden = shown > 0;
-      byId("nothing").textContent = "No result is as similar as that: lower the minimum similarity.";
+      byId("nothing").textContent = "No result reaches the minimum similarity: lower it.";
     }
   }
 
   // Arrows go from card to card, up and down by the rows that are seen.
-  walk(event) {
+  moveFocus(event) {
     const cards = [...byId("results").querySelectorAll("li:not([hidden]) .card")];
     const at = cards.indexOf(document.activeElement);
     if (at < 0) return;
