@@ -169,6 +169,30 @@ def test_a_stop_lets_requests_finish(shop) -> None:
         served.kill()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="sets the size of a pipe")
+def test_logs_that_nobody_reads_do_not_stop_the_service(shop) -> None:
+    import fcntl
+
+    command = [sys.executable, "-m", "proxysynth", "serve", str(shop / "shop.index"), "--port", "0",
+               "--access-log", "-"]  # fmt: skip
+    pipe = subprocess.PIPE
+    served = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=dict(os.environ))
+    try:
+        for stream in (served.stdout, served.stderr):
+            fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, 4096)
+        port = int(served.stderr.readline().split(" at http://127.0.0.1:")[1].split()[0])
+        for _ in range(120):  # each a line on standard error
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+                client.sendall(b"nonsense\r\n\r\n")
+                assert client.recv(100).startswith(b"HTTP/1.1 400")
+        for _ in range(60):  # each a line on standard output
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=20).close()
+        served.send_signal(signal.SIGINT)
+        assert served.wait(30) == 0
+    finally:
+        served.kill()
+
+
 def test_searches_are_reranked_on_request(capsys, shop, monkeypatch) -> None:
     from fastapi.testclient import TestClient
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import select
 import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from logging.handlers import WatchedFileHandler
+from typing import TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
@@ -17,6 +20,20 @@ from starlette.types import Scope
 from .service import Service
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class NonBlockingHandler(logging.StreamHandler[TextIO]):
+    """Writes lines to standard output or error, and drops those that a full pipe has no room for.
+
+    A pipe that nobody reads would otherwise block the service. Long lines are cut.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if sys.platform == "win32":  # select is for sockets only
+            super().emit(record)
+        elif select.select([], [self.stream], [], 0)[1]:  # there is room for PIPE_BUF bytes
+            line = self.format(record).encode("utf-8", "backslashreplace")
+            os.write(self.stream.fileno(), line[: select.PIPE_BUF - 1] + b"\n")
 
 
 class Monitor:
@@ -40,7 +57,7 @@ class Monitor:
         self.registry.register(self)
         self._log = logging.Logger("proxysynth.access")  # not the root's: only these lines
         if access_log == "-":
-            self._log.addHandler(logging.StreamHandler(sys.stdout))
+            self._log.addHandler(NonBlockingHandler(sys.stdout))
         elif access_log is not None:
             self._log.addHandler(WatchedFileHandler(access_log, encoding="utf-8"))
 

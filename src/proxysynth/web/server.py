@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -17,6 +19,7 @@ from proxysynth.search.index import Index
 
 from .app import create_app
 from .guard import is_loopback
+from .monitor import NonBlockingHandler
 
 HEADER_SECONDS = 30  # until a new connection must have sent a request
 KEEP_ALIVE = 30  # seconds until an idle connection is closed
@@ -63,6 +66,8 @@ def serve(
     def reload(*_: object) -> None:
         app.monitor.service.reload = True
 
+    handler = NonBlockingHandler(sys.stderr)
+    logging.basicConfig(format="%(levelname)s: %(message)s", handlers=[handler])
     with suppress(ValueError, AttributeError):  # not in the main thread; not on this system
         signal.signal(signal.SIGHUP, reload)
     config = uvicorn.Config(
