@@ -287,9 +287,16 @@ def test_a_regularizer_made_for_the_original_classes_is_refused_by_name() -> Non
         ps.synthesize_over(module)(x, y)
 
 
-def test_a_module_with_its_own_proxies_is_sent_to_synthesize_over() -> None:
-    with pytest.raises(ValueError, match="ArcFaceLoss.*synthesize_over"):
-        ps.ProxySynthesis(MODULES["ArcFaceLoss"]())
+@pytest.mark.parametrize("wrap", [ps.ProxySynthesis, ps.InputMixup, lambda f: ps.ProxyHead(f, 3)])
+@pytest.mark.parametrize(
+    "given",
+    [MODULES["ArcFaceLoss"](), nn.CrossEntropyLoss(), F.cross_entropy, lambda x, y: x.sum()],
+    ids=["ArcFaceLoss", "CrossEntropyLoss", "cross_entropy", "two arguments"],
+)
+def test_what_is_no_function_of_proxies_is_refused_when_it_is_wrapped(wrap, given) -> None:
+    with pytest.raises(ValueError, match=r"NormSoftmax\(\).*synthesize_over") as caught:
+        wrap(given)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_module_that_synthesizes_already_is_refused() -> None:

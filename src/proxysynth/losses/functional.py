@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import numbers
 from collections.abc import Callable
@@ -152,17 +153,33 @@ def class_sums_of(loss: object) -> ClassSums | None:
 
 
 def check_loss(owner: object, loss: object) -> None:
-    """The loss must be an instance that can be called, not a class, a name, or a module that holds
-    proxies of its own."""
+    """The loss must be a function of (x, y, p): not a class, a name, or a loss module of torch or
+    of another library, which takes two arguments or holds proxies of its own."""
+    name = type(owner).__name__
     if isinstance(loss, type) or not callable(loss):
         given = f"the class {loss.__name__}" if isinstance(loss, type) else repr(loss)
-        raise ValueError(f"{type(owner).__name__}: give a loss such as NormSoftmax(), got {given}")
-    if isinstance(loss, nn.Module) and any(p.dim() >= 2 for p in loss.parameters()):
+        raise ValueError(f"{name}: give a loss such as NormSoftmax(), got {given}")
+    module = isinstance(loss, nn.Module)
+    has_proxies = module and any(p.dim() >= 2 for p in loss.parameters())
+    of_torch = getattr(loss, "__module__", "").startswith("torch.nn.")  # input and target
+    if has_proxies or of_torch or not _takes_three(loss.forward if module else loss):
         raise ValueError(
-            f"{type(owner).__name__} takes a function of (x, y, p), but {type(loss).__name__} is a "
-            "module with its own proxies: use proxysynth.synthesize_over(module), or for a "
-            "ProxyHead put the regularizer inside"
+            f"{name} takes a function of embeddings, labels and proxies such as NormSoftmax(), got "
+            f"{getattr(loss, '__name__', type(loss).__name__)}: for a loss module with its own "
+            "proxies use proxysynth.synthesize_over(module), and for a ProxyHead put the "
+            "regularizer inside"
         )
+
+
+def _takes_three(function: Callable[..., Any]) -> bool:
+    """Whether it can be called with three arguments; True if that is unknown."""
+    try:
+        inspect.signature(function).bind(None, None, None)
+    except TypeError:
+        return False
+    except ValueError:  # built-in functions do not say what they take
+        return True
+    return True
 
 
 def check_plain_loss(owner: object, loss: object) -> None:
