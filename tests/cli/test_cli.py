@@ -160,7 +160,7 @@ def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:
         (["train", "--loss", "arcfase"], "did you mean 'arcface'?"),
         (["train", "--regularizer", "mixup"], "'mixup'"),
         (["train", "--set", "lrr=1"], "did you mean 'lr'?"),
-        (["train", "--set", "data=photos"], "first argument"),
+        (["train", "--set", "data=photos"], "'photos'"),
         (["train", "--set", "regularizer.loss=cosface"], "--loss"),
         (["train", "--set", "loss.scale=-1"], "scale"),
         (["train", "--epochs", "many"], "--epochs"),

@@ -183,7 +183,7 @@ def test_export_and_its_json(trained, shop, capsys):
         (["search", "shop.index", "gone.jpg"], "gone.jpg: no such file"),
         (["search", "shop.index", "text.jpg"], "text.jpg: it is damaged or not one of JPEG"),
         (["search", "shop.index", "class0/0.png", "-k", "0"], "k must be an integer >= 1"),
-        (["search", "shop.index", "class0/0.png", "-k", "few"], "got 'few'"),
+        (["search", "shop.index", "class0/0.png", "-k", "few"], "int value: 'few'"),
         (
             ["search", "shop.index", "class0/0.png", "--threshold", "2"],
             "threshold must be a cosine",

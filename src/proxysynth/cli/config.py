@@ -16,36 +16,40 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from proxysynth.cli.parser import tomllib
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.report.settings import option_names, unwrap
+from proxysynth.training.defaults import run_from_options
 from proxysynth.training.run import KINDS, Run, Split
-from proxysynth.values import KIND, decode, encode
+from proxysynth.values import KIND, decode, encode, flatten
 
 NAME = "name"
+NAMED = ("data", "loss", "regularizer")
 TABLES = ("loss", "regularizer", "split")
 
-
-class Config(NamedTuple):
-    """Arguments of `run_from_options`, from a file, a run or the command line."""
-
-    names: dict[str, str]  # of the data, the loss and the regularizer
-    settings: dict[str, Any]
-
-    def over(self, below: Config) -> Config:
-        """Both, these first; the fields of a loss or regularizer that is replaced are dropped."""
-        names = below.names | self.names
-        replaced = [part for part, name in below.names.items() if name != names[part]]
-        kept = {k: v for k, v in below.settings.items() if k.partition(".")[0] not in replaced}
-        return Config(names, kept | self.settings)
+Settings = dict[str, Any]
+"""By path, as in `--set`: {"data": "photos", "epochs": 30, "loss": "arcface", "loss.m2": 0.2}."""
 
 
-def read_config(path: Path) -> Config:
+def override(below: Settings, above: Settings) -> Settings:
+    """Both, `above` first; the fields of a loss or regularizer that is replaced are dropped."""
+    replaced = [part for part in TABLES if above.get(part, below.get(part)) != below.get(part)]
+    kept = {path: v for path, v in below.items() if path.partition(".")[0] not in replaced}
+    return kept | above
+
+
+def make_run(settings: Settings, init: str | None = None) -> Run:
+    """The run with these settings, on top of the defaults of its data."""
+    names = {part: str(settings[part]) for part in NAMED if part in settings}
+    rest = {path: value for path, value in settings.items() if path not in NAMED}
+    return run_from_options(**names, settings=rest, init=init)
+
+
+def read_config(path: Path) -> Settings:
     """The settings in a TOML file, a JSON file of the same layout, or a `run.json`."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -60,17 +64,11 @@ def read_config(path: Path) -> Config:
         raise ValueError(f"--config {path}: expected fields of a run, got {type(loaded).__name__}")
     if KIND in loaded:
         loaded = to_dict(decode(loaded, KINDS))
-    names: dict[str, str] = {}
-    settings: dict[str, Any] = {}
-    for key, value in loaded.items():
-        if key in TABLES and isinstance(value, Mapping):
-            settings |= {f"{key}.{name}": item for name, item in value.items() if name != NAME}
-            names |= {key: str(value[NAME])} if NAME in value and key != "split" else {}
-        elif key in ("data", "loss", "regularizer"):
-            names[key] = str(value)
-        else:
-            settings[key] = value
-    return Config(names, settings)
+    flat = flatten(loaded)
+    for part in ("loss", "regularizer"):
+        if f"{part}.{NAME}" in flat:
+            flat[part] = flat.pop(f"{part}.{NAME}")
+    return flat
 
 
 def to_dict(run: Run) -> dict[str, Any]:

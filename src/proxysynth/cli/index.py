@@ -12,7 +12,6 @@ from typing import Any
 from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import UnreadableImage
-from proxysynth.errors import TrainingFailed
 from proxysynth.formatting import count
 from proxysynth.search.build import scan_folder, update_index
 from proxysynth.search.export import export
@@ -32,15 +31,10 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
     machine, progress = resources(args, set_threads=True), Bars()
     if args.out.is_dir():
         raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'shop.index'}")
+    options = {"rebuild": args.rebuild, "verify": args.verify, "workers": machine.workers}
     with usage_errors():
         model = open_model(args.model, args.device, backbone=args.backbone, trust=args.trust)
-    options = {"rebuild": args.rebuild, "verify": args.verify, "workers": machine.workers}
-    try:
         built = update_index(model, args.folder, args.out, **options, progress=progress)
-    except TrainingFailed:  # of the disk or the files, not of the arguments
-        raise
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     for bad in built.unreadable[:SHOWN]:
         progress.say(f"skipped {bad.path}: {bad.reason}")
     if len(built.unreadable) > SHOWN:

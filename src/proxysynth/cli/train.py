@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from proxysynth.cli import FAILED, INTERRUPTED, USAGE
-from proxysynth.cli.config import Config, read_config, to_dict, to_toml
+from proxysynth.cli.config import NAMED, Settings, make_run, override, read_config, to_dict, to_toml
 from proxysynth.cli.console import output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import CATALOG, open_data
@@ -22,7 +22,6 @@ from proxysynth.report.settings import option_names
 from proxysynth.report.terminal import render_metrics
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.callbacks import Bars
-from proxysynth.training.defaults import run_from_options
 from proxysynth.training.inference import has_embedding_layer, require_trust
 from proxysynth.training.interrupts import handle_signals
 from proxysynth.training.run_folder import EVALUATED, RESULT, RUN, find_run
@@ -96,13 +95,10 @@ def _reported(folder: Path) -> bytes | None:
 def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     """The run that the options and the configuration file describe, and its folder."""
     with usage_errors():
-        fields = {name: getattr(args, name) for name in ("backbone", "epochs", "seed")}
-        fields |= {"pretrained": False if args.from_scratch else None}
-        fields |= {"skip_bad": args.skip_bad or None}
-        given = {name: value for name, value in fields.items() if value is not None}
-        names = {name: getattr(args, name) for name in ("data", "loss", "regularizer")}
-        names = {name: value for name, value in names.items() if value is not None}
-        options = Config(names, given | parse_settings(args.settings))
+        named = (*NAMED, "backbone", "epochs", "seed")
+        given = {name: getattr(args, name) for name in named if getattr(args, name) is not None}
+        given |= {"pretrained": False} if args.from_scratch else {}
+        given |= {"skip_bad": True} if args.skip_bad else {}
         found = None
         if args.resume:
             if args.out is None:
@@ -110,8 +106,8 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
             place = Path(args.out).expanduser()
             # The run that is evaluated describes both trainings of a folder on all classes.
             found = find_run(place / EVALUATED) or find_run(place)
-            own = given.keys() <= {"epochs", "skip_bad"} and options == Config({}, given)
-            if own and args.config is None and args.init is None:
+            as_it_is = given.keys() <= {"epochs", "skip_bad"} and not args.settings
+            if as_it_is and args.config is None and args.init is None:
                 if found is not None:
                     require_trust(found.run.backbone, args.out / RUN, args.trust)
                     run = replace(found.run, skip_bad=args.skip_bad or found.run.skip_bad)
@@ -119,13 +115,12 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
                 if not (place / LOCK).exists():
                     read_run(args.out)  # an error: neither a run nor settings to start one
             # Without a run, a kill came first: it starts now.
-        config = Config({}, {}) if args.config is None else read_config(args.config)
+        given |= parse_settings(args.settings)
+        settings = {} if args.config is None else read_config(args.config)
         if args.init is not None:
-            config = config.over(_earlier_config(args.init))
-        config = options.over(config)
-        init = args.init and str(args.init)
-        run = run_from_options(**config.names, settings=config.settings, init=init)
-        if "backbone" not in options.settings:
+            settings = override(_earlier_settings(args.init), settings)
+        run = make_run(override(settings, given), init=args.init and str(args.init))
+        if "backbone" not in given:
             require_trust(run.backbone, args.config or args.init, args.trust)
         check_exists(run.data)
         if found is not None:
@@ -151,15 +146,15 @@ def _extended(run: Run, epochs: int | None) -> Run:
     return run if epochs is None or epochs <= run.epochs else run.extend(epochs)
 
 
-def _earlier_config(folder: Path) -> Config:
+def _earlier_settings(folder: Path) -> Settings:
     """The settings that a run started from an earlier one inherits."""
     read_run(folder)  # an error if it holds no run
-    names, earlier = read_config(folder.expanduser() / RUN)
+    earlier = read_config(folder.expanduser() / RUN)
     own = {"weights", "pretrained", "init", "extended", "split.unseen_fraction"}
     kept = {path: value for path, value in earlier.items() if path not in own}
     if not has_embedding_layer(folder.expanduser()):
         kept["dim"] = None
-    return Config(names, kept | {"pretrained": False})
+    return kept | {"pretrained": False}
 
 
 def check_exists(data: str) -> None:
