@@ -42,11 +42,16 @@ def override(below: Settings, above: Settings) -> Settings:
     return kept | above
 
 
-def make_run(settings: Settings, init: str | None = None) -> Run:
+def make_run(settings: Settings) -> Run:
     """The run with these settings, on top of the defaults of its data."""
     names = {part: str(settings[part]) for part in NAMED if part in settings}
     rest = {path: value for path, value in settings.items() if path not in NAMED}
-    return run_from_options(**names, settings=rest, init=init)
+    return run_from_options(**names, settings=rest)
+
+
+def to_settings(run: Run) -> Settings:
+    """The settings of a run, from which `make_run` makes it again."""
+    return _flat(to_dict(run))
 
 
 def read_config(path: Path) -> Settings:
@@ -62,9 +67,11 @@ def read_config(path: Path) -> Settings:
         loaded = loaded["run"]
     if not isinstance(loaded, dict):
         raise ValueError(f"--config {path}: expected fields of a run, got {type(loaded).__name__}")
-    if KIND in loaded:
-        loaded = to_dict(decode(loaded, KINDS))
-    flat = flatten(loaded)
+    return to_settings(decode(loaded, KINDS)) if KIND in loaded else _flat(loaded)
+
+
+def _flat(content: dict[str, Any]) -> Settings:
+    flat = flatten(content)
     for part in ("loss", "regularizer"):
         if f"{part}.{NAME}" in flat:
             flat[part] = flat.pop(f"{part}.{NAME}")

@@ -40,7 +40,7 @@ ONLY_FOR = {
 
 def run_eval(args: Namespace) -> dict[str, Any]:
     """Embed the images, measure, and print the metrics."""
-    machine = resources(args, set_threads=args.run.is_file())
+    machine = resources(args)
     with usage_errors():
         _check_options(args)
     result = (_evaluate_index if args.run.is_file() else _evaluate_run)(args, machine)

@@ -28,7 +28,7 @@ ANY = -2.0  # a threshold below every similarity
 
 def run_index(args: argparse.Namespace) -> dict[str, Any]:
     """Embed the new images of the folder, write the index, and print a summary."""
-    machine, progress = resources(args, set_threads=True), Bars()
+    machine, progress = resources(args), Bars()
     if args.out.is_dir():
         raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'shop.index'}")
     options = {"rebuild": args.rebuild, "verify": args.verify, "workers": machine.workers}
@@ -59,7 +59,7 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
 
 def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     """Predict the classes of the images and print them."""
-    machine = resources(args, set_threads=True)
+    machine = resources(args)
     wanted: float | str | None = ANY if args.threshold == "none" else args.threshold
     with suppress(ValueError, TypeError):  # a similarity; others are targets
         wanted = float(args.threshold)

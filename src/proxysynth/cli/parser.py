@@ -46,15 +46,15 @@ def usage_errors(kind: type[ValueError] = ValueError) -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
-def resources(args: argparse.Namespace, set_threads: bool = False) -> Resources:
-    """The device, workers and threads that a command asks for; training sets its threads itself."""
+def resources(args: argparse.Namespace) -> Resources:
+    """The device, workers and threads that a command asks for; the threads are set."""
     from proxysynth.training.resources import Resources
 
     board = getattr(args, "tensorboard", False)
     with usage_errors():
         made = Resources(args.device, args.workers, args.threads, tensorboard=board)
         made.torch_device()
-    if set_threads and made.threads is not None:
+    if made.threads is not None:
         import torch
 
         torch.set_num_threads(made.threads)

@@ -5,12 +5,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from proxysynth.cli import FAILED, INTERRUPTED, USAGE
-from proxysynth.cli.config import NAMED, Settings, make_run, override, read_config, to_dict, to_toml
+from proxysynth.cli.config import (
+    NAMED,
+    Settings,
+    make_run,
+    override,
+    read_config,
+    to_dict,
+    to_settings,
+    to_toml,
+)
 from proxysynth.cli.console import output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import CATALOG, open_data
@@ -53,19 +61,18 @@ def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
 def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     machine = resources(args)
     run, folder = _run_and_folder(args)
-    place = folder.expanduser()
-    both = args.all_classes or find_run(place / EVALUATED) is not None
+    both = args.all_classes or find_run(folder / EVALUATED) is not None
     # A finished run keeps its report: its images may have moved since.
-    before = _reported(place)
+    before = _reported(folder)
     with usage_errors(WrongFolder):
         result = train(run, folder, all_classes=both, resources=machine, progress=Bars())
     if not ranks.first:
         return None
-    console, report = output(args), place / REPORT
-    trained = before is None or before != _reported(place)
+    console, report = output(args), folder / REPORT
+    trained = before is None or before != _reported(folder)
     if trained:
         if result.evaluated:
-            write_report(place / EVALUATED)
+            write_report(folder / EVALUATED)
         report = write_report(folder)
     else:
         console.say("This run is finished: nothing was left to train.")
@@ -95,39 +102,21 @@ def _reported(folder: Path) -> bytes | None:
 def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     """The run that the options and the configuration file describe, and its folder."""
     with usage_errors():
-        named = (*NAMED, "backbone", "epochs", "seed")
-        given = {name: getattr(args, name) for name in named if getattr(args, name) is not None}
-        given |= {"pretrained": False} if args.from_scratch else {}
-        given |= {"skip_bad": True} if args.skip_bad else {}
-        found = None
-        if args.resume:
-            if args.out is None:
-                raise ValueError("--resume needs the folder of the run to resume: add --out DIR")
-            place = Path(args.out).expanduser()
-            # The run that is evaluated describes both trainings of a folder on all classes.
-            found = find_run(place / EVALUATED) or find_run(place)
-            as_it_is = given.keys() <= {"epochs", "skip_bad"} and not args.settings
-            if as_it_is and args.config is None and args.init is None:
-                if found is not None:
-                    require_trust(found.run.backbone, args.out / RUN, args.trust)
-                    run = replace(found.run, skip_bad=args.skip_bad or found.run.skip_bad)
-                    return _extended(run, args.epochs), args.out
-                if not (place / LOCK).exists():
-                    read_run(args.out)  # an error: neither a run nor settings to start one
-            # Without a run, a kill came first: it starts now.
+        given = {name: getattr(args, name) for name in (*NAMED, "backbone", "epochs", "seed")}
+        given |= {"pretrained": False if args.from_scratch else None}
+        given |= {"skip_bad": args.skip_bad or None, "init": args.init and str(args.init)}
+        given = {name: value for name, value in given.items() if value is not None}
         given |= parse_settings(args.settings)
-        settings = {} if args.config is None else read_config(args.config)
-        if args.init is not None:
+        settings = override({} if args.config is None else read_config(args.config), given)
+        resumed = _resumed(args, settings) if args.resume else None
+        if resumed is None and args.init is not None:
             settings = override(_earlier_settings(args.init), settings)
-        run = make_run(override(settings, given), init=args.init and str(args.init))
+        run = resumed or make_run(settings)
         if "backbone" not in given:
-            require_trust(run.backbone, args.config or args.init, args.trust)
-        check_exists(run.data)
-        if found is not None:
-            # It may have been extended; the default of warmup_epochs depends on the epochs.
-            kept = {n: getattr(found.run, n) for n in ("epochs", "extended", "warmup_epochs")}
-            if found.run == replace(run, **kept):
-                run = _extended(found.run, args.epochs)
+            source = args.out / RUN if resumed else args.config or args.init
+            require_trust(run.backbone, source, args.trust)
+        if resumed is None:
+            check_exists(run.data)
     if args.out is not None:
         return run, args.out
     parts = [os.path.splitext(os.path.basename(run.data.rstrip("/")))[0] or "data"]
@@ -136,8 +125,20 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     return run, RUNS / "-".join(parts)
 
 
-def _extended(run: Run, epochs: int | None) -> Run:
-    """The recorded run, with more epochs if that is asked for."""
+def _resumed(args: argparse.Namespace, settings: Settings) -> Run | None:
+    """The run in --out, with the settings that are given, so that another one is refused; None if
+    it has not been recorded, because a kill came first."""
+    if args.out is None:
+        raise ValueError("--resume needs the folder of the run to resume: add --out DIR")
+    # The run that is evaluated describes both trainings of a folder on all classes.
+    found = find_run(args.out / EVALUATED) or find_run(args.out)
+    if found is None:
+        if settings.keys() <= {"epochs", "skip_bad"} and not (args.out / LOCK).exists():
+            read_run(args.out)  # an error: neither a run nor settings to start one
+        return None
+    run, epochs = found.run, args.epochs
+    if changes := {path: value for path, value in settings.items() if path != "epochs"}:
+        run = make_run(override(to_settings(run), changes))
     if epochs is not None and epochs < run.epochs and epochs not in run.extended:
         raise ValueError(
             f"--resume --epochs {epochs}: the run has {run.epochs} epochs, and can only be "
@@ -148,11 +149,10 @@ def _extended(run: Run, epochs: int | None) -> Run:
 
 def _earlier_settings(folder: Path) -> Settings:
     """The settings that a run started from an earlier one inherits."""
-    read_run(folder)  # an error if it holds no run
-    earlier = read_config(folder.expanduser() / RUN)
+    earlier = to_settings(read_run(folder).run)
     own = {"weights", "pretrained", "init", "extended", "split.unseen_fraction"}
     kept = {path: value for path, value in earlier.items() if path not in own}
-    if not has_embedding_layer(folder.expanduser()):
+    if not has_embedding_layer(folder):
         kept["dim"] = None
     return kept | {"pretrained": False}
 

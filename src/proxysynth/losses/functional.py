@@ -155,27 +155,25 @@ def class_sums_of(loss: object) -> ClassSums | None:
 def check_loss(owner: object, loss: object) -> None:
     """The loss must be a function of (x, y, p): not a class, a name, or a loss module of torch or
     of another library, which takes two arguments or holds proxies of its own."""
-    name = type(owner).__name__
-    if isinstance(loss, type) or not callable(loss):
-        given = f"the class {loss.__name__}" if isinstance(loss, type) else repr(loss)
-        raise ValueError(f"{name}: give a loss such as NormSoftmax(), got {given}")
-    module = isinstance(loss, nn.Module)
-    has_proxies = module and any(p.dim() >= 2 for p in loss.parameters())
-    of_torch = getattr(loss, "__module__", "").startswith("torch.nn.")  # input and target
-    if has_proxies or of_torch or not _takes_three(loss.forward if module else loss):
+    function = loss.forward if isinstance(loss, nn.Module) else loss
+    holds = loss.parameters() if isinstance(loss, nn.Module) else ()
+    own_proxies = any(p.dim() >= 2 for p in holds)
+    of_torch = getattr(loss, "__module__", "").startswith("torch.nn.")  # of input and target
+    if isinstance(loss, type) or own_proxies or of_torch or not _takes_three(function):
+        given = getattr(loss, "__name__", type(loss).__name__) if callable(loss) else repr(loss)
         raise ValueError(
-            f"{name} takes a function of embeddings, labels and proxies such as NormSoftmax(), got "
-            f"{getattr(loss, '__name__', type(loss).__name__)}: for a loss module with its own "
-            "proxies use proxysynth.synthesize_over(module), and for a ProxyHead put the "
-            "regularizer inside"
+            f"{type(owner).__name__}: give a loss such as NormSoftmax(), got "
+            f"{'the class ' if isinstance(loss, type) else ''}{given}, which is no function of "
+            "embeddings, labels and proxies; for a module with its own proxies use "
+            "proxysynth.synthesize_over(module), and for a ProxyHead put the regularizer inside"
         )
 
 
-def _takes_three(function: Callable[..., Any]) -> bool:
+def _takes_three(function: Any) -> bool:
     """Whether it can be called with three arguments; True if that is unknown."""
     try:
         inspect.signature(function).bind(None, None, None)
-    except TypeError:
+    except TypeError:  # also of what is no function
         return False
     except ValueError:  # built-in functions do not say what they take
         return True
@@ -293,20 +291,15 @@ def check_labels(y: Tensor, n: int, c: int) -> None:
 
 
 def _check_finite(x: Tensor) -> None:
+    """Each row and its length must be finite; the first look is at all of them together."""
     if math.isfinite(torch.linalg.vector_norm(x)):
         return
-    bad = (~torch.isfinite(x)).any(dim=1).nonzero().flatten().tolist()
+    bad = (~torch.linalg.vector_norm(x, dim=1).isfinite()).nonzero().flatten().tolist()
     if bad:
         raise ValueError(
-            f"embeddings must be finite, got NaN or infinity in {len(bad)} of {len(x)} rows "
-            f"(first: row {bad[0]}): lower the learning rate, or inspect those inputs"
-        )
-    # The norm of all rows together may overflow where that of each does not.
-    long = torch.linalg.vector_norm(x, dim=1).isinf().nonzero().flatten().tolist()
-    if long:
-        raise ValueError(
-            f"embeddings are too large for {_name(x)}: the length of row {long[0]} overflows: "
-            "normalize the embeddings, or lower the learning rate"
+            f"embeddings and their lengths must be finite, but in {_name(x)} {len(bad)} of "
+            f"{len(x)} rows are not (first: row {bad[0]}): lower the learning rate, or inspect "
+            "those inputs"
         )
 
 
