@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -141,6 +142,15 @@ def test_eval_gives_the_runs_own_metrics(trained, capsys) -> None:
     assert code == 0
     assert "R@3" in out
     assert "NMI" in out
+
+
+def test_what_is_piped_is_never_wrapped(trained, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    long = tmp_path / ("a folder of a long name" * 5)
+    shutil.copytree(trained / "0", long)
+    code, out, _ = run(capsys, "compare", long, trained / "1")
+    assert code == 0
+    assert long.name in out
 
 
 def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:

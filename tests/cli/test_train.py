@@ -151,3 +151,9 @@ def test_more_epochs_than_the_recorded_run(words, capsys, tmp_path) -> None:
     made = json.loads((place / "run.json").read_text())["run"]
     assert (made["epochs"], made["extended"]) == (2, [1])
     assert run(capsys, *longer, "--resume")[0] == 0
+    # Options that are given must be those of the recorded run; others need not be given again.
+    assert run(capsys, "train", "--resume", "--out", place, "--loss", "norm_softmax")[0] == 0
+    for option in (["--seed", 1], ["--loss", "cosface"], ["--set", "lr=1"]):
+        code, _, err = run(capsys, "train", "--resume", "--out", place, *option)
+        assert code == 2
+        assert "holds another run" in err
