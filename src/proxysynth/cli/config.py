@@ -96,8 +96,6 @@ def to_dict(run: Run) -> dict[str, Any]:
 def to_toml(run: Run) -> str:
     """A run as a TOML file that explains every field."""
     content = to_dict(run)
-    tables = {"": {name: value for name, value in content.items() if name not in TABLES}}
-    tables |= {name: content[name] for name in TABLES}
     kinds: dict[str, type | None] = {
         "": Run,
         "loss": LOSSES[content["loss"][NAME]],
@@ -106,11 +104,11 @@ def to_toml(run: Run) -> str:
     }
     lines = [
         "# A run of `proxysynth train`. Edit it and use it with --config FILE.",
-        '# "none" stands for None: no value, or one that the data or the backbone decides later.',
+        '# "none" stands for None: no value, or what the help of the field says of None.',
     ]
-    for table, fields in tables.items():
+    for table, kind in kinds.items():
         lines += ["", f"[{table}]"] if table else []
-        kind = kinds[table]
+        fields = content[table] if table else {n: v for n, v in content.items() if n not in TABLES}
         about = {} if kind is None else field_help(kind)
         for name, value in fields.items():
             comment = textwrap.wrap(about.get(name, ""), 98)

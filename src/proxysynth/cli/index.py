@@ -207,22 +207,15 @@ def run_export(args: argparse.Namespace) -> dict[str, Any]:
     """Write the file, compare it with the run, and print its input and output shapes."""
     if args.out.is_dir():
         raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'model.onnx'}")
-    of_run = args.to in ("onnx", "torch")
     with usage_errors():
-        if args.source.is_file() if of_run else args.source.is_dir():
-            kind, got = ("a run", "a file") if of_run else ("an index", "a folder")
-            raise ValueError(
-                f"--to {args.to} exports {kind}, but {args.source} is {got}: runs are exported to "
-                "onnx or torch, indexes to parquet, npy or faiss"
-            )
         source: Trained | Index
-        if of_run:
-            source = load(args.source, "cpu", backbone=args.backbone, trust=args.trust)
-        else:
+        if args.source.is_file():
             source = Index.open(args.source)
+        else:
+            source = load(args.source, "cpu", backbone=args.backbone, trust=args.trust)
         made = export(source, args.to, args.out)
     about, console = made.about, output(args)
-    if of_run:
+    if isinstance(source, Trained):
         shapes = f"{tuple(about['input'])} -> {tuple(about['output'])}".replace("'", "")
         differs = f"differs from the run by at most {made.difference:.1e}"
         console.say(f"{made.file}: {about['backbone']}, {shapes}; {differs}")
