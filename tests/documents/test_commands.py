@@ -44,7 +44,7 @@ def not_run_yet(document: Path) -> str:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """A run of somebody's photographs, for documents that begin with one."""
+    """a run on photographs, for documents that begin with one."""
     base = tmp_path_factory.mktemp("trained")
     data = str(pictures(base / "photos"))
     train(Run(data=data, epochs=1, dim=8, width=0.25, batch_size=8, image_size=32), base / "run")
