@@ -158,14 +158,15 @@ def check_loss(owner: object, loss: object) -> None:
     function = loss.forward if isinstance(loss, nn.Module) else loss
     holds = loss.parameters() if isinstance(loss, nn.Module) else ()
     own_proxies = any(p.dim() >= 2 for p in holds)
-    of_torch = getattr(loss, "__module__", "").startswith("torch.nn.")  # of input and target
+    of_torch = str(getattr(loss, "__module__", "")).startswith("torch.nn.")  # input and target
     if isinstance(loss, type) or own_proxies or of_torch or not _takes_three(function):
         given = getattr(loss, "__name__", type(loss).__name__) if callable(loss) else repr(loss)
         raise ValueError(
             f"{type(owner).__name__}: give a loss such as NormSoftmax(), got "
             f"{'the class ' if isinstance(loss, type) else ''}{given}, which is no function of "
-            "embeddings, labels and proxies; for a module with its own proxies use "
-            "proxysynth.synthesize_over(module), and for a ProxyHead put the regularizer inside"
+            "embeddings, labels and proxies (proxysynth.LOSSES lists ours); for a module with its "
+            "own proxies use proxysynth.synthesize_over(module), and for a ProxyHead put the "
+            "regularizer inside"
         )
 
 
