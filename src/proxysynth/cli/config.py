@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from proxysynth.cli.parser import tomllib
+from proxysynth.errors import reason
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.report.settings import option_names, unwrap
@@ -59,10 +60,9 @@ def read_config(path: Path) -> Settings:
     try:
         text = path.read_text(encoding="utf-8")
         loaded = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
-    except FileNotFoundError as error:
-        raise ValueError(f"--config {path}: there is no such file") from error
     except (OSError, ValueError) as error:
-        raise ValueError(f"--config {path}: cannot be read as TOML or JSON: {error}") from error
+        why = reason(error) if isinstance(error, OSError) else error
+        raise ValueError(f"--config {path}: cannot be read as TOML or JSON: {why}") from error
     if isinstance(loaded, dict) and isinstance(loaded.get("run"), dict):
         loaded = loaded["run"]
     if not isinstance(loaded, dict):
