@@ -55,7 +55,7 @@ def to_settings(run: Run) -> Settings:
     return _flat(to_dict(run))
 
 
-def read_config(path: Path) -> Settings:
+def read(path: Path) -> Settings:
     """The settings in a TOML file, a JSON file of the same layout, or a `run.json`."""
     try:
         text = path.read_text(encoding="utf-8")

@@ -8,17 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from proxysynth.cli import FAILED, INTERRUPTED, USAGE
-from proxysynth.cli.config import (
-    NAMED,
-    Settings,
-    make_run,
-    override,
-    read_config,
-    to_dict,
-    to_settings,
-    to_toml,
-)
+from proxysynth.cli import FAILED, INTERRUPTED, USAGE, config
 from proxysynth.cli.console import output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import CATALOG, open_data
@@ -43,8 +33,8 @@ def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
     if args.show_config:
         run, _ = _run_and_folder(args)
         if not args.json:
-            print(to_toml(run))
-        return to_dict(run)
+            print(config.to_toml(run))
+        return config.to_dict(run)
     with handle_signals(), join_process_group() as ranks:
         try:
             return _train(args, ranks)
@@ -102,16 +92,17 @@ def _reported(folder: Path) -> bytes | None:
 def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     """The run that the options and the configuration file describe, and its folder."""
     with usage_errors():
-        given = {name: getattr(args, name) for name in (*NAMED, "backbone", "epochs", "seed")}
+        options = (*config.NAMED, "backbone", "epochs", "seed")
+        given = {name: getattr(args, name) for name in options}
         given |= {"pretrained": False if args.from_scratch else None}
         given |= {"skip_bad": args.skip_bad or None, "init": args.init and str(args.init)}
         given = {name: value for name, value in given.items() if value is not None}
         given |= parse_settings(args.settings)
-        settings = override({} if args.config is None else read_config(args.config), given)
+        settings = config.override({} if args.config is None else config.read(args.config), given)
         resumed = _resumed(args, settings) if args.resume else None
         if resumed is None and args.init is not None:
-            settings = override(_earlier_settings(args.init), settings)
-        run = resumed or make_run(settings)
+            settings = config.override(_earlier_settings(args.init), settings)
+        run = resumed or config.make_run(settings)
         if "backbone" not in given:
             source = args.out / RUN if resumed else args.config or args.init
             require_trust(run.backbone, source, args.trust)
@@ -125,7 +116,7 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     return run, RUNS / "-".join(parts)
 
 
-def _resumed(args: argparse.Namespace, settings: Settings) -> Run | None:
+def _resumed(args: argparse.Namespace, settings: config.Settings) -> Run | None:
     """The run in --out, with the settings that are given, so that another one is refused; None if
     it has not been recorded, because a kill came first."""
     if args.out is None:
@@ -138,7 +129,7 @@ def _resumed(args: argparse.Namespace, settings: Settings) -> Run | None:
         return None
     run, epochs = found.run, args.epochs
     if changes := {path: value for path, value in settings.items() if path != "epochs"}:
-        run = make_run(override(to_settings(run), changes))
+        run = config.make_run(config.override(config.to_settings(run), changes))
     if epochs is not None and epochs < run.epochs and epochs not in run.extended:
         raise ValueError(
             f"--resume --epochs {epochs}: the run has {run.epochs} epochs, and can only be "
@@ -147,9 +138,9 @@ def _resumed(args: argparse.Namespace, settings: Settings) -> Run | None:
     return run if epochs is None or epochs <= run.epochs else run.extend(epochs)
 
 
-def _earlier_settings(folder: Path) -> Settings:
+def _earlier_settings(folder: Path) -> config.Settings:
     """The settings that a run started from an earlier one inherits."""
-    earlier = to_settings(read_run(folder).run)
+    earlier = config.to_settings(read_run(folder).run)
     own = {"weights", "pretrained", "init", "extended", "split.unseen_fraction"}
     kept = {path: value for path, value in earlier.items() if path not in own}
     if not has_embedding_layer(folder):
