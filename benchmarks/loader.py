@@ -43,7 +43,7 @@ BATCH = 32
 
 
 def run(quick: bool = False) -> list[Row]:
-    """A row per side: pictures per second, and the ratio to plain Pillow."""
+    """A row per side: images per second, and the ratio to plain Pillow."""
     pictures, rounds = (32, 2) if quick else (640, 5)
     workers = default_workers()
     with tempfile.TemporaryDirectory() as folder:

@@ -128,6 +128,31 @@ def threads() -> str:
     return table(head, body)
 
 
+def few_classes() -> str:
+    """Every measurement of a fused step at 98 classes with mu 1, relative to the plain one."""
+
+    def table_a(found: list[dict[str, str]]) -> list[str]:
+        ms = {(row["threads"], row["mu"]): float(row["fused_step_ms"]) for row in found}
+        ratios = (ms[t, "1"] / ms[t, "0"] if (t, "1") in ms else None for t in ("1", "2"))
+        return [f"{ratio:.2f}" if ratio else "–" for ratio in ratios]
+
+    steps = [step_times(threads).get(98, {}).get("fused") for threads in ("1", "2")]
+    paper = {(row["row"], row["column"]): row for row in rows("paper_small/tableA")}
+    printed = paper.get(("1", "fast step / plain"), {})
+    places = [f"CPU, {n} thread{'s' if n > 1 else ''}" for n in (1, 2)]
+    variants = {(r["loss"], r["regularizer"]): r for r in rows("study_variant_cost")}
+    variant = variants.get(("norm_softmax", "fused"), {})
+    body = [
+        ["`bench step`: the tables above", "two lines of PyTorch", "one each", *map(cell, steps)],
+        ["`bench step`: Table A", "`ps.NormSoftmax`", "one", *table_a(rows("bench_step_table_a"))],
+        ["Table A of [the paper's tables](../results/paper_small)", "`ps.NormSoftmax`", "one",
+         *(cell(printed.get("mean") if printed.get("ran_on") == at else None) for at in places)],
+        ["[cost of the variants](results.md#changes-to-the-method)", "`ps.NormSoftmax`", "one",
+         cell(variant.get("of_plain")), "–"],
+    ]  # fmt: skip
+    return table(["", "relative to", "processes", "one thread", "two threads"], body)
+
+
 def neighbours() -> str:
     """Evaluation against its peers."""
     peers = {
@@ -307,5 +332,6 @@ def fill(page: Path, tables: dict[str, Callable[[], str]]) -> None:
 if __name__ == "__main__":
     docs = ROOT / "docs"
     fill(ROOT / "README.md", {"results": results, "speed": summary})
-    fill(docs / "speed.md", {"speed": speed, "threads": threads, "neighbours": neighbours})
+    tables = {"speed": speed, "threads": threads, "98": few_classes, "neighbours": neighbours}
+    fill(docs / "speed.md", tables)
     fill(docs / "decisions.md", {"near_duplicates": near_duplicates, "reranking": reranking})

@@ -109,7 +109,7 @@ def glyph_regularizers(**_: Any) -> Plan:
 
 
 def glyph_classes(**_: Any) -> Plan:
-    """How the gain changes with the number of seen classes and of pictures per class."""
+    """How the gain changes with the number of seen classes and of images per class."""
     for seed, classes, faces in itertools.product(range(3), CLASSES, FACES):
         split = Split(train_classes=classes, test_classes=100, faces_per_class=faces)
         kinds, base = _with_and_without(NormSoftmax()), replace(GLYPHS, split=split)
@@ -261,7 +261,7 @@ def cub200_scale(cub: str | None = None, **_: Any) -> Plan:
 
 
 def cub200_few(cub: str | None = None, **_: Any) -> Plan:
-    """10, 25 and 50 seen classes of CUB-200-2011, 30 pictures each; other classes for each seed."""
+    """10, 25 and 50 seen classes of CUB-200-2011, 30 images each; other classes for each seed."""
     images = Path(_needed(cub, "CUB-200-2011", "--cub")).resolve() / "images"
     for classes, seed in itertools.product((10, 25, 50), range(4)):
         base = _few(images, 160, classes, seed)
@@ -270,7 +270,7 @@ def cub200_few(cub: str | None = None, **_: Any) -> Plan:
 
 def cub200_interpolate(cub: str | None = None, **_: Any) -> Plan:
     """The fine-tuned backbone interpolated with the pretrained one: 5, 12, 25 and 50 seen classes
-    of CUB-200-2011, 30 pictures each, three seeds."""
+    of CUB-200-2011, 30 images each, three seeds."""
     images = Path(_needed(cub, "CUB-200-2011", "--cub")).resolve() / "images"
     return _few_to_interpolate(images, 160, (5, 12, 25, 50))
 

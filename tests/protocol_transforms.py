@@ -2,8 +2,8 @@
 
 | protocol       | training                                            | testing                |
 |----------------|-----------------------------------------------------|------------------------|
-| conventional   | random crop of 224, flip                            | 256, centre crop 224   |
-| MLRC           | 256, random crop of 227, flip                       | 256, centre crop 227   |
+| conventional   | random crop of 224, flip                            | 256, center crop 224   |
+| MLRC           | 256, random crop of 227, flip                       | 256, center crop 227   |
 | classification | a border, random crop, flip                         | as they are            |
 
 The text leaves the area of the conventional crop open; the authors' code takes the usual 0.08 to 1.

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from proxysynth import files
-from proxysynth.files import CannotWrite, append_line, write_bytes, write_json
+from proxysynth.files import CannotWrite, write_bytes, write_json
 
 
 def test_a_file_is_replaced(tmp_path):
@@ -46,12 +46,6 @@ def test_a_kill_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(Killed):
         write_bytes(path, b"new")
     assert path.read_bytes() == b"old"
-
-
-def test_lines_are_appended(tmp_path):
-    append_line(tmp_path / "log", "a")
-    append_line(tmp_path / "log", "b")
-    assert (tmp_path / "log").read_text() == "a\nb\n"
 
 
 def test_not_a_number_is_not_json(tmp_path):

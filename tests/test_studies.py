@@ -89,8 +89,8 @@ def test_finished_runs_make_the_table(studies, tmp_path) -> None:
     result = train(made, store.folder_of(made))
     planned = [studies.Planned(run, {"loss": "norm_softmax", "seed": run.seed})
                for run in (made, waiting)]  # fmt: skip
-    told = studies.write_table("tiny", planned, store, tmp_path)
-    assert told.startswith("tiny: 1 of 2 runs are finished")
+    summary = studies.write_table("tiny", planned, store, tmp_path)
+    assert summary.startswith("tiny: 1 of 2 runs are finished")
     with (tmp_path / "study_tiny.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["seed"] == "0"

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -69,19 +69,12 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, f"{json.dumps(value, indent=2, allow_nan=False)}\n".encode())
 
 
-def write_new(
-    path: Path, data: bytes | memoryview | Iterator[bytes], mode: Literal["wb", "ab"] = "wb"
-) -> None:
+def write_new(path: Path, data: bytes | memoryview | Iterator[bytes]) -> None:
     """Write a file and flush it to disk, not atomically: for names that nobody reads yet."""
-    with naming(path), open(path, mode) as file:
+    with naming(path), open(path, "wb") as file:
         file.writelines(data if isinstance(data, Iterator) else [data])
         file.flush()
         os.fsync(file.fileno())
-
-
-def append_line(path: Path, line: str) -> None:
-    """Append a line. A kill may leave an incomplete line, which readers skip."""
-    write_new(path, line.encode() + b"\n", mode="ab")
 
 
 def sync_folder(path: Path) -> None:

@@ -13,7 +13,7 @@ functions, and everything between them (mixing, sharding, blocks of classes) is 
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,14 +22,12 @@ Draws = torch.Generator | None
 """Where random numbers come from; None is torch's global generator."""
 
 
-@runtime_checkable
 class Loss(Protocol):
     """A pure function of embeddings, labels and proxies: a plain loss or a regularized one."""
 
     def __call__(self, x: Tensor, y: Tensor, p: Tensor, generator: Draws = None) -> Tensor: ...
 
 
-@runtime_checkable
 class ProxyLoss(Loss, Protocol):
     """A plain proxy-based loss: `loss(x, y, p) = from_similarity(similarity(x, p), y)`.
 

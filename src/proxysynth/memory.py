@@ -29,23 +29,19 @@ INTERVAL = 2.0  # seconds between two looks at the memory available
 
 def available_memory() -> float:
     """Bytes that can still be allocated on this machine or in its container; inf if unknown."""
-    found = [math.inf]
+    machine = math.inf
     with suppress(OSError, IndexError):
         text = MEMINFO.read_text().partition("MemAvailable:")[2]
-        found.append(int(text.split(maxsplit=1)[0]) * 1024)
-    with suppress(OSError, ValueError):  # no such limit, or the word "max"
-        found.append(_container("memory.max") - _container("memory.current"))
-    return min(found)
+        machine = int(text.split(maxsplit=1)[0]) * 1024
+    return min(machine, _container("memory.max", math.inf) - _container("memory.current", 0))
 
 
 def total_memory() -> float:
     """Bytes of memory of this machine or its container; inf if unknown."""
-    found = [math.inf]
+    machine = math.inf
     with suppress(OSError, ValueError, AttributeError):
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    with suppress(OSError, ValueError):
-        found.append(_container("memory.max"))
-    return min(found)
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(machine, _container("memory.max", math.inf))
 
 
 def resident_memory() -> int:
@@ -96,5 +92,7 @@ def _glibc() -> ctypes.CDLL | None:
     return None
 
 
-def _container(name: str) -> int:
-    return int((CONTAINER / name).read_text())
+def _container(name: str, otherwise: float) -> float:
+    with suppress(OSError, ValueError):  # no such limit, or the word "max"
+        return int((CONTAINER / name).read_text())
+    return otherwise

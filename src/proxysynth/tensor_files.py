@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import safetensors
 import torch
@@ -30,45 +30,24 @@ TYPES = {
 }  # fmt: skip
 
 
-class Entry(NamedTuple):
-    """A tensor of the file: what it is, and its rows in pieces."""
-
-    name: str
-    dtype: torch.dtype
-    shape: Sequence[int]
-    pieces: Iterable[Tensor]
-
-
-def entry(name: str, tensor: Tensor) -> Entry:
-    """A tensor that is in memory."""
-    held, rows = tensor.detach(), rows_per_piece(tensor.shape, tensor.dtype)
-    return Entry(name, tensor.dtype, tensor.shape, held.split(rows) if held.ndim else [held])
-
-
 def write_tensors(
-    path: Path,
-    tensors: Mapping[str, Tensor] | Iterable[Entry],
-    about: Mapping[str, Any] | None = None,
+    path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any] | None = None
 ) -> int:
     """Replace a file by these tensors, `about` in its header, atomically; returns its CRC-32."""
     with replacing(path) as unfinished:
         return write_stream(unfinished, tensors, about or {})
 
 
-def write_stream(
-    path: Path, tensors: Mapping[str, Tensor] | Iterable[Entry], about: Mapping[str, Any]
-) -> int:
+def write_stream(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> int:
     """Write a file that nobody reads yet and flush it to disk; returns its CRC-32."""
-    if isinstance(tensors, Mapping):
-        tensors = [entry(name, tensor) for name, tensor in tensors.items()]
     # Wide types first, so that each tensor is aligned.
-    ordered = sorted(tensors, key=lambda entry: -entry.dtype.itemsize)
+    ordered = sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize)
     metadata = {key: json.dumps(item) for key, item in about.items()}
     header: dict[str, Any] = {"__metadata__": metadata}
     start = 0
-    for name, dtype, shape, _ in ordered:
-        end = start + dtype.itemsize * torch.Size(shape).numel()
-        header[name] = {"dtype": TYPES[dtype], "shape": list(shape), "data_offsets": [start, end]}
+    for name, tensor in ordered:
+        kind, shape, end = TYPES[tensor.dtype], list(tensor.shape), start + tensor.nbytes
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
         start = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the tensors begin at a multiple of eight
@@ -78,10 +57,11 @@ def write_stream(
     def data() -> Iterator[bytes]:
         nonlocal check
         yield head
-        for _, dtype, _, pieces in ordered:
-            for piece in pieces:
-                flat = piece.cpu().to(dtype).contiguous().reshape(-1)
-                raw = flat.view(torch.uint8).numpy().tobytes()
+        for _, tensor in ordered:
+            rows = tensor.detach() if tensor.ndim else tensor.detach()[None]
+            row_bytes = max(1, rows[:1].nbytes)
+            for piece in rows.split(max(1, PIECE // row_bytes)):
+                raw = piece.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
                 check = zlib.crc32(raw, check)
                 yield raw
 
@@ -113,7 +93,3 @@ def checksum(path: Path) -> int:
         while chunk := file.read(PIECE):
             check = zlib.crc32(chunk, check)
     return check
-
-
-def rows_per_piece(shape: Sequence[int], dtype: torch.dtype) -> int:
-    return max(1, PIECE // max(1, dtype.itemsize * torch.Size(shape[1:]).numel()))

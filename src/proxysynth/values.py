@@ -99,9 +99,12 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
 
 def parse_field(kind: type, name: str, value: Any, kinds: Mapping[str, type]) -> Any:
     """The field `name` of a class, converted from text or from a value of a TOML or JSON file."""
+    hint = _hint(kind, name)
+    if hint is Any:  # another value, such as the loss of a regularizer
+        raise ValueError(f"{kind.__name__}.{name} is not a setting: choose it with --{name}")
     text = value if isinstance(value, str) else None
     item = value if text is None else _parse(text)
-    return _convert(item, _hint(kind, name), name, kinds, text)
+    return _convert(item, hint, name, kinds, text)
 
 
 def digest(value: Any) -> str:

@@ -22,8 +22,8 @@ class Sometimes(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["Content-Length"]))
         Sometimes.count += 1
         turn = Sometimes.count % 10
-        told = {"hits": [1] if turn else [], "generation": "b" if Sometimes.count > 20 else "a"}
-        body = json.dumps(told).encode()
+        answer = {"hits": [1] if turn else [], "generation": "b" if Sometimes.count > 20 else "a"}
+        body = json.dumps(answer).encode()
         self.send_response(500 if turn == 5 else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -36,7 +36,7 @@ class Sometimes(BaseHTTPRequestHandler):
 def test_what_is_lost_or_wrong_is_counted() -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Sometimes)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    asked = [Request("/", b"x", {}, lambda told: bool(told["hits"]))]
+    asked = [Request("/", b"x", {}, lambda answer: bool(answer["hits"]))]
     try:
         load = drive(server.server_port, asked, clients=1, seconds=0.5)
     finally:
@@ -50,7 +50,7 @@ def test_what_is_lost_or_wrong_is_counted() -> None:
 
 
 def test_a_service_that_is_gone_loses_every_request() -> None:
-    asked = [Request("/", b"x", {}, lambda told: True)]
+    asked = [Request("/", b"x", {}, lambda answer: True)]
     load = drive(9, asked, clients=2, seconds=0.05)
     assert load.answered == 0
     assert load.lost > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,9 +70,9 @@ def test_bench_as_tables_json_and_csv(capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(find_benchmarks(), "measure", lambda name, quick: rows)
     code, out, _ = run(capsys, "bench", "step", "--json", "--save", str(tmp_path))
     assert code == 0
-    told = json.loads(out.strip().splitlines()[-1])
-    assert told["rows"] == rows
-    assert told["torch"]
+    printed = json.loads(out.strip().splitlines()[-1])
+    assert printed["rows"] == rows
+    assert printed["torch"]
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["bench_step.csv", "bench_step_memory_kept.csv"]
     code, out, _ = run(capsys, "bench", "step")
@@ -113,14 +114,14 @@ def test_a_finished_run_prints_its_result_again(trained, capsys) -> None:
     )
     assert code == 0
     assert "epoch 1/1" not in err
-    told = json.loads(out)
+    printed = json.loads(out)
     assert (
-        told["metrics"]["recall@1"]
+        printed["metrics"]["recall@1"]
         == json.loads((trained / "0/result.json").read_text())["metrics"]["recall@1"]
     )
     code, out, _ = run(capsys, "train", "--resume", "--out", str(trained / "0"), "--json")
     assert code == 0
-    assert json.loads(out)["metrics"] == told["metrics"]
+    assert json.loads(out)["metrics"] == printed["metrics"]
 
 
 def test_another_run_is_refused(trained, capsys) -> None:
@@ -134,13 +135,22 @@ def test_another_run_is_refused(trained, capsys) -> None:
 def test_eval_gives_the_runs_own_metrics(trained, capsys) -> None:
     code, out, _ = run(capsys, "eval", str(trained / "0"), "--json")
     assert code == 0
-    told = json.loads(out)
+    printed = json.loads(out)
     own = json.loads((trained / "0/result.json").read_text())["metrics"]
-    assert told["metrics"] == pytest.approx(own)
+    assert printed["metrics"] == pytest.approx(own)
     code, out, _ = run(capsys, "eval", str(trained / "0"), "--ks", "1,3", "--nmi")
     assert code == 0
     assert "R@3" in out
     assert "NMI" in out
+
+
+def test_what_is_piped_is_never_wrapped(trained, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    long = tmp_path / ("a folder of a long name" * 5)
+    shutil.copytree(trained / "0", long)
+    code, out, _ = run(capsys, "compare", long, trained / "1")
+    assert code == 0
+    assert long.name in out
 
 
 def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:
@@ -160,7 +170,7 @@ def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:
         (["train", "--loss", "arcfase"], "did you mean 'arcface'?"),
         (["train", "--regularizer", "mixup"], "'mixup'"),
         (["train", "--set", "lrr=1"], "did you mean 'lr'?"),
-        (["train", "--set", "data=photos"], "first argument"),
+        (["train", "--set", "data=photos"], "'photos'"),
         (["train", "--set", "regularizer.loss=cosface"], "--loss"),
         (["train", "--set", "loss.scale=-1"], "scale"),
         (["train", "--epochs", "many"], "--epochs"),

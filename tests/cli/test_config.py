@@ -64,6 +64,11 @@ def test_a_run_json_is_a_config(tmp_path: Path) -> None:
     assert changed == Run(loss=ps.ProxySynthesis(ps.CosFace()), epochs=3)
 
 
+def test_the_loss_and_the_data_may_be_set_too() -> None:
+    given = run_of("--set", "loss=arcface", "--set", "loss.m2=0.2", "--set", "regularizer=none")
+    assert given == Run(loss=ps.ArcFace(m2=0.2))
+
+
 def test_options_take_precedence(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('regularizer = "none"\nepochs = 5\n[loss]\nname = "cosface"\nm3 = 0.3\n')

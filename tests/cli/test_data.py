@@ -12,14 +12,14 @@ def test_every_address_stands_whole_in_a_narrow_terminal(capsys, monkeypatch):
     assert [address for address in addresses if address not in out] == []
 
 
-def test_a_refused_copy_is_told_as_json_too(capsys, tmp_path, monkeypatch):
+def test_a_refused_copy_is_reported_as_json_too(capsys, tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     (root / "images/003.Crow/2.jpg").unlink()
     code, out, err = run(capsys, "data", "check", "cub200", str(root), "--json")
-    told = json.loads(out)
+    printed = json.loads(out)
     assert code == 1
-    assert told["missing"] == ["images/003.Crow/2.jpg"]
-    assert not told["complete"]
+    assert printed["missing"] == ["images/003.Crow/2.jpg"]
+    assert not printed["complete"]
     assert "--allow-incomplete" in err
 
 

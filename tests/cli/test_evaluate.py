@@ -32,11 +32,15 @@ def test_deformation_as_json_and_sheet(places, capsys, tmp_path) -> None:
     words = ("eval", places / "glyphs", "--protocol", "deformation", "--seed", "4")
     code, out, err = run(capsys, *words, "--json", "--sheet", sheet)
     assert code == 0
-    told = json.loads(out)
+    printed = json.loads(out)
     model = load(places / "glyphs")
     query = own_splits(model).query
-    assert (told["protocol"], told["seed"], told["pictures"]) == ("deformation", 4, len(query))
-    assert told["metrics"] == Deformation(seed=4)(model, query)
+    assert (printed["protocol"], printed["seed"], printed["pictures"]) == (
+        "deformation",
+        4,
+        len(query),
+    )
+    assert printed["metrics"] == Deformation(seed=4)(model, query)
     assert Image.open(sheet).format == "PNG"
     assert str(sheet) in err
     assert list(tmp_path.iterdir()) == [sheet]
@@ -55,14 +59,14 @@ def test_embedding_deformation_on_train_and_test_classes(places, capsys) -> None
     words = ("eval", places / "glyphs", "--protocol", "embedding_deformation")
     code, out, _ = run(capsys, *words, "--json", "--seed", "2")
     assert code == 0
-    told = json.loads(out)["metrics"]
-    assert list(told) == ["train", "test"]
-    assert list(told["test"]) == [f"{5 * step / 100:.2f}" for step in range(2, 20)]
+    printed = json.loads(out)["metrics"]
+    assert list(printed) == ["train", "test"]
+    assert list(printed["test"]) == [f"{5 * step / 100:.2f}" for step in range(2, 20)]
     model = load(places / "glyphs")
     splits, protocol = own_splits(model), EmbeddingDeformation(seed=2)
     for name, part in (("train", splits.train), ("test", splits.query)):
         expected = protocol(embeddings_of(model, part), part.labels)
-        assert list(told[name].values()) == list(expected.values())
+        assert list(printed[name].values()) == list(expected.values())
     code, out, _ = run(capsys, *words)
     assert "lam 0.50" in out
     assert "Train" in out
@@ -149,18 +153,20 @@ def test_classes_of_too_few_pictures_to_mix(places, capsys, tmp_path) -> None:
         ["--regularizer", "manifold_mixup", "--set", "regularizer.stages=0,4"],
     ],
 )  # fmt: skip
-def test_the_other_regularisers_train_and_report(words, capsys, tmp_path) -> None:
+def test_the_other_regularizers_train_and_report(words, capsys, tmp_path) -> None:
     small = ["--set", "split.train_classes=6", "--set", "split.test_classes=6", "--set", "dim=16"]
     out = tmp_path / "run"
-    code, told, _ = run(capsys, "train", "--epochs", "1", "--out", out, "--json", *words, *small)
+    code, printed, _ = run(capsys, "train", "--epochs", "1", "--out", out, "--json", *words, *small)
     assert code == 0
     page = (out / "report.html").read_text()
     kind = {"virtual_softmax": "VirtualSoftmax", "input_mixup": "InputMixup",
             "manifold_mixup": "ManifoldMixup"}  # fmt: skip
     assert f"with {kind[words[words.index('--regularizer') + 1]]}" in page
-    code, told, _ = run(capsys, "eval", out, "--json")
+    code, printed, _ = run(capsys, "eval", out, "--json")
     assert code == 0
-    assert json.loads(told)["metrics"] == json.loads((out / "result.json").read_text())["metrics"]
+    assert (
+        json.loads(printed)["metrics"] == json.loads((out / "result.json").read_text())["metrics"]
+    )
 
 
 def test_every_picture_of_a_plain_folder_or_table_is_tested(places, capsys, tmp_path) -> None:

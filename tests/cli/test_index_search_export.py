@@ -42,10 +42,10 @@ def test_index_tells_what_it_did(trained, shop, capsys):
     assert "29 images (0 embedded, 29 kept, 1 removed, 1 unreadable)" in out
     assert "class0/bad.jpg: it is damaged" in err
     code, out, _ = run(capsys, "index", trained / "run0", "photos", "-o", "shop.index", "--json")
-    told = json.loads(out)
-    assert (told["items"], told["kept"], told["written"]) == (29, 29, False)
-    assert told["unreadable"][0]["path"] == "class0/bad.jpg"
-    assert told["model"]["backbone"] == "conv4"
+    printed = json.loads(out)
+    assert (printed["items"], printed["kept"], printed["written"]) == (29, 29, False)
+    assert printed["unreadable"][0]["path"] == "class0/bad.jpg"
+    assert printed["model"]["backbone"] == "conv4"
 
 
 def test_another_model_needs_rebuild(trained, shop, capsys):
@@ -66,10 +66,10 @@ def test_search_as_a_table_and_as_json(shop, capsys):
     assert err == ""
     assert "similarity" in out
     code, again, _ = run(capsys, "search", "shop.index", "class1/0.png", "-k", "3", "--json")
-    told = json.loads(again)
-    assert [hit["path"] in out for hit in told["hits"]] == [True] * 3
-    assert "class1/0.png" not in [hit["path"] for hit in told["hits"]]
-    assert told["hits"][0]["file"] == str(shop / "photos" / told["hits"][0]["path"])
+    printed = json.loads(again)
+    assert [hit["path"] in out for hit in printed["hits"]] == [True] * 3
+    assert "class1/0.png" not in [hit["path"] for hit in printed["hits"]]
+    assert printed["hits"][0]["file"] == str(shop / "photos" / printed["hits"][0]["path"])
     argv = ("search", "shop.index", "class1/0.png", "--label", "class2", "--json")
     code, out, _ = run(capsys, *argv, "--threshold", "-1", "-k", "99")
     assert {hit["label"] for hit in json.loads(out)["hits"]} == {"class2"}
@@ -160,9 +160,9 @@ def test_export_and_its_json(trained, shop, capsys):
     pytest.importorskip("onnxruntime")
     code, out, _ = run(capsys, "export", trained / "run0", "--to", "onnx", "-o", "m.onnx", "--json")
     assert code == 0
-    told = json.loads(out)
-    assert told["difference"] < 1e-5
-    assert told["preprocessing"]["center_crop"] == 32
+    printed = json.loads(out)
+    assert printed["difference"] < 1e-5
+    assert printed["preprocessing"]["center_crop"] == 32
     assert (shop / "m.onnx").stat().st_size > 1000
     code, out, _ = run(capsys, "export", trained / "run0", "--to", "torch", "-o", "m.pt2")
     assert code == 0
@@ -183,7 +183,7 @@ def test_export_and_its_json(trained, shop, capsys):
         (["search", "shop.index", "gone.jpg"], "gone.jpg: no such file"),
         (["search", "shop.index", "text.jpg"], "text.jpg: it is damaged or not one of JPEG"),
         (["search", "shop.index", "class0/0.png", "-k", "0"], "k must be an integer >= 1"),
-        (["search", "shop.index", "class0/0.png", "-k", "few"], "got 'few'"),
+        (["search", "shop.index", "class0/0.png", "-k", "few"], "int value: 'few'"),
         (
             ["search", "shop.index", "class0/0.png", "--threshold", "2"],
             "threshold must be a cosine",

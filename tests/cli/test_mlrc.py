@@ -31,13 +31,15 @@ def study(tmp_path_factory):
 
 
 def test_what_a_study_leaves(study):
-    folder, told = study
+    folder, printed = study
     names = {path.name for path in folder.iterdir()}
     assert names >= {
         "study.json", "study.db", "result.json", "study.html", "trials", "repetitions",
     }  # fmt: skip
     result = json.loads((folder / "result.json").read_text())
-    assert result == {name: value for name, value in told.items() if name not in ("folder", "page")}
+    assert result == {
+        name: value for name, value in printed.items() if name not in ("folder", "page")
+    }
     assert (result["data"], result["loss"], result["regularizer"]) == (
         "glyphs", "norm_softmax", "none",
     )  # fmt: skip
@@ -57,14 +59,14 @@ def test_what_a_study_leaves(study):
 
 
 def test_the_same_command_again_shows_the_same_result_as_tables(study, capsys):
-    folder, told = study
+    folder, printed = study
     argv = [*TINY, "--trials", "3", "--runs", "2", "--out", str(folder)]
     code, out, err = run(capsys, *argv)
     assert code == 0
     assert "scale smoke: 3 trials" in out
     assert "2 folds, 2 repetitions" in out
     assert "concatenated (16-dim)" in out
-    mean = told["summary"]["concatenated"]["map@r"]["mean"]
+    mean = printed["summary"]["concatenated"]["map@r"]["mean"]
     assert f"{100 * mean:.2f} ±" in out
     assert "Trial" not in err  # nothing was trained
     page = (folder / "study.html").read_text()
@@ -78,9 +80,9 @@ def test_a_plan_starts_nothing(tmp_path, capsys):
     assert code == 0
     assert "trainings" in said
     code, said, _ = run(capsys, *TINY, "--trials", "3", "--plan", "--out", str(out), "--json")
-    told = json.loads(said)
-    assert (told["trainings"], told["done"], told["finished"]) == (8, 0, False)
-    assert told["seconds"] > 0
+    printed = json.loads(said)
+    assert (printed["trainings"], printed["done"], printed["finished"]) == (8, 0, False)
+    assert printed["seconds"] > 0
     assert not out.exists()
 
 
@@ -105,19 +107,19 @@ def test_a_plan_knows_what_is_done(study, capsys):
     folder, _ = study
     argv = [*TINY, "--trials", "3", "--runs", "2", "--plan", "--out", str(folder), "--json"]
     code, said, _ = run(capsys, *argv)
-    told = json.loads(said)
-    assert (code, told["finished"], told["seconds"]) == (0, True, 0)
-    assert 0 < told["done"] <= told["trainings"] == 10
+    printed = json.loads(said)
+    assert (code, printed["finished"], printed["seconds"]) == (0, True, 0)
+    assert 0 < printed["done"] <= printed["trainings"] == 10
     argv[argv.index("--trials") + 1] = "4"
-    told = json.loads(run(capsys, *argv)[1])
-    assert not told["finished"]
-    assert told["seconds"] > 0
+    printed = json.loads(run(capsys, *argv)[1])
+    assert not printed["finished"]
+    assert printed["seconds"] > 0
     code, _, err = run(capsys, *argv, "--seed", "1")
     assert code == 2
     assert "holds another study" in err
 
 
-def test_progress_is_told_in_sentences_where_there_is_no_terminal(tmp_path, capsys):
+def test_progress_is_reported_in_sentences_where_there_is_no_terminal(tmp_path, capsys):
     code, _, err = run(capsys, *TINY, "--trials", "1", "--out", str(tmp_path / "s"), "--json")
     assert code == 0
     lines = err.strip().splitlines()
@@ -176,8 +178,8 @@ def test_an_unseen_picture_alone_in_its_class_is_left_out_and_said(tmp_path, cap
     ended, out, _ = run(capsys, *argv)
     assert ended == 0
     assert "1 unseen image alone in a class, left out" in " ".join(out.split())
-    told = json.loads((tmp_path / "s" / "result.json").read_text())
-    assert told["queries_without_positive"] == 1
+    printed = json.loads((tmp_path / "s" / "result.json").read_text())
+    assert printed["queries_without_positive"] == 1
 
 
 def test_data_that_is_not_there(capsys):

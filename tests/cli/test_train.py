@@ -39,7 +39,7 @@ def test_a_report_that_a_kill_prevented_is_made(words, capsys, tmp_path) -> None
     assert (place / "report.html").is_file()
 
 
-def test_every_unreadable_picture_is_told_with_its_reason(words, capsys, tmp_path) -> None:
+def test_every_unreadable_picture_is_reported_with_its_reason(words, capsys, tmp_path) -> None:
     bad = [tmp_path / "set" / "class0" / f"bad{i}.png" for i in range(12)]
     for path in bad:
         path.write_bytes(b"")
@@ -68,9 +68,9 @@ def test_all_classes_in_one_folder(words, capsys, tmp_path) -> None:
     place = tmp_path / "shop"
     code, out, _ = run(capsys, *words, "--all-classes", "--out", place, "--json")
     assert code == 0
-    told = json.loads(out)
+    printed = json.loads(out)
     evaluated = json.loads((place / "evaluated" / "result.json").read_text())
-    assert told["metrics"] == evaluated["metrics"]
+    assert printed["metrics"] == evaluated["metrics"]
     page = (place / "report.html").read_text()
     assert "trained on all classes (6, 24 images)" in page
     assert "--all-classes" in page
@@ -82,7 +82,7 @@ def test_all_classes_in_one_folder(words, capsys, tmp_path) -> None:
     code, out, _ = run(capsys, "train", "--resume", "--out", place, "--json")
     assert code == 0
     again = json.loads(out)
-    assert again["checksums"]["model.safetensors"] == told["checksums"]["model.safetensors"]
+    assert again["checksums"]["model.safetensors"] == printed["checksums"]["model.safetensors"]
     assert (place / "report.html").read_text().count("trained on all classes") == 1
     # More epochs, of both.
     code, out, _ = run(capsys, "train", "--resume", "--out", place, "--epochs", 2, "--json")
@@ -151,3 +151,9 @@ def test_more_epochs_than_the_recorded_run(words, capsys, tmp_path) -> None:
     made = json.loads((place / "run.json").read_text())["run"]
     assert (made["epochs"], made["extended"]) == (2, [1])
     assert run(capsys, *longer, "--resume")[0] == 0
+    # Options that are given must be those of the recorded run; others need not be given again.
+    assert run(capsys, "train", "--resume", "--out", place, "--loss", "norm_softmax")[0] == 0
+    for option in (["--seed", 1], ["--loss", "cosface"], ["--set", "lr=1"]):
+        code, _, err = run(capsys, "train", "--resume", "--out", place, *option)
+        assert code == 2
+        assert "holds another run" in err

@@ -59,8 +59,8 @@ def squared_proxy_nca(x: Tensor, y: Tensor, p: Tensor, scale: float) -> Tensor:
 
 
 def soft_triple(x, y, p, scale, temperature, margin, scaled_margin):
-    def relaxed(a: Tensor, centres: Tensor) -> Tensor:
-        sims = [s(a, b) for b in centres]
+    def relaxed(a: Tensor, centers: Tensor) -> Tensor:
+        sims = [s(a, b) for b in centers]
         weights = [(v / temperature).exp() for v in sims]
         return sum(w * v for w, v in zip(weights, sims, strict=True)) / sum(weights)
 
@@ -75,10 +75,10 @@ def soft_triple(x, y, p, scale, temperature, margin, scaled_margin):
 def soft_triple_penalty(p: Tensor, tau: float) -> Tensor:
     c, k = p.shape[:2]
     total = torch.zeros((), dtype=p.dtype)
-    for centres in p:
+    for centers in p:
         for a in range(k):
             for b in range(a + 1, k):
-                total = total + torch.sqrt(2 + 1e-5 - 2 * s(centres[a], centres[b]))
+                total = total + torch.sqrt(2 + 1e-5 - 2 * s(centers[a], centers[b]))
     return tau * total / (c * k * (k - 1))
 
 

@@ -202,7 +202,7 @@ def test_embeddings_whose_lengths_overflow_are_reported() -> None:
     y, p = torch.tensor([0, 1]), torch.eye(4)
     for loss in (ps.NormSoftmax(), ps.ProxySynthesis(ps.NormSoftmax())):
         assert loss(torch.full((2, 4), 1e18), y, p).isfinite()
-        with pytest.raises(ValueError, match="too large for float32: .* row 1"):
+        with pytest.raises(ValueError, match="lengths .* float32 .* row 1"):
             loss(torch.tensor([[1.0] * 4, [1e19] * 4]), y, p)
         assert loss(torch.full((2, 4), 1e19).double(), y, p.double()).isfinite()
 

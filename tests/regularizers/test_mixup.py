@@ -157,6 +157,6 @@ def test_embeddings_are_too_late_to_mix(kind) -> None:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_they_are_normalised_as_their_loss_is(kind) -> None:
+def test_they_are_normalized_as_their_loss_is(kind) -> None:
     assert kind(ps.NormSoftmax()).normalized
     assert not kind(ps.Softmax()).normalized

@@ -217,7 +217,7 @@ def test_what_is_no_loss_module_gets_one_sentence() -> None:
 def test_a_square_weight_asks_for_class_dim() -> None:
     module = theirs.ProxyAnchorLoss(num_classes=4, embedding_size=4)
     x, y, _ = batch(ps.NormSoftmax(), c=4, d=4, dtype=torch.float32)
-    with pytest.raises(ValueError, match=r"cannot tell which dimension of proxies \(4, 4\)"):
+    with pytest.raises(ValueError, match=r"proxies is \(4, 4\).* class_dim=0"):
         ps.synthesize_over(module)(x, y)
     assert ps.synthesize_over(module, class_dim=0)(x, y).isfinite()
     with pytest.raises(ValueError, match="class_dim must be 0"):
@@ -227,7 +227,7 @@ def test_a_square_weight_asks_for_class_dim() -> None:
 def test_other_misfits_get_one_sentence() -> None:
     x, y, _ = batch(ps.NormSoftmax(), dtype=torch.float32)
     module = MODULES["CosFaceLoss"]()
-    with pytest.raises(ValueError, match=r"embeddings have 9 dimensions, but W is \(4, 5\)"):
+    with pytest.raises(ValueError, match=r"embeddings have 9 dimensions and W is \(4, 5\)"):
         ps.synthesize_over(module)(torch.randn(7, 9), y)
     with pytest.raises(ValueError, match="got list"):
         ps.synthesize_over(module)(x, y.tolist())
@@ -249,7 +249,7 @@ def test_other_misfits_get_one_sentence() -> None:
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return F.cross_entropy(self.linear(x), y)
 
-    with pytest.raises(ValueError, match="use a module without a bias"):
+    with pytest.raises(ValueError, match=r"Linear\.bias of shape \(5,\)"):
         ps.synthesize_over(Biased(), normalize=False)(x, y)
 
 
@@ -287,9 +287,16 @@ def test_a_regularizer_made_for_the_original_classes_is_refused_by_name() -> Non
         ps.synthesize_over(module)(x, y)
 
 
-def test_a_module_with_its_own_proxies_is_sent_to_synthesize_over() -> None:
-    with pytest.raises(ValueError, match="ArcFaceLoss.*synthesize_over"):
-        ps.ProxySynthesis(MODULES["ArcFaceLoss"]())
+@pytest.mark.parametrize("wrap", [ps.ProxySynthesis, ps.InputMixup, lambda f: ps.ProxyHead(f, 3)])
+@pytest.mark.parametrize(
+    "given",
+    [MODULES["ArcFaceLoss"](), nn.CrossEntropyLoss(), F.cross_entropy, lambda x, y: x.sum()],
+    ids=["ArcFaceLoss", "CrossEntropyLoss", "cross_entropy", "two arguments"],
+)
+def test_what_is_no_function_of_proxies_is_refused_when_it_is_wrapped(wrap, given) -> None:
+    with pytest.raises(ValueError, match=r"give a loss .*synthesize_over") as caught:
+        wrap(given)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_module_that_synthesizes_already_is_refused() -> None:

@@ -87,7 +87,7 @@ def test_a_zero_embedding_has_a_gradient() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, loss in EVERY_LOSS.items() if loss.normalized])
-def test_normalised_losses_are_refused_with_the_reason(name) -> None:
+def test_normalized_losses_are_refused_with_the_reason(name) -> None:
     with pytest.raises(ValueError, match=r"constant 1$") as told:
         VirtualSoftmax(EVERY_LOSS[name])
     assert str(told.value).count(". ") == 0

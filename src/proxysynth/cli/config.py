@@ -16,61 +16,66 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from proxysynth.cli.parser import tomllib
+from proxysynth.errors import reason
 from proxysynth.losses import LOSSES
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.report.settings import option_names, unwrap
+from proxysynth.training.defaults import run_from_options
 from proxysynth.training.run import KINDS, Run, Split
-from proxysynth.values import KIND, decode, encode
+from proxysynth.values import KIND, decode, encode, flatten
 
 NAME = "name"
+NAMED = ("data", "loss", "regularizer")
 TABLES = ("loss", "regularizer", "split")
 
-
-class Config(NamedTuple):
-    """Arguments of `run_from_options`, from a file, a run or the command line."""
-
-    names: dict[str, str]  # of the data, the loss and the regularizer
-    settings: dict[str, Any]
-
-    def over(self, below: Config) -> Config:
-        """Both, these first; the fields of a loss or regularizer that is replaced are dropped."""
-        names = below.names | self.names
-        replaced = [part for part, name in below.names.items() if name != names[part]]
-        kept = {k: v for k, v in below.settings.items() if k.partition(".")[0] not in replaced}
-        return Config(names, kept | self.settings)
+Settings = dict[str, Any]
+"""By path, as in `--set`: {"data": "photos", "epochs": 30, "loss": "arcface", "loss.m2": 0.2}."""
 
 
-def read_config(path: Path) -> Config:
+def override(below: Settings, above: Settings) -> Settings:
+    """Both, `above` first; the fields of a loss or regularizer that is replaced are dropped."""
+    replaced = [part for part in TABLES if above.get(part, below.get(part)) != below.get(part)]
+    kept = {path: v for path, v in below.items() if path.partition(".")[0] not in replaced}
+    return kept | above
+
+
+def make_run(settings: Settings) -> Run:
+    """The run with these settings, on top of the defaults of its data."""
+    names = {part: str(settings[part]) for part in NAMED if part in settings}
+    rest = {path: value for path, value in settings.items() if path not in NAMED}
+    return run_from_options(**names, settings=rest)
+
+
+def to_settings(run: Run) -> Settings:
+    """The settings of a run, from which `make_run` makes it again."""
+    return _flat(to_dict(run))
+
+
+def read(path: Path) -> Settings:
     """The settings in a TOML file, a JSON file of the same layout, or a `run.json`."""
     try:
         text = path.read_text(encoding="utf-8")
         loaded = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
-    except FileNotFoundError as error:
-        raise ValueError(f"--config {path}: there is no such file") from error
     except (OSError, ValueError) as error:
-        raise ValueError(f"--config {path}: cannot be read as TOML or JSON: {error}") from error
+        why = reason(error) if isinstance(error, OSError) else error
+        raise ValueError(f"--config {path}: cannot be read as TOML or JSON: {why}") from error
     if isinstance(loaded, dict) and isinstance(loaded.get("run"), dict):
         loaded = loaded["run"]
     if not isinstance(loaded, dict):
         raise ValueError(f"--config {path}: expected fields of a run, got {type(loaded).__name__}")
-    if KIND in loaded:
-        loaded = to_dict(decode(loaded, KINDS))
-    names: dict[str, str] = {}
-    settings: dict[str, Any] = {}
-    for key, value in loaded.items():
-        if key in TABLES and isinstance(value, Mapping):
-            settings |= {f"{key}.{name}": item for name, item in value.items() if name != NAME}
-            names |= {key: str(value[NAME])} if NAME in value and key != "split" else {}
-        elif key in ("data", "loss", "regularizer"):
-            names[key] = str(value)
-        else:
-            settings[key] = value
-    return Config(names, settings)
+    return to_settings(decode(loaded, KINDS)) if KIND in loaded else _flat(loaded)
+
+
+def _flat(content: dict[str, Any]) -> Settings:
+    flat = flatten(content)
+    for part in ("loss", "regularizer"):
+        if f"{part}.{NAME}" in flat:
+            flat[part] = flat.pop(f"{part}.{NAME}")
+    return flat
 
 
 def to_dict(run: Run) -> dict[str, Any]:
@@ -91,8 +96,6 @@ def to_dict(run: Run) -> dict[str, Any]:
 def to_toml(run: Run) -> str:
     """A run as a TOML file that explains every field."""
     content = to_dict(run)
-    tables = {"": {name: value for name, value in content.items() if name not in TABLES}}
-    tables |= {name: content[name] for name in TABLES}
     kinds: dict[str, type | None] = {
         "": Run,
         "loss": LOSSES[content["loss"][NAME]],
@@ -101,11 +104,11 @@ def to_toml(run: Run) -> str:
     }
     lines = [
         "# A run of `proxysynth train`. Edit it and use it with --config FILE.",
-        '# "none" stands for None: no value, or one that the data or the backbone decides later.',
+        '# "none" stands for None: no value, or what the help of the field says of None.',
     ]
-    for table, fields in tables.items():
+    for table, kind in kinds.items():
         lines += ["", f"[{table}]"] if table else []
-        kind = kinds[table]
+        fields = content[table] if table else {n: v for n, v in content.items() if n not in TABLES}
         about = {} if kind is None else field_help(kind)
         for name, value in fields.items():
             comment = textwrap.wrap(about.get(name, ""), 98)

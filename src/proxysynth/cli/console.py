@@ -12,9 +12,19 @@ from rich.segment import Segment
 
 from proxysynth.formatting import printable
 
+UNLIMITED = 100_000  # columns
+
 
 class Console(rich.console.Console):
-    """A console of rich that escapes control characters; its own colors are not affected."""
+    """A console of rich that escapes control characters; its own colors are not affected.
+
+    What is piped or written to a file is never wrapped or cut to the width of a terminal.
+    """
+
+    def __init__(self, stderr: bool = False, quiet: bool = False) -> None:
+        super().__init__(stderr=stderr, quiet=quiet)
+        if not self.is_terminal:
+            self.width = UNLIMITED
 
     def say(self, text: str) -> None:
         """Print a text as it is: no markup, no colors, lines of any length."""

@@ -40,18 +40,25 @@ ONLY_FOR = {
 
 def run_eval(args: Namespace) -> dict[str, Any]:
     """Embed the images, measure, and print the metrics."""
-    machine = resources(args, set_threads=args.run.is_file())
+    machine = resources(args)
     with usage_errors():
         _check_options(args)
-        if args.run.is_file():
-            return _evaluate_index(args, machine)
+    result = (_evaluate_index if args.run.is_file() else _evaluate_run)(args, machine)
+    for sentence in result["warnings"]:
+        Bars().say(f"Warning: {sentence}")
+    return result
+
+
+def _evaluate_run(args: Namespace, machine: Resources) -> dict[str, Any]:
+    """A protocol on the run's own test data, or on other data."""
+    with usage_errors():
         model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
     data = _own_data(args, model, machine) if args.data is None else _data(args, model, machine)
     for note in data.notes:
         Bars().say(note)
     if not all(len(part) for name, part in data.parts.items() if name != "train"):
         raise ValueError("none of the images can be read: choose other data")
-    result = {
+    return {
         "run": str(args.run),
         "data": data.name,
         "protocol": args.protocol,
@@ -60,9 +67,6 @@ def run_eval(args: Namespace) -> dict[str, Any]:
         **MEASURES[args.protocol](args, model, data, machine),
         "warnings": [*_one_class(data), *_seen(data.query.without_empty_classes().classes, model)],
     }
-    for sentence in result["warnings"]:
-        Bars().say(f"Warning: {sentence}")
-    return result
 
 
 def _check_options(args: Namespace) -> None:
@@ -82,17 +86,18 @@ def _check_options(args: Namespace) -> None:
 
 def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
     """A folder of labeled queries against an index."""
-    if args.data is None or args.protocol != "conventional" or args.nmi:
-        raise ValueError(
-            "an index is evaluated with a folder of queries, one sub-folder per label, and without "
-            "--protocol and --nmi"
-        )
-    index = Index.open(args.run)
-    model = index.embedder(None, args.device, backbone=args.backbone, trust=args.trust).model
     options = {"ks": args.ks or (1, 2, 4, 8), "rerank": args.rerank, "workers": machine.workers}
-    files = scan_folder(args.data)
-    with Bars().task("embedding", len(files)) as tick:
-        found = evaluate_queries(index, args.data, **options, tick=tick)
+    with usage_errors():
+        if args.data is None or args.protocol != "conventional" or args.nmi:
+            raise ValueError(
+                "an index is evaluated with a folder of queries, one sub-folder per label, and "
+                "without --protocol and --nmi"
+            )
+        index = Index.open(args.run)
+        model = index.embedder(None, args.device, backbone=args.backbone, trust=args.trust).model
+        files = scan_folder(args.data)
+        with Bars().task("embedding", len(files)) as tick:
+            found = evaluate_queries(index, args.data, **options, tick=tick)
     if found.unreadable and not args.skip_bad:
         one = found.unreadable[0]
         raise ValueError(
@@ -101,17 +106,13 @@ def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
         )
     title = f"{found.metrics['queries']:,} queries against {len(index):,} images, percent"
     _show(args, {printable(args.run.name): found.metrics}, title)
-    warnings = list(_seen((file.label for file in files if file.label), model))
-    for kind, sentences in (("Note", found.notes), ("Warning", warnings)):
-        for sentence in sentences:
-            Bars().say(f"{kind}: {sentence}")
     return {
         "index": str(args.run),
         "data": args.data,
         "rerank": args.rerank,
         "metrics": found.metrics,
         "unreadable": [one._asdict() for one in found.unreadable],
-        "warnings": [*found.notes, *warnings],
+        "warnings": [*found.notes, *_seen((file.label for file in files if file.label), model)],
     }
 
 

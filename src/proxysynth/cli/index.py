@@ -12,7 +12,6 @@ from typing import Any
 from proxysynth.cli.console import Console, output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import UnreadableImage
-from proxysynth.errors import TrainingFailed
 from proxysynth.formatting import count
 from proxysynth.search.build import scan_folder, update_index
 from proxysynth.search.export import export
@@ -29,18 +28,13 @@ ANY = -2.0  # a threshold below every similarity
 
 def run_index(args: argparse.Namespace) -> dict[str, Any]:
     """Embed the new images of the folder, write the index, and print a summary."""
-    machine, progress = resources(args, set_threads=True), Bars()
+    machine, progress = resources(args), Bars()
     if args.out.is_dir():
         raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'shop.index'}")
+    options = {"rebuild": args.rebuild, "verify": args.verify, "workers": machine.workers}
     with usage_errors():
         model = open_model(args.model, args.device, backbone=args.backbone, trust=args.trust)
-    options = {"rebuild": args.rebuild, "verify": args.verify, "workers": machine.workers}
-    try:
         built = update_index(model, args.folder, args.out, **options, progress=progress)
-    except TrainingFailed:  # of the disk or the files, not of the arguments
-        raise
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     for bad in built.unreadable[:SHOWN]:
         progress.say(f"skipped {bad.path}: {bad.reason}")
     if len(built.unreadable) > SHOWN:
@@ -65,7 +59,7 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
 
 def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     """Predict the classes of the images and print them."""
-    machine = resources(args, set_threads=True)
+    machine = resources(args)
     wanted: float | str | None = ANY if args.threshold == "none" else args.threshold
     with suppress(ValueError, TypeError):  # a similarity; others are targets
         wanted = float(args.threshold)
@@ -213,22 +207,15 @@ def run_export(args: argparse.Namespace) -> dict[str, Any]:
     """Write the file, compare it with the run, and print its input and output shapes."""
     if args.out.is_dir():
         raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'model.onnx'}")
-    of_run = args.to in ("onnx", "torch")
     with usage_errors():
-        if args.source.is_file() if of_run else args.source.is_dir():
-            kind, got = ("a run", "a file") if of_run else ("an index", "a folder")
-            raise ValueError(
-                f"--to {args.to} exports {kind}, but {args.source} is {got}: runs are exported to "
-                "onnx or torch, indexes to parquet, npy or faiss"
-            )
         source: Trained | Index
-        if of_run:
-            source = load(args.source, "cpu", backbone=args.backbone, trust=args.trust)
-        else:
+        if args.source.is_file():
             source = Index.open(args.source)
+        else:
+            source = load(args.source, "cpu", backbone=args.backbone, trust=args.trust)
         made = export(source, args.to, args.out)
     about, console = made.about, output(args)
-    if of_run:
+    if isinstance(source, Trained):
         shapes = f"{tuple(about['input'])} -> {tuple(about['output'])}".replace("'", "")
         differs = f"differs from the run by at most {made.difference:.1e}"
         console.say(f"{made.file}: {about['backbone']}, {shapes}; {differs}")

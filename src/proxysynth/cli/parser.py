@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from proxysynth import __version__
+from proxysynth.errors import TrainingFailed
 from proxysynth.values import nearest, suggestion
 
 if sys.version_info >= (3, 11):
@@ -36,22 +37,24 @@ class UsageError(ValueError):
 
 @contextmanager
 def usage_errors(kind: type[ValueError] = ValueError) -> Iterator[None]:
-    """Turn an error about the command's arguments into a UsageError."""
+    """Turn an error about the command's arguments into a UsageError; `TrainingFailed` is none."""
     try:
         yield
+    except TrainingFailed:
+        raise
     except kind as error:
         raise UsageError(str(error)) from error
 
 
-def resources(args: argparse.Namespace, set_threads: bool = False) -> Resources:
-    """The device, workers and threads that a command asks for; training sets its threads itself."""
+def resources(args: argparse.Namespace) -> Resources:
+    """The device, workers and threads that a command asks for; the threads are set."""
     from proxysynth.training.resources import Resources
 
     board = getattr(args, "tensorboard", False)
     with usage_errors():
         made = Resources(args.device, args.workers, args.threads, tensorboard=board)
         made.torch_device()
-    if set_threads and made.threads is not None:
+    if made.threads is not None:
         import torch
 
         torch.set_num_threads(made.threads)
@@ -61,18 +64,11 @@ def resources(args: argparse.Namespace, set_threads: bool = False) -> Resources:
 # ---- Types of arguments
 
 
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected an integer, got {text!r}") from None
-
-
 def _integers(text: str) -> tuple[int, ...]:
-    numbers = tuple(map(_integer, text.split(",")))
+    numbers = [int(number) if number.isdecimal() else 0 for number in text.split(",")]
     if min(numbers) < 1:
         raise argparse.ArgumentTypeError(f"expected integers >= 1 such as 1,10,100, got {text!r}")
-    return numbers
+    return tuple(numbers)
 
 
 def _path(text: str) -> Path:
@@ -81,7 +77,7 @@ def _path(text: str) -> Path:
 
 
 PATHS = ("RUN", "INDEX", "RUN|INDEX", "FILE", "FOLDER", "IMAGE|FOLDER", "DIR", "ROOT", "PNG")
-TYPES: dict[str, Any] = {"N": _integer, "K,K,...": _integers, "S": float}
+TYPES: dict[str, Any] = {"N": int, "S": float, "K,K,...": _integers}
 TYPES |= dict.fromkeys(PATHS, _path)
 """The type of an argument by the name of its value; text for all others."""
 

@@ -20,7 +20,7 @@ SHEET = Path("neighbors.html")
 
 def run_search(args: argparse.Namespace) -> dict[str, Any]:
     """Find the nearest images, print them, and write a contact sheet on request."""
-    resources(args, set_threads=True)
+    resources(args)
     messages = Console(stderr=True)
     with usage_errors():
         if args.same and args.threshold is not None:

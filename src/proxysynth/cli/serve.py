@@ -29,7 +29,7 @@ def run_serve(args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"--port must be 0 (any free port) to 65535, got {args.port}")
     if args.json and args.access_log == "-":
         raise UsageError("--json and --access-log - both write to standard output: give a file")
-    resources(args, set_threads=True)
+    resources(args)
     with usage_errors():
         index = Index.open(args.index, folder=args.folder)
         if args.rerank is not None:

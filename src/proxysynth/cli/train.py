@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from proxysynth.cli import FAILED, INTERRUPTED, USAGE
-from proxysynth.cli.config import Config, read_config, to_dict, to_toml
+from proxysynth.cli import FAILED, INTERRUPTED, USAGE, config
 from proxysynth.cli.console import output
 from proxysynth.cli.parser import UsageError, resources, usage_errors
 from proxysynth.data import CATALOG, open_data
@@ -22,7 +20,6 @@ from proxysynth.report.settings import option_names
 from proxysynth.report.terminal import render_metrics
 from proxysynth.training import Run, WrongFolder, read_run, train
 from proxysynth.training.callbacks import Bars
-from proxysynth.training.defaults import run_from_options
 from proxysynth.training.inference import has_embedding_layer, require_trust
 from proxysynth.training.interrupts import handle_signals
 from proxysynth.training.run_folder import EVALUATED, RESULT, RUN, find_run
@@ -36,8 +33,8 @@ def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
     if args.show_config:
         run, _ = _run_and_folder(args)
         if not args.json:
-            print(to_toml(run))
-        return to_dict(run)
+            print(config.to_toml(run))
+        return config.to_dict(run)
     with handle_signals(), join_process_group() as ranks:
         try:
             return _train(args, ranks)
@@ -54,19 +51,18 @@ def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
 def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     machine = resources(args)
     run, folder = _run_and_folder(args)
-    place = folder.expanduser()
-    both = args.all_classes or find_run(place / EVALUATED) is not None
+    both = args.all_classes or find_run(folder / EVALUATED) is not None
     # A finished run keeps its report: its images may have moved since.
-    before = _reported(place)
+    before = _reported(folder)
     with usage_errors(WrongFolder):
         result = train(run, folder, all_classes=both, resources=machine, progress=Bars())
     if not ranks.first:
         return None
-    console, report = output(args), place / REPORT
-    trained = before is None or before != _reported(place)
+    console, report = output(args), folder / REPORT
+    trained = before is None or before != _reported(folder)
     if trained:
         if result.evaluated:
-            write_report(place / EVALUATED)
+            write_report(folder / EVALUATED)
         report = write_report(folder)
     else:
         console.say("This run is finished: nothing was left to train.")
@@ -96,43 +92,22 @@ def _reported(folder: Path) -> bytes | None:
 def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     """The run that the options and the configuration file describe, and its folder."""
     with usage_errors():
-        fields = {name: getattr(args, name) for name in ("backbone", "epochs", "seed")}
-        fields |= {"pretrained": False if args.from_scratch else None}
-        fields |= {"skip_bad": args.skip_bad or None}
-        given = {name: value for name, value in fields.items() if value is not None}
-        names = {name: getattr(args, name) for name in ("data", "loss", "regularizer")}
-        names = {name: value for name, value in names.items() if value is not None}
-        options = Config(names, given | parse_settings(args.settings))
-        found = None
-        if args.resume:
-            if args.out is None:
-                raise ValueError("--resume needs the folder of the run to resume: add --out DIR")
-            place = Path(args.out).expanduser()
-            # The run that is evaluated describes both trainings of a folder on all classes.
-            found = find_run(place / EVALUATED) or find_run(place)
-            own = given.keys() <= {"epochs", "skip_bad"} and options == Config({}, given)
-            if own and args.config is None and args.init is None:
-                if found is not None:
-                    require_trust(found.run.backbone, args.out / RUN, args.trust)
-                    run = replace(found.run, skip_bad=args.skip_bad or found.run.skip_bad)
-                    return _extended(run, args.epochs), args.out
-                if not (place / LOCK).exists():
-                    read_run(args.out)  # an error: neither a run nor settings to start one
-            # Without a run, a kill came first: it starts now.
-        config = Config({}, {}) if args.config is None else read_config(args.config)
-        if args.init is not None:
-            config = config.over(_earlier_config(args.init))
-        config = options.over(config)
-        init = args.init and str(args.init)
-        run = run_from_options(**config.names, settings=config.settings, init=init)
-        if "backbone" not in options.settings:
-            require_trust(run.backbone, args.config or args.init, args.trust)
-        check_exists(run.data)
-        if found is not None:
-            # It may have been extended; the default of warmup_epochs depends on the epochs.
-            kept = {n: getattr(found.run, n) for n in ("epochs", "extended", "warmup_epochs")}
-            if found.run == replace(run, **kept):
-                run = _extended(found.run, args.epochs)
+        options = (*config.NAMED, "backbone", "epochs", "seed")
+        given = {name: getattr(args, name) for name in options}
+        given |= {"pretrained": False if args.from_scratch else None}
+        given |= {"skip_bad": args.skip_bad or None, "init": args.init and str(args.init)}
+        given = {name: value for name, value in given.items() if value is not None}
+        given |= parse_settings(args.settings)
+        settings = config.override({} if args.config is None else config.read(args.config), given)
+        resumed = _resumed(args, settings) if args.resume else None
+        if resumed is None and args.init is not None:
+            settings = config.override(_earlier_settings(args.init), settings)
+        run = resumed or config.make_run(settings)
+        if "backbone" not in given:
+            source = args.out / RUN if resumed else args.config or args.init
+            require_trust(run.backbone, source, args.trust)
+        if resumed is None:
+            check_exists(run.data)
     if args.out is not None:
         return run, args.out
     parts = [os.path.splitext(os.path.basename(run.data.rstrip("/")))[0] or "data"]
@@ -141,8 +116,20 @@ def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     return run, RUNS / "-".join(parts)
 
 
-def _extended(run: Run, epochs: int | None) -> Run:
-    """The recorded run, with more epochs if that is asked for."""
+def _resumed(args: argparse.Namespace, settings: config.Settings) -> Run | None:
+    """The run in --out, with the settings that are given, so that another one is refused; None if
+    it has not been recorded, because a kill came first."""
+    if args.out is None:
+        raise ValueError("--resume needs the folder of the run to resume: add --out DIR")
+    # The run that is evaluated describes both trainings of a folder on all classes.
+    found = find_run(args.out / EVALUATED) or find_run(args.out)
+    if found is None:
+        if settings.keys() <= {"epochs", "skip_bad"} and not (args.out / LOCK).exists():
+            read_run(args.out)  # an error: neither a run nor settings to start one
+        return None
+    run, epochs = found.run, args.epochs
+    if changes := {path: value for path, value in settings.items() if path != "epochs"}:
+        run = config.make_run(config.override(config.to_settings(run), changes))
     if epochs is not None and epochs < run.epochs and epochs not in run.extended:
         raise ValueError(
             f"--resume --epochs {epochs}: the run has {run.epochs} epochs, and can only be "
@@ -151,15 +138,14 @@ def _extended(run: Run, epochs: int | None) -> Run:
     return run if epochs is None or epochs <= run.epochs else run.extend(epochs)
 
 
-def _earlier_config(folder: Path) -> Config:
+def _earlier_settings(folder: Path) -> config.Settings:
     """The settings that a run started from an earlier one inherits."""
-    read_run(folder)  # an error if it holds no run
-    names, earlier = read_config(folder.expanduser() / RUN)
+    earlier = config.to_settings(read_run(folder).run)
     own = {"weights", "pretrained", "init", "extended", "split.unseen_fraction"}
     kept = {path: value for path, value in earlier.items() if path not in own}
-    if not has_embedding_layer(folder.expanduser()):
+    if not has_embedding_layer(folder):
         kept["dim"] = None
-    return Config(names, kept | {"pretrained": False})
+    return kept | {"pretrained": False}
 
 
 def check_exists(data: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import numbers
 from collections.abc import Callable
@@ -152,17 +153,32 @@ def class_sums_of(loss: object) -> ClassSums | None:
 
 
 def check_loss(owner: object, loss: object) -> None:
-    """The loss must be an instance that can be called, not a class, a name, or a module that holds
-    proxies of its own."""
-    if isinstance(loss, type) or not callable(loss):
-        given = f"the class {loss.__name__}" if isinstance(loss, type) else repr(loss)
-        raise ValueError(f"{type(owner).__name__}: give a loss such as NormSoftmax(), got {given}")
-    if isinstance(loss, nn.Module) and any(p.dim() >= 2 for p in loss.parameters()):
+    """The loss must be a function of (x, y, p): not a class, a name, or a loss module of torch or
+    of another library, which takes two arguments or holds proxies of its own."""
+    function = loss.forward if isinstance(loss, nn.Module) else loss
+    holds = loss.parameters() if isinstance(loss, nn.Module) else ()
+    own_proxies = any(p.dim() >= 2 for p in holds)
+    of_torch = str(getattr(loss, "__module__", "")).startswith("torch.nn.")  # input and target
+    if isinstance(loss, type) or own_proxies or of_torch or not _takes_three(function):
+        given = getattr(loss, "__name__", type(loss).__name__) if callable(loss) else repr(loss)
         raise ValueError(
-            f"{type(owner).__name__} takes a function of (x, y, p), but {type(loss).__name__} is a "
-            "module with its own proxies: use proxysynth.synthesize_over(module), or for a "
-            "ProxyHead put the regularizer inside"
+            f"{type(owner).__name__}: give a loss such as NormSoftmax(), got "
+            f"{'the class ' if isinstance(loss, type) else ''}{given}, which is no function of "
+            "embeddings, labels and proxies (proxysynth.LOSSES lists ours); for a module with its "
+            "own proxies use proxysynth.synthesize_over(module), and for a ProxyHead put the "
+            "regularizer inside"
         )
+
+
+def _takes_three(function: Any) -> bool:
+    """Whether it can be called with three arguments; True if that is unknown."""
+    try:
+        inspect.signature(function).bind(None, None, None)
+    except TypeError:  # also of what is no function
+        return False
+    except ValueError:  # built-in functions do not say what they take
+        return True
+    return True
 
 
 def check_plain_loss(owner: object, loss: object) -> None:
@@ -276,20 +292,15 @@ def check_labels(y: Tensor, n: int, c: int) -> None:
 
 
 def _check_finite(x: Tensor) -> None:
+    """Each row and its length must be finite; the first look is at all of them together."""
     if math.isfinite(torch.linalg.vector_norm(x)):
         return
-    bad = (~torch.isfinite(x)).any(dim=1).nonzero().flatten().tolist()
+    bad = (~torch.linalg.vector_norm(x, dim=1).isfinite()).nonzero().flatten().tolist()
     if bad:
         raise ValueError(
-            f"embeddings must be finite, got NaN or infinity in {len(bad)} of {len(x)} rows "
-            f"(first: row {bad[0]}): lower the learning rate, or inspect those inputs"
-        )
-    # The norm of all rows together may overflow where that of each does not.
-    long = torch.linalg.vector_norm(x, dim=1).isinf().nonzero().flatten().tolist()
-    if long:
-        raise ValueError(
-            f"embeddings are too large for {_name(x)}: the length of row {long[0]} overflows: "
-            "normalize the embeddings, or lower the learning rate"
+            f"embeddings and their lengths must be finite, but in {_name(x)} {len(bad)} of "
+            f"{len(x)} rows are not (first: row {bad[0]}): lower the learning rate, or inspect "
+            "those inputs"
         )
 
 

@@ -106,54 +106,47 @@ class SynthesizedOver(nn.Module):
         check_embeddings(embeddings)
         weight = self.module.get_parameter(self.weight)
         d, shape = embeddings.shape[-1], tuple(weight.shape)
-        allowed = (0, 1) if self.class_dim is None else (self.class_dim,)
-        dims = [dim for dim in allowed if shape[1 - dim] == d]
-        if not dims:
+        dims = [dim for dim in (0, 1) if shape[1 - dim] == d and self.class_dim in (None, dim)]
+        if len(dims) != 1:
             raise ValueError(
-                f"embeddings have {d} dimensions, but {self.weight} is {shape} "
-                f"(class_dim={self.class_dim}): its other side must be {d}"
-            )
-        if len(dims) > 1:
-            raise ValueError(
-                f"cannot tell which dimension of {self.weight} {shape} holds the classes: give "
-                "class_dim=0 (rows) or class_dim=1 (columns)"
+                f"embeddings have {d} dimensions and {self.weight} is {shape}: one side must be "
+                f"{d}, the other holds the classes; if both are {d}, give class_dim=0 (classes are "
+                "rows) or class_dim=1 (columns)"
             )
         class_dim = dims[0]
         rows = weight.t() if class_dim == 1 else weight
         c = self._count(len(rows))
-        for name, other in self.module.named_parameters():
-            if other.dim() == 1 and other.shape[0] == c and name != self.weight:
-                raise ValueError(f"{name} holds one number per class: use a module without a bias")
-        # One number for each class, or for each pair of classes or of sub-proxies.
-        tables = ((c, c), (len(rows), len(rows)))
-        for part in self.module.modules():
-            for key, value in (*part.__dict__.items(), *part._buffers.items()):
-                if not isinstance(value, Tensor):
-                    continue
-                weights = "weight" in key and value.shape == (c,)  # of a reducer, for example
-                if weights or tuple(value.shape) in tables:
-                    raise ValueError(
-                        f"{type(part).__name__}.{key} of shape {tuple(value.shape)} is for {c} "
-                        f"classes, without the synthetic ones: use {type(self.module).__name__} "
-                        f"without {type(part).__name__}"
-                    )
+        self._check_other_tensors(c, len(rows))
         return rows, class_dim, c
 
     def _count(self, rows: int) -> int:
         """The number of classes: of the attribute that counts them, else one for each row."""
         name = self.class_count or COUNT
         counts = {getattr(m, name) for m in self.module.modules() if _counts(m, name)}
-        if not counts and self.class_count is not None:
+        if not counts and self.class_count is None:
+            counts = {rows}
+        if len(counts) != 1 or rows % min(counts):
             raise ValueError(
-                f"class_count={name!r}: the module has no integer attribute of that name"
+                f"{self.weight} has {rows} proxies, which does not fit {name} = "
+                f"{', '.join(map(str, sorted(counts))) or 'no integer'}: name the attribute that "
+                "counts the classes with class_count="
             )
-        c = counts.pop() if len(counts) == 1 else rows
-        if rows % c or counts:
-            raise ValueError(
-                f"{self.weight} has {rows} proxies, which does not fit {name} = {c}: "
-                "name the attribute that counts the classes with class_count="
-            )
-        return int(c)
+        return int(counts.pop())
+
+    def _check_other_tensors(self, c: int, rows: int) -> None:
+        """No tensor may have one number for each class, such as a bias or the weights of a reducer,
+        or for each pair of classes or of sub-proxies."""
+        for part in self.module.modules():
+            held = {**part.__dict__, **part._buffers, **part._parameters}
+            for key, value in held.items():
+                shape = tuple(value.shape) if isinstance(value, Tensor) else ()
+                numbers = isinstance(value, nn.Parameter) or "weight" in key
+                pairs = shape in ((c, c), (rows, rows)) and not isinstance(value, nn.Parameter)
+                if pairs or (shape == (c,) and numbers):
+                    raise ValueError(
+                        f"{type(part).__name__}.{key} of shape {shape} is for {c} classes, without "
+                        f"the synthetic ones: use {type(self.module).__name__} without it"
+                    )
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         # A checkpoint of the module loads here and the other way round: adding the line
