@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from proxysynth.data import Listing, UnreadableImage, open_image, read_image
-from proxysynth.retrieval import nearest, rank
+from proxysynth.retrieval import nearest
 from proxysynth.retrieval.knn import Sets
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
@@ -30,12 +30,11 @@ LOSSLESS = 64  # up to this side a PNG is smaller than a JPEG, and sharper
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A retrieved gallery image; `right` if it is of the query's class."""
+    """A retrieved gallery image."""
 
     index: int
     label: int
     similarity: float
-    right: bool
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Example:
     @property
     def right(self) -> bool:
         """Whether the nearest is of the query's class, as Recall@1 counts."""
-        return self.neighbors[0].right
+        return self.neighbors[0].label == self.label
 
 
 def look_up(data: Sets, queries: Sequence[int], k: int = NEIGHBORS) -> list[Example]:
@@ -58,24 +57,24 @@ def look_up(data: Sets, queries: Sequence[int], k: int = NEIGHBORS) -> list[Exam
         return []
     k = min(k, len(data.gallery) - data.own)
     found = nearest(data.x[queries], data.gallery, k, exclude=queries if data.own else None)
-    examples = []
-    lists = (found.indices.tolist(), found.similarities.tolist())
-    for query, indices, similarities in zip(queries, *lists, strict=True):
-        label, labels = int(data.y[query]), data.gallery_y[indices].tolist()
-        neighbors = tuple(
-            Neighbor(i, other, similarity, other == label)
-            for i, other, similarity in zip(indices, labels, similarities, strict=True)
-        )
-        examples.append(Example(query, label, neighbors))
-    return examples
+    labels = data.gallery_y[found.indices]
+    columns = (found.indices.tolist(), labels.tolist(), found.similarities.tolist())
+    return [
+        Example(query, int(data.y[query]), tuple(map(Neighbor, *neighbors)))
+        for query, *neighbors in zip(queries, *columns, strict=True)
+    ]
+
+
+def has_positive(data: Sets) -> NDArray[np.bool_]:
+    """(n,) whether a query has another image of its class to find."""
+    y, gallery_y = data.y.numpy(), data.gallery_y.numpy()
+    return np.bincount(gallery_y, minlength=int(y.max()) + 1)[y] > data.own
 
 
 def choose(data: Sets, each: int = EACH, seed: int = 0) -> tuple[list[Example], list[Example]]:
     """Up to `each` random queries whose nearest neighbor is right, and as many others; of those
     that have another image of their class to find."""
-    y, gallery_y = data.y.numpy(), data.gallery_y.numpy()
-    of_class = np.bincount(gallery_y, minlength=int(y.max()) + 1)[y]
-    order = np.random.default_rng(seed).permutation(np.flatnonzero(of_class > data.own))
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(has_positive(data)))
     right: list[Example] = []
     wrong: list[Example] = []
     for at in range(0, len(order), CHUNK):
@@ -91,22 +90,15 @@ Pairs = tuple[tuple[Example, Example], ...]
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Two runs on the same queries; a query is right if its nearest neighbor is.
+    """Two runs on the same queries; a query is right if its nearest neighbor is."""
 
-    Attributes:
-        first, second: the names of the runs.
-        both, neither, only_first, only_second: how many queries are right in which run.
-        first_right, second_right: examples that only the first or the second gets right, with the
-            answers of each run.
-    """
-
-    first: str
+    first: str  # the names of the runs
     second: str
-    both: int
+    both: int  # how many queries are right in both runs
     neither: int
     only_first: int
     only_second: int
-    first_right: Pairs
+    first_right: Pairs  # examples that only the first gets right, with the answers of each run
     second_right: Pairs
 
     @property
@@ -127,10 +119,13 @@ def disagreement(
     order; the seed draws which queries are shown."""
     if not torch.equal(a.y, b.y):
         raise ValueError(f"{first} and {second} were tested on different images")
-    ranked, other = (rank(data.x, data.y, **gallery_of(data)) for data in (a, b))
-    of_a, of_b, draw = ranked.found(1), other.found(1), np.random.default_rng(seed)
+    answerable, draw = has_positive(a), np.random.default_rng(seed)
+    of_a, of_b = (
+        answerable & [example.right for example in look_up(data, range(len(data.x)), 1)]
+        for data in (a, b)
+    )
 
-    def pick(which: Tensor) -> Pairs:
+    def pick(which: NDArray[np.bool_]) -> Pairs:
         chosen = draw.permutation(np.flatnonzero(which))[:shown].tolist()
         return tuple(zip(look_up(a, chosen), look_up(b, chosen), strict=True))
 
@@ -138,7 +133,7 @@ def disagreement(
         first,
         second,
         both=int((of_a & of_b).sum()),
-        neither=int((ranked.answerable & ~of_a & ~of_b).sum()),
+        neither=int((answerable & ~of_a & ~of_b).sum()),
         only_first=int((of_a & ~of_b).sum()),
         only_second=int((~of_a & of_b).sum()),
         first_right=pick(of_a & ~of_b),
@@ -156,21 +151,13 @@ def sample(data: Sets, most: int) -> Sets:
     return Sets(x[query], y[query], gallery_x[gallery], gallery_y[gallery], own)
 
 
-def gallery_of(data: Sets) -> dict[str, Any]:
-    """The arguments `gallery` and `gallery_labels`; none if the queries are their own gallery."""
-    return {} if data.own else {"gallery": data.gallery, "gallery_labels": data.gallery_y}
-
-
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Where the pictures of a test are now, by their place in it: listing and index.
-
-    `missing` says why they cannot be shown, if so.
-    """
+    """Where the pictures of a test are now, by their place in it: listing and index."""
 
     query: dict[int, tuple[Listing, int]] = field(default_factory=dict)
     gallery: dict[int, tuple[Listing, int]] = field(default_factory=dict)
-    missing: str = ""
+    missing: str = ""  # why they cannot be shown, if so
 
     def of_query(self, index: int) -> str | None:
         return thumbnail(*self.query[index]) if index in self.query else None

@@ -16,7 +16,7 @@ from proxysynth.protocols.mlrc.search import importance
 from proxysynth.protocols.mlrc.study import METRICS
 from proxysynth.provenance import provenance
 
-from .figures import importances, inline_svg, trial_history
+from .figures import inline_svg, trial_history
 from .pages import render, write_page
 from .statistics import half_width
 
@@ -63,6 +63,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
         "best": best.params,
         "best_trial": best.index + 1,
         "value": best.value,
+        "at_bounds": [one.name for one in study.space if one.near_bound(best.params[one.name])],
         **values,
         "queries_without_positive": max(one.alone for one in outcome.repetitions),
         "summary": {
@@ -101,6 +102,12 @@ def amount(result: Result) -> str:
     )
 
 
+def at_bounds(result: Result) -> str:
+    """A sentence if best values lie at the ends of their ranges, else empty."""
+    names = ", ".join(result["at_bounds"])
+    return names and f"At an end of the searched range, so a better value may lie outside: {names}."
+
+
 def metric_rows(result: Result) -> list[list[str]]:
     """A row for each kind: "concatenated (512-dim)", "71.20 ± 0.31", ..."""
     rows = []
@@ -135,10 +142,6 @@ def trial_rows(result: Result) -> tuple[list[str], list[list[str]]]:
 
 def study_page(result: Result) -> str:
     trial_head, trials = trial_rows(result)
-    history, shares = trial_history(result["search"]), None
-    if result["importance"]:
-        figure = importances(result["importance"])
-        shares = inline_svg(figure, "importance", "Importance of each parameter")
     return render(
         "study.html",
         result=result,
@@ -148,9 +151,9 @@ def study_page(result: Result) -> str:
         unseen=metric_rows(result),
         kinds=KINDS,
         names=TITLES,
-        history=inline_svg(history, "history", "MAP@R of each trial"),
+        history=inline_svg(trial_history(result["search"]), "history", "MAP@R of each trial"),
         trial_head=trial_head,
         trials=trials,
-        importance=shares,
+        at_bounds=at_bounds(result),
         complete=result["trials"] - result["pruned"],
     )

@@ -156,9 +156,9 @@ def _sorted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 FITTED_ON = {
     "held_out": "classes held out of the seen ones; the rates are those on the test classes",
-    "test": "the test classes; the rates are estimates for new classes, by thresholds fitted on "
-    "one half of these classes and applied to the other half, so they need not follow the order of "
-    "the thresholds",
+    "test": "the test classes; rates for new classes are estimated by fitting thresholds on one "
+    "half of the test classes and applying them to the other half, so with few classes they are "
+    "rough",
     "unchecked": "the test classes, which are too few to check the rates on others",
 }
 """Which images a threshold was fitted on, and which its rates are about."""

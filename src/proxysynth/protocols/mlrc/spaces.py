@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any
 
 from proxysynth.losses import LOSSES
@@ -25,6 +26,11 @@ class Range:
     high: float
     start: float  # where a short search starts: the value of the paper, or of the loss's own paper
     log: bool = True  # searched on a logarithmic scale
+
+    def near_bound(self, value: float) -> bool:
+        """Whether a value lies in the first or last 2 % of the range."""
+        low, at, high = (log(x) if self.log else x for x in (self.low, value, self.high))
+        return not 0.02 < (at - low) / (high - low) < 0.98
 
 
 Space = tuple[Range, ...]
