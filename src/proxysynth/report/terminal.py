@@ -105,13 +105,17 @@ def _show(
     """Print a table; `texts` are further columns of texts, which are aligned on the left, and
     `best` is the number of a row in bold."""
     table = Table(box=box.SIMPLE, collapse_padding=True)
+    least = 2
     for name, *cells in zip(head, *rows, strict=True):
-        # In a narrow terminal texts are folded; numbers are never cut off.
         widest = max(console.measure(cell).maximum for cell in (name, *cells))
         if name in TEXTS or name in texts:
-            table.add_column(name, overflow="fold", min_width=min(widest, 8))
+            table.add_column(name, overflow="fold")
+            widest = min(widest, 8)
         else:
-            table.add_column(name, justify="right", no_wrap=True, min_width=widest)
+            table.add_column(name, justify="right", no_wrap=True)
+        least += widest + 2
+    if least > console.width:  # rich would cut numbers off
+        table.width = least
     for number, row in enumerate(rows, 1):
         table.add_row(*row, style="bold" if number == best else None)
     console.print(title, style="bold", markup=False, highlight=False)
