@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import json
 import time
+from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -16,7 +17,6 @@ import torch
 from proxysynth.data import PIXELS, Batch, Listing, Loader
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.glyphs import FACES, glyphs
-from proxysynth.errors import WrongFolder
 from proxysynth.protocols.mlrc import Study
 from proxysynth.training.learner import Learner
 from proxysynth.training.prepare import (
@@ -27,7 +27,7 @@ from proxysynth.training.prepare import (
 )
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run, Split
-from proxysynth.training.run_folder import RESULT, find_run
+from proxysynth.training.run_folder import RESULT, read_result, read_run
 
 Kind = tuple[str, float, int | None, str]
 STEPS = 3  # that are timed
@@ -96,16 +96,13 @@ def kind_of(run: Run) -> Kind:
 
 def measured_rates(folder: Path) -> dict[Kind, float]:
     """Images per second of each kind, the median over the finished runs anywhere in a folder."""
-    found: dict[Kind, list[float]] = {}
+    found = defaultdict[Kind, list[float]](list)
     for path in sorted(folder.rglob(RESULT)):
-        try:
-            seconds = float(json.loads(path.read_bytes())["seconds"])
-            recorded = find_run(path.parent)
-        except (OSError, ValueError, KeyError, TypeError, WrongFolder):
-            continue
-        # How long a run trained that may have stopped early is not recorded.
-        if recorded is not None and seconds > 0 and not recorded.run.patience:
-            found.setdefault(kind_of(recorded.run), []).append(work(recorded.run) / seconds)
+        with suppress(OSError, ValueError):  # a study's result, or a damaged one
+            run, result = read_run(path.parent).run, read_result(path.parent)
+            # How long a run trained that may have stopped early is not recorded.
+            if result is not None and result.seconds > 0 and not run.patience:
+                found[kind_of(run)].append(work(run) / result.seconds)
     return {kind: median(rates) for kind, rates in found.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from proxysynth.formatting import distinct_captions, duration, metric_keys, metric_name
+from proxysynth.formatting import distinct_captions, metric_keys, metric_name
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration, count_pairs
 from proxysynth.retrieval.knn import Sets, as_sets
 from proxysynth.tensor_files import read_tensors
@@ -83,18 +83,6 @@ class FinishedRun:
         """Whether interpolation left out the embedding layer that it was trained with."""
         new_layer = self.run.dim is not None and self.run.init is None
         return new_layer and bool(self.result.interpolation)
-
-    @property
-    def provenance(self) -> dict[str, str]:
-        """Data, device and time, and what the run recorded of its environment."""
-        return {
-            "data": self.data["name"],
-            "fingerprint": self.data["fingerprint"],
-            "run": self.result.run,
-            "device": self.result.device,
-            "time": duration(self.result.seconds),
-            **self.result.provenance,
-        }
 
     @property
     def command(self) -> str:

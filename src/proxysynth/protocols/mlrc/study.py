@@ -143,15 +143,13 @@ def _join(
 
 
 def check_folder(folder: Path, facts: Mapping[str, Any]) -> None:
-    """An error if the folder holds a study with other facts; its images are compared only if the
-    facts include them."""
+    """An error if the study in the folder differs in one of these facts."""
     path = folder / STUDY
     try:
-        there = dict(json.loads(path.read_bytes())["facts"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        kept = json.loads(path.read_bytes())["facts"]
+        there = {name: kept.get(name) for name in facts}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise WrongFolder(f"{path} cannot be read as a study: choose another folder") from error
-    if "pictures" not in facts:
-        there.pop("pictures", None)
     if there != facts:
         raise _other_study(str(folder), "folder with --out", there, facts)
 
