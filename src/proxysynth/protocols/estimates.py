@@ -5,16 +5,14 @@ from __future__ import annotations
 import inspect
 import time
 from collections import defaultdict
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from statistics import median
 
 import numpy as np
-import torch
 
-from proxysynth.data import PIXELS, Batch, Listing, Loader
+from proxysynth.data import PIXELS, Listing, Loader
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.glyphs import FACES, glyphs
 from proxysynth.protocols.mlrc import Study
@@ -61,28 +59,24 @@ def time_steps(run: Run, device: str | None = None) -> float:
     """Images per second of a few training steps, loading included."""
     resources = Resources(device)
     place = resources.torch_device()
+    rng = np.random.default_rng(0)
     try:
         splits = open_splits(run)
-        train: Listing | None = splits.train
         net = make_network(run, side_in_memory(splits), trained=True)
+        train = splits.train
     except (ValueError, OSError):
-        train, net = None, make_network(run, 32, trained=True)
+        net = make_network(run, 32, trained=True)
+        images = rng.integers(256, size=(100, net.image_size, net.image_size, 3), dtype=np.uint8)
+        names = tuple(map(str, range(100)))
+        train = Listing(names, np.arange(100), names, pixels=images)
     large = place.type == "cpu" and net.image_size > 64
     size = min(run.batch_size, SAMPLE) if large else run.batch_size
-    classes = 100 if train is None else len(train.classes)
-    learner = Learner(run, net, classes, 1, place)
+    learner = Learner(run, net, len(train.classes), 1, place)
     learner.begin_epoch(run.warmup_epochs)
-    pixels = PIXELS[net.preprocess]
-    batches: Iterable[Batch]
-    if train is None:
-        shape = (size, pixels.channels, net.image_size, net.image_size)
-        images, numbers = torch.randint(256, shape, dtype=torch.uint8), torch.arange(size)
-        batches = [Batch(images, numbers % classes, numbers, pixels)] * (STEPS + 1)
-    else:
-        plan = np.random.default_rng(0).integers(len(train), size=(STEPS + 1, size))
-        transform = training_transform(run, net, train)
-        batches = Loader(train, transform, pixels, resources.loader_workers).batches(list(plan))
-    for number, batch in enumerate(batches):
+    transform, pixels = training_transform(run, net, train), PIXELS[net.preprocess]
+    loader = Loader(train, transform, pixels, resources.loader_workers)
+    plan = rng.integers(len(train), size=(STEPS + 1, size))
+    for number, batch in enumerate(loader.batches(list(plan))):
         learner.step(batch, number)
         if number == 0:  # it warms up
             start = time.perf_counter()

@@ -12,7 +12,6 @@ from typing import Any
 from proxysynth.files import locked, write_json
 from proxysynth.formatting import count, percent
 from proxysynth.protocols.mlrc import Outcome
-from proxysynth.protocols.mlrc.search import importance
 from proxysynth.protocols.mlrc.study import METRICS
 from proxysynth.provenance import provenance
 
@@ -70,7 +69,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
             kind: {name: mean_and_interval(each) for name, each in values[kind].items()}
             for kind in KINDS
         },
-        "importance": importance(study.space, outcome.trials),
+        "importance": outcome.importance,
         "space": [asdict(item) for item in study.space],
         "search": [asdict(trial) | {"folds": list(trial.folds)} for trial in outcome.trials],
         "search_seconds": round(sum(trial.seconds for trial in outcome.trials), 1),

@@ -198,7 +198,7 @@ class Calibration:
     @property
     def explanation(self) -> str:
         """Which images the thresholds and rates come from, as a sentence."""
-        return f"Fitted on {FITTED_ON[self.fitted_on]}."
+        return f"The thresholds were fitted on {FITTED_ON[self.fitted_on]}."
 
 
 def _look_up(target: str, thresholds: Mapping[str, float]) -> float:

@@ -29,10 +29,10 @@ def work(folder: Path, storage: str | None, log: Path) -> None:
     def slow(run, place, **more):
         with log.open("a") as file:
             file.write(f"{place}\n")
-        time.sleep(0.2)
+        time.sleep(0.1)
         return train(run, place, **more)
 
-    search.train = slow
+    search.train, search.POLL = slow, 0.05
     study = tiny_study(trials=5, repetitions=2)
     machine = Resources(threads=1, workers=0)
     told = asdict(run_study(study, folder, storage=storage, resources=machine))

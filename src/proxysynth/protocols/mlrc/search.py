@@ -26,15 +26,16 @@ from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, EMBEDDINGS, MODEL, make_folder
 
 from .settings import Scale, Study
-from .spaces import Space
 from .workers import Claimed, Queue, Slot, import_optuna, slot_index
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
+    from optuna.study import Study as OptunaStudy
     from optuna.trial import Trial
 
 OBJECTIVE = "map@r"
 ENOUGH_TRIALS = 4  # for the importance of parameters
+POLL = 1.0  # seconds between looks at the work of others
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def take_part(
         while len(done) < queue.count:
             claimed = queue.claim()
             if claimed is None:
-                time.sleep(1.0)  # between looks at the work of others
+                time.sleep(POLL)
             elif told := queue.work_on(claimed, partial(do, claimed, lambda: tick(0, note()))):
                 which = f"{name.capitalize()} {claimed.index + 1} of {queue.count}"
                 pruned = told.state.name == "PRUNED"
@@ -152,26 +153,17 @@ def best_of(trials: Sequence[Searched]) -> Searched:
     return best
 
 
-def importance(space: Space, trials: Sequence[Searched]) -> dict[str, float]:
+def importance(study: OptunaStudy) -> dict[str, float]:
     """How much each hyper-parameter mattered: shares that sum to 1, largest first.
 
     By PED-ANOVA (Watanabe et al., 2023). Empty if there are too few trials, or all are alike.
     """
     optuna = import_optuna()
-    complete = [trial for trial in trials if not trial.pruned]
-    if len(complete) < ENOUGH_TRIALS or len({trial.value for trial in complete}) < 2:
+    values = [trial.value for trial in study.trials if trial.state.name == "COMPLETE"]
+    if len(values) < ENOUGH_TRIALS or len(set(values)) < 2:
         return {}
-    study = optuna.create_study(direction="maximize")
-    distributions = {
-        item.name: optuna.distributions.FloatDistribution(item.low, item.high, log=item.log)
-        for item in space
-    }
-    for trial in complete:
-        study.add_trial(
-            optuna.create_trial(value=trial.value, params=trial.params, distributions=distributions)
-        )
     # The better half against all: the best tenth of a short search would be one trial.
-    share = 0.5 if len(complete) < 20 else 0.25
+    share = 0.5 if len(values) < 20 else 0.25
     kind = optuna.importance.PedAnovaImportanceEvaluator
     try:
         evaluator = kind(target_quantile=share)

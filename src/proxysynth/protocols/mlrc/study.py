@@ -32,6 +32,7 @@ from .search import (
     Work,
     best_of,
     check_folds,
+    importance,
     make_sampler,
     search,
     take_part,
@@ -71,6 +72,7 @@ class Outcome:
     trials: tuple[Searched, ...]  # of the search, in the order in which they began
     best: Searched  # the trial whose parameters were repeated
     repetitions: tuple[Measured, ...]  # the metrics on the unseen classes, one per repetition
+    importance: dict[str, float]  # of each parameter in the search
 
 
 def run_study(
@@ -112,7 +114,8 @@ def run_study(
             load_if_exists=True,
         )
         measured = repeat(work, Queue(again, study.scale.repetitions), searching, best.params)
-    return Outcome(study, tuple(trials), best, tuple(measured))
+        shares = importance(made)
+    return Outcome(study, tuple(trials), best, tuple(measured), shares)
 
 
 def _join(
@@ -217,12 +220,14 @@ def measure_ensemble(work: Work, folders: Sequence[Path]) -> Measured:
     with work.progress.task("unseen classes", total) as tick:
         protocol = Conventional(ks=(1,))
         tested = [protocol(m, query, gallery, resources=resources, tick=tick) for m in models]
-    searched: dict[str, Any] = {}
-    if gallery is not None:
-        galleries = [item.gallery for item in tested if item.gallery is not None]
-        searched = {"gallery": concatenate(galleries), "gallery_labels": gallery.labels.copy()}
-    queries = concatenate([item.query for item in tested])
-    joined = evaluate(queries, query.labels.copy(), **searched, ks=(1,))
+    galleries = [item.gallery for item in tested if item.gallery is not None]
+    joined = evaluate(
+        concatenate([item.query for item in tested]),
+        query.labels.copy(),
+        gallery=None if gallery is None else concatenate(galleries),
+        gallery_labels=None if gallery is None else gallery.labels.copy(),
+        ks=(1,),
+    )
     return Measured(
         separated={name: fmean(item.metrics[name] for item in tested) for name in METRICS},
         concatenated={name: joined[name] for name in METRICS},
