@@ -32,7 +32,7 @@ def work(folder: Path, storage: str | None, log: Path) -> None:
         time.sleep(0.1)
         return train(run, place, **more)
 
-    search.train, search.POLL = slow, 0.05
+    search.train = slow
     study = tiny_study(trials=5, repetitions=2)
     machine = Resources(threads=1, workers=0)
     told = asdict(run_study(study, folder, storage=storage, resources=machine))

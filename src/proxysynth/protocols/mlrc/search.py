@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 OBJECTIVE = "map@r"
 ENOUGH_TRIALS = 4  # for the importance of parameters
-POLL = 1.0  # seconds between looks at the work of others
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def take_part(
         while len(done) < queue.count:
             claimed = queue.claim()
             if claimed is None:
-                time.sleep(POLL)
+                time.sleep(1.0)  # between looks at the work of others
             elif told := queue.work_on(claimed, partial(do, claimed, lambda: tick(0, note()))):
                 which = f"{name.capitalize()} {claimed.index + 1} of {queue.count}"
                 pruned = told.state.name == "PRUNED"

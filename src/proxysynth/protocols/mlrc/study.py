@@ -114,8 +114,7 @@ def run_study(
             load_if_exists=True,
         )
         measured = repeat(work, Queue(again, study.scale.repetitions), searching, best.params)
-        shares = importance(made)
-    return Outcome(study, tuple(trials), best, tuple(measured), shares)
+        return Outcome(study, tuple(trials), best, tuple(measured), importance(made))
 
 
 def _join(
