@@ -1,4 +1,4 @@
-"""Queries with what they retrieve, and their pictures as thumbnails."""
+"""Queries with what they retrieve, and their images as thumbnails."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def sample(data: Sets, most: int) -> Sets:
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Where the pictures of a test are now, by their place in it: listing and index."""
+    """The images of a test by their index in it: the listing and index that they have now."""
 
     query: dict[int, tuple[Listing, int]] = field(default_factory=dict)
     gallery: dict[int, tuple[Listing, int]] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Pictures:
 
 
 def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None) -> Pictures:
-    """The test pictures of a run by their names; no gallery if the queries are their own."""
+    """The test images of a run by their names; no gallery if the queries are their own."""
 
     def find(listing: Listing, names: Sequence[str]) -> dict[int, tuple[Listing, int]]:
         now = {name: index for index, name in enumerate(listing.names)}
@@ -186,7 +186,7 @@ def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None)
 
 
 def thumbnail(listing: Listing, index: int, side: int = SIDE) -> str | None:
-    """A picture, its longer side at most `side`, as a data URI; None if it cannot be read."""
+    """An image, its longer side at most `side`, as a data URI; None if it cannot be read."""
     try:
         if listing.root is None:
             image = read_image(listing, index)

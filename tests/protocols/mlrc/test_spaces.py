@@ -8,7 +8,7 @@ import math
 import pytest
 
 from proxysynth.losses import LOSSES
-from proxysynth.protocols.mlrc.spaces import Range, build_loss, fields_of, space_of, starts
+from proxysynth.protocols.mlrc.spaces import Range, build_loss, space_of, starts
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.training import Run
 
@@ -28,8 +28,7 @@ def test_every_corner_of_every_space_is_a_run(loss, regularizer, near):
     for end in ("low", "start", "high"):
         params = {item.name: getattr(item, end) for item in space}
         made = build_loss(loss, regularizer, params)
-        run = Run(loss=made, **fields_of("", params))
-        assert run.proxy_lr == params["proxy_lr"]
+        run = Run(loss=made, proxy_lr=params["proxy_lr"])
         plain = made if regularizer == "none" else made.loss
         assert type(plain) is LOSSES[loss]
         for name, value in params.items():

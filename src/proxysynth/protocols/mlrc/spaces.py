@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from math import log
 from typing import Any
 
-from proxysynth.losses import LOSSES
-from proxysynth.regularizers import REGULARIZERS
+from proxysynth.training.defaults import run_from_options
 from proxysynth.values import look_up
 
 
@@ -64,7 +63,7 @@ OF_LOSS: dict[str, Space] = {
 """Ranges of each loss's own numbers. The others keep the loss's defaults, except for SoftTriple:
 its margin is searched as `scaled_margin`, so the other one is 0."""
 
-FIXED: dict[str, dict[str, Any]] = {"soft_triple": {"margin": 0.0}}
+FIXED = {"soft_triple": {"loss.margin": 0.0}}
 
 OF_REGULARIZER: dict[str, Space] = {
     "none": (),
@@ -103,13 +102,4 @@ def starts(space: Space) -> dict[str, float]:
 
 def build_loss(loss: str, regularizer: str, params: Mapping[str, float]) -> Any:
     """The loss with these parameters, wrapped in its regularizer if there is one."""
-    made = look_up(loss, LOSSES, "loss")(**FIXED.get(loss, {}), **fields_of("loss", params))
-    kind = look_up(regularizer, REGULARIZERS, "regularizer")
-    return made if kind is None else kind(made, **fields_of("regularizer", params))
-
-
-def fields_of(part: str, params: Mapping[str, float]) -> dict[str, float]:
-    """The parameters that are fields of the "loss", of the "regularizer", or of the run itself, the
-    part ""."""
-    named = ((name.rpartition("."), value) for name, value in params.items())
-    return {field: value for (prefix, _, field), value in named if prefix == part}
+    return run_from_options("glyphs", loss, regularizer, {**FIXED.get(loss, {}), **params}).loss
