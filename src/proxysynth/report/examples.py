@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from proxysynth.data import Listing, UnreadableImage, open_image, read_image
-from proxysynth.retrieval import nearest
+from proxysynth.retrieval import nearest, rank
 from proxysynth.retrieval.knn import Sets
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
@@ -65,16 +65,12 @@ def look_up(data: Sets, queries: Sequence[int], k: int = NEIGHBORS) -> list[Exam
     ]
 
 
-def has_positive(data: Sets) -> NDArray[np.bool_]:
-    """(n,) whether a query has another image of its class to find."""
-    y, gallery_y = data.y.numpy(), data.gallery_y.numpy()
-    return np.bincount(gallery_y, minlength=int(y.max()) + 1)[y] > data.own
-
-
 def choose(data: Sets, each: int = EACH, seed: int = 0) -> tuple[list[Example], list[Example]]:
     """Up to `each` random queries whose nearest neighbor is right, and as many others; of those
     that have another image of their class to find."""
-    order = np.random.default_rng(seed).permutation(np.flatnonzero(has_positive(data)))
+    y, gallery_y = data.y.numpy(), data.gallery_y.numpy()
+    of_class = np.bincount(gallery_y, minlength=int(y.max()) + 1)[y]
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(of_class > data.own))
     right: list[Example] = []
     wrong: list[Example] = []
     for at in range(0, len(order), CHUNK):
@@ -119,13 +115,15 @@ def disagreement(
     order; the seed draws which queries are shown."""
     if not torch.equal(a.y, b.y):
         raise ValueError(f"{first} and {second} were tested on different images")
-    answerable, draw = has_positive(a), np.random.default_rng(seed)
-    of_a, of_b = (
-        answerable & [example.right for example in look_up(data, range(len(data.x)), 1)]
+    ranked = [
+        rank(data.x, data.y)
+        if data.own
+        else rank(data.x, data.y, gallery=data.gallery, gallery_labels=data.gallery_y)
         for data in (a, b)
-    )
+    ]
+    (of_a, of_b), draw = (each.found(1) for each in ranked), np.random.default_rng(seed)
 
-    def pick(which: NDArray[np.bool_]) -> Pairs:
+    def pick(which: Tensor) -> Pairs:
         chosen = draw.permutation(np.flatnonzero(which))[:shown].tolist()
         return tuple(zip(look_up(a, chosen), look_up(b, chosen), strict=True))
 
@@ -133,7 +131,7 @@ def disagreement(
         first,
         second,
         both=int((of_a & of_b).sum()),
-        neither=int((answerable & ~of_a & ~of_b).sum()),
+        neither=int((ranked[0].answerable & ~of_a & ~of_b).sum()),
         only_first=int((of_a & ~of_b).sum()),
         only_second=int((~of_a & of_b).sum()),
         first_right=pick(of_a & ~of_b),

@@ -12,7 +12,6 @@ from typing import Any
 from proxysynth.files import locked, write_json
 from proxysynth.formatting import count, percent
 from proxysynth.protocols.mlrc import Outcome
-from proxysynth.protocols.mlrc.study import METRICS
 from proxysynth.provenance import provenance
 
 from .figures import inline_svg, trial_history
@@ -43,7 +42,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
     """The contents of `result.json`. Metrics are fractions, one per repetition."""
     study, best = outcome.study, outcome.best
     values = {
-        kind: {name: [getattr(one, kind)[name] for one in outcome.repetitions] for name in METRICS}
+        kind: {name: [getattr(one, kind)[name] for one in outcome.repetitions] for name in TITLES}
         for kind in KINDS
     }
     return {
