@@ -214,9 +214,8 @@ def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
     if held["a"] == 1 and held["by"] is None and not run.layer_left_out:
         return None
     points, by, trained = held["points"], held["by"], held["trained"]
-    at, measured = [point["a"] for point in points], points[0]["metrics"]
-    first = "recall@1" if "recall@1" in measured else "precision@1"
-    shown = [key for key in (first, "map@r") if key in measured]
+    at = [point["a"] for point in points]
+    shown = [key for key in metric_keys(points[0]["metrics"]) if key in DRAWN]
     drawn = [(metric_name(key), "metrics", key) for key in shown]
     drawn += [(f"{metric_name(by)} held out", "validation", by)] if by is not None else []
     lines = [

@@ -73,6 +73,7 @@ def test_a_dead_workers_place_comes_again_with_its_parameters_and_folds():
     made, reaper = queue(2)
     lost, kept = made.claim(), made.claim()
     x = suggest(lost.trial)
+    lost.trial.set_user_attr(LEASE, {"at": "here", "pid": 1, "count": 0})
     lost.trial.set_user_attr("fold0", {"value": 0.25})
     reaper.numbers.add(lost.trial.number)
     again = made.claim()
