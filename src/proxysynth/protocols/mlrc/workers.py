@@ -272,13 +272,13 @@ class Queue:
                     value, state = do(), optuna.trial.TrialState.COMPLETE
                 except optuna.TrialPruned:
                     value, state = None, optuna.trial.TrialState.PRUNED
-            told = self.study.tell(claimed.trial, value, state=state, skip_if_finished=True)
+            done = self.study.tell(claimed.trial, value, state=state, skip_if_finished=True)
         except optuna.exceptions.UpdateFinishedTrialError:
             return None
         except BaseException:
             self.give_back(claimed.trial.number)
             raise
-        return told if told.state == state else None
+        return done if done.state == state else None
 
     def give_back(self, number: int) -> None:
         """Release the slot of a trial that will not be finished: the next claim takes it up."""
