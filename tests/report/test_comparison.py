@@ -111,9 +111,8 @@ def test_groups_of_seeds_by_hand(tmp_path, pictures):
     assert [group.letter for group in made.groups] == ["A", "B"]
     assert [group.name for group in made.groups] == ["a", "b"]
     assert (a.seeds, b.seeds) == ((0, 1, 2), (0, 1, 2))
-    assert (a.spread("recall@1").mean, a.spread("recall@1").n) == (pytest.approx(0.92), 3)
-    assert a.spread("recall@1").deviation == pytest.approx(0.02)
-    assert b.spread("recall@1").deviation == pytest.approx(0.03 / math.sqrt(3))
+    assert a.spread("recall@1") == pytest.approx({"mean": 0.92, "deviation": 0.02, "n": 3})
+    assert b.spread("recall@1")["deviation"] == pytest.approx(0.03 / math.sqrt(3))
     (found,) = [c for c in made.contrasts if c.measure == "recall@1"]
     assert found.difference == pytest.approx(0.04)
     assert found.shown
@@ -129,6 +128,7 @@ def test_groups_of_seeds_by_hand(tmp_path, pictures):
     assert any({"R@1", "R@8", "R-prec", "MAP@R"} <= set(line) for line in narrow)  # whole
     assert any(line[:3] == ["A", "a", "3"] and "92.00" in line for line in narrow)
     assert any(line[:2] == ["±", "2.00"] for line in narrow)
+    assert "…" not in shown(made, width=40)
     page = page_of(made, tmp_path)
     assert "92.00 ± 2.00" in page.text
     assert "+4.00 +1.52 to +6.48" in page.text

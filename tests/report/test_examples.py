@@ -38,7 +38,9 @@ def test_neighbours_are_the_nearest_and_marked(data):
     for example in look_up(data, list(range(30)), k=4):
         want = by_sorting(data, example.query, 4)
         assert [n.index for n in example.neighbors] == [i for i, _, _ in want]
-        assert [n.right for n in example.neighbors] == [bool(r) for _, r, _ in want]
+        right = [n.label == example.label for n in example.neighbors]
+        assert right == [bool(r) for _, r, _ in want]
+        assert example.right == right[0]
         assert [n.similarity for n in example.neighbors] == pytest.approx(
             [s for _, _, s in want], abs=1e-5
         )

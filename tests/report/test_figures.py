@@ -11,7 +11,6 @@ from proxysynth.report.figures import (
     Curve,
     curves,
     histogram,
-    importances,
     inline_svg,
     trial_history,
     write_figure,
@@ -92,9 +91,6 @@ def test_curves_do_not_touch_the_state_of_pyplot():
 def test_figures_are_written_as_png_and_svg(tmp_path):
     result = made_up()
     paths = write_figure(trial_history(result["search"]), tmp_path, "history")
-    paths += write_figure(importances(result["importance"]), tmp_path, "importance")
-    assert sorted(path.name for path in paths) == [
-        "history.png", "history.svg", "importance.png", "importance.svg",
-    ]  # fmt: skip
+    assert sorted(path.name for path in paths) == ["history.png", "history.svg"]
     assert paths[0].read_bytes()[:4] == b"\x89PNG"
     assert b"<svg" in paths[1].read_bytes()

@@ -26,7 +26,7 @@ def made_up(**changes):
     return {
         "name": "set-cosface-none", "data": "<set>", "loss": "cosface", "regularizer": "none",
         "scale": "small", "trials": 3, "folds": 4, "repetitions": 2, "pruned": 1, "run_again": 1,
-        "best": search[2]["params"], "best_trial": 3, "value": 0.6,
+        "best": search[2]["params"], "best_trial": 3, "value": 0.6, "at_bounds": [],
         "separated": values, "concatenated": values,
         "summary": {"separated": summary, "concatenated": summary},
         "importance": {"loss.scale": 0.75, "proxy_lr": 0.25},
@@ -77,6 +77,16 @@ def test_the_page_holds_everything_and_no_markup_of_the_data():
     page = study_page(made_up())
     assert "<set>" not in page
     assert "&lt;set&gt;" in page
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 1
     assert "1 of them pruned" in page
-    assert study_page(made_up(importance={})).count("<svg") == 1
+    assert "importance, %" in page
+    assert "importance" not in study_page(made_up(importance={}))
+
+
+def test_best_values_at_the_ends_of_their_ranges_are_named():
+    result = made_up(at_bounds=["proxy_lr", "loss.scale"])
+    file = io.StringIO()
+    render_study(result, Console(file=file, width=120))
+    for text in (study_page(result), file.getvalue()):
+        assert "may lie outside: proxy_lr, loss.scale." in text
+    assert "may lie outside" not in study_page(made_up())

@@ -90,7 +90,6 @@ def contact_sheet(
 
     The images are those that the network is given, to the last pixel: same crop, same draws.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     protocol = protocol or Deformation()
@@ -99,7 +98,6 @@ def contact_sheet(
     summaries = {name: d.summary.format(d) for name, d in protocol.versions() if d}
     height = CELL * rows + 0.5
     figure = Figure((CELL * len(columns), height), dpi=dpi)
-    FigureCanvasAgg(figure)
     space = {"wspace": 0.05, "hspace": 0.05}
     axes = figure.subplots(rows, len(columns), squeeze=False, gridspec_kw=space)
     figure.subplots_adjust(left=0.02, right=0.98, bottom=0.1 / height, top=1 - 0.45 / height)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import json
 import time
-from collections.abc import Iterable
+from collections import defaultdict
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from statistics import median
 
 import numpy as np
-import torch
 
-from proxysynth.data import PIXELS, Batch, Listing, Loader
+from proxysynth.data import PIXELS, Listing, Loader
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.glyphs import FACES, glyphs
-from proxysynth.errors import WrongFolder
 from proxysynth.protocols.mlrc import Study
 from proxysynth.training.learner import Learner
 from proxysynth.training.prepare import (
@@ -27,7 +25,7 @@ from proxysynth.training.prepare import (
 )
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run, Split
-from proxysynth.training.run_folder import RESULT, find_run
+from proxysynth.training.run_folder import RESULT, read_result, read_run
 
 Kind = tuple[str, float, int | None, str]
 STEPS = 3  # that are timed
@@ -61,28 +59,24 @@ def time_steps(run: Run, device: str | None = None) -> float:
     """Images per second of a few training steps, loading included."""
     resources = Resources(device)
     place = resources.torch_device()
+    rng = np.random.default_rng(0)
     try:
         splits = open_splits(run)
-        train: Listing | None = splits.train
         net = make_network(run, side_in_memory(splits), trained=True)
+        train = splits.train
     except (ValueError, OSError):
-        train, net = None, make_network(run, 32, trained=True)
+        net = make_network(run, 32, trained=True)
+        images = rng.integers(256, size=(100, net.image_size, net.image_size, 3), dtype=np.uint8)
+        names = tuple(map(str, range(100)))
+        train = Listing(names, np.arange(100), names, pixels=images)
     large = place.type == "cpu" and net.image_size > 64
     size = min(run.batch_size, SAMPLE) if large else run.batch_size
-    classes = 100 if train is None else len(train.classes)
-    learner = Learner(run, net, classes, 1, place)
+    learner = Learner(run, net, len(train.classes), 1, place)
     learner.begin_epoch(run.warmup_epochs)
-    pixels = PIXELS[net.preprocess]
-    batches: Iterable[Batch]
-    if train is None:
-        shape = (size, pixels.channels, net.image_size, net.image_size)
-        images, numbers = torch.randint(256, shape, dtype=torch.uint8), torch.arange(size)
-        batches = [Batch(images, numbers % classes, numbers, pixels)] * (STEPS + 1)
-    else:
-        plan = np.random.default_rng(0).integers(len(train), size=(STEPS + 1, size))
-        transform = training_transform(run, net, train)
-        batches = Loader(train, transform, pixels, resources.loader_workers).batches(list(plan))
-    for number, batch in enumerate(batches):
+    transform, pixels = training_transform(run, net, train), PIXELS[net.preprocess]
+    loader = Loader(train, transform, pixels, resources.loader_workers)
+    plan = rng.integers(len(train), size=(STEPS + 1, size))
+    for number, batch in enumerate(loader.batches(list(plan))):
         learner.step(batch, number)
         if number == 0:  # it warms up
             start = time.perf_counter()
@@ -96,16 +90,13 @@ def kind_of(run: Run) -> Kind:
 
 def measured_rates(folder: Path) -> dict[Kind, float]:
     """Images per second of each kind, the median over the finished runs anywhere in a folder."""
-    found: dict[Kind, list[float]] = {}
+    found = defaultdict[Kind, list[float]](list)
     for path in sorted(folder.rglob(RESULT)):
-        try:
-            seconds = float(json.loads(path.read_bytes())["seconds"])
-            recorded = find_run(path.parent)
-        except (OSError, ValueError, KeyError, TypeError, WrongFolder):
-            continue
-        # How long a run trained that may have stopped early is not recorded.
-        if recorded is not None and seconds > 0 and not recorded.run.patience:
-            found.setdefault(kind_of(recorded.run), []).append(work(recorded.run) / seconds)
+        with suppress(OSError, ValueError):  # a study's result, or a damaged one
+            run, result = read_run(path.parent).run, read_result(path.parent)
+            # How long a run trained that may have stopped early is not recorded.
+            if result is not None and result.seconds > 0 and not run.patience:
+                found[kind_of(run)].append(work(run) / result.seconds)
     return {kind: median(rates) for kind, rates in found.items()}
 
 

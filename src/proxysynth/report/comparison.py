@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from string import ascii_uppercase
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
@@ -20,20 +20,12 @@ from proxysynth.values import digest
 from .examples import Disagreement, disagreement
 from .figures import SERIES, Curve, curves, inline_svg
 from .pages import render, tone, write_page
-from .run_report import FinishedRun, has_new_layer, read_finished
+from .run_report import FinishedRun, read_finished
 from .settings import differing
 from .statistics import Interval, difference_interval
 
 DRAWN = ("recall@1", "map@r", "loss")  # over epochs
 SMALL = 0.005  # half a percentage point: a difference below is called small
-
-
-class Spread(NamedTuple):
-    """Mean and sample standard deviation of n values; None for the deviation of one value."""
-
-    mean: float
-    deviation: float | None
-    n: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,17 +52,20 @@ class Group:
     def values(self, measure: str) -> list[float]:
         return [run.metrics[measure] for run in self.runs if measure in run.metrics]
 
-    def spread(self, measure: str) -> Spread | None:
-        """Mean and deviation of a metric; None if no run has it."""
+    def spread(self, measure: str) -> dict[str, float | None] | None:
+        """Mean and sample standard deviation, None for one value, of n values of a metric."""
         values = self.values(measure)
         if not values:
             return None
-        return Spread(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+        deviation = stdev(values) if len(values) > 1 else None
+        return {"mean": fmean(values), "deviation": deviation, "n": len(values)}
 
     def shown(self, measure: str) -> str:
         """95.80 ± 0.21 of several runs, 95.80 of one."""
-        mean, deviation, _ = self.spread(measure) or (None, None, 0)
-        return percent(mean, 2) + ("" if deviation is None else f" ± {percent(deviation, 2)}")
+        values = self.values(measure)
+        if len(values) < 2:
+            return percent(values[0] if values else None, 2)
+        return f"{percent(fmean(values), 2)} ± {percent(stdev(values), 2)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,25 +108,15 @@ class Contrast:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Several runs compared.
+    """Several runs compared."""
 
-    Attributes:
-        runs: in the given order; the first is the baseline.
-        groups: the same runs, those that differ only in the seed together.
-        measures: the metrics.
-        contrasts: each group against the first, for each metric.
-        settings: path -> its value for each group, only where these differ.
-        disagreements: one run of each other group against one of the first.
-        remarks: what a reader must know.
-    """
-
-    runs: tuple[FinishedRun, ...]
-    groups: tuple[Group, ...]
-    measures: tuple[str, ...]
-    contrasts: tuple[Contrast, ...]
-    settings: dict[str, tuple[str, ...]]
-    disagreements: tuple[Disagreement, ...]
-    remarks: tuple[str, ...]
+    runs: tuple[FinishedRun, ...]  # in the given order; the first is the baseline
+    groups: tuple[Group, ...]  # the same runs, those that differ only in the seed together
+    measures: tuple[str, ...]  # the metrics
+    contrasts: tuple[Contrast, ...]  # each group against the first, for each metric
+    settings: dict[str, tuple[str, ...]]  # path -> its value for each group, where these differ
+    disagreements: tuple[Disagreement, ...]  # a run of each other group against one of the first
+    remarks: tuple[str, ...]  # what a reader must know
 
     @property
     def several_seeds(self) -> bool:
@@ -173,7 +158,7 @@ class Comparison:
                     "group": group.letter,
                     "name": group.name,
                     "seeds": list(group.seeds),
-                    "measures": {k: (s := group.spread(k)) and s._asdict() for k in self.measures},
+                    "measures": {key: group.spread(key) for key in self.measures},
                 }
                 for group in self.groups
             ],
@@ -291,7 +276,7 @@ def write_comparison(comparison: Comparison, path: str | os.PathLike[str]) -> Pa
         comparison=comparison,
         titles=sorted({run.title for run in comparison.runs}),
         figures=[figure for key in DRAWN if (figure := _figure(comparison, key)) is not None],
-        with_layer=any(run.result.interpolation and has_new_layer(run) for run in comparison.runs),
+        with_layer=any(run.layer_left_out for run in comparison.runs),
         pictures=first.pictures() if comparison.disagreements else None,
         classes=first.classes,
         captions=formatting.distinct_captions(first.classes),

@@ -1,4 +1,4 @@
-"""Queries with what they retrieve, and their pictures as thumbnails."""
+"""Queries with what they retrieve, and their images as thumbnails."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ LOSSLESS = 64  # up to this side a PNG is smaller than a JPEG, and sharper
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A retrieved gallery image; `right` if it is of the query's class."""
+    """A retrieved gallery image."""
 
     index: int
     label: int
     similarity: float
-    right: bool
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Example:
     @property
     def right(self) -> bool:
         """Whether the nearest is of the query's class, as Recall@1 counts."""
-        return self.neighbors[0].right
+        return self.neighbors[0].label == self.label
 
 
 def look_up(data: Sets, queries: Sequence[int], k: int = NEIGHBORS) -> list[Example]:
@@ -58,16 +57,12 @@ def look_up(data: Sets, queries: Sequence[int], k: int = NEIGHBORS) -> list[Exam
         return []
     k = min(k, len(data.gallery) - data.own)
     found = nearest(data.x[queries], data.gallery, k, exclude=queries if data.own else None)
-    examples = []
-    lists = (found.indices.tolist(), found.similarities.tolist())
-    for query, indices, similarities in zip(queries, *lists, strict=True):
-        label, labels = int(data.y[query]), data.gallery_y[indices].tolist()
-        neighbors = tuple(
-            Neighbor(i, other, similarity, other == label)
-            for i, other, similarity in zip(indices, labels, similarities, strict=True)
-        )
-        examples.append(Example(query, label, neighbors))
-    return examples
+    labels = data.gallery_y[found.indices]
+    columns = (found.indices.tolist(), labels.tolist(), found.similarities.tolist())
+    return [
+        Example(query, int(data.y[query]), tuple(map(Neighbor, *neighbors)))
+        for query, *neighbors in zip(queries, *columns, strict=True)
+    ]
 
 
 def choose(data: Sets, each: int = EACH, seed: int = 0) -> tuple[list[Example], list[Example]]:
@@ -91,22 +86,15 @@ Pairs = tuple[tuple[Example, Example], ...]
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Two runs on the same queries; a query is right if its nearest neighbor is.
+    """Two runs on the same queries; a query is right if its nearest neighbor is."""
 
-    Attributes:
-        first, second: the names of the runs.
-        both, neither, only_first, only_second: how many queries are right in which run.
-        first_right, second_right: examples that only the first or the second gets right, with the
-            answers of each run.
-    """
-
-    first: str
+    first: str  # the names of the runs
     second: str
-    both: int
+    both: int  # how many queries are right in both runs
     neither: int
     only_first: int
     only_second: int
-    first_right: Pairs
+    first_right: Pairs  # examples that only the first gets right, with the answers of each run
     second_right: Pairs
 
     @property
@@ -127,8 +115,13 @@ def disagreement(
     order; the seed draws which queries are shown."""
     if not torch.equal(a.y, b.y):
         raise ValueError(f"{first} and {second} were tested on different images")
-    ranked, other = (rank(data.x, data.y, **gallery_of(data)) for data in (a, b))
-    of_a, of_b, draw = ranked.found(1), other.found(1), np.random.default_rng(seed)
+    ranked = [
+        rank(data.x, data.y)
+        if data.own
+        else rank(data.x, data.y, gallery=data.gallery, gallery_labels=data.gallery_y)
+        for data in (a, b)
+    ]
+    (of_a, of_b), draw = (each.found(1) for each in ranked), np.random.default_rng(seed)
 
     def pick(which: Tensor) -> Pairs:
         chosen = draw.permutation(np.flatnonzero(which))[:shown].tolist()
@@ -138,7 +131,7 @@ def disagreement(
         first,
         second,
         both=int((of_a & of_b).sum()),
-        neither=int((ranked.answerable & ~of_a & ~of_b).sum()),
+        neither=int((ranked[0].answerable & ~of_a & ~of_b).sum()),
         only_first=int((of_a & ~of_b).sum()),
         only_second=int((~of_a & of_b).sum()),
         first_right=pick(of_a & ~of_b),
@@ -156,21 +149,13 @@ def sample(data: Sets, most: int) -> Sets:
     return Sets(x[query], y[query], gallery_x[gallery], gallery_y[gallery], own)
 
 
-def gallery_of(data: Sets) -> dict[str, Any]:
-    """The arguments `gallery` and `gallery_labels`; none if the queries are their own gallery."""
-    return {} if data.own else {"gallery": data.gallery, "gallery_labels": data.gallery_y}
-
-
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Where the pictures of a test are now, by their place in it: listing and index.
-
-    `missing` says why they cannot be shown, if so.
-    """
+    """The images of a test by their index in it: the listing and index that they have now."""
 
     query: dict[int, tuple[Listing, int]] = field(default_factory=dict)
     gallery: dict[int, tuple[Listing, int]] = field(default_factory=dict)
-    missing: str = ""
+    missing: str = ""  # why they cannot be shown, if so
 
     def of_query(self, index: int) -> str | None:
         return thumbnail(*self.query[index]) if index in self.query else None
@@ -180,7 +165,7 @@ class Pictures:
 
 
 def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None) -> Pictures:
-    """The test pictures of a run by their names; no gallery if the queries are their own."""
+    """The test images of a run by their names; no gallery if the queries are their own."""
 
     def find(listing: Listing, names: Sequence[str]) -> dict[int, tuple[Listing, int]]:
         now = {name: index for index, name in enumerate(listing.names)}
@@ -199,7 +184,7 @@ def open_pictures(run: Run, query: Sequence[str], gallery: Sequence[str] | None)
 
 
 def thumbnail(listing: Listing, index: int, side: int = SIDE) -> str | None:
-    """A picture, its longer side at most `side`, as a data URI; None if it cannot be read."""
+    """An image, its longer side at most `side`, as a data URI; None if it cannot be read."""
     try:
         if listing.root is None:
             image = read_image(listing, index)

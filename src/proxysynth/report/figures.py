@@ -24,7 +24,6 @@ from proxysynth.files import write_bytes
 from proxysynth.retrieval.calibration import CELLS, PairCounts
 
 SIZE = (5.2, 3.1)  # inches; a phone shows it at two thirds, with letters that are still legible
-WIDE = (6.2, 3.4)
 FONT_SIZE = 11
 
 INK = "#010101"  # text and axes
@@ -118,7 +117,7 @@ def roc(points: Sequence[Sequence[float]]) -> Figure:
 
 def trial_history(search: Sequence[Mapping[str, Any]]) -> Figure:
     """The value of each trial of a study, and the best so far as a line."""
-    figure, axes = _empty("validation MAP@R, %", WIDE)
+    figure, axes = _empty("validation MAP@R, %")
     complete = [trial for trial in search if not trial["pruned"]]
     best = np.maximum.accumulate([100 * trial["value"] for trial in complete]).tolist()
     numbers = [trial["index"] + 1 for trial in complete]
@@ -133,20 +132,6 @@ def trial_history(search: Sequence[Mapping[str, Any]]) -> Figure:
     axes.set_xlabel("trial")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.margins(x=0.04, y=0.1)
-    return figure
-
-
-def importances(shares: Mapping[str, float]) -> Figure:
-    """A bar for each hyper-parameter."""
-    figure, axes = _empty("importance, %", WIDE)
-    axes.grid(False)
-    names = list(shares)[::-1]
-    values = [100 * shares[name] for name in names]
-    bars = axes.barh(names, values, color=SERIES[0], height=0.55)
-    axes.bar_label(bars, fmt="%.0f", padding=5, color=INK, fontsize=FONT_SIZE - 1)
-    axes.set_xticks([])
-    axes.spines["bottom"].set_visible(False)
-    axes.margins(x=0.1)
     return figure
 
 
@@ -203,8 +188,8 @@ def write_figure(
     return paths
 
 
-def _empty(title: str = "", size: tuple[float, float] = SIZE) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=size, layout="constrained")
+def _empty(title: str = "") -> tuple[Figure, Axes]:
+    figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.add_subplot()
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from proxysynth.formatting import distinct_captions, duration, metric_keys, metric_name
+from markupsafe import Markup
+
+from proxysynth.formatting import distinct_captions, metric_keys, metric_name
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration, count_pairs
 from proxysynth.retrieval.knn import Sets, as_sets
 from proxysynth.tensor_files import read_tensors
@@ -42,34 +44,26 @@ train(read_run({!r}).run, {!r})"""
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """The contents of a finished run's folder.
-
-    Attributes:
-        path, name: the folder, and its name.
-        run: the run; `settings` is its JSON.
-        result: its metrics, their epoch, and their provenance.
-        history: the evaluations in order, the lines of `metrics.jsonl`.
-        classes: names of the labels of the test pictures.
-        query_names, gallery_names: names of the test pictures.
-        tested_in, tested_run, tested: folder, run and result whose metrics and embeddings these
-            are, of another run if this one was trained on all classes.
-    """
+    """The contents of a finished run's folder."""
 
     path: Path
-    name: str
+    name: str  # of the folder
     run: Run
     result: Result
-    history: tuple[dict[str, Any], ...]
-    classes: tuple[str, ...]
-    query_names: tuple[str, ...]
+    history: tuple[dict[str, Any], ...]  # the evaluations in order, the lines of `metrics.jsonl`
+    classes: tuple[str, ...]  # names of the labels of the test images
+    query_names: tuple[str, ...]  # of the test images
     gallery_names: tuple[str, ...] | None
-    tested_in: Path
-    tested_run: Run
-    tested: Result
+    evaluated: FinishedRun | None = None  # the run that was tested, if this one saw all classes
+
+    @property
+    def tested(self) -> FinishedRun:
+        """The run whose metrics and embeddings these are."""
+        return self.evaluated or self
 
     @property
     def data(self) -> dict[str, Any]:
-        return self.tested.data
+        return self.tested.result.data
 
     @property
     def title(self) -> str:
@@ -85,39 +79,24 @@ class FinishedRun:
         return self.result.metrics
 
     @property
-    def untrained(self) -> Mapping[str, float]:
-        return self.result.untrained
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """The thresholds of the run; None if it has none."""
-        return Calibration.from_json(self.result.calibration) if self.result.calibration else None
-
-    @property
-    def provenance(self) -> dict[str, str]:
-        """Data, device and time, and what the run recorded of its environment."""
-        return {
-            "data": self.data["name"],
-            "fingerprint": self.data["fingerprint"],
-            "run": self.result.run,
-            "device": self.result.device,
-            "time": duration(self.result.seconds),
-            **self.result.provenance,
-        }
+    def layer_left_out(self) -> bool:
+        """Whether interpolation left out the embedding layer that it was trained with."""
+        new_layer = self.run.dim is not None and self.run.init is None
+        return new_layer and bool(self.result.interpolation)
 
     @property
     def command(self) -> str:
         """What trains the run again in another folder."""
-        config, out = self.tested_in.resolve() / RUN, f"{self.name}-again"
-        if option_names(self.tested_run.loss) is None:  # the command line knows no such loss
+        config, out = self.tested.path.resolve() / RUN, f"{self.name}-again"
+        if option_names(self.tested.run.loss) is None:  # the command line knows no such loss
             return PYTHON.format(str(config.parent), out)
         command = ["proxysynth", "train", "--config", str(config), "--out", out]
         return shlex.join([*command, *(["--all-classes"] if self.result.evaluated else [])])
 
     def embedded(self) -> Sets:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
-        path = self.tested_in / EMBEDDINGS
-        tensors, _ = read_tensors(path, self.tested.checksums.get(EMBEDDINGS))
+        path = self.tested.path / EMBEDDINGS
+        tensors, _ = read_tensors(path, self.tested.result.checksums.get(EMBEDDINGS))
         try:
             query = tensors["query"].float(), tensors["query_labels"].long()
             if self.gallery_names is None:
@@ -127,8 +106,8 @@ class FinishedRun:
             raise ValueError(f"{path} lacks {error}: train the run again") from error
 
     def pictures(self) -> Pictures:
-        """The test pictures, from the data where it is now."""
-        return open_pictures(self.tested_run, self.query_names, self.gallery_names)
+        """The test images, from the data where it is now."""
+        return open_pictures(self.tested.run, self.query_names, self.gallery_names)
 
 
 def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
@@ -149,7 +128,7 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
     name = path.resolve().name
     if result.evaluated:
         tested = read_finished(path / EVALUATED)
-        return replace(tested, path=path, name=name, run=run, result=result)
+        return replace(tested, path=path, name=name, run=run, result=result, evaluated=tested)
     names: dict[str, Any] = {"classes": [], "query": []}
     if result.metrics:
         _, names = read_tensors(path / EMBEDDINGS, result.checksums.get(EMBEDDINGS))
@@ -178,9 +157,6 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
         classes=tuple(names["classes"]),
         query_names=tuple(names["query"]),
         gallery_names=tuple(names["gallery"]) if "gallery" in names else None,
-        tested_in=path,
-        tested_run=run,
-        tested=result,
     )
 
 
@@ -191,8 +167,9 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
 
 
 def report_page(run: FinishedRun) -> str:
-    context: dict[str, Any] = {"kinds": (), "pairs_svg": None, "roc_svg": None}
-    calibration = run.calibration
+    context: dict[str, Any] = {"kinds": (), "pairs": None, "pairs_svg": None, "roc_svg": None}
+    made = run.result.calibration
+    calibration = Calibration.from_json(made) if made else None
     if run.metrics:
         test = run.embedded()
         some = sample(test, SAMPLE)
@@ -210,15 +187,13 @@ def report_page(run: FinishedRun) -> str:
     warm = default_run(run.run.data, epochs=run.run.epochs).warmup_epochs
     defaults = encode(default_run(run.run.data, warmup_epochs=warm))
     unusual, metrics = changed(run.settings, defaults), metric_keys(run.metrics)
-    figures, legend = _training_figures(run)
     return render(
         "run.html",
         run=run,
         method=method(run.settings),
         metrics=metrics,
-        compared=[key for key in metrics if key in run.untrained],
-        figures=figures,
-        legend=legend,
+        compared=[key for key in metrics if key in run.result.untrained],
+        figures=_training_figures(run) if run.history else [],
         history_metrics=metric_keys(*run.history),
         pictures=run.pictures(),
         captions=distinct_captions(run.classes),
@@ -234,13 +209,13 @@ def report_page(run: FinishedRun) -> str:
 def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
     """The curve over a, and what it shows; None if the trained network is saved as it is."""
     held = run.result.interpolation
-    layer = has_new_layer(run)
-    if not held or held["a"] is None or (held["a"] == 1 and held["by"] is None and not layer):
+    if not held or held["a"] is None:
+        return None
+    if held["a"] == 1 and held["by"] is None and not run.layer_left_out:
         return None
     points, by, trained = held["points"], held["by"], held["trained"]
-    at, measured = [point["a"] for point in points], points[0]["metrics"]
-    first = "recall@1" if "recall@1" in measured else "precision@1"
-    shown = [key for key in (first, "map@r") if key in measured]
+    at = [point["a"] for point in points]
+    shown = [key for key in metric_keys(points[0]["metrics"]) if key in DRAWN]
     drawn = [(metric_name(key), "metrics", key) for key in shown]
     drawn += [(f"{metric_name(by)} held out", "validation", by)] if by is not None else []
     lines = [
@@ -252,38 +227,25 @@ def _interpolation(run: FinishedRun) -> dict[str, Any] | None:
         "figure": figure and inline_svg(figure, "interpolation", "Metrics over a"),
         "a": held["a"],
         "by": by and metric_name(by),
-        "layer": layer,
         "with_layer": {key: trained["metrics"][key] for key in shown},
     }
 
 
-def has_new_layer(run: FinishedRun) -> bool:
-    """Whether it was trained with an embedding layer that the network did not have before."""
-    return run.run.dim is not None and run.run.init is None
-
-
-def _training_figures(run: FinishedRun) -> tuple[list[Any], str]:
-    """The curves over epochs as SVG, and a legend; none without evaluations."""
-    if not run.history:
-        return [], ""
+def _training_figures(run: FinishedRun) -> list[Markup]:
+    """The loss and the metrics over epochs."""
     epoch, epochs = run.result.epoch, [line["epoch"] for line in run.history]
-    keys = [key for key in metric_keys(*run.history) if key in DRAWN]
+    keys, untrained = [k for k in metric_keys(*run.history) if k in DRAWN], run.result.untrained
     loss = Curve("", epochs, [line["loss"] for line in run.history])
     lines = []
     for key, color in zip(keys, SERIES, strict=False):
-        level = 100 * run.untrained[key] if key in run.untrained else None
+        level = 100 * untrained[key] if key in untrained else None
         values = [100 * line[key] for line in run.history]
         lines.append(Curve(metric_name(key), epochs, values, color, level))
     by = run.run.best_by
     if all(by in line.get("validation", ()) for line in run.history):
         values = [100 * line["validation"][by] for line in run.history]
         lines.append(Curve(f"{metric_name(by)} held out", epochs, values, SERIES[len(lines)]))
-    legend = f"The dotted vertical line marks epoch {epoch}, the one reported"
-    if any(line.level is not None for line in lines):
-        legend += "; the dashed lines are the metrics before training"
-    if run.result.interpolation and has_new_layer(run):
-        legend += "; the curves are of the network with its embedding layer"
     figures = [inline_svg(curves([loss], "loss", epoch), "loss", "Loss over epochs")]
     if lines:
         figures.append(inline_svg(curves(lines, "%", epoch), "metrics", "Metrics over epochs"))
-    return figures, f"{legend}."
+    return figures

@@ -12,11 +12,9 @@ from typing import Any
 from proxysynth.files import locked, write_json
 from proxysynth.formatting import count, percent
 from proxysynth.protocols.mlrc import Outcome
-from proxysynth.protocols.mlrc.search import importance
-from proxysynth.protocols.mlrc.study import METRICS
 from proxysynth.provenance import provenance
 
-from .figures import importances, inline_svg, trial_history
+from .figures import inline_svg, trial_history
 from .pages import render, write_page
 from .statistics import half_width
 
@@ -44,7 +42,7 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
     """The contents of `result.json`. Metrics are fractions, one per repetition."""
     study, best = outcome.study, outcome.best
     values = {
-        kind: {name: [getattr(one, kind)[name] for one in outcome.repetitions] for name in METRICS}
+        kind: {name: [getattr(one, kind)[name] for one in outcome.repetitions] for name in TITLES}
         for kind in KINDS
     }
     return {
@@ -63,13 +61,14 @@ def result_of(outcome: Outcome) -> dict[str, Any]:
         "best": best.params,
         "best_trial": best.index + 1,
         "value": best.value,
+        "at_bounds": [one.name for one in study.space if one.near_bound(best.params[one.name])],
         **values,
         "queries_without_positive": max(one.alone for one in outcome.repetitions),
         "summary": {
             kind: {name: mean_and_interval(each) for name, each in values[kind].items()}
             for kind in KINDS
         },
-        "importance": importance(study.space, outcome.trials),
+        "importance": outcome.importance,
         "space": [asdict(item) for item in study.space],
         "search": [asdict(trial) | {"folds": list(trial.folds)} for trial in outcome.trials],
         "search_seconds": round(sum(trial.seconds for trial in outcome.trials), 1),
@@ -99,6 +98,12 @@ def amount(result: Result) -> str:
         f"scale {result['scale']}: {count(result['trials'], 'trial')}{pruned}, "
         f"{count(result['folds'], 'fold')}, {count(result['repetitions'], 'repetition')}{left_out}"
     )
+
+
+def at_bounds(result: Result) -> str:
+    """A sentence if best values lie at the ends of their ranges, else empty."""
+    names = ", ".join(result["at_bounds"])
+    return names and f"At an end of the searched range, so a better value may lie outside: {names}."
 
 
 def metric_rows(result: Result) -> list[list[str]]:
@@ -135,10 +140,6 @@ def trial_rows(result: Result) -> tuple[list[str], list[list[str]]]:
 
 def study_page(result: Result) -> str:
     trial_head, trials = trial_rows(result)
-    history, shares = trial_history(result["search"]), None
-    if result["importance"]:
-        figure = importances(result["importance"])
-        shares = inline_svg(figure, "importance", "Importance of each parameter")
     return render(
         "study.html",
         result=result,
@@ -148,9 +149,9 @@ def study_page(result: Result) -> str:
         unseen=metric_rows(result),
         kinds=KINDS,
         names=TITLES,
-        history=inline_svg(history, "history", "MAP@R of each trial"),
+        history=inline_svg(trial_history(result["search"]), "history", "MAP@R of each trial"),
         trial_head=trial_head,
         trials=trials,
-        importance=shares,
+        at_bounds=at_bounds(result),
         complete=result["trials"] - result["pruned"],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.table import Table
 from proxysynth.formatting import metric_heading, metric_keys, metric_name, percent, points
 
 from .comparison import Comparison
-from .study import TITLES, Result, amount, method, metric_rows, trial_rows
+from .study import TITLES, Result, amount, at_bounds, method, metric_rows, trial_rows
 
 COLORS = {"better": "green", "worse": "red", "": "dim"}
 TEXTS = {"", "run", "group", "metric", "setting"}  # columns of texts; others are of numbers
@@ -90,25 +90,33 @@ def render_study(result: Result, console: Console) -> None:
     if result["importance"]:
         shares = ", ".join(f"{k} {100 * v:.0f} %" for k, v in result["importance"].items())
         console.print(f"Importance of the parameters: {shares}.", markup=False)
+    if result["at_bounds"]:
+        console.print(at_bounds(result), markup=False)
 
 
 def _show(
     console: Console,
     title: str,
     head: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Sequence[Sequence[str]],
     texts: Sequence[str] = (),
     best: int | None = None,
 ) -> None:
     """Print a table; `texts` are further columns of texts, which are aligned on the left, and
     `best` is the number of a row in bold."""
     table = Table(box=box.SIMPLE, collapse_padding=True)
-    for name in head:
+    least = 2
+    for name, *cells in zip(head, *rows, strict=True):
+        widest = max(console.measure(cell).maximum for cell in (name, *cells))
         if name in TEXTS or name in texts:
             table.add_column(name, overflow="fold")
+            widest = min(widest, 8)
         else:
             table.add_column(name, justify="right", no_wrap=True)
+        least += widest + 2
+    if least > console.width:  # rich would cut numbers off
+        table.width = least
     for number, row in enumerate(rows, 1):
         table.add_row(*row, style="bold" if number == best else None)
     console.print(title, style="bold", markup=False, highlight=False)
-    console.print(table)
+    console.print(table, crop=False)

@@ -123,9 +123,9 @@ def parse_target(target: str) -> float | None:
 
 def count_pairs(sets: Sets) -> PairCounts:
     """Count all pairs of two embeddings, or of a query and a gallery item."""
-    own = sets.own
-    x, y = _sorted(sets.x, sets.y)
-    g, gy = (x, y) if own else _sorted(sets.gallery, sets.gallery_y)
+    y, gy, own = sets.y, sets.gallery_y, sets.own
+    x = unit(sets.x.clone())
+    g = x if own else unit(sets.gallery.clone())
     every, same = np.zeros(CELLS, np.int64), np.zeros(CELLS, np.int64)
     height = max(1, BLOCK // max(1, len(g)))
     for low in range(0, len(x), height):
@@ -135,30 +135,20 @@ def count_pairs(sets: Sets) -> PairCounts:
         if own:
             square = cells[:, : len(cells)]
             square.masked_fill_(torch.ones_like(square, dtype=torch.bool).tril_(), CELLS)
-        # Both are sorted: pairs of one class lie between these columns.
-        ends = y[[rows.start, rows.stop - 1]]
-        others = gy[left:].contiguous()
-        start = int(torch.searchsorted(others, ends[0]))
-        stop = int(torch.searchsorted(others, ends[1], right=True))
-        alike = y[rows, None] == others[start:stop]
-        for counts, chosen in ((every, cells), (same, cells[:, start:stop][alike])):
+        alike = y[rows, None] == gy[left:]
+        for counts, chosen in ((every, cells), (same, cells[alike])):
             numbers = chosen.reshape(-1).to("cpu", torch.int64).numpy()
             counts += np.bincount(numbers, minlength=CELLS + 1)[:CELLS]  # without those marked
     return PairCounts(same, every - same)
-
-
-def _sorted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    y, order = torch.sort(y, stable=True)
-    return unit(x[order]), y
 
 
 # ---- A model's thresholds
 
 FITTED_ON = {
     "held_out": "classes held out of the seen ones; the rates are those on the test classes",
-    "test": "the test classes; the rates are estimates for new classes, by thresholds fitted on "
-    "one half of these classes and applied to the other half, so they need not follow the order of "
-    "the thresholds",
+    "test": "the test classes; rates for new classes are estimated by fitting thresholds on one "
+    "half of the test classes and applying them to the other half, so with few classes they are "
+    "rough",
     "unchecked": "the test classes, which are too few to check the rates on others",
 }
 """Which images a threshold was fitted on, and which its rates are about."""
@@ -166,27 +156,19 @@ FITTED_ON = {
 
 @dataclass(frozen=True)
 class Calibration:
-    """The thresholds of a model, and how well they decide on its test classes.
+    """The thresholds of a model, and how well they decide on its test classes."""
 
-    Attributes:
-        thresholds: by target, a key of TARGETS; without those that could not be fitted.
-        rates: by target: `tar`, `far`, `precision` and `f1` of the threshold, see `fitted_on`.
-        fitted_on: a key of FITTED_ON.
-        eer, auc: of all pairs of the test classes, as is `curve`: points [FAR, TAR].
-        same, different: how many pairs of each kind there are.
-        unknown: by false accept rate, the similarity to the nearest proxy below which an image is
-            of no seen class: that share of images of unseen classes is taken for a seen one.
-    """
-
-    thresholds: dict[str, float]
-    rates: dict[str, dict[str, float]]
-    fitted_on: str
-    eer: float
+    thresholds: dict[str, float]  # by target, of TARGETS; without those that could not be fitted
+    rates: dict[str, dict[str, float]]  # by target: `tar`, `far`, `precision` and `f1`
+    fitted_on: str  # a key of FITTED_ON
+    eer: float  # of all pairs of the test classes, as are the three that follow
     auc: float
-    curve: list[list[float]]
-    same: int
+    curve: list[list[float]]  # points [FAR, TAR]
+    same: int  # pairs
     different: int
     unknown: dict[str, float] = field(default_factory=dict)
+    """By false accept rate, the similarity to the nearest proxy below which an image is of no seen
+    class: that share of images of unseen classes is taken for a seen one."""
 
     def __post_init__(self) -> None:
         numbers = [self.eer, self.auc, self.same, self.different, *chain(*self.curve)]
@@ -216,7 +198,7 @@ class Calibration:
     @property
     def explanation(self) -> str:
         """Which images the thresholds and rates come from, as a sentence."""
-        return f"Fitted on {FITTED_ON[self.fitted_on]}."
+        return f"The thresholds were fitted on {FITTED_ON[self.fitted_on]}."
 
 
 def _look_up(target: str, thresholds: Mapping[str, float]) -> float:

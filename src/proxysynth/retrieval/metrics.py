@@ -97,20 +97,12 @@ def evaluate(
 
 @dataclass(frozen=True)
 class Ranking:
-    """What became of each of n queries, in the given order.
+    """What became of each of n queries, in the given order; each tensor is (n,)."""
 
-    Attributes:
-        positives: (n,) R, how many of the gallery are of the query's class, itself excluded.
-        first: (n,) the rank from 0 of the nearest positive; -1 where there is none.
-        r_precision: (n,) the fraction of positives among the R nearest.
-        average_precision: (n,) at R: the precision at the rank of each positive among the R
-            nearest, summed and divided by R.
-    """
-
-    positives: Tensor
-    first: Tensor
-    r_precision: Tensor
-    average_precision: Tensor
+    positives: Tensor  # R, how many of the gallery are of the query's class, itself excluded
+    first: Tensor  # the rank from 0 of the nearest positive; -1 where there is none
+    r_precision: Tensor  # the fraction of positives among the R nearest
+    average_precision: Tensor  # MAP@R before the mean
 
     @property
     def answerable(self) -> Tensor:

@@ -7,7 +7,7 @@ import random
 import optuna
 import pytest
 
-from proxysynth.protocols.mlrc.search import Searched, importance, make_sampler
+from proxysynth.protocols.mlrc.search import importance, make_sampler
 from proxysynth.protocols.mlrc.spaces import space_of
 from proxysynth.protocols.mlrc.workers import AGAIN
 
@@ -70,23 +70,27 @@ def test_the_model_finds_what_matters():
 SPACE = space_of("cosface", "proxy_synthesis")
 
 
-def trials(n: int, decides: str) -> list[Searched]:
-    draw, made = random.Random(0), []
-    for index in range(n):
+def searched(n: int, value) -> optuna.Study:
+    """A search of random trials, with these values of their parameters."""
+    draw, made = random.Random(0), optuna.create_study(direction="maximize")
+    kind = optuna.distributions.FloatDistribution
+    distributions = {item.name: kind(item.low, item.high, log=item.log) for item in SPACE}
+    for _ in range(n):
         params = {item.name: draw.uniform(item.low, item.high) for item in SPACE}
-        made.append(Searched(index, params, 1 / (1 + params[decides]), (0.5,) * 4))
+        made.add_trial(
+            optuna.create_trial(value=value(params), params=params, distributions=distributions)
+        )
     return made
 
 
 @pytest.mark.parametrize("decides", ["loss.m3", "regularizer.mu"])
 def test_what_decides_comes_first(decides):
-    shares = importance(SPACE, trials(50, decides))
+    shares = importance(searched(50, lambda params: 1 / (1 + params[decides])))
     assert next(iter(shares)) == decides
     assert sum(shares.values()) == pytest.approx(1)
     assert set(shares) == {item.name for item in SPACE}
 
 
 def test_too_few_or_all_alike_say_nothing():
-    assert importance(SPACE, trials(3, "loss.m3")) == {}
-    alike = [Searched(t.index, t.params, 0.5, t.folds) for t in trials(9, "loss.m3")]
-    assert importance(SPACE, alike) == {}
+    assert importance(searched(3, lambda params: params["loss.m3"])) == {}
+    assert importance(searched(9, lambda params: 0.5)) == {}

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from proxysynth.losses import LOSSES
-from proxysynth.protocols.mlrc.spaces import build_loss, fields_of, space_of, starts
+from proxysynth.protocols.mlrc.spaces import Range, build_loss, space_of, starts
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.training import Run
 
@@ -28,8 +28,7 @@ def test_every_corner_of_every_space_is_a_run(loss, regularizer, near):
     for end in ("low", "start", "high"):
         params = {item.name: getattr(item, end) for item in space}
         made = build_loss(loss, regularizer, params)
-        run = Run(loss=made, **fields_of("", params))
-        assert run.proxy_lr == params["proxy_lr"]
+        run = Run(loss=made, proxy_lr=params["proxy_lr"])
         plain = made if regularizer == "none" else made.loss
         assert type(plain) is LOSSES[loss]
         for name, value in params.items():
@@ -75,6 +74,14 @@ def test_a_near_space_lies_inside_the_wide_one_around_its_start():
         for a, b in zip(wide, near, strict=True):
             assert a.low <= b.low < b.high <= a.high
             assert (b.low, b.high) != (a.low, a.high)
+
+
+def test_values_near_the_ends_of_a_range():
+    log, linear = Range("a", 0.01, 100.0, 1.0), Range("b", 1.0, 2.0, 1.5, log=False)
+    assert [log.near_bound(value) for value in (0.01, 0.011, 0.02, 50.0, 95.0)] == [
+        True, True, False, False, True,
+    ]  # fmt: skip
+    assert [linear.near_bound(value) for value in (1.0, 1.1, 1.99)] == [True, False, True]
 
 
 def test_other_numbers_of_a_loss_keep_their_defaults():

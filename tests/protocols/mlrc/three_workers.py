@@ -29,7 +29,7 @@ def work(folder: Path, storage: str | None, log: Path) -> None:
     def slow(run, place, **more):
         with log.open("a") as file:
             file.write(f"{place}\n")
-        time.sleep(0.2)
+        time.sleep(0.1)
         return train(run, place, **more)
 
     search.train = slow

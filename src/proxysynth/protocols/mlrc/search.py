@@ -26,11 +26,11 @@ from proxysynth.training.run import Run
 from proxysynth.training.run_folder import CHECKPOINT, EMBEDDINGS, MODEL, make_folder
 
 from .settings import Scale, Study
-from .spaces import Space
 from .workers import Claimed, Queue, Slot, import_optuna, slot_index
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
+    from optuna.study import Study as OptunaStudy
     from optuna.trial import Trial
 
 OBJECTIVE = "map@r"
@@ -72,9 +72,9 @@ def take_part(
 
     Args:
         name: "trial" or "repetition".
-        do: returns the value of a slot, or raises Optuna's TrialPruned; may call what it is given
-            to update the note.
-        note: ends messages, and the bar.
+        do: called with a slot and a function that refreshes the note; returns the slot's value,
+            or raises Optuna's TrialPruned.
+        note: the text at the end of messages and next to the bar.
     """
     done = [slot for slot in queue.slots() if slot.done]
     with work.progress.task(f"{name}s", queue.count, len(done)) as tick:
@@ -82,11 +82,11 @@ def take_part(
             claimed = queue.claim()
             if claimed is None:
                 time.sleep(1.0)  # between looks at the work of others
-            elif told := queue.work_on(claimed, partial(do, claimed, lambda: tick(0, note()))):
+            elif trial := queue.work_on(claimed, partial(do, claimed, lambda: tick(0, note()))):
                 which = f"{name.capitalize()} {claimed.index + 1} of {queue.count}"
-                pruned = told.state.name == "PRUNED"
-                value = "pruned" if pruned else f"MAP@R {100 * (told.value or 0):.2f}"
-                params = ", ".join(f"{key}={number:.3g}" for key, number in told.params.items())
+                pruned = trial.state.name == "PRUNED"
+                value = "pruned" if pruned else f"MAP@R {100 * (trial.value or 0):.2f}"
+                params = ", ".join(f"{key}={number:.3g}" for key, number in trial.params.items())
                 about = f"({params})" if params else "on the unseen classes, concatenated"
                 work.progress.say(f"{which}: {value} {about}; {note()}")
             before, done = len(done), [slot for slot in queue.slots() if slot.done]
@@ -152,26 +152,17 @@ def best_of(trials: Sequence[Searched]) -> Searched:
     return best
 
 
-def importance(space: Space, trials: Sequence[Searched]) -> dict[str, float]:
+def importance(study: OptunaStudy) -> dict[str, float]:
     """How much each hyper-parameter mattered: shares that sum to 1, largest first.
 
     By PED-ANOVA (Watanabe et al., 2023). Empty if there are too few trials, or all are alike.
     """
     optuna = import_optuna()
-    complete = [trial for trial in trials if not trial.pruned]
-    if len(complete) < ENOUGH_TRIALS or len({trial.value for trial in complete}) < 2:
+    values = [trial.value for trial in study.trials if trial.state.name == "COMPLETE"]
+    if len(values) < ENOUGH_TRIALS or len(set(values)) < 2:
         return {}
-    study = optuna.create_study(direction="maximize")
-    distributions = {
-        item.name: optuna.distributions.FloatDistribution(item.low, item.high, log=item.log)
-        for item in space
-    }
-    for trial in complete:
-        study.add_trial(
-            optuna.create_trial(value=trial.value, params=trial.params, distributions=distributions)
-        )
     # The better half against all: the best tenth of a short search would be one trial.
-    share = 0.5 if len(complete) < 20 else 0.25
+    share = 0.5 if len(values) < 20 else 0.25
     kind = optuna.importance.PedAnovaImportanceEvaluator
     try:
         evaluator = kind(target_quantile=share)
@@ -199,7 +190,7 @@ def make_sampler(seed: int, random_trials: int, first: Mapping[str, float] | Non
                 return first[name]
             word = int.from_bytes(name.encode(), "big")  # each parameter has its own stream
             drawn = int(np.random.SeedSequence([seed, index, word]).generate_state(1)[0])
-            # The liar avoids what other workers are trying now.
+            # constant_liar: avoid what other workers are trying now.
             tpe = samplers.TPESampler(
                 n_startup_trials=random_trials, seed=drawn, constant_liar=True
             )

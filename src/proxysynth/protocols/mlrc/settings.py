@@ -22,7 +22,7 @@ from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import check_integers, digest, encode, look_up, parse_field, parse_settings
 
-from .spaces import PROXY_LR, Space, build_loss, fields_of, space_of
+from .spaces import PROXY_LR, Space, build_loss, space_of
 
 MAX_STEPS = 100_000
 # Steps between evaluations, and steps without improvement before stopping, in the reference code.
@@ -105,7 +105,7 @@ class Study:
             loss=build_loss(self.loss, self.regularizer, params),
             split=replace(self.base.split, fold=fold, folds=self.scale.folds),
             seed=seed,
-            **fields_of("", params),  # type: ignore[arg-type]
+            proxy_lr=params.get(PROXY_LR.name, self.base.proxy_lr),
         )
 
     def key(self, params: Mapping[str, float]) -> str:

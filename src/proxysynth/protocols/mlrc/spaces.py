@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any
 
-from proxysynth.losses import LOSSES
-from proxysynth.regularizers import REGULARIZERS
+from proxysynth.training.defaults import run_from_options
 from proxysynth.values import look_up
 
 
@@ -25,6 +25,11 @@ class Range:
     high: float
     start: float  # where a short search starts: the value of the paper, or of the loss's own paper
     log: bool = True  # searched on a logarithmic scale
+
+    def near_bound(self, value: float) -> bool:
+        """Whether a value lies in the first or last 2 % of the range."""
+        low, at, high = (log(x) if self.log else x for x in (self.low, value, self.high))
+        return not 0.02 < (at - low) / (high - low) < 0.98
 
 
 Space = tuple[Range, ...]
@@ -58,7 +63,7 @@ OF_LOSS: dict[str, Space] = {
 """Ranges of each loss's own numbers. The others keep the loss's defaults, except for SoftTriple:
 its margin is searched as `scaled_margin`, so the other one is 0."""
 
-FIXED: dict[str, dict[str, Any]] = {"soft_triple": {"margin": 0.0}}
+FIXED = {"soft_triple": {"loss.margin": 0.0}}
 
 OF_REGULARIZER: dict[str, Space] = {
     "none": (),
@@ -97,13 +102,4 @@ def starts(space: Space) -> dict[str, float]:
 
 def build_loss(loss: str, regularizer: str, params: Mapping[str, float]) -> Any:
     """The loss with these parameters, wrapped in its regularizer if there is one."""
-    made = look_up(loss, LOSSES, "loss")(**FIXED.get(loss, {}), **fields_of("loss", params))
-    kind = look_up(regularizer, REGULARIZERS, "regularizer")
-    return made if kind is None else kind(made, **fields_of("regularizer", params))
-
-
-def fields_of(part: str, params: Mapping[str, float]) -> dict[str, float]:
-    """The parameters that are fields of the "loss", of the "regularizer", or of the run itself, the
-    part ""."""
-    named = ((name.rpartition("."), value) for name, value in params.items())
-    return {field: value for (prefix, _, field), value in named if prefix == part}
+    return run_from_options("glyphs", loss, regularizer, {**FIXED.get(loss, {}), **params}).loss

@@ -32,6 +32,7 @@ from .search import (
     Work,
     best_of,
     check_folds,
+    importance,
     make_sampler,
     search,
     take_part,
@@ -71,6 +72,7 @@ class Outcome:
     trials: tuple[Searched, ...]  # of the search, in the order in which they began
     best: Searched  # the trial whose parameters were repeated
     repetitions: tuple[Measured, ...]  # the metrics on the unseen classes, one per repetition
+    importance: dict[str, float]  # of each parameter in the search
 
 
 def run_study(
@@ -112,7 +114,7 @@ def run_study(
             load_if_exists=True,
         )
         measured = repeat(work, Queue(again, study.scale.repetitions), searching, best.params)
-    return Outcome(study, tuple(trials), best, tuple(measured))
+        return Outcome(study, tuple(trials), best, tuple(measured), importance(made))
 
 
 def _join(
@@ -143,15 +145,13 @@ def _join(
 
 
 def check_folder(folder: Path, facts: Mapping[str, Any]) -> None:
-    """An error if the folder holds a study with other facts; its images are compared only if the
-    facts include them."""
+    """An error if the study in the folder differs in one of these facts."""
     path = folder / STUDY
     try:
-        there = dict(json.loads(path.read_bytes())["facts"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        kept = json.loads(path.read_bytes())["facts"]
+        there = {name: kept.get(name) for name in facts}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise WrongFolder(f"{path} cannot be read as a study: choose another folder") from error
-    if "pictures" not in facts:
-        there.pop("pictures", None)
     if there != facts:
         raise _other_study(str(folder), "folder with --out", there, facts)
 
@@ -219,12 +219,14 @@ def measure_ensemble(work: Work, folders: Sequence[Path]) -> Measured:
     with work.progress.task("unseen classes", total) as tick:
         protocol = Conventional(ks=(1,))
         tested = [protocol(m, query, gallery, resources=resources, tick=tick) for m in models]
-    searched: dict[str, Any] = {}
-    if gallery is not None:
-        galleries = [item.gallery for item in tested if item.gallery is not None]
-        searched = {"gallery": concatenate(galleries), "gallery_labels": gallery.labels.copy()}
-    queries = concatenate([item.query for item in tested])
-    joined = evaluate(queries, query.labels.copy(), **searched, ks=(1,))
+    galleries = [item.gallery for item in tested if item.gallery is not None]
+    joined = evaluate(
+        concatenate([item.query for item in tested]),
+        query.labels.copy(),
+        gallery=None if gallery is None else concatenate(galleries),
+        gallery_labels=None if gallery is None else gallery.labels.copy(),
+        ks=(1,),
+    )
     return Measured(
         separated={name: fmean(item.metrics[name] for item in tested) for name in METRICS},
         concatenated={name: joined[name] for name in METRICS},

@@ -14,7 +14,6 @@ they saw earlier by their own clock, since the clocks of two machines may differ
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import os
 import random
@@ -42,7 +41,6 @@ RENEW_EVERY = 5.0  # seconds
 DEAD_AFTER = 60.0  # seconds without a renewal
 
 AGAIN = "again"  # attribute of a trial that runs a slot again: the number of the slot's first trial
-SURPLUS = "surplus"  # attribute of a trial that another worker made unnecessary
 
 
 def import_optuna() -> Any:
@@ -173,7 +171,7 @@ def machine() -> str:
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
         parts.append(os.readlink("/proc/self/ns/pid"))
-    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:12]
+    return "/".join(parts)
 
 
 # Slots.
@@ -204,8 +202,8 @@ class Slot:
 
     @property
     def times_lost(self) -> int:
-        """How often its worker died or was stopped."""
-        return sum(t.state.name == "FAIL" and SURPLUS not in t.user_attrs for t in self.trials)
+        """How often a worker that had begun it died or was stopped."""
+        return sum(t.state.name == "FAIL" and LEASE in t.user_attrs for t in self.trials)
 
 
 def slots_of(trials: Sequence[FrozenTrial], count: int) -> list[Slot]:
@@ -259,8 +257,7 @@ class Queue:
         for slot in self.slots():
             if slot.current.number == asked.number:
                 return Claimed(slot.index, asked)
-        asked.set_user_attr(SURPLUS, True)  # another worker was faster
-        self.give_back(asked.number)
+        self.give_back(asked.number)  # another worker was faster
         return None
 
     def work_on(self, claimed: Claimed, do: Callable[[], float]) -> FrozenTrial | None:
@@ -275,13 +272,13 @@ class Queue:
                     value, state = do(), optuna.trial.TrialState.COMPLETE
                 except optuna.TrialPruned:
                     value, state = None, optuna.trial.TrialState.PRUNED
-            told = self.study.tell(claimed.trial, value, state=state, skip_if_finished=True)
+            done = self.study.tell(claimed.trial, value, state=state, skip_if_finished=True)
         except optuna.exceptions.UpdateFinishedTrialError:
             return None
         except BaseException:
             self.give_back(claimed.trial.number)
             raise
-        return told if told.state == state else None
+        return done if done.state == state else None
 
     def give_back(self, number: int) -> None:
         """Release the slot of a trial that will not be finished: the next claim takes it up."""
@@ -302,8 +299,7 @@ class Queue:
             for part, known in made.items():
                 known |= getattr(trial, part)
         made["user_attrs"][AGAIN] = slot.trials[0].number
-        for name in (LEASE, SURPLUS):
-            made["user_attrs"].pop(name, None)
+        made["user_attrs"].pop(LEASE, None)
         template = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING, **made)
         storage, study_id = self.study._storage, self.study._study_id
         return optuna.Trial(self.study, storage.create_new_trial(study_id, template))
