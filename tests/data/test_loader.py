@@ -12,7 +12,6 @@ from proxysynth.data import (
     AsIs,
     Batch,
     CenterCrop,
-    ClassSplit,
     ImageCache,
     Listing,
     Loader,
@@ -22,7 +21,7 @@ from proxysynth.data import (
     UnreadableImage,
     default_workers,
     in_order,
-    open_folder,
+    open_data,
     open_image,
     read_image,
 )
@@ -34,7 +33,7 @@ CROP = RandomResizedCrop(16)
 @pytest.fixture
 def listing(make_folder):
     root = make_folder({"ants": 7, "bees": 6, "cats": 2, "dogs": 2}, size=(50, 40))
-    return open_folder(root, ClassSplit(unseen_classes=("cats", "dogs"))).train
+    return open_data(root, unseen_classes=("cats", "dogs")).train
 
 
 def memory(n=20, colour=False, seed=0):
