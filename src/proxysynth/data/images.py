@@ -22,7 +22,7 @@ from typing import BinaryIO
 import numpy as np
 import PIL
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from proxysynth.data.transforms import resized
 from proxysynth.errors import first_line, reason
@@ -40,15 +40,6 @@ LARGE = 1 << 25  # pixels of an image that is decoded while no other large one i
 BAND = 1 << 22  # pixels converted at a time
 TOO_LARGE = "at most {:,} pixels are decoded, {}: shrink it first"
 
-_UPRIGHT = {  # what turns an image upright, by its EXIF orientation
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 _large = threading.Lock()
 
 PathLike = str | os.PathLike[str]
@@ -125,15 +116,14 @@ def _decoded(image: Image.Image, side: int, owned: bool) -> Image.Image:
     large = image.width * image.height > LARGE
     with _large if large else contextlib.nullcontext():
         image.load()
-        turn = None
         with contextlib.suppress(Exception):  # a damaged EXIF block must not cost the image
-            turn = _UPRIGHT.get(int(image.getexif().get(ExifTags.Base.Orientation, 1)))
+            if owned:
+                ImageOps.exif_transpose(image, in_place=True)
+            else:
+                image = ImageOps.exif_transpose(image)
         made = to_rgb(image)
         if large and owned and made is not image:
             image.close()  # the caller still refers to it
-        if turn is not None:
-            made = made.transpose(turn)
-            made.info = {}  # the orientation is applied: it must not be applied again
         if side and min(made.size) > side:
             made = resized(made, side)
         if large:
@@ -237,6 +227,15 @@ def cache_folder() -> Path:
         return Path(tempfile.gettempdir()) / "proxysynth"
 
 
+def file_state(path: PathLike) -> str:
+    """What changes whenever the content of a file does: its path, time of change and size."""
+    state = [os.path.abspath(path)]
+    with contextlib.suppress(OSError, ValueError):  # a missing file, or a name that none can have
+        found = os.stat(path)
+        state += [str(found.st_mtime_ns), str(found.st_size)]
+    return "\0".join(state)
+
+
 def write_atomically(path: Path, data: bytes | memoryview) -> None:
     """Write to a temporary file in the same folder and rename it: readers see all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -294,13 +293,7 @@ class ImageCache:
         return made
 
     def _file(self, name: str) -> Path:
-        try:
-            found = os.stat(name)
-        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-            why = reason(error) if isinstance(error, OSError) else str(error)
-            raise UnreadableImage(name, why) from error
-        about = (os.path.abspath(name), found.st_mtime_ns, found.st_size, self.side, VERSION)
-        text = "\0".join(map(str, (*about, PIL.__version__)))
+        text = f"{file_state(name)}\0{self.side}\0{VERSION}\0{PIL.__version__}"
         key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         return self.folder / key[:2] / f"{key[2:]}.raw"
 

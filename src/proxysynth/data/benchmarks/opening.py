@@ -12,9 +12,14 @@ from pathlib import Path
 
 from proxysynth.data.benchmarks.catalog import CATALOG, Contents, Counts, how_to_get
 from proxysynth.data.benchmarks.readers import READERS
-from proxysynth.data.check import Progress, UnreadableImages, in_threads, unreadable_images
+from proxysynth.data.check import (
+    Progress,
+    UnreadableImages,
+    errors_in_threads,
+    unreadable_images,
+)
 from proxysynth.data.folders import absolute, some_names
-from proxysynth.data.images import PathLike, UnreadableImage, open_image, write_atomically
+from proxysynth.data.images import PathLike, open_image, write_atomically
 from proxysynth.data.listing import Splits, require_usable
 from proxysynth.data.transforms import resized
 from proxysynth.errors import reason
@@ -207,23 +212,18 @@ def prepare_benchmark(
         if (base / label_file).exists():
             _write(target / label_file, (base / label_file).read_bytes())
 
-    def shrink(image: str) -> UnreadableImage | bool:
-        """Whether it was written now, or why it cannot be."""
-        if (target / image).exists():
-            return False
-        try:
-            _write(target / image, _downscaled_file(base / image, side))
-        except UnreadableImage as error:
-            return error
-        return True
+    def shrink(image: Path) -> None:
+        made = target / image.relative_to(base)
+        if not made.exists():
+            _write(made, _downscaled_file(image, side))
 
     images = [image for part in contents.present.values() for image in part.names]
-    made = in_threads(shrink, images, workers, progress)
-    bad = {i: e for i, e in zip(images, made, strict=True) if isinstance(e, UnreadableImage)}
+    kept = sum((target / image).exists() for image in images)
+    bad = errors_in_threads(shrink, [base / image for image in images], workers, progress)
     if bad and not incomplete:
         raise UnreadableImages(tuple(bad.values()), len(images))
-    unreadable = tuple((image, error.reason) for image, error in bad.items())
-    return PreparedCopy(str(target), made.count(True), made.count(False), unreadable)
+    unreadable = tuple((images[i], error.reason) for i, error in bad.items())
+    return PreparedCopy(str(target), len(images) - kept - len(bad), kept, unreadable)
 
 
 def _downscaled_file(path: Path, side: int) -> bytes:
