@@ -282,7 +282,7 @@ def test_other_faults_of_table(root):
     with pytest.raises(ValueError, match="no folder or CSV"):
         open_data(root / "missing.csv")
     (root / "all.csv").write_bytes(b"path,label\n\xff\xfe,x\n")
-    with pytest.raises(ValueError, match="not a CSV in UTF-8"):
+    with pytest.raises(ValueError, match="cannot be read as a CSV in UTF-8"):
         open_data(root / "all.csv")
     write(root / "all.csv", "path,label,split", "a,x,train", "b,y,train", "c,z,test")
     with pytest.raises(ValueError, match="column split"):

@@ -26,6 +26,7 @@ from proxysynth.data.benchmarks.opening import open_benchmark
 from proxysynth.data.glyphs import glyphs
 from proxysynth.data.images import PathLike
 from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_files, require_usable
+from proxysynth.errors import first_line
 from proxysynth.formatting import printable
 from proxysynth.values import nearest
 
@@ -210,10 +211,8 @@ def _table(file: Path, root: PathLike | None, outside: str) -> dict[str, Listing
     try:
         with open(file, newline="", encoding="utf-8-sig") as stream:
             lines = list(csv.reader(stream))
-    except OSError as error:
-        raise ValueError(f"cannot read {file}: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{file} is not a CSV in UTF-8 ({error}): save it as one") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{file} cannot be read as a CSV in UTF-8: {first_line(error)}") from error
     header = [word.strip().lower() for word in lines[0]] if lines else []
     if header not in (["path", "label"], ["path", "label", "split"]):
         got = printable(",".join(lines[0])) if lines else "an empty file"

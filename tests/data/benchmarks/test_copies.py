@@ -291,7 +291,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="side must be >= 1"):
         prepare_benchmark("cub200", root, tmp_path / "out", side=0)
     save_picture(tmp_path / "mine" / "a.jpg")
-    with pytest.raises(ValueError, match="has other files already"):
+    with pytest.raises(ValueError, match="holds other files"):
         prepare_benchmark("cub200", root, tmp_path / "mine")
     prepare_benchmark("cub200", root, tmp_path / "out", side=20)
     with pytest.raises(ValueError, match="with another side"):

@@ -175,11 +175,11 @@ def test_missing_label_files(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="cars_test_annos_withlabels.mat"):
         open_data(f"cars196:{root}")
     (root / "devkit" / "cars_train_annos.mat").unlink()
-    with pytest.raises(ValueError, match=r"cars_train but no devkit/cars_train_annos.mat"):
+    with pytest.raises(ValueError, match=r"has no devkit/cars_train_annos.mat, which labels cars_train"):
         open_data(f"cars196:{root}")
     root = cars196_annotated(tmp_path / "one", monkeypatch)
     (root / "cars_annos.mat").unlink()
-    with pytest.raises(ValueError, match=r"car_ims but no cars_annos.mat"):
+    with pytest.raises(ValueError, match=r"has no cars_annos.mat, which labels car_ims"):
         open_data(f"cars196:{root}")
 
 

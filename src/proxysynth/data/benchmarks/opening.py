@@ -95,18 +95,10 @@ class CopyCheck:
     missing: tuple[str, ...]  # files that should be there
     extra: tuple[str, ...]  # files among the images that no label file names
     unreadable: tuple[tuple[str, str], ...]  # files that cannot be decoded, and why
+    complete: bool  # whether every image exists and can be read
+    accepted: bool  # whether it can be trained on: complete, or allowed to be incomplete
     refusal: str  # why it cannot be trained on, and what helps; empty if it can
     note: str  # the benchmark's remark for users
-
-    @property
-    def accepted(self) -> bool:
-        """Whether it can be trained on: readable, and complete or allowed to be incomplete."""
-        return not self.refusal
-
-    @property
-    def complete(self) -> bool:
-        """Whether every image exists and can be read."""
-        return Counts(self.pictures, self.classes).complete and not self.unreadable
 
     def describe(self) -> str:
         """A line per part and per kind of problem."""
@@ -155,6 +147,8 @@ def check_benchmark(
         missing=contents.all_missing(),
         extra=contents.extra_files(),
         unreadable=tuple(unreadable),
+        complete=counts.complete and not unreadable,
+        accepted=not refusal,
         refusal=refusal,
         note=contents.entry.note,
     )
@@ -201,13 +195,11 @@ def prepare_benchmark(
     fingerprints = [part.fingerprint() for part in contents.parts.values()]
     settings = {"benchmark": name, "side": side, "pictures": fingerprints}
     record, file = json.dumps(settings).encode(), target / RECORD
-    if not file.exists():
-        if target.is_dir() and any(target.iterdir()):
-            raise ValueError(f"{target} has other files already: give a new folder for the copy")
-        _write(file, record)
-    elif file.read_bytes() != record:
-        what = "a copy that was prepared from other images or with another side"
-        raise ValueError(f"{target} holds {what}: give another folder, or remove it first")
+    begun = file.exists() and file.read_bytes() == record
+    if not begun and target.is_dir() and any(target.iterdir()):
+        what = "other files, or a copy of other images or with another side"
+        raise ValueError(f"{target} holds {what}: give a new folder, or empty it first")
+    _write(file, record)
     for label_file in contents.files:
         if (base / label_file).exists():
             _write(target / label_file, (base / label_file).read_bytes())

@@ -98,8 +98,7 @@ def read_cars196(entry: Benchmark, root: PathLike) -> Contents:
     for folder, places in wanted.items():
         file = first_there(base, places)
         if file is None:
-            has = next(iter(wanted))
-            raise ValueError(f"{base} has {has} but no {places[0]}, which labels its cars: add it")
+            raise ValueError(f"{base} has no {places[0]}, which labels {folder}: add it")
         # Some copies were unpacked one folder too deep.
         if halves and (base / folder / folder).is_dir():
             folder = f"{folder}/{folder}"
