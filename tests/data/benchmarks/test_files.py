@@ -45,7 +45,7 @@ def test_rows_after_a_header(tmp_path):
     [
         (b"1 a.jpg\n2\n", "line 2 of .*labels.txt must have number, path, got '2'"),
         (b"<!DOCTYPE\n", "line 1 of .*labels.txt must have number, path"),
-        (b"\xff\xfe\x00", "must be a text file in UTF-8"),
+        (b"\xff\xfe\x00", "cannot be read .*utf-8"),
     ],
 )
 def test_bad_lines(tmp_path, data, words):
@@ -58,9 +58,9 @@ def test_no_header_and_no_file(tmp_path):
     for data in (b"", b"<html>\n<body>\n"):
         with pytest.raises(ValueError, match="must start with a line of name, part"):
             list(rows(write(tmp_path, data), ("name", "part"), header=True))
-    with pytest.raises(ValueError, match="cannot read .*none.txt .no such file"):
+    with pytest.raises(ValueError, match="none.txt cannot be read .no such file"):
         list(rows(tmp_path / "none.txt", ("name",)))
-    with pytest.raises(ValueError, match="cannot read"):
+    with pytest.raises(ValueError, match="cannot be read"):
         list(rows(tmp_path, ("name",)))
 
 
@@ -272,7 +272,7 @@ def test_a_call_is_refused_and_not_made(tmp_path, protocol, function):
         "numpy": Call(np.save, str(trap), 1),
     }
     data = pickle.dumps({"labels": [calls[function]], "data": DATA}, protocol=protocol)
-    with pytest.raises(ValueError, match=r"data_batch_1 is not a file of CIFAR's") as caught:
+    with pytest.raises(ValueError, match=r"data_batch_1 cannot be read") as caught:
         read(tmp_path, data)
     assert "\n" not in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data_batch_1"]
@@ -289,18 +289,21 @@ def test_a_call_is_refused_and_not_made(tmp_path, protocol, function):
         (b"(S'true'\nios\nsystem\n.", "os.system"),
         (pickle.dumps(Plain()), "not allowed"),
         (b"\x80\x02cnumpy\ndtype\nU\x01O\x85R.", "instead of bytes"),
-        (b"\x80\x02cnumpy\ndtype\n}b.", "damaged"),  # state is not set on anything
-        (b"\x80\x02]}b.", "damaged"),
+        (b"\x80\x02cnumpy\ndtype\n}b.", "cannot be read"),  # state is not set on anything
+        (b"\x80\x02]}b.", "cannot be read"),
         (pickle.dumps([1, 2]), "it holds a list instead of a dict"),
-        (b"", "damaged or not a pickle"),
-        (b"<!DOCTYPE html><html>", "not a file of CIFAR's"),
-        (python2_pickle(HELD)[:-40], "not a file of CIFAR's"),
+        (b"", "cannot be read"),
+        (b"<!DOCTYPE html><html>", "cannot be read"),
+        (python2_pickle(HELD)[:-40], "cannot be read"),
         (b"\x80\x02K\x01.", "instead of a dict"),
-        (b"\x80\x02u.", "damaged"),
-        (b"\x80\x02h\x07.", "damaged"),
-        (b"\x80\x02}](K\x01e}s.", "damaged"),  # a list as a key
-        (b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s.", "damaged"),  # tuples in tuples as a key
-        (b"\x80\x02}T\xff\xff\xff\x7fab.", "damaged"),  # a text of 2 GB in 12 bytes
+        (b"\x80\x02u.", "cannot be read"),
+        (b"\x80\x02h\x07.", "cannot be read"),
+        (b"\x80\x02}](K\x01e}s.", "cannot be read"),  # a list as a key
+        (
+            b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s.",
+            "cannot be read",
+        ),  # tuples in tuples as a key
+        (b"\x80\x02}T\xff\xff\xff\x7fab.", "cannot be read"),  # a text of 2 GB in 12 bytes
         (pickle.dumps({"data": DATA.astype(np.float64)}, 2), "instead of bytes"),
     ],
 )

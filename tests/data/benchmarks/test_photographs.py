@@ -175,7 +175,9 @@ def test_missing_label_files(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="cars_test_annos_withlabels.mat"):
         open_data(f"cars196:{root}")
     (root / "devkit" / "cars_train_annos.mat").unlink()
-    with pytest.raises(ValueError, match=r"has no devkit/cars_train_annos.mat, which labels cars_train"):
+    with pytest.raises(
+        ValueError, match=r"has no devkit/cars_train_annos.mat, which labels cars_train"
+    ):
         open_data(f"cars196:{root}")
     root = cars196_annotated(tmp_path / "one", monkeypatch)
     (root / "cars_annos.mat").unlink()
