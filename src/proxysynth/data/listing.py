@@ -224,8 +224,8 @@ def with_validation(
     held = max(2, round(fraction * len(classes)))
     if len(classes) - held < 2:
         raise ValueError(
-            f"holding out {held} of {len(classes)} seen classes leaves fewer than 2 to train on: add "
-            "classes, or choose nothing by them (report_epoch=last, interpolate=by_classes)"
+            f"holding out {held} of {len(classes)} seen classes leaves fewer than 2 to train on: "
+            "add classes, or choose nothing by them (report_epoch=last, interpolate=by_classes)"
         )
     chosen = set(shuffled_names(classes, seed)[:held])
     train = splits.train.of_classes([name for name in classes if name not in chosen])

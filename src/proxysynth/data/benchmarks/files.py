@@ -63,11 +63,10 @@ def rows(file: Path, columns: tuple[str, ...], header: bool = False) -> Iterator
     With a `header`, one of the first lines names the columns; the rows are those after it."""
     with reading(file):
         lines = file.read_text("utf-8-sig").splitlines()
-    heads = [i for i, line in enumerate(lines[:5], 1) if line.split()[:1] == [columns[0]]]
-    if header and not heads:
-        needed = f"{file} must start with a line of {', '.join(columns)}"
-        got = repr(lines[0][:60]) if lines else "an empty file"
-        raise ValueError(f"{needed}, got {got}: download it again")
+        heads = [i for i, line in enumerate(lines[:5], 1) if line.split()[:1] == [columns[0]]]
+        if header and not heads:
+            got = repr(lines[0][:60]) if lines else "an empty file"
+            raise ValueError(f"it must start with a line of {', '.join(columns)}, got {got}")
     start = heads[0] if header else 0
     for number, line in enumerate(lines[start:], start=start + 1):
         parts = line.split(maxsplit=len(columns) - 1)
