@@ -35,13 +35,13 @@ def spoil(root):
     (root / "elks" / "0.png").write_bytes(b"<html>not found</html>")
 
 
-def test_good_pictures_pass_unchanged(root):
+def test_good_images_pass_unchanged(root):
     splits = open_data(root, **RULE)
     assert check_splits(splits) is splits
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_bad_ones_are_all_named_with_the_reason(root, workers):
+def test_bad_files_are_all_named_with_the_reason(root, workers):
     spoil(root)
     with pytest.raises(UnreadableImages) as caught:
         check_splits(open_data(root, **RULE), workers=workers)
@@ -83,7 +83,7 @@ def test_nothing_left_is_an_error_even_when_skipping(make_folder):
         check_splits(open_data(root, unseen_classes=("c", "d")), skip_bad=True)
 
 
-def test_many_bad_ones_are_counted_not_all_printed(make_folder):
+def test_many_bad_files_are_counted_not_all_printed(make_folder):
     root = make_folder({"a": 14, "b": 2, "c": 2, "d": 2})
     for path in (root / "a").iterdir():
         path.write_bytes(b"")
@@ -123,7 +123,7 @@ def test_pixels_in_memory_need_no_check():
     assert unreadable_images({"train": listing}) == []
 
 
-def test_more_bad_ones_than_a_sentence_names_are_told_one_by_one(make_folder):
+def test_more_bad_files_than_a_message_names_are_listed_one_by_one(make_folder):
     root = make_folder({"a": 15, "b": 2, "c": 2, "d": 2})
     bad = [root / "a" / f"{i}.png" for i in range(12)]
     for path in bad:
@@ -135,7 +135,7 @@ def test_more_bad_ones_than_a_sentence_names_are_told_one_by_one(make_folder):
     assert sorted(lines.splitlines()) == sorted(f"{path}: the file is empty" for path in bad)
 
 
-def test_pictures_are_read_once_until_one_changes(root):
+def test_images_are_read_once_until_one_changes(root):
     reads = []
 
     def check():

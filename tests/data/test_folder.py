@@ -26,7 +26,7 @@ def test_the_rule_can_be_changed(make_folder):
     assert splits.query.classes == ("ants", "dogs")
 
 
-def test_what_is_not_a_picture_is_left_out(make_folder):
+def test_what_is_not_an_image_is_left_out(make_folder):
     root = make_folder(FOUR)
     deep = root / "ants" / "more" / "still more"
     deep.mkdir(parents=True)
@@ -60,7 +60,7 @@ def test_links_are_followed_but_not_in_circles(make_folder, tmp_path):
     assert len(splits.train) + len(splits.query) == 14
 
 
-def test_a_link_to_itself_is_a_picture_that_cannot_be_read(make_folder):
+def test_a_link_to_itself_is_an_image_that_cannot_be_read(make_folder):
     root = make_folder(FOUR)
     os.symlink("round.png", root / "ants" / "round.png")
     os.symlink("circle", root / "circle")
@@ -160,14 +160,14 @@ def test_odd_names(make_folder):
         ({"ants": 1, "bees": 1, "cats": 1, "dogs": 1}, "none of the 2 test images"),
     ],
 )
-def test_hopeless_folders(make_folder, tmp_path, classes, words):
+def test_folders_that_cannot_be_used(make_folder, tmp_path, classes, words):
     (tmp_path / "pictures").mkdir()
     with pytest.raises(ValueError, match=words) as caught:
         open_data(make_folder(classes))
     assert "\n" not in str(caught.value)
 
 
-def test_other_faults(tmp_path):
+def test_other_errors_of_folders(tmp_path):
     loose = tmp_path / "loose"
     loose.mkdir()
     (loose / "1.jpg").write_bytes(b"x")
@@ -179,7 +179,7 @@ def test_other_faults(tmp_path):
         open_data(tmp_path / "phone")
 
 
-def test_a_few_classes_of_one_picture_are_remarked(make_folder):
+def test_a_few_classes_of_one_image_are_remarked(make_folder):
     root = make_folder({"ants": 1, "bees": 3, "cats": 3, "dogs": 3, "elks": 3})
     splits = open_data(root, unseen_classes=("ants", "bees", "cats"))
     assert splits.remarks() == (

@@ -270,7 +270,7 @@ def test_spread_takes_as_many_of_each_class():
     assert stratified_subset(listing, 99).tolist() == list(range(40))
 
 
-def test_validation_by_pictures_keeps_every_class():
+def test_validation_by_images_keeps_every_class():
     made = with_validation(Splits(train=grid(4, 10), query=grid(4, 2)), 0.2, pictures=True)
     assert made.validation is not None
     assert made.train.counts().tolist() == [8] * 4

@@ -47,7 +47,7 @@ def test_both_archives_are_the_same_data(tmp_path, monkeypatch):
     assert binary.fingerprint() == python.fingerprint()
 
 
-def test_pictures_reach_a_network_in_colour(tmp_path, monkeypatch):
+def test_images_reach_a_network_in_colour(tmp_path, monkeypatch):
     splits = open_data(f"cifar10:{cifar10_binary(tmp_path, monkeypatch)}")
     loader = Loader(splits.train, AsIs(), PIXELS["cifar10"])
     (batch,) = loader.batches([np.array([3, 1])])

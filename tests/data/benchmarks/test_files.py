@@ -72,7 +72,7 @@ def test_whole_numbers(text):
 
 
 @pytest.mark.parametrize("text", ["/etc/passwd", "../a.jpg", "a/../../b.jpg", ".", "..", "a/.."])
-def test_a_picture_stays_in_its_folder(text):
+def test_an_image_stays_in_its_folder(text):
     assert relative_name("./a//b/../c.jpg", "here") == "a/c.jpg"
     with pytest.raises(ValueError, match="here must name an image under its own folder"):
         relative_name(text, "here")
@@ -332,7 +332,7 @@ def test_no_file(tmp_path):
 @pytest.mark.filterwarnings("ignore:invalid escape:DeprecationWarning")
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_damage_gives_an_answer_or_a_sentence_of_inert_pickle(tmp_path_factory, data):
+def test_a_damaged_pickle_is_read_or_refused(tmp_path_factory, data):
     good = bytearray(python2_pickle({**HELD, b"data": DATA[:, :20]}))
     for _ in range(data.draw(st.integers(1, 4))):
         good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
