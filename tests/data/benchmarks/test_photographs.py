@@ -238,7 +238,7 @@ def test_bad_label_files_of_sop(tmp_path, monkeypatch):
         (whole + "9 9 1", "line 7 of .*Ebay_test.txt must have image_id, class_id"),
         ("<html>Not found</html>", "Ebay_test.txt .*must start with a line of image_id"),
         (whole.replace("chair_final", "../../chair"), "must name an image under its own folder"),
-        (whole + "9 9 1 bicycle_final/1_1.JPG\n", "name bicycle_final/1_1.JPG 2 times"),
+        (whole + "9 9 1 bicycle_final/1_1.JPG\n", "names bicycle_final/1_1.JPG 2 times"),
     ):
         file.write_text(text)
         with pytest.raises(ValueError, match=words) as caught:
