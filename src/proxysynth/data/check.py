@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from proxysynth.data.folders import some_names
 from proxysynth.data.images import (
     ImageCache,
     UnreadableImage,
@@ -44,9 +45,7 @@ class UnreadableImages(ValueError):
         return f"{self.summary()}; fix or remove them, or skip them with --skip-bad"
 
     def summary(self) -> str:
-        named = "; ".join(f"{printable(e.path)} ({e.reason})" for e in self.images[:SHOWN])
-        more = len(self.images) - SHOWN
-        named += f"; and {more} more" if more > 0 else ""
+        named = some_names((f"{e.path} ({e.reason})" for e in self.images), SHOWN)
         return f"{len(self.images)} of {self.total} images cannot be read: {named}"
 
 

@@ -46,7 +46,7 @@ def read_contents(name: str, root: PathLike) -> Contents:
     named = Counter(image for listing in contents.parts.values() for image in listing.names)
     for image, times in named.most_common(1):
         if times > 1:
-            raise ValueError(f"{contents.base} names {image} {times} times: download its labels again")
+            raise ValueError(f"{contents.base} names {image} {times} times: download it again")
     return contents
 
 
