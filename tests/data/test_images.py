@@ -370,6 +370,19 @@ def test_a_file_and_its_image_give_the_same_pixels(tmp_path, orientation):
     assert np.array_equal(from_file, open_image(from_file, side=64)), "orientation is applied once"
 
 
+def test_an_exif_block_that_cannot_be_written_again_turns_the_image_too(tmp_path):
+    """Its orientation is 6, and the width, which should be positive, is -5."""
+    entries = struct.pack("<HHIi", 0x100, 9, 1, -5) + struct.pack("<HHIHH", 0x112, 3, 1, 6, 0)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + entries + bytes(4)
+    path = tmp_path / "photo.jpg"
+    Image.fromarray(COLOUR).save(path, exif=exif)
+    made = open_image(path)
+    assert made.size == (6, 9)
+    with Image.open(path) as image:
+        assert np.array_equal(open_image(image), made)
+    assert np.array_equal(open_image(made), made), "orientation is applied once"
+
+
 @pytest.mark.parametrize("mode", ["P", "RGBA", "LA", "L", "1", "CMYK", "I;16", "I", "F"])
 def test_bands_do_not_change_a_conversion(monkeypatch, mode):
     draw = np.random.default_rng(0)

@@ -22,7 +22,7 @@ from typing import BinaryIO
 import numpy as np
 import PIL
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from proxysynth.data.transforms import resized
 from proxysynth.errors import first_line, reason
@@ -40,6 +40,17 @@ LARGE = 1 << 25  # pixels of an image that is decoded while no other large one i
 BAND = 1 << 22  # pixels converted at a time
 TOO_LARGE = "at most {:,} pixels are decoded, {}: shrink it first"
 
+# What turns an image upright, by its EXIF orientation. ImageOps.exif_transpose also writes the EXIF
+# block again, which fails for many damaged ones.
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 _large = threading.Lock()
 
 PathLike = str | os.PathLike[str]
@@ -116,14 +127,15 @@ def _decoded(image: Image.Image, side: int, owned: bool) -> Image.Image:
     large = image.width * image.height > LARGE
     with _large if large else contextlib.nullcontext():
         image.load()
+        turn = None
         with contextlib.suppress(Exception):  # a damaged EXIF block must not cost the image
-            if owned:
-                ImageOps.exif_transpose(image, in_place=True)
-            else:
-                image = ImageOps.exif_transpose(image)
+            turn = UPRIGHT.get(int(image.getexif().get(ExifTags.Base.Orientation, 1)))
         made = to_rgb(image)
         if large and owned and made is not image:
             image.close()  # the caller still refers to it
+        if turn is not None:
+            made = made.transpose(turn)
+            made.info = {}  # the orientation is applied: it must not be applied again
         if side and min(made.size) > side:
             made = resized(made, side)
         if large:
