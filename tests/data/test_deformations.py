@@ -43,7 +43,7 @@ def smooth(shape, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("name", DEFORMATIONS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_all_keep_shape_and_input_and_hang_on_the_generator(name, shape) -> None:
+def test_all_keep_shape_and_input_and_depend_on_the_generator_only(name, shape) -> None:
     deform, picture = DEFORMATIONS[name], smooth(shape)
     before = picture.copy()
     picture.setflags(write=False)
@@ -179,7 +179,7 @@ def test_angles_are_uniform_within_thirty_degrees(deform) -> None:
     assert max(map(abs, angles)) < 31
 
 
-def test_rotation_turns_and_shearing_leans() -> None:
+def test_rotation_turns_a_level_line_and_shearing_does_not() -> None:
     """A level line is turned by one and stays level under the other."""
     line = np.zeros((61, 61), np.uint8)
     line[29:32, 20:41] = 255
@@ -228,7 +228,7 @@ def test_blur_grows_with_the_image() -> None:
     assert np.abs(small - big.reshape(64, 4, 64, 4).mean((1, 3))).max() < 4
 
 
-def test_in_a_loader_it_hangs_on_seed_and_index_alone() -> None:
+def test_in_a_loader_it_depends_on_seed_and_index_only() -> None:
     pictures = np.repeat(noise((1, 16, 16), low=1), 12, axis=0)
     listing = Listing(
         tuple(map(str, range(12))), np.arange(12) % 3, ("a", "b", "c"), None, pictures

@@ -4,14 +4,14 @@ import re
 import pytest
 from PIL import Image
 
-from proxysynth.data import ClassSplit, UnreadableImages, check_splits, open_folder, open_table
+from proxysynth.data import UnreadableImages, check_splits, open_data
 from proxysynth.data.sources import open_test_data
 
 FOUR = {"ants": 3, "bees": 3, "cats": 3, "dogs": 3}
 
 
 def test_classes_are_split_in_half(make_folder):
-    splits = open_folder(make_folder(FOUR))
+    splits = open_data(make_folder(FOUR))
     assert sorted((*splits.train.classes, *splits.query.classes)) == sorted(FOUR)
     assert len(splits.train.classes) == len(splits.query.classes) == 2
     assert len(splits.train) == len(splits.query) == 6
@@ -22,11 +22,11 @@ def test_classes_are_split_in_half(make_folder):
 
 
 def test_the_rule_can_be_changed(make_folder):
-    splits = open_folder(make_folder(FOUR), ClassSplit(unseen_classes=("ants", "dogs")))
+    splits = open_data(make_folder(FOUR), unseen_classes=("ants", "dogs"))
     assert splits.query.classes == ("ants", "dogs")
 
 
-def test_what_is_not_a_picture_is_left_out(make_folder):
+def test_what_is_not_an_image_is_left_out(make_folder):
     root = make_folder(FOUR)
     deep = root / "ants" / "more" / "still more"
     deep.mkdir(parents=True)
@@ -40,7 +40,7 @@ def test_what_is_not_a_picture_is_left_out(make_folder):
     (root / "ants" / "@eaDir" / "thumb.jpg").write_bytes(b"x")
     (root / "loose.jpg").write_bytes(b"x")
     (root / "empty").mkdir()
-    splits = open_folder(root)
+    splits = open_data(root)
     names = {*splits.train.names, *splits.query.names}
     assert len(names) == 13
     assert "ants/more/still more/nested.JPG" in names
@@ -56,22 +56,22 @@ def test_links_are_followed_but_not_in_circles(make_folder, tmp_path):
     elsewhere = make_folder({"x": 2}, root=tmp_path / "elsewhere")
     os.symlink(elsewhere / "x", root / "elks")
     os.symlink(root, root / "ants" / "all over again")
-    splits = open_folder(root)
+    splits = open_data(root)
     assert len(splits.train) + len(splits.query) == 14
 
 
-def test_a_link_to_itself_is_a_picture_that_cannot_be_read(make_folder):
+def test_a_link_to_itself_is_an_image_that_cannot_be_read(make_folder):
     root = make_folder(FOUR)
     os.symlink("round.png", root / "ants" / "round.png")
     os.symlink("circle", root / "circle")
-    splits = open_folder(root)
+    splits = open_data(root)
     with pytest.raises(UnreadableImages, match=r"1 of 13 .* \(too many levels of symbolic links\)"):
         check_splits(splits)
 
 
 def test_train_and_test_folders_are_recognised(make_folder):
     root = make_folder({"train/ants": 2, "train/bees": 3, "test/cats": 2, "test/dogs": 2})
-    splits = open_folder(root)
+    splits = open_data(root)
     assert splits.train.classes == ("ants", "bees")
     assert splits.query.classes == ("cats", "dogs")
     assert splits.train.names[0] == "train/ants/0.png"
@@ -85,7 +85,7 @@ def test_query_gallery_and_validation_folders(make_folder):
         | {"query/cats": 1, "gallery/cats": 2, "gallery/dogs": 2, "query/dogs": 1}
         | {"query/gnus": 1, "gallery/hens": 1}
     )
-    splits = open_folder(root)
+    splits = open_data(root)
     assert splits.query.classes == splits.gallery.classes == ("cats", "dogs", "gnus", "hens")
     assert splits.query.labels.tolist() == [0, 1, 2]
     assert splits.gallery.labels.tolist() == [0, 0, 1, 1, 3]
@@ -95,11 +95,11 @@ def test_query_gallery_and_validation_folders(make_folder):
 
 def test_a_rule_makes_train_and_test_plain_classes(make_folder):
     root = make_folder({"train/a": 2, "test/b": 2})
-    assert open_folder(root, ClassSplit()).train.classes == ("test", "train")
+    assert open_data(root, seed=0).train.classes == ("test", "train")
 
 
 def test_a_class_called_train_among_others_is_a_class(make_folder):
-    splits = open_folder(make_folder({"train": 2, "bus": 2, "tram": 2, "test": 2}))
+    splits = open_data(make_folder({"train": 2, "bus": 2, "tram": 2, "test": 2}))
     assert sorted((*splits.train.classes, *splits.query.classes)) == [
         "bus",
         "test",
@@ -111,7 +111,7 @@ def test_a_class_called_train_among_others_is_a_class(make_folder):
 def test_validation_may_be_called_val(make_folder):
     parts = {"train": 2, "val": 3, "test": 2}
     root = make_folder({f"{part}/{part}{i}": n for part, n in parts.items() for i in range(2)})
-    splits = open_folder(root)
+    splits = open_data(root)
     assert splits.train.classes == ("train0", "train1")
     assert splits.validation.names[0] == "val/val0/0.png"
 
@@ -124,30 +124,30 @@ def test_parts_that_do_not_fit_together_are_no_classes(make_folder, parts):
     root = make_folder({f"{part}/{name}": 2 for part in parts for name in "ab"})
     told = "validation), got " + ", ".join(sorted(parts))
     with pytest.raises(ValueError, match=re.escape(told) + ".* use --set split.train=DIR"):
-        open_folder(root)
+        open_data(root)
     with pytest.raises(ValueError, match=re.escape(told) + ".* give the sub-folder to test on"):
         open_test_data(root)
 
 
 def test_parts_by_name(make_folder):
     root = make_folder({"old/ants": 2, "old/bees": 2, "new/cats": 2, "new/dogs": 2})
-    splits = open_folder(root, parts={"train": "old", "test": "new"})
+    splits = open_data(root, train="old", test="new")
     assert splits.train.names[0] == "old/ants/0.png"
     with pytest.raises(ValueError, match="train and test"):
-        open_folder(root, parts={"train": "old"})
+        open_data(root, train="old")
     with pytest.raises(ValueError, match="must lie under"):
-        open_folder(root / "old", parts={"train": ".", "test": "../new"})
+        open_data(root / "old", train=".", test="../new")
 
 
 def test_nothing_is_written(make_folder):
     root = make_folder(FOUR)
     before = sorted(root.rglob("*"))
-    open_folder(root)
+    open_data(root)
     assert sorted(root.rglob("*")) == before
 
 
 def test_odd_names(make_folder):
-    splits = open_folder(make_folder({"a b": 2, "c,d": 2, "ü\n": 2, "'quote": 2}))
+    splits = open_data(make_folder({"a b": 2, "c,d": 2, "ü\n": 2, "'quote": 2}))
     assert len(splits.train) + len(splits.query) == 8
     assert all(splits.train.path(i).is_file() for i in range(4))
 
@@ -160,33 +160,28 @@ def test_odd_names(make_folder):
         ({"ants": 1, "bees": 1, "cats": 1, "dogs": 1}, "none of the 2 test images"),
     ],
 )
-def test_hopeless_folders(make_folder, tmp_path, classes, words):
+def test_folders_that_cannot_be_used(make_folder, tmp_path, classes, words):
     (tmp_path / "pictures").mkdir()
     with pytest.raises(ValueError, match=words) as caught:
-        open_folder(make_folder(classes))
+        open_data(make_folder(classes))
     assert "\n" not in str(caught.value)
 
 
-def test_other_faults(tmp_path):
-    with pytest.raises(ValueError, match="missing does not exist"):
-        open_folder(tmp_path / "missing")
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match="is a file"):
-        open_folder(tmp_path / "file")
+def test_other_errors_of_folders(tmp_path):
     loose = tmp_path / "loose"
     loose.mkdir()
     (loose / "1.jpg").write_bytes(b"x")
     with pytest.raises(ValueError, match="got 1 images directly in"):
-        open_folder(loose)
+        open_data(loose)
     (tmp_path / "phone" / "shoes").mkdir(parents=True)
     (tmp_path / "phone" / "shoes" / "1.heic").write_bytes(b"x")
     with pytest.raises(ValueError, match=r"only other files .* \(1 \.heic\)"):
-        open_folder(tmp_path / "phone")
+        open_data(tmp_path / "phone")
 
 
-def test_a_few_classes_of_one_picture_are_remarked(make_folder):
+def test_a_few_classes_of_one_image_are_remarked(make_folder):
     root = make_folder({"ants": 1, "bees": 3, "cats": 3, "dogs": 3, "elks": 3})
-    splits = open_folder(root, ClassSplit(unseen_classes=("ants", "bees", "cats")))
+    splits = open_data(root, unseen_classes=("ants", "bees", "cats"))
     assert splits.remarks() == (
         "1 of 7 test images have no other image of their class to find "
         "and are excluded from the averages.",
@@ -212,23 +207,21 @@ def rows(root):
 
 
 def test_path_and_label(root):
-    splits = open_table(write(root / "all.csv", "path,label", *rows(root)))
+    splits = open_data(write(root / "all.csv", "path,label", *rows(root)))
     assert sorted((*splits.train.classes, *splits.query.classes)) == sorted(TABLE_FOUR)
     assert all(splits.train.path(i).is_file() for i in range(len(splits.train)))
 
 
 def test_labels_are_the_tables_not_the_folders(root):
     lines = [f"{row.split(',')[0]},{i % 4}" for i, row in enumerate(rows(root))]
-    splits = open_table(
-        write(root / "all.csv", "path,label", *lines), ClassSplit(unseen_classes=("0", "1"))
-    )
+    splits = open_data(write(root / "all.csv", "path,label", *lines), unseen_classes=("0", "1"))
     assert splits.query.classes == ("0", "1")
 
 
 def test_the_column_split(root):
     part = {"ants": "train", "bees": "Train", "cats": "test", "dogs": " test"}
     lines = [f"{row},{part[row.split(',')[1]]}" for row in rows(root)]
-    splits = open_table(write(root / "all.csv", "path,label,split", *lines))
+    splits = open_data(write(root / "all.csv", "path,label,split", *lines))
     assert splits.train.classes == ("ants", "bees")
     assert splits.query.classes == ("cats", "dogs")
 
@@ -238,7 +231,7 @@ def test_query_gallery_and_validation(root):
         *("ants/0.png,a,train", "bees/0.png,b,train", "ants/1.png,v,validation"),
         *("cats/0.png,c,query", "cats/1.png,c,gallery", "dogs/0.png,d,gallery"),
     ]
-    splits = open_table(write(root / "all.csv", "path,label,split", *lines))
+    splits = open_data(write(root / "all.csv", "path,label,split", *lines))
     assert splits.query.classes == splits.gallery.classes == ("c", "d")
     assert len(splits.gallery) == 2
     assert splits.validation.classes == ("v",)
@@ -249,7 +242,7 @@ def test_root_byte_order_mark_quotes_blank_lines_and_absolute_paths(root, tmp_pa
     lines[0] = f'"{root / lines[0].split(",")[0]}","ants"'
     text = "\ufeffPath, Label\r\n" + "\r\n\r\n".join(lines)
     (tmp_path / "elsewhere.csv").write_text(text, encoding="utf-8")
-    splits = open_table(tmp_path / "elsewhere.csv", root=root)
+    splits = open_data(tmp_path / "elsewhere.csv", root=root)
     assert len(splits.train) + len(splits.query) == 8
     assert splits.train.root == root
 
@@ -273,39 +266,40 @@ def test_root_byte_order_mark_quotes_blank_lines_and_absolute_paths(root, tmp_pa
 )
 def test_faults_are_named(root, lines, words):
     with pytest.raises(ValueError, match=words) as caught:
-        open_table(write(root / "all.csv", *lines))
+        open_data(write(root / "all.csv", *lines))
     assert "\n" not in str(caught.value)
 
 
 def test_what_to_do_about_a_path_outside_is_something_the_caller_has(root):
     table = write(root / "all.csv", "path,label", "../a.jpg,x")
     with pytest.raises(ValueError, match=r"--set split\.root=DIR"):
-        open_table(table)
+        open_data(table)
     with pytest.raises(ValueError, match="put the CSV into a folder that holds all images"):
         open_test_data(table)
 
 
 def test_other_faults_of_table(root):
-    with pytest.raises(ValueError, match="cannot read .* No such file"):
-        open_table(root / "missing.csv")
+    with pytest.raises(ValueError, match="no folder or CSV"):
+        open_data(root / "missing.csv")
     (root / "all.csv").write_bytes(b"path,label\n\xff\xfe,x\n")
-    with pytest.raises(ValueError, match="not a CSV in UTF-8"):
-        open_table(root / "all.csv")
+    with pytest.raises(ValueError, match="cannot be read as a CSV in UTF-8"):
+        open_data(root / "all.csv")
     write(root / "all.csv", "path,label,split", "a,x,train", "b,y,train", "c,z,test")
     with pytest.raises(ValueError, match="column split"):
-        open_table(root / "all.csv", ClassSplit())
+        open_data(root / "all.csv", seed=0)
 
 
 def test_a_root_that_is_not_there(root):
+    table = write(root / "table.csv", "path,label", *rows(root))
     with pytest.raises(ValueError, match=r"elsewhere.*split\.root"):
-        open_table(root / "table.csv", root=root / "elsewhere")
+        open_data(table, root=root / "elsewhere")
 
 
 @pytest.mark.parametrize("names", [("Train", "Test"), ("TRAIN", "Query", "gallery", "Val")])
 def test_parts_in_any_case(make_folder, names):
     classes = {"a": 2, "b": 2}
     root = make_folder({f"{name}/{label}": n for name in names for label, n in classes.items()})
-    splits = open_folder(root)
+    splits = open_data(root)
     assert splits.train.classes == splits.query.classes == ("a", "b")
     assert (splits.gallery is None) == (len(names) == 2)
     assert (splits.validation is None) == (len(names) == 2)
@@ -316,7 +310,7 @@ def test_parts_in_any_case(make_folder, names):
 
 def test_parts_that_differ_only_in_case_are_refused(make_folder):
     root = make_folder({"train/a": 2, "Train/b": 2, "test/c": 2})
-    for open_it in (open_folder, open_test_data):
+    for open_it in (open_data, open_test_data):
         with pytest.raises(ValueError, match="Train, test, train"):
             open_it(root)
 
@@ -328,7 +322,7 @@ def test_query_and_gallery_need_no_train_to_test_on(make_folder):
     assert query.labels.tolist() == [0, 0, 1]
     assert gallery.labels.tolist() == [0, 2, 2]
     with pytest.raises(ValueError, match="train"):
-        open_folder(root)
+        open_data(root)
     (root / "query" / "loose.png").write_bytes((root / "query" / "b" / "0.png").read_bytes())
     assert len(open_test_data(root)[0]) == 3
 

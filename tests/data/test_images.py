@@ -108,7 +108,7 @@ def test_sixteen_bits_keep_their_upper_eight(tmp_path, suffix):
     assert np.array_equal(read(Image.fromarray(deep), tmp_path, suffix), grey3(deep >> 8))
 
 
-def test_a_dark_sixteen_bit_picture_stays_dark(tmp_path):
+def test_a_dark_sixteen_bit_image_stays_dark(tmp_path):
     deep = np.full((4, 4), 200, np.uint16)
     assert read(Image.fromarray(deep), tmp_path).max() == 0
 
@@ -156,7 +156,7 @@ def test_exif_orientation(tmp_path, orientation, suffix):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_damaged_exif_block_costs_nothing(tmp_path):
+def test_a_damaged_exif_block_does_no_harm(tmp_path):
     made = read(Image.fromarray(COLOUR), tmp_path, exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
     assert np.array_equal(made, COLOUR)
 
@@ -237,7 +237,7 @@ def test_the_limit_is_exact(tmp_path, monkeypatch):
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "damaged or not one of"),
     ],
 )
-def test_what_is_not_a_picture_is_named(tmp_path, data, words):
+def test_what_is_not_an_image_is_named(tmp_path, data, words):
     path = tmp_path / "picture.jpg"
     path.write_bytes(data)
     with pytest.raises(UnreadableImage, match=words) as caught:
@@ -247,7 +247,7 @@ def test_what_is_not_a_picture_is_named(tmp_path, data, words):
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
-def test_a_truncated_picture_is_named(tmp_path, suffix):
+def test_a_truncated_image_is_named(tmp_path, suffix):
     path = tmp_path / f"picture{suffix}"
     Image.fromarray(RNG.integers(0, 256, (64, 64, 3), np.uint8)).save(path)
     path.write_bytes(path.read_bytes()[:-400])
@@ -370,6 +370,19 @@ def test_a_file_and_its_image_give_the_same_pixels(tmp_path, orientation):
     assert np.array_equal(from_file, open_image(from_file, side=64)), "orientation is applied once"
 
 
+def test_an_exif_block_that_cannot_be_written_again_turns_the_image_too(tmp_path):
+    """Its orientation is 6, and the width, which should be positive, is -5."""
+    entries = struct.pack("<HHIi", 0x100, 9, 1, -5) + struct.pack("<HHIHH", 0x112, 3, 1, 6, 0)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + entries + bytes(4)
+    path = tmp_path / "photo.jpg"
+    Image.fromarray(COLOUR).save(path, exif=exif)
+    made = open_image(path)
+    assert made.size == (6, 9)
+    with Image.open(path) as image:
+        assert np.array_equal(open_image(image), made)
+    assert np.array_equal(open_image(made), made), "orientation is applied once"
+
+
 @pytest.mark.parametrize("mode", ["P", "RGBA", "LA", "L", "1", "CMYK", "I;16", "I", "F"])
 def test_bands_do_not_change_a_conversion(monkeypatch, mode):
     draw = np.random.default_rng(0)
@@ -437,7 +450,7 @@ def test_shrinking_is_what_evaluation_does_where_nothing_is_decoded_smaller(phot
 
 @pytest.mark.parametrize("memory", [0, 1 << 20])
 @pytest.mark.parametrize("disk", [0, 1 << 20])
-def test_all_states_of_the_cache_give_the_same_picture(photo, tmp_path, memory, disk, decoded):
+def test_all_states_of_the_cache_give_the_same_image(photo, tmp_path, memory, disk, decoded):
     expected = open_image(photo, 128, 64)
     for _ in range(2):  # two runs over one folder
         cache = ImageCache(64, memory, disk, tmp_path / "cache")
@@ -509,7 +522,7 @@ def test_a_folder_that_cannot_be_made_does_no_harm(photo, tmp_path):
     assert np.array_equal(cache.image(photo), open_image(photo, 128, 64))
 
 
-def test_pictures_are_read_only(photo, tmp_path):
+def test_images_are_read_only(photo, tmp_path):
     cache = ImageCache(64, folder=tmp_path / "cache")
     with pytest.raises(ValueError, match="read-only"):
         cache.image(photo)[0, 0, 0] = 1

@@ -12,7 +12,6 @@ from proxysynth.data import (
     AsIs,
     Batch,
     CenterCrop,
-    ClassSplit,
     ImageCache,
     Listing,
     Loader,
@@ -22,7 +21,7 @@ from proxysynth.data import (
     UnreadableImage,
     default_workers,
     in_order,
-    open_folder,
+    open_data,
     open_image,
     read_image,
 )
@@ -34,7 +33,7 @@ CROP = RandomResizedCrop(16)
 @pytest.fixture
 def listing(make_folder):
     root = make_folder({"ants": 7, "bees": 6, "cats": 2, "dogs": 2}, size=(50, 40))
-    return open_folder(root, ClassSplit(unseen_classes=("cats", "dogs"))).train
+    return open_data(root, unseen_classes=("cats", "dogs")).train
 
 
 def memory(n=20, colour=False, seed=0):
@@ -94,7 +93,7 @@ def test_workers_change_nothing(listing, tmp_path, cached):
     assert same(made[0], made[2])
 
 
-def test_a_picture_looks_the_same_in_any_batch_on_any_rank(listing):
+def test_an_image_looks_the_same_in_any_batch_on_any_rank(listing):
     loader = Loader(listing, CROP, PIXELS["imagenet"], workers=2)
     whole = collect(loader, [np.arange(len(listing))], seed=1, epoch=5)[0][0]
     for rank in range(2):
@@ -115,13 +114,13 @@ def test_epoch_and_seed_change_what_is_seen(listing):
         assert not torch.equal(seen[0][image], seen[2][image])
 
 
-def test_an_epoch_goes_on_from_its_middle(listing):
+def test_an_epoch_continues_from_its_middle(listing):
     loader = Loader(listing, CROP, PIXELS["imagenet"], workers=2)
     plan = Shuffled(seed=2)(listing.labels, 4, 2)
     assert same(collect(loader, plan, epoch=4)[2:], collect(loader, plan[2:], epoch=4))
 
 
-def test_the_cache_decides_once_and_for_all(listing, tmp_path):
+def test_batches_do_not_depend_on_the_state_of_the_cache(listing, tmp_path):
     """Cold, warm, from disk, without memory, without disk: bit for bit the same."""
     plan = in_order(len(listing), 4)
 
@@ -206,7 +205,7 @@ def test_an_empty_plan_and_a_list_for_a_plan(listing):
         assert next(iter(loader.batches([[1, 2]]))).indices.tolist() == [1, 2]
 
 
-def test_one_picture(listing, tmp_path):
+def test_one_image(listing, tmp_path):
     assert read_image(memory(), 3).size == (5, 6)
     assert read_image(listing, 0).size == (50, 40)
     assert read_image(listing, 0, ImageCache(20, folder=tmp_path)).size == (25, 20)
@@ -233,14 +232,14 @@ def test_glyphs_come_by_the_thousand():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 80), st.integers(2, 30), st.integers(0, 5))
-def test_shuffled_takes_every_picture_once(n, size, epoch):
+def test_shuffled_takes_every_image_once(n, size, epoch):
     batches = Shuffled(seed=1)(np.zeros(n, np.int64), epoch, size)
     assert sorted(np.concatenate(batches).tolist()) == list(range(n))
     assert all(len(batch) == size for batch in batches[:-1])
     assert 2 <= len(batches[-1]) <= size + 1
 
 
-def test_a_single_picture_left_over_joins_the_batch_before():
+def test_a_single_image_left_over_joins_the_batch_before():
     batches = Shuffled()(np.zeros(9, np.int64), 0, 4)
     assert [len(batch) for batch in batches] == [4, 5]
 
@@ -289,13 +288,13 @@ def test_m_per_class(classes, m, epoch, data):
     assert len(batches) == max(1, len(labels) // (per_batch * m))
 
 
-def test_m_per_class_deals_all_pictures_before_any_again():
+def test_m_per_class_deals_all_images_before_any_again():
     labels = np.repeat([0, 1], 6)
     dealt = np.concatenate(MPerClass(m=2)(labels, 0, 4))
     assert sorted(dealt.tolist()) == list(range(12))
 
 
-def test_classes_without_a_picture_are_passed_over():
+def test_classes_without_an_image_are_skipped():
     labels = np.array([0, 0, 3, 3])
     assert len(MPerClass(m=2)(labels, 0, 4)[0]) == 4
 

@@ -94,7 +94,7 @@ def test_when_no_part_fits_the_centre_is_taken(width, height, box):
     assert crop(noise(width, height), u).shape == (16, 16, 3)
 
 
-def test_random_numbers_depend_on_seed_epoch_and_picture_only():
+def test_random_numbers_depend_on_seed_epoch_and_image_only():
     one = uniforms(1, 2, 3, 23)
     assert one == uniforms(1, 2, 3, 23)
     assert one[:5] == uniforms(1, 2, 3, 5)
@@ -139,7 +139,7 @@ def test_evaluation_resizes_the_short_side_and_takes_the_middle(width, height):
     assert np.abs(made - expected).max() <= 1.0
 
 
-def test_a_picture_of_the_right_size_keeps_its_pixels():
+def test_an_image_of_the_right_size_keeps_its_pixels():
     image = noise(30, 26)
     made = CenterCrop(resize=26, size=20)(image)
     assert np.array_equal(made, np.asarray(image)[3:23, 5:25])
@@ -151,20 +151,20 @@ def test_resized_follows_the_usual_rule():
     assert resized(noise(7, 7), 3).size == (3, 3)
 
 
-def test_a_very_long_picture_does_not_fill_the_memory():
+def test_a_very_long_image_does_not_fill_the_memory():
     made = CenterCrop(256, 224)(Image.new("RGB", (1, 60_000), "red"))
     assert made.shape == (224, 224, 3)
     assert (made == (255, 0, 0)).all()
 
 
-def test_grey_pictures_stay_grey():
+def test_grey_images_stay_grey():
     grey = noise(40, 30).convert("L")
     assert CenterCrop(16, 12)(grey).shape == (12, 12)
     assert RandomResizedCrop(12)(grey, uniforms(0, 0, 0, 23)).shape == (12, 12)
     assert np.array_equal(AsIs()(grey), np.asarray(grey))
 
 
-def test_pad_crop_is_a_part_of_the_padded_picture():
+def test_pad_crop_is_a_part_of_the_padded_image():
     image = noise(32, 32)
     crop = PadCrop(32, pad=4, flip=0.0)
     padded = np.pad(np.asarray(image), ((4, 4), (4, 4), (0, 0)))
@@ -217,7 +217,7 @@ def test_the_three_published_conventions():
     np.testing.assert_allclose(PIXELS["imagenet"].normalize(red).ravel(), expected, rtol=1e-6)
 
 
-def test_the_picture_is_left_alone():
+def test_the_given_images_are_not_changed():
     given = torch.from_numpy(PICTURES.copy())
     PIXELS["caffe_bgr"].normalize(given)
     assert np.array_equal(given.numpy(), PICTURES)
@@ -243,7 +243,7 @@ def test_the_values_of_section_c2():
 
 
 @pytest.mark.parametrize("pair", [CONVENTIONAL, MLRC, MLRC_AS_PRINTED])
-def test_every_picture_comes_out_square(pair):
+def test_every_image_comes_out_square(pair):
     for size in ((500, 333), (90, 300), (256, 256)):
         image = noisy(*size)
         for i, transform in enumerate((pair.train, pair.test)):

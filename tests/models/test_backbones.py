@@ -123,7 +123,7 @@ def test_any_module_is_a_backbone_and_is_left_as_it_was() -> None:
     assert make_embedder(vector, dim=None, image_size=8).dim == 7
 
 
-def test_a_module_of_the_wrong_shape_is_told_so() -> None:
+def test_a_module_of_the_wrong_shape_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"feature maps .* but Flatten returned \(1, 3, 100\)"):
         make_embedder(nn.Flatten(2), image_size=10)
     with pytest.raises(ValueError, match=r"but LSTM (failed|returned)"):
@@ -160,7 +160,7 @@ def test_what_can_go_wrong_with_a_users_function(nets: None) -> None:
         make_embedder("my_nets:make", pretrained=True)
 
 
-def test_nothing_foreign_is_imported_unasked() -> None:
+def test_optional_packages_are_not_imported_unless_needed() -> None:
     code = (
         "import sys, proxysynth.models.backbones\n"
         "print([m for m in sys.modules if m.startswith(('timm', 'torchvision', 'efficientnet_'))])"

@@ -95,7 +95,7 @@ def test_every_backbone_learns(name: str) -> None:
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
 
 
-def test_mixing_at_the_pictures_and_at_the_last_maps() -> None:
+def test_mixing_at_the_images_and_at_the_last_maps() -> None:
     net = make_embedder("conv4", dim=None, normalize=False, width=0.25).eval()
     images = torch.randn(2, 1, 32, 32)
     with torch.no_grad():

@@ -133,7 +133,7 @@ def test_images_of_another_size(hf: Any, tmp_path: Path):
     assert net(torch.randn(2, 3, 48, 48)).shape == (2, 32)
 
 
-def test_what_cannot_be_made_is_said(hf: Any, tmp_path: Path):
+def test_what_cannot_be_made_is_an_error(hf: Any, tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="no such folder"):
         make_embedder(f"hf:{tmp_path / 'missing'}")

@@ -243,7 +243,7 @@ def test_neither_a_class_nor_a_name_is_a_loss(loss: object, came: str) -> None:
         ps.ProxyHead(loss, 3, 4)
 
 
-def test_bad_heads_get_one_sentence() -> None:
+def test_bad_heads_get_one_line() -> None:
     with pytest.raises(ValueError, match="needs num_classes"):
         ps.ProxyHead(ps.NormSoftmax())
     with pytest.raises(ValueError, match="num_classes=3, dim=4.0"):

@@ -107,7 +107,7 @@ def test_size_is_the_known_one() -> None:
     assert parameters(PreActResNet18(0.25)) < parameters(PreActResNet18()) / 15
 
 
-def test_the_pictures_side_decides_the_first_stride() -> None:
+def test_the_images_side_decides_the_first_stride() -> None:
     assert make_embedder("preact_resnet18", width=0.25).backbone.conv1.stride == (1, 1)
     net = make_embedder("preact_resnet18", dim=None, width=0.25, image_size=64)
     assert net.backbone.conv1.stride == (2, 2)

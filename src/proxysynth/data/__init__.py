@@ -24,7 +24,7 @@ from proxysynth.data.loader import (
     in_order,
     read_image,
 )
-from proxysynth.data.sources import open_data, open_folder, open_table
+from proxysynth.data.sources import open_data
 from proxysynth.data.transforms import (
     PIXELS,
     AsIs,

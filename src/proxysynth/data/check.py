@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from proxysynth.data.images import ImageCache, UnreadableImage, cache_folder, open_image
+from proxysynth.data.folders import some_names
+from proxysynth.data.images import (
+    ImageCache,
+    UnreadableImage,
+    cache_folder,
+    file_state,
+    open_image,
+    write_atomically,
+)
 from proxysynth.data.listing import Listing, Splits, require_usable
 from proxysynth.formatting import printable
 
 SHOWN = 10  # unreadable images named in one message
 Progress = Callable[[int, int], None]  # images done, images in total
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 class UnreadableImages(ValueError):
@@ -39,23 +45,30 @@ class UnreadableImages(ValueError):
         return f"{self.summary()}; fix or remove them, or skip them with --skip-bad"
 
     def summary(self) -> str:
-        named = "; ".join(f"{printable(e.path)} ({e.reason})" for e in self.images[:SHOWN])
-        more = len(self.images) - SHOWN
-        named += f"; and {more} more" if more > 0 else ""
+        named = some_names((f"{e.path} ({e.reason})" for e in self.images), SHOWN)
         return f"{len(self.images)} of {self.total} images cannot be read: {named}"
 
 
-def in_threads(
-    work: Callable[[Item], Result], items: Sequence[Item], workers: int, progress: Progress | None
-) -> list[Result]:
-    """The result of the work for each item, in order."""
-    results = []
+def errors_in_threads(
+    read: Callable[[Path], object], paths: Sequence[Path], workers: int, progress: Progress | None
+) -> dict[int, UnreadableImage]:
+    """Read each image; the errors by index."""
+
+    def error_of(path: Path) -> UnreadableImage | None:
+        try:
+            read(path)
+        except UnreadableImage as error:
+            return error
+        return None
+
+    errors = {}
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        for result in pool.map(work, items):
-            results.append(result)
+        for i, error in enumerate(pool.map(error_of, paths)):
+            if error is not None:
+                errors[i] = error
             if progress is not None:
-                progress(len(results), len(items))
-    return results
+                progress(i + 1, len(paths))
+    return errors
 
 
 def unreadable_images(
@@ -65,20 +78,11 @@ def unreadable_images(
     progress: Progress | None = None,
 ) -> list[tuple[str, int, UnreadableImage]]:
     """The listing and index of each image that cannot be decoded. Fills the cache, if any."""
-
-    def problem(path: Path) -> UnreadableImage | None:
-        try:
-            if cache is not None:
-                cache.image(path)
-            else:
-                open_image(path, at_least=1)  # every byte is read, few pixels are made
-        except UnreadableImage as error:
-            return error
-        return None
-
+    # Without a cache, every byte is read, but few pixels are made.
+    read = partial(open_image, at_least=1) if cache is None else cache.image
     images = [(name, *file) for name, part in parts.items() for file in enumerate(part.paths())]
-    found = in_threads(problem, [path for _, _, path in images], workers, progress)
-    return [(name, i, e) for (name, i, _), e in zip(images, found, strict=True) if e is not None]
+    errors = errors_in_threads(read, [path for _, _, path in images], workers, progress)
+    return [(images[at][0], images[at][1], error) for at, error in errors.items()]
 
 
 def check_splits(
@@ -92,15 +96,15 @@ def check_splits(
     """The splits with every image readable; `skip_bad` leaves out the others, with a note, instead
     of raising. `say` gets a line for each of them if there are more than one message names."""
     parts = splits.parts
-    memo = _memo([path for part in parts.values() for path in part.paths()])
-    if memo is not None and memo.exists():
+    files = "\n".join(file_state(path) for part in parts.values() for path in part.paths())
+    digest = hashlib.sha256(files.encode(errors="replace")).hexdigest()
+    memo = cache_folder() / "checked" / digest  # exists if these files are known to be readable
+    if memo.exists():
         return splits
     bad = unreadable_images(parts, cache, workers, progress)
     if not bad:
         with contextlib.suppress(OSError):  # a cache that cannot be written is no fault
-            if memo is not None:
-                memo.parent.mkdir(parents=True, exist_ok=True)
-                memo.touch()
+            write_atomically(memo, b"")
         return splits
     errors = [error for _, _, error in bad]
     problem = UnreadableImages(errors, sum(map(len, parts.values())))
@@ -117,15 +121,3 @@ def check_splits(
     notes = (*splits.notes, f"{problem.summary()}. They are skipped.")
     checked = replace(splits, **kept, notes=notes)
     return require_usable(checked) if splits.train else checked  # else it is only tested
-
-
-def _memo(paths: Sequence[Path]) -> Path | None:
-    """The file that marks these images as readable; None if one of them is not there."""
-    seen = hashlib.sha256()
-    for path in paths:
-        try:
-            state = os.stat(path)
-        except (OSError, ValueError):
-            return None
-        seen.update(f"{path}\0{state.st_size} {state.st_mtime_ns}\n".encode(errors="replace"))
-    return cache_folder() / "checked" / seen.hexdigest()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import unicodedata
 import warnings
-import zipfile
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.deformations import Distortion
+from proxysynth.data.deformations import displaced, photographed
 from proxysynth.data.images import cache_folder, write_atomically
 from proxysynth.data.listing import Listing, Splits, shuffled_names
 from proxysynth.values import digest
@@ -31,7 +30,6 @@ if TYPE_CHECKING:  # slow to import, and not needed once the glyphs are cached
     from matplotlib.ft2font import FT2Font
 
 RECIPE = 1  # raised whenever the images change
-DISTORTION = Distortion()
 EXPECTED = "1d1b9a4302d3"  # fingerprint of glyphs() as this version draws it
 
 
@@ -42,7 +40,7 @@ def glyphs(
     faces_per_class: int = 16,  # images per seen character, 5 to 16
     query_faces: int = 0,  # faces whose images are queries; those in the others are the gallery
     test_faces: int = 0,  # classification: faces of the seen characters that are tested
-    distortion: float = 0.0,  # strength of the seeded distortion of every image, see `Distortion`
+    distortion: float = 0.0,  # strength of the seeded distortion of every image
     pictures_per_class: int = 0,  # with distortion: images of every character; 0: one per face
 ) -> Splits:
     """Characters to train on and other characters to test on, the same on every call.
@@ -62,8 +60,7 @@ def glyphs(
     asked += (distortion, pictures_per_class) if distortion else ()
     path = cache_folder() / f"glyphs-{digest((RECIPE, version('matplotlib'), asked))}.npz"
     made = None
-    damaged = (ValueError, EOFError, KeyError, zipfile.BadZipFile)
-    with suppress(OSError, *damaged), np.load(path, allow_pickle=False) as kept:
+    with suppress(Exception), np.load(path, allow_pickle=False) as kept:  # not there, or damaged
         made = kept["pairs"], kept["pixels"]
     if made is None or (len(made[0]), made[1].shape) != (total, (total, SIDE, SIDE)):
         chosen = _choose(train_classes, test_classes, seed, faces_per_class, pictures_per_class)
@@ -126,9 +123,8 @@ def _distorted(pairs: list[tuple[int, str]], strength: float, seed: int) -> NDAr
         draws.append(np.random.default_rng([seed, code, counts[code]]))
         counts[code] += 1
     shapes = (_shape(*pair) for pair in pairs)
-    placed = (DISTORTION.place(x, SIDE, strength, r) for x, r in zip(shapes, draws, strict=True))
-    ink = fill(placed)
-    return np.stack([DISTORTION.expose(x, strength, r) for x, r in zip(ink, draws, strict=True)])
+    ink = fill(displaced(x, SIDE, strength, rng) for x, rng in zip(shapes, draws, strict=True))
+    return np.stack([photographed(x, strength, rng) for x, rng in zip(ink, draws, strict=True)])
 
 
 def _check(faces: int, query_faces: int, test_faces: int, distortion: float, each: int) -> None:

@@ -40,7 +40,9 @@ LARGE = 1 << 25  # pixels of an image that is decoded while no other large one i
 BAND = 1 << 22  # pixels converted at a time
 TOO_LARGE = "at most {:,} pixels are decoded, {}: shrink it first"
 
-_UPRIGHT = {  # what turns an image upright, by its EXIF orientation
+# What turns an image upright, by its EXIF orientation. ImageOps.exif_transpose also writes the EXIF
+# block again, which fails for many damaged ones.
+UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -127,7 +129,7 @@ def _decoded(image: Image.Image, side: int, owned: bool) -> Image.Image:
         image.load()
         turn = None
         with contextlib.suppress(Exception):  # a damaged EXIF block must not cost the image
-            turn = _UPRIGHT.get(int(image.getexif().get(ExifTags.Base.Orientation, 1)))
+            turn = UPRIGHT.get(int(image.getexif().get(ExifTags.Base.Orientation, 1)))
         made = to_rgb(image)
         if large and owned and made is not image:
             image.close()  # the caller still refers to it
@@ -237,6 +239,15 @@ def cache_folder() -> Path:
         return Path(tempfile.gettempdir()) / "proxysynth"
 
 
+def file_state(path: PathLike) -> str:
+    """What changes whenever the content of a file does: its path, time of change and size."""
+    state = [os.path.abspath(path)]
+    with contextlib.suppress(OSError, ValueError):  # a missing file, or a name that none can have
+        found = os.stat(path)
+        state += [str(found.st_mtime_ns), str(found.st_size)]
+    return "\0".join(state)
+
+
 def write_atomically(path: Path, data: bytes | memoryview) -> None:
     """Write to a temporary file in the same folder and rename it: readers see all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -294,13 +305,7 @@ class ImageCache:
         return made
 
     def _file(self, name: str) -> Path:
-        try:
-            found = os.stat(name)
-        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-            why = reason(error) if isinstance(error, OSError) else str(error)
-            raise UnreadableImage(name, why) from error
-        about = (os.path.abspath(name), found.st_mtime_ns, found.st_size, self.side, VERSION)
-        text = "\0".join(map(str, (*about, PIL.__version__)))
+        text = f"{file_state(name)}\0{self.side}\0{VERSION}\0{PIL.__version__}"
         key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         return self.folder / key[:2] / f"{key[2:]}.raw"
 

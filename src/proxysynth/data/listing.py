@@ -225,7 +225,7 @@ def with_validation(
     if len(classes) - held < 2:
         raise ValueError(
             f"holding out {held} of {len(classes)} seen classes leaves fewer than 2 to train on: "
-            "add classes, lower the fraction, or report the last epoch"
+            "add classes, or choose nothing by them (report_epoch=last, interpolate=by_classes)"
         )
     chosen = set(shuffled_names(classes, seed)[:held])
     train = splits.train.of_classes([name for name in classes if name not in chosen])
@@ -287,10 +287,7 @@ class ClassSplit:
 
     def __post_init__(self) -> None:
         if not 0 <= self.unseen_fraction < 1 or self.order not in ("shuffled", "sorted"):
-            got = f"got {self.unseen_fraction} and {self.order!r}"
-            raise ValueError(
-                f"unseen_fraction must be in [0, 1), order 'shuffled' or 'sorted', {got}"
-            )
+            raise ValueError(f"unseen_fraction must be in [0, 1), order shuffled or sorted: {self}")
         both = sorted(set(self.unseen_classes) & set(self.seen_classes))
         if both:
             raise ValueError(f"a class is either seen or unseen, got both for {', '.join(both)}")

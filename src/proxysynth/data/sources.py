@@ -26,6 +26,7 @@ from proxysynth.data.benchmarks.opening import open_benchmark
 from proxysynth.data.glyphs import glyphs
 from proxysynth.data.images import PathLike
 from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_files, require_usable
+from proxysynth.errors import first_line
 from proxysynth.formatting import printable
 from proxysynth.values import nearest
 
@@ -45,62 +46,71 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
     "glyphs"        train_classes, test_classes, seed, faces_per_class, query_faces, test_faces
     a folder        unseen_fraction, seed, order, unseen_classes, seen_classes (see ClassSplit),
                     or train, test, query, gallery, validation: sub-folders
-    a CSV           the same options of ClassSplit, and root
+    a CSV           the same options of ClassSplit, and root: where its paths start
     "NAME:ROOT"     incomplete: accept a copy of a benchmark that lacks images
+
+    Images may lie deeper inside a class's folder. Hidden files and files that are not images by
+    their name are ignored. Links are followed; nothing is ever written.
     """
     text = os.fspath(spec)
-    place = os.path.expanduser(text)
     name, colon, root = text.partition(":")
     if text == "glyphs":
         return glyphs(**_known(options, inspect.signature(glyphs).parameters, text))
-    if name in CATALOG and (colon or not os.path.exists(place)):
+    if name in CATALOG and (colon or not os.path.exists(os.path.expanduser(text))):
         return open_benchmark(name, root, **_known(options, ("incomplete",), name))
-    given: dict[str, Any] = {
-        key: tuple(value) if key.endswith("_classes") else value
-        for key, value in options.items()
-        if key in RULE_OPTIONS
-    }
-    rule = ClassSplit(**given) if given else None
+    fields = {key: value for key, value in options.items() if key in RULE_OPTIONS}
+    lists = {key: tuple(value) for key, value in fields.items() if key.endswith("_classes")}
+    rule = ClassSplit(**fields | lists) if fields else None
+    place, notes = folders.absolute(text), list[str]()
     if os.path.isdir(place):
         _known(options, (*RULE_OPTIONS, *PARTS), "a folder")
-        parts = {key: options[key] for key in PARTS if options.get(key) is not None}
-        return open_folder(text, rule, parts)
-    if _is_table(text):
+        named = {key: options[key] for key in PARTS if options.get(key) is not None}
+        if not named:  # with a rule, train/ and test/ are classes too
+            how = "use --set split.train=DIR --set split.test=DIR"
+            named = {"": place} if rule else _own_parts(place, LAYOUTS, how)
+        parts, notes = _listings(place, named)
+        what = f"the parts of {printable(place)}"
+    elif _is_table(place):
         _known(options, (*RULE_OPTIONS, "root"), "a CSV")
-        return open_table(text, rule, options.get("root"))
-    if os.path.isfile(place):
-        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in CATALOG)])
+        how = "name the folder that holds all images with --set split.root=DIR"
+        parts = _table(place, options.get("root"), how)
+        what = f"the column split of {place.name}"
+    else:
+        raise _unknown(text)
+    if parts.keys() == {""}:
+        return (rule or ClassSplit())(parts[""], text, tuple(notes))
+    if rule is not None:
         raise ValueError(
-            f"data must be a folder, a CSV or one of {names}, got the file {printable(text)}"
+            f"give either {what} or a rule for classes ({', '.join(RULE_OPTIONS)}), got both"
         )
-    if colon and len(name) > 1 and name.isidentifier():
-        raise ValueError(f"there is no benchmark {name!r}: {nearest(name, CATALOG)}")
-    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *CATALOG])
-    raise ValueError(f"there is no folder or CSV {text!r}: {hint}, or {ADVICE}")
+    if parts.keys() - {"validation"} not in LAYOUTS:
+        raise ValueError(f"{what} must be {EXPECTED}, got {', '.join(sorted(parts)) or 'none'}")
+    tested = _query_and_gallery(parts)
+    return require_usable(
+        Splits(parts["train"], *tested, parts.get("validation"), text, tuple(notes))
+    )
 
 
 def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:
     """Query and gallery to test a trained model on: the test part of the data, else every image, as
     nothing says which classes a model has seen; no gallery where the queries are their own."""
-    text = os.fspath(spec)
-    if os.path.isdir(os.path.expanduser(text)):
-        base = folders.absolute(text)
-        places = _own_parts(base, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
-        parts, _ = _listings(base, {k: v for k, v in places.items() if k not in UNTESTED})
-    elif _is_table(text):
-        file = folders.absolute(text)
-        parts = _table(file, file.parent, "put the CSV into a folder that holds all images")
-        if set(parts) - UNTESTED not in (*TESTED, {""}):
-            what = f"the column split of {file.name} must name test, or query and gallery"
+    place = folders.absolute(spec)
+    if os.path.isdir(place):
+        places = _own_parts(place, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
+        parts, _ = _listings(place, {k: v for k, v in places.items() if k not in UNTESTED})
+    elif _is_table(place):
+        parts = _table(place, None, "put the CSV into a folder that holds all images")
+        if parts.keys() - UNTESTED not in (*TESTED, {""}):
+            what = f"the column split of {place.name} must name test, or query and gallery"
             raise ValueError(f"{what}, got {', '.join(sorted(parts))}")
     else:
-        splits = open_data(text)
+        splits = open_data(spec)
         return splits.query, splits.gallery
     return _query_and_gallery(parts)
 
 
-def _is_table(text: str) -> bool:
-    return os.path.isfile(os.path.expanduser(text)) and text.lower().endswith((".csv", ".txt"))
+def _is_table(place: Path) -> bool:
+    return os.path.isfile(place) and place.suffix.lower() in (".csv", ".txt")
 
 
 def _known(options: dict[str, Any], names: Collection[str], what: str) -> dict[str, Any]:
@@ -110,21 +120,17 @@ def _known(options: dict[str, Any], names: Collection[str], what: str) -> dict[s
     return options
 
 
-def open_folder(
-    root: PathLike, rule: ClassSplit | None = None, parts: Mapping[str, PathLike] | None = None
-) -> Splits:
-    """The splits of a folder: as its own sub-folders say, else by the rule.
-
-    Images may lie deeper inside a class's folder. Hidden files and files that are not images by
-    their name are ignored. Links are followed; nothing is ever written. With a rule, train/ and
-    test/ are classes too; `parts` are the folders of the parts, anywhere under the root.
-    """
-    base = folders.existing_folder(root, ADVICE)
-    if not parts:
-        how = "use --set split.train=DIR --set split.test=DIR"
-        parts = {"": base} if rule else _own_parts(base, LAYOUTS, how)
-    listings, notes = _listings(base, parts)
-    return _splits(listings, rule, f"the parts of {printable(base)}", str(root), notes)
+def _unknown(text: str) -> ValueError:
+    """What may have been meant by data that is nothing of the kind."""
+    name, colon, _ = text.partition(":")
+    if os.path.isfile(os.path.expanduser(text)):
+        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in CATALOG)])
+        got = f"got the file {printable(text)}"
+        return ValueError(f"data must be a folder, a CSV or one of {names}, {got}")
+    if colon and len(name) > 1 and name.isidentifier():
+        return ValueError(f"there is no benchmark {name!r}: {nearest(name, CATALOG)}")
+    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *CATALOG])
+    return ValueError(f"there is no folder or CSV {text!r}: {hint}, or {ADVICE}")
 
 
 def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, Listing], list[str]]:
@@ -143,11 +149,9 @@ def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, List
                     files.append((Path(path).relative_to(base).as_posix(), entry.name))
                 else:
                     others[os.path.splitext(path)[1].lower() or "without suffix"] += 1
-        kinds, shown = (
-            folders.some_names(f"{n} {kind}" for kind, n in others.most_common()),
-            printable(where),
-        )
+        kinds = folders.some_names(f"{n} {kind}" for kind, n in others.most_common())
         if not files:
+            shown = printable(where)
             got = f"nothing in {shown}: add images or give another folder"
             if n := sum(folders.is_image(entry.path) for entry in loose):
                 got = f"{n} images directly in {shown}: move each class to its own folder"
@@ -163,22 +167,6 @@ def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, List
         if others:
             notes.append(f"Ignored (not image files): {kinds}.")
     return listings, notes
-
-
-def _splits(
-    parts: Mapping[str, Listing], rule: ClassSplit | None, what: str, name: str, notes: list[str]
-) -> Splits:
-    if set(parts) == {""}:
-        return (rule or ClassSplit())(parts[""], name, tuple(notes))
-    if rule is not None:
-        raise ValueError(
-            f"give either {what} or a rule for classes ({', '.join(RULE_OPTIONS)}), got both"
-        )
-    if set(parts) - {"validation"} not in LAYOUTS:
-        raise ValueError(f"{what} must be {EXPECTED}, got {', '.join(sorted(parts)) or 'none'}")
-    tested = _query_and_gallery(parts)
-    made = Splits(parts["train"], *tested, parts.get("validation"), name, tuple(notes))
-    return require_usable(made)
 
 
 def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing | None]:
@@ -215,28 +203,16 @@ def _holds_classes(place: str) -> bool:
     return bool(inside) and not any(folders.is_image(entry.path) for entry in others)
 
 
-def open_table(
-    path: PathLike, rule: ClassSplit | None = None, root: PathLike | None = None
-) -> Splits:
-    """The splits of a CSV: as its column `split` says, else by the rule. Its paths are relative to
-    `root`, by default its own folder, and stay inside."""
-    file = folders.absolute(path)
+def _table(file: Path, root: PathLike | None, outside: str) -> dict[str, Listing]:
+    """The images of a CSV by their part, "" without a column `split`. Paths are relative to `root`,
+    by default the CSV's own folder; `outside` is what helps where one leads out of it."""
     advice = f"split.root is the folder where the paths of {file.name} start"
     base = folders.existing_folder(file.parent if root is None else root, advice)
-    parts = _table(file, base, "name the folder that holds all images with --set split.root=DIR")
-    return _splits(parts, rule, f"the column split of {file.name}", str(path), [])
-
-
-def _table(file: Path, base: Path, outside: str) -> dict[str, Listing]:
-    """The images of a CSV by their part, "" without a column `split`. `outside` is what helps where
-    a path leads out of the base."""
     try:
         with open(file, newline="", encoding="utf-8-sig") as stream:
             lines = list(csv.reader(stream))
-    except OSError as error:
-        raise ValueError(f"cannot read {file}: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{file} is not a CSV in UTF-8 ({error}): save it as one") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{file} cannot be read as a CSV in UTF-8: {first_line(error)}") from error
     header = [word.strip().lower() for word in lines[0]] if lines else []
     if header not in (["path", "label"], ["path", "label", "split"]):
         got = printable(",".join(lines[0])) if lines else "an empty file"

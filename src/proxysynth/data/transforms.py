@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,11 +213,10 @@ PIXELS = {
 
 def pixels_named(name: str) -> Pixels:
     """A key of `PIXELS`, or "mean 0.5 0.5 0.5 std 0.5 0.5 0.5" for RGB in [0, 1]."""
-    if name in PIXELS:
-        return PIXELS[name]
     words = name.split() if isinstance(name, str) else []
     if words[::4] != ["mean", "std"]:
-        return cast(Pixels, look_up(name, PIXELS, "kind of pixels"))
+        known: Pixels = look_up(name, PIXELS, "kind of pixels")
+        return known
     with suppress(ValueError):
         mean, std = (tuple(map(float, part)) for part in (words[1:4], words[5:]))
         if len(std) == 3 and min(std) > 0:

@@ -76,7 +76,7 @@ class TokenNetwork(nn.Module):
 
 def make_timm(name: str, pretrained: bool, pooling: str, image_size: int | None) -> nn.Module:
     """The network "timm:name", with attributes `preprocess`, `image_size` and `resize`."""
-    timm = _import_library("timm", f"timm:{name}")
+    timm = import_library("timm", f"timm:{name}", "timm")
     options: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
     if pooling != "own":
         options["global_pool"] = ""  # feature maps or tokens, which are pooled here
@@ -101,7 +101,7 @@ def make_transformers(
 ) -> nn.Module:
     """The network "hf:name_or_folder", with the attributes of `make_timm` and `architecture`. From
     that of an earlier call it is built again, without its folder and without a connection."""
-    library = _import_library("transformers", f"hf:{name}")
+    library = import_library("transformers", f"hf:{name}", "hf")
     if architecture is None:
         model, architecture = _load_transformers(library, name, pretrained, pooling)
     else:
@@ -225,18 +225,20 @@ def pixel_convention(mean: Any, std: Any) -> str:
     return f"mean {' '.join(map(repr, mean))} std {' '.join(map(repr, std))}"
 
 
-def _import_library(package: str, backbone: str) -> Any:
+def import_library(
+    package: str, backbone: str, extra: str, otherwise: str = "another backbone"
+) -> Any:
+    """The package, which our extra installs; `otherwise` is what can be used without it."""
     try:
         return importlib.import_module(package)
-    except Exception as error:  # both import torchvision, which can fail in many ways
-        extra = "hf" if package == "transformers" else package
+    except Exception as error:  # some import torchvision, which can fail in many ways
         reason = first_line(error)
         mend = f"pip install 'proxysynth[{extra}]'"
         if "torchvision" in reason:
             mend = "install the torchvision release that was built for the installed torch"
         raise ValueError(
             f"{backbone} needs the package {package}, which cannot be imported here ({reason}): "
-            f"{mend}, or use another backbone"
+            f"{mend}, or use {otherwise}"
         ) from error
 
 

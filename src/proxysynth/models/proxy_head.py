@@ -208,17 +208,14 @@ class ProxyHead(nn.Module):
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return
         self._processes_checked = True
-        frame = inspect.currentframe()
-        while frame:
-            if type(frame.f_locals.get("self")).__name__ in DATA_PARALLEL:
-                return  # this call comes through a module that sums gradients over processes
-            frame = frame.f_back
-        warnings.warn(
-            "a process group is initialized, but this ProxyHead is not wrapped in "
-            "DistributedDataParallel: unless you average proxies.grad over the processes, each "
-            "process trains proxies of its own",
-            stacklevel=3,
-        )
+        callers = {type(call.frame.f_locals.get("self")).__name__ for call in inspect.stack(0)}
+        if callers.isdisjoint(DATA_PARALLEL):  # else one of them sums gradients over processes
+            warnings.warn(
+                "a process group is initialized, but this ProxyHead is not wrapped in "
+                "DistributedDataParallel: unless you average proxies.grad over the processes, each "
+                "process trains proxies of its own",
+                stacklevel=3,
+            )
 
     def extra_repr(self) -> str:
         return f"{self.loss}, num_classes={self.num_classes}, dim={self.proxies.shape[-1]}"

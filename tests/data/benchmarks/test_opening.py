@@ -74,7 +74,7 @@ def test_wrong_roots(tmp_path, name):
         assert title in str(caught.value)
 
 
-def test_a_label_file_that_names_a_missing_picture(tmp_path, monkeypatch):
+def test_a_label_file_that_names_a_missing_image(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     (root / "images" / "003.Crow" / "1.jpg").unlink()
     words = r"test: 5 of 6 images, .*, there is no .*images/003.Crow/1.jpg: down"
@@ -91,7 +91,7 @@ def test_a_label_file_that_names_a_missing_picture(tmp_path, monkeypatch):
     )
 
 
-def test_a_class_without_pictures_goes(tmp_path, monkeypatch):
+def test_a_class_without_images_is_dropped(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     for path in (root / "images" / "001.Auk").iterdir():
         path.unlink()
@@ -112,7 +112,7 @@ def test_a_half_unpacked_archive(tmp_path, monkeypatch):
         open_data(f"cub200:{tmp_path}", incomplete=True)
 
 
-def test_a_picture_that_is_an_error_page(tmp_path, monkeypatch):
+def test_an_image_that_is_an_error_page(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     page = root / "images" / "002.Booby" / "1.jpg"
     page.write_text("<!DOCTYPE html><html><body>404 Not Found</body></html>")
@@ -123,7 +123,7 @@ def test_a_picture_that_is_an_error_page(tmp_path, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_pictures_that_no_label_file_names_are_not_loaded(tmp_path, monkeypatch):
+def test_images_that_no_label_file_names_are_not_loaded(tmp_path, monkeypatch):
     root = cub200(tmp_path, monkeypatch)
     save_picture(root / "images" / "001.Auk" / "mine.jpg")
     assert len(open_data(f"cub200:{root}").train) == 5

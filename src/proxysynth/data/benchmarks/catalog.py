@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from proxysynth.data.folders import existing_folder, files_below
+from proxysynth.data.folders import existing_folder, files_below, image_files
 from proxysynth.data.images import PathLike
 from proxysynth.data.listing import Listing
 from proxysynth.values import build
@@ -79,10 +78,10 @@ class Contents:
             if listing.root is not None:
                 # Listing each folder once is many times faster than a stat of each file.
                 places = [name.rpartition("/")[::2] for name in listing.names]
-                found = {folder: _names(listing.root / folder) for folder in {f for f, _ in places}}
+                folders = {folder for folder, _ in places}
+                found = {folder: set(image_files(listing.root / folder)) for folder in folders}
                 there = [i for i, (folder, file) in enumerate(places) if file in found[folder]]
-                if len(there) < len(listing):
-                    present[part] = listing.take(there)
+                present[part] = listing.take(there)
         return present
 
     def counts(self) -> Counts:
@@ -150,10 +149,3 @@ def how_to_get(entry: Benchmark, base: Path) -> str:
 def first_there(base: Path, names: Iterable[str]) -> str | None:
     """The first of these files or folders that the copy has."""
     return next((name for name in names if (base / name).exists()), None)
-
-
-def _names(folder: Path) -> set[str]:
-    try:
-        return set(os.listdir(folder))
-    except OSError:  # there is no such folder
-        return set()

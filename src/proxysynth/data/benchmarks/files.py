@@ -10,6 +10,7 @@ import posixpath
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,22 @@ MAX_ELEMENTS = 1 << 30  # SVHN's largest array has 2^28
 MAX_CELLS = 1 << 20  # of cells and structs
 MAX_DEPTH = 8  # of cells in cells: scipy reads them recursively, without a limit
 MAX_TUPLES = 1000  # in a pickle: hashing deeply nested tuples would overflow the stack
+
+
+class DamagedFile(ValueError):
+    """A file of a copy that cannot be read."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise any error of the block as a DamagedFile that names the file."""
+    try:
+        yield
+    except DamagedFile:
+        raise
+    except Exception as error:  # a damaged file can fail in any way
+        why = reason(error) if isinstance(error, OSError) else first_line(error)
+        raise DamagedFile(f"{path} cannot be read ({why}): download it again") from error
 
 
 class Row(NamedTuple):
@@ -44,15 +61,12 @@ class Row(NamedTuple):
 def rows(file: Path, columns: tuple[str, ...], header: bool = False) -> Iterator[Row]:
     """The non-empty lines of a UTF-8 file, split at white space; the last column takes the rest.
     With a `header`, one of the first lines names the columns; the rows are those after it."""
-    try:
-        lines = _bytes(file).decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} must be a text file in UTF-8: download it again") from error
-    heads = [i for i, line in enumerate(lines[:5], 1) if line.split()[:1] == [columns[0]]]
-    if header and not heads:
-        needed = f"{file} must start with a line of {', '.join(columns)}"
-        got = repr(lines[0][:60]) if lines else "an empty file"
-        raise ValueError(f"{needed}, got {got}: download it again")
+    with reading(file):
+        lines = file.read_text("utf-8-sig").splitlines()
+        heads = [i for i, line in enumerate(lines[:5], 1) if line.split()[:1] == [columns[0]]]
+        if header and not heads:
+            got = repr(lines[0][:60]) if lines else "an empty file"
+            raise ValueError(f"it must start with a line of {', '.join(columns)}, got {got}")
     start = heads[0] if header else 0
     for number, line in enumerate(lines[start:], start=start + 1):
         parts = line.split(maxsplit=len(columns) - 1)
@@ -76,10 +90,12 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
     as dicts, cells as arrays, and arrays squeezed (scipy's `simplify_cells`)."""
     from scipy.io import loadmat, whosmat
 
-    data = _bytes(path)
-    if data.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
-        raise ValueError(f"{path} is an HTML page, not a MATLAB file: download it again")
-    try:
+    with reading(path):
+        data = path.read_bytes()
+        if data.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
+            raise ValueError("it is an HTML page, not a MATLAB file")
+        if data.startswith(b"MATLAB 7.3"):
+            raise ValueError("it has the format of MATLAB 7.3, save it with -v7")
         # A list: a file may hold a name twice, and each is read.
         found = [variable for variable in whosmat(BytesIO(data)) if variable[0] in names]
         for name, shape, kind in found:
@@ -92,12 +108,6 @@ def read_mat(path: Path, names: Sequence[str], simplify: bool = False) -> dict[s
         there = [name for name, _, _ in found]
         held = loadmat(BytesIO(data), variable_names=there, simplify_cells=simplify)
         return {name: held[name] for name in there}
-    except NotImplementedError as error:
-        raise ValueError(f"{path} is a MATLAB file of version 7.3: save it with -v7") from error
-    except Exception as error:  # a damaged file can fail in any way
-        raise ValueError(
-            f"{path} cannot be read as a MATLAB file ({first_line(error)}): download it again"
-        ) from error
 
 
 def _check_nesting(data: bytes) -> None:
@@ -147,28 +157,18 @@ def _end_of_array(data: bytes, at: int, depth: int) -> int:
 
 def read_pickle(path: Path) -> dict[str, Any]:
     """The dict in one of CIFAR's pickles: texts, numbers, lists and arrays of uint8."""
-    data = _bytes(path)
-    try:
-        tuples = 0
+    with reading(path):
+        data, tuples = path.read_bytes(), 0
         for step, arg, _ in pickletools.genops(data):
             tuples += step.name.startswith("TUPLE")
             # The unpickler's memo is an array as long as the largest number in it.
             if (step.name.endswith("PUT") and int(arg or 0) > len(data)) or tuples > MAX_TUPLES:
-                raise _Refused("it is damaged")
+                raise ValueError("it is damaged")
         held = _ArrayUnpickler(BytesIO(data), encoding="latin1").load()
         if not isinstance(held, dict):
-            raise _Refused(f"it holds a {type(held).__name__} instead of a dict")
+            raise ValueError(f"it holds a {type(held).__name__} instead of a dict")
         named = {k.decode("latin1") if isinstance(k, bytes) else str(k): held[k] for k in held}
         return {k: item.value if isinstance(item, _Array) else item for k, item in named.items()}
-    except Exception as error:  # a damaged file can fail in any way
-        why = error if isinstance(error, _Refused) else "it is damaged or not a pickle"
-        raise ValueError(
-            f"{path} is not a file of CIFAR's python archive ({why}): download it again"
-        ) from error
-
-
-class _Refused(Exception):
-    """Why a pickle is not read."""
 
 
 class _StandIn:
@@ -190,7 +190,7 @@ class _Array(_StandIn):
         _, shape, dtype, column_major, data = state
         raw = data.encode("latin1") if isinstance(data, str) else data
         if not isinstance(dtype, _ByteType) or math.prod(shape) != len(raw):
-            raise _Refused("the size of an array does not match its shape")
+            raise ValueError("the size of an array does not match its shape")
         flat = np.frombuffer(raw, dtype=np.uint8)
         self.value = flat.reshape(shape, order="F" if column_major else "C")
 
@@ -200,7 +200,7 @@ class _ByteType(_StandIn):
 
     def __init__(self, code: str, *_: Any) -> None:
         if code != "u1":
-            raise _Refused(f"it has an array of {code!r} instead of bytes")
+            raise ValueError(f"it has an array of {code!r} instead of bytes")
 
 
 class _Encode(_StandIn):
@@ -223,14 +223,5 @@ class _ArrayUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.known:
-            raise _Refused(f"it refers to {module}.{name}, which is not allowed")
+            raise ValueError(f"it refers to {module}.{name}, which is not allowed")
         return self.known[module, name]
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ValueError(
-            f"cannot read {path} ({reason(error)}): unpack the archive again"
-        ) from error

@@ -12,9 +12,14 @@ from pathlib import Path
 
 from proxysynth.data.benchmarks.catalog import CATALOG, Contents, Counts, how_to_get
 from proxysynth.data.benchmarks.readers import READERS
-from proxysynth.data.check import Progress, UnreadableImages, in_threads, unreadable_images
+from proxysynth.data.check import (
+    Progress,
+    UnreadableImages,
+    errors_in_threads,
+    unreadable_images,
+)
 from proxysynth.data.folders import absolute, some_names
-from proxysynth.data.images import PathLike, UnreadableImage, open_image, write_atomically
+from proxysynth.data.images import PathLike, open_image, write_atomically
 from proxysynth.data.listing import Splits, require_usable
 from proxysynth.data.transforms import resized
 from proxysynth.errors import reason
@@ -41,8 +46,7 @@ def read_contents(name: str, root: PathLike) -> Contents:
     named = Counter(image for listing in contents.parts.values() for image in listing.names)
     for image, times in named.most_common(1):
         if times > 1:
-            what = f"the label files in {contents.base} name {image} {times} times"
-            raise ValueError(f"{what}, each image must be named once: download them again")
+            raise ValueError(f"{contents.base} names {image} {times} times: download it again")
     return contents
 
 
@@ -90,18 +94,10 @@ class CopyCheck:
     missing: tuple[str, ...]  # files that should be there
     extra: tuple[str, ...]  # files among the images that no label file names
     unreadable: tuple[tuple[str, str], ...]  # files that cannot be decoded, and why
+    complete: bool  # whether every image exists and can be read
+    accepted: bool  # whether it can be trained on: complete, or allowed to be incomplete
     refusal: str  # why it cannot be trained on, and what helps; empty if it can
     note: str  # the benchmark's remark for users
-
-    @property
-    def accepted(self) -> bool:
-        """Whether it can be trained on: readable, and complete or allowed to be incomplete."""
-        return not self.refusal
-
-    @property
-    def complete(self) -> bool:
-        """Whether every image exists and can be read."""
-        return Counts(self.pictures, self.classes).complete and not self.unreadable
 
     def describe(self) -> str:
         """A line per part and per kind of problem."""
@@ -150,6 +146,8 @@ def check_benchmark(
         missing=contents.all_missing(),
         extra=contents.extra_files(),
         unreadable=tuple(unreadable),
+        complete=counts.complete and not unreadable,
+        accepted=not refusal,
         refusal=refusal,
         note=contents.entry.note,
     )
@@ -196,34 +194,27 @@ def prepare_benchmark(
     fingerprints = [part.fingerprint() for part in contents.parts.values()]
     settings = {"benchmark": name, "side": side, "pictures": fingerprints}
     record, file = json.dumps(settings).encode(), target / RECORD
-    if not file.exists():
-        if target.is_dir() and any(target.iterdir()):
-            raise ValueError(f"{target} has other files already: give a new folder for the copy")
-        _write(file, record)
-    elif file.read_bytes() != record:
-        what = "a copy that was prepared from other images or with another side"
-        raise ValueError(f"{target} holds {what}: give another folder, or remove it first")
+    begun = file.exists() and file.read_bytes() == record
+    if not begun and target.is_dir() and any(target.iterdir()):
+        what = "other files, or a copy of other images or with another side"
+        raise ValueError(f"{target} holds {what}: give a new folder, or empty it first")
+    _write(file, record)
     for label_file in contents.files:
         if (base / label_file).exists():
             _write(target / label_file, (base / label_file).read_bytes())
 
-    def shrink(image: str) -> UnreadableImage | bool:
-        """Whether it was written now, or why it cannot be."""
-        if (target / image).exists():
-            return False
-        try:
-            _write(target / image, _downscaled_file(base / image, side))
-        except UnreadableImage as error:
-            return error
-        return True
+    def shrink(image: Path) -> None:
+        made = target / image.relative_to(base)
+        if not made.exists():
+            _write(made, _downscaled_file(image, side))
 
     images = [image for part in contents.present.values() for image in part.names]
-    made = in_threads(shrink, images, workers, progress)
-    bad = {i: e for i, e in zip(images, made, strict=True) if isinstance(e, UnreadableImage)}
+    kept = sum((target / image).exists() for image in images)
+    bad = errors_in_threads(shrink, [base / image for image in images], workers, progress)
     if bad and not incomplete:
         raise UnreadableImages(tuple(bad.values()), len(images))
-    unreadable = tuple((image, error.reason) for image, error in bad.items())
-    return PreparedCopy(str(target), made.count(True), made.count(False), unreadable)
+    unreadable = tuple((images[i], error.reason) for i, error in bad.items())
+    return PreparedCopy(str(target), len(images) - kept - len(bad), kept, unreadable)
 
 
 def _downscaled_file(path: Path, side: int) -> bytes:

@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxysynth.data.benchmarks.catalog import Benchmark, Contents, copy_folder, first_there
-from proxysynth.data.benchmarks.files import read_mat, read_pickle, relative_name, rows
+from proxysynth.data.benchmarks.files import (
+    DamagedFile,
+    read_mat,
+    read_pickle,
+    reading,
+    relative_name,
+    rows,
+)
 from proxysynth.data.folders import absolute, folder_entries, image_files
 from proxysynth.data.images import PathLike
 from proxysynth.data.listing import Listing, listing_of_files
@@ -98,8 +105,7 @@ def read_cars196(entry: Benchmark, root: PathLike) -> Contents:
     for folder, places in wanted.items():
         file = first_there(base, places)
         if file is None:
-            has = next(iter(wanted))
-            raise ValueError(f"{base} has {has} but no {places[0]}, which labels its cars: add it")
+            raise ValueError(f"{base} has no {places[0]}, which labels {folder}: add it")
         # Some copies were unpacked one folder too deep.
         if halves and (base / folder / folder).is_dir():
             folder = f"{folder}/{folder}"
@@ -257,24 +263,21 @@ def read_cifar(entry: Benchmark, root: PathLike) -> Contents:
         names = [row.columns[0] for row in rows(names_file, ("class",))]
     else:
         names = read_pickle(names_file).get(f"{prefix}label_names")
-    if not _is_list_of(names, str) or not names:
-        raise ValueError(f"{names_file} must hold the names of the classes: download it again")
+    with reading(names_file):
+        if not _is_list_of(names, str) or not names:
+            raise ValueError("it has no names of classes")
 
     def read(file: Path) -> Arrays:
         if not binary:
             held, key = read_pickle(file), f"{prefix}labels"
             data, given = held.get("data"), held.get(key, ())
             if not isinstance(data, np.ndarray) or not _is_list_of(given, int):
-                raise ValueError(f"{file} must hold data and {key}, got {', '.join(held)}")
+                raise ValueError(f"it must hold data and {key}, got {', '.join(held)}")
             if data.shape != (len(given), BYTES):
-                raise ValueError(f"{file} has data of shape {data.shape} for {len(given):,} labels")
+                raise ValueError(f"data has shape {data.shape} for {len(given):,} labels")
             labels = np.array(given, dtype=np.int64)
         else:
-            table, record = np.fromfile(file, dtype=np.uint8), before + BYTES
-            if table.size % record:
-                what = f"{table.size:,} bytes, not a multiple of {record:,}"
-                raise ValueError(f"{file} has {what}: download it again")
-            table = table.reshape(-1, record)
+            table = np.fromfile(file, dtype=np.uint8).reshape(-1, before + BYTES)
             data, labels = table[:, before:], table[:, before - 1].astype(np.int64)
         return data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), labels
 
@@ -297,12 +300,10 @@ def read_svhn(entry: Benchmark, root: PathLike) -> Contents:
     def read(file: Path) -> Arrays:
         held = read_mat(file, ("X", "y"))
         if set(held) != {"X", "y"}:
-            raise ValueError(f"{file} must hold X and y, got {', '.join(held) or 'neither'}")
+            raise ValueError(f"it must hold X and y, got {', '.join(held) or 'neither'}")
         x, y = held["X"], held["y"]
         if x.dtype != np.uint8 or x.shape != (SIDE, SIDE, 3, y.size) or y.dtype.kind not in "iuf":
-            raise ValueError(
-                f"X of {file} must be uint8 (32, 32, 3, {y.size}), got {x.dtype} {x.shape}"
-            )
+            raise ValueError(f"X must be uint8 (32, 32, 3, {y.size}), got {x.dtype} {x.shape}")
         labels = y.reshape(-1).astype(np.int64)
         return x.transpose(3, 0, 1, 2), np.where(labels == 10, 0, labels)
 
@@ -330,12 +331,11 @@ def _contents(
                 missing.append(file)
                 continue
             try:
-                x, y = read(base / file)
-                wrong = y[(y < 0) | (y >= len(classes))]
-                if len(wrong):
-                    what = f"labels below {len(classes)}, got {wrong[0]}"
-                    raise ValueError(f"{base / file} must have {what}: download it again")
-            except ValueError as error:
+                with reading(base / file):
+                    x, y = read(base / file)
+                    if len(wrong := y[(y < 0) | (y >= len(classes))]):
+                        raise ValueError(f"labels must be below {len(classes)}, got {wrong[0]}")
+            except DamagedFile as error:
                 damaged.append((file, str(error)))
                 continue
             pixels.append(np.ascontiguousarray(x))
