@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from proxysynth.paper.scale import Scale
     from proxysynth.paper.store import Store
     from proxysynth.training.run import Run
-    from proxysynth.training.run_folder import Result
 
 
 @dataclass(frozen=True)
@@ -174,16 +173,7 @@ class Choice:
 
     what: str  # such as "Input Mixup with Softmax on glyphs 2"
     runs: tuple[Run, ...]
-    by: str = "map@r"  # the metric of `Result.validation` that decides; the first of equals wins
-
-    def best(self, result: Callable[[Run], Result | None]) -> Run | None:
-        """The Run with the best score on validation classes; None while one is missing."""
-        scores = []
-        for run in self.runs:
-            if (found := result(run)) is None:  # stop early: tables ask thousands of times
-                return None
-            scores.append(found.validation[self.by])
-        return self.runs[scores.index(max(scores))] if scores else None
+    by: str = "map@r"  # the metric of `Result.validation` that decides
 
 
 @dataclass(frozen=True)
