@@ -100,11 +100,6 @@ class TrainedToy:
         loss = self.toy.loss
         return F.softmax(loss.logits(loss.similarity(x, self.proxies)), dim=1)
 
-    @torch.no_grad()
-    def input_confidence(self, inputs: Tensor) -> Tensor:
-        """The confidence at points of the input space."""
-        return self.confidence(self.net(inputs))
-
 
 def sample(toy: Toy, seed: int) -> Tensor:
     """Points of red, blue and grey, (3, n, 2)."""
@@ -147,13 +142,13 @@ def between(trained: TrainedToy, steps: int = 201) -> dict[str, float]:
     """
     ends = torch.tensor([trained.toy.red, trained.toy.blue])
     share = torch.linspace(0, 1, steps)[:, None]
-    on_line = trained.input_confidence((1 - share) * ends[0] + share * ends[1])
+    on_line = trained.confidence(trained.net((1 - share) * ends[0] + share * ends[1]))
     x = trained.net(ends)
     angle = torch.atan2(x[:, 1], x[:, 0])
     turn = (angle[1] - angle[0] + math.pi) % (2 * math.pi) - math.pi  # the shorter way round
     angles = angle[0] + turn * share[:, 0]
     on_arc = trained.confidence(torch.stack((angles.cos(), angles.sin()), dim=1))
-    unseen = trained.input_confidence(trained.points[2])
+    unseen = trained.confidence(trained.net(trained.points[2]))
     sure = [float(one.max(dim=1).values.mean()) for one in (on_line, on_arc, unseen)]
     bends = [float((one[:, 1] - share[:, 0]).abs().mean()) for one in (on_line, on_arc)]
     return dict(zip(BETWEEN, (*sure, *bends), strict=True))
@@ -170,19 +165,18 @@ def spaces(trained: TrainedToy, side: int = 121) -> dict[str, Space]:
     keep their length, divided by the mean over the seen ones.
     """
     points = trained.points[:, :SHOWN]
-    x = trained.net(points.reshape(-1, 2)).view_as(points)
+    x = trained.net(points)
     x = x / x[:2].norm(dim=-1).mean()
-    proxies = trained.proxies / trained.proxies.norm(dim=1, keepdim=True)
     made = {}
-    for space, confidence, at, own in (
-        ("input", trained.input_confidence, points, []),
-        ("embedding", trained.confidence, x, proxies.tolist()),
+    for space, embed, at, proxies in (
+        ("input", trained.net, points, torch.empty(0, 2)),
+        ("embedding", nn.Identity(), x, F.normalize(trained.proxies)),
     ):
         steps = torch.linspace(-HALF[space], HALF[space], side)
-        down, across = torch.meshgrid(steps, steps, indexing="ij")
-        square = torch.stack((across, down), dim=-1).view(-1, 2)
-        blue = confidence(square)[:, 1].view(side, side).tolist()
-        made[space] = {"blue": blue, "points": at.tolist(), "proxies": own}
+        square = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), dim=-1).view(-1, 2)
+        blue = trained.confidence(embed(square))[:, 1].view(side, side)
+        shown = {"blue": blue, "points": at, "proxies": proxies}
+        made[space] = {name: values.tolist() for name, values in shown.items()}
     return made
 
 
