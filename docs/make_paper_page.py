@@ -15,10 +15,12 @@ from proxysynth.files import write_bytes
 from proxysynth.paper.artifact import Cell, ContactSheet, Row, Table
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.book import CLAIMS_FILE, PAGE, claims_markdown, render_page
-from proxysynth.paper.claims import CLAIMS, check
+from proxysynth.paper.claims.claim import check
+from proxysynth.paper.claims.rules import CLAIMS
 from proxysynth.paper.render import section, table_latex, table_markdown, templates
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
+from proxysynth.paper.tables.cars196 import SHEET
 from proxysynth.report.pages import data_uri
 
 FOLDER = Path(__file__).parents[1] / "results" / "paper_small"
@@ -97,7 +99,7 @@ def main() -> None:
         tables[name] = table = filled(name, empty)
         if name == "table3":
             png = (FOLDER / "table3.png").read_bytes()
-            table = replace(table, sheet=ContactSheet(png, "Test images in each deformation."))
+            table = replace(table, sheet=ContactSheet(png, SHEET))
         write_bytes(FOLDER / f"{name}.md", table_markdown(table, name).encode())
         write_bytes(FOLDER / f"{name}.tex", table_latex(table).encode())
         sections[name] = section(name, table)

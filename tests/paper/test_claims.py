@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,19 +10,18 @@ import pytest
 
 from proxysynth.paper.artifact import Cell, Row, Table
 from proxysynth.paper.artifacts import load_artifacts
-from proxysynth.paper.book import claims_markdown, counted, evidence, findings
-from proxysynth.paper.claims import (
-    CLAIMS,
-    DIFFERENCES,
+from proxysynth.paper.book import claims_markdown, conclusion, evidence, findings
+from proxysynth.paper.claims.claim import (
+    STATUSES,
     Checked,
     Claim,
     Evidence,
     Finding,
     Verdict,
     check,
-    contradictions,
+    decide,
 )
-from proxysynth.paper.claims.claim import STATUSES, decide
+from proxysynth.paper.claims.rules import CLAIMS, DIFFERENCES, contradictions
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
 
@@ -347,12 +347,13 @@ def test_claims_as_markdown(tables: Tables) -> None:
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == len(CLAIMS) + 2
     assert all(line.count("|") - line.count("\\|") == 5 for line in lines)
-    assert counted(checked) in text
+    assert conclusion(checked, SCALES["small"]) in text
 
 
 def test_every_status_is_counted(tables: Tables) -> None:
-    text = counted(check(CLAIMS, _all(tables, _echo)))
-    assert all(status in text for status in STATUSES)
+    text = conclusion(check(CLAIMS, _all(tables, _echo)), SCALES["small"])
+    assert all(f" {status}" in text for status in STATUSES)
+    assert sum(map(int, re.findall(r"\d+ (?!claims)", text))) == len(CLAIMS)
 
 
 def test_findings_are_at_most_ten_sentences(tables: Tables) -> None:

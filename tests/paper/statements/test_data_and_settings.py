@@ -9,7 +9,7 @@ import pytest
 from protocol_transforms import MLRC, MLRC_AS_PRINTED
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.transforms import CenterCrop, RandomResizedCrop
-from proxysynth.paper.claims import DIFFERENCES, contradictions
+from proxysynth.paper.claims.rules import DIFFERENCES, contradictions
 from proxysynth.paper.scale import RETRIEVAL, SCALES
 from proxysynth.paper.settings import paper_settings
 from proxysynth.protocols.mlrc.settings import SCALES as STUDIES, mlrc_run

@@ -96,6 +96,7 @@ def _ablation(
 
 PARTS = ("train", "test")
 LOSSES = ("norm_softmax", "proxy_nca")
+SHEET = "Test images as the network sees them: undeformed, and in each deformation."
 
 
 def mixed_recalls(store: Store, runs: Iterable[Run]) -> dict[str, dict[float, tuple[float, ...]]]:
@@ -139,7 +140,6 @@ def _table3(scale: Scale, store: Store) -> Table:
 
     finished = [run for run in runs["none"] if store.result(run)]
     png = store.on_models("contact_sheet_2", finished[:1], protocol, pictures)
-    caption = "Test images as the network sees them: undeformed, and in each deformation."
     names = (UNDEFORMED, *DEFORMATIONS)
     return Table(
         "Table 3",
@@ -156,7 +156,7 @@ def _table3(scale: Scale, store: Store) -> Table:
             "of each side, zoom out one and a half times it with a black border; the paper's "
             "wording also allows the opposite.",
         ),
-        ContactSheet(base64.b64decode(png[0]), caption) if png else None,
+        ContactSheet(base64.b64decode(png[0]), SHEET) if png else None,
     )
 
 
