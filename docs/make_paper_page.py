@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from proxysynth.files import write_bytes
-from proxysynth.paper.artifact import Cell, ContactSheet, Row, Table
+from proxysynth.paper.artifact import Cell, ContactSheet, PaperFigure, Row, Table
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.book import CLAIMS_FILE, PAGE, claims_markdown, render_page
 from proxysynth.paper.claims.claim import check
@@ -88,14 +88,12 @@ def main() -> None:
     nothing = Store(FOLDER / "none", read_only=True)
     tables, sections = {}, {}
     for name, artifact in load_artifacts().items():
-        if name.startswith("figure"):
-            sections[name] = figure_section(name)
-            if artifact.numbers is not None:
-                empty = artifact.numbers(SCALE, nothing)
-                tables[name] = filled(f"{name}_numbers", empty)
-            continue
         empty = artifact.make(SCALE, nothing)
-        assert isinstance(empty, Table)
+        if isinstance(empty, PaperFigure):
+            sections[name] = figure_section(name)
+            if empty.numbers is not None:
+                tables[name] = filled(f"{name}_numbers", empty.numbers)
+            continue
         tables[name] = table = filled(name, empty)
         if name == "table3":
             png = (FOLDER / "table3.png").read_bytes()

@@ -135,7 +135,7 @@ def test_a_figure_leaves_vector_and_pixels(tmp_path) -> None:  # type: ignore[no
 
     figure = Figure()
     figure.subplots().plot([1, 2], [3, 4])
-    picture = PaperFigure("Figure 9", "A line.", figure, [{"x": 1, "y": 3}])
+    picture = PaperFigure("Figure 9", "A line.", lambda: figure, [{"x": 1, "y": 3}])
     made = write_files(tmp_path, "figure9", picture, {})
     assert [path.suffix for path in made] == [".svg", ".pdf", ".png", ".md", ".csv"]
     first = {path.name: path.read_bytes() for path in made}

@@ -161,9 +161,15 @@ class PaperFigure:
 
     title: str
     caption: str
-    figure: Figure
+    draw: Callable[[], Figure]
     data: list[dict[str, Any]] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    numbers: Table | None = None  # those that claims read, saved as a CSV of their own
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The drawing, which takes seconds: made when it is first needed."""
+        return self.draw()
 
 
 @dataclass(frozen=True)
@@ -182,5 +188,3 @@ class Artifact:
     shown as a dash. What an artifact asks the store for is what has to be trained for it."""
 
     make: Callable[[Scale, Store], Table | PaperFigure]
-    # The numbers of a figure that claims read, saved as a CSV of its own.
-    numbers: Callable[[Scale, Store], Table] | None = None

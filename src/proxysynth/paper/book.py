@@ -63,9 +63,7 @@ def add(
     """Write an artifact's files and its section; returns the files."""
     folder = store.folder
     make_folder(folder / SECTIONS)
-    numbers = load_artifacts([name])[name].numbers
-    read_by_claims = numbers(scale, store) if numbers else None
-    files = write_files(folder, name, made, about, read_by_claims)
+    files = write_files(folder, name, made, about)
     write_bytes(folder / SECTIONS / f"{name}.html", section(name, made).encode())
     entries = sorted({*read_entries(folder, scale), name})
     record = {"scale": scale.name, "settings": encode(dict(scale.settings)), "made": entries}
@@ -103,10 +101,8 @@ def evidence(artifacts: Mapping[str, Artifact], scale: Scale, store: Store) -> d
     made, unmeasured = read_entries(store.folder, scale), Store(store.folder, read_only=True)
     tables = {}
     for name, artifact in artifacts.items():
-        make = artifact.make if name.startswith("table") else artifact.numbers
-        if make is not None:
-            table = make(scale, store if name in made else unmeasured)
-            assert isinstance(table, Table)
+        found = artifact.make(scale, store if name in made else unmeasured)
+        if table := found if isinstance(found, Table) else found.numbers:
             tables[name] = table
     return tables
 

@@ -228,14 +228,10 @@ def section(name: str, artifact: Table | PaperFigure) -> str:
 
 
 def write_files(
-    folder: Path,
-    name: str,
-    made: Table | PaperFigure,
-    about: Mapping[str, str],
-    numbers: Table | None = None,
+    folder: Path, name: str, made: Table | PaperFigure, about: Mapping[str, str]
 ) -> list[Path]:
     """A table as NAME.md, .csv and .tex, and NAME.png for the images below it; a figure as
-    NAME.svg, .pdf, .png and .md, NAME.csv for its data and NAME_numbers.csv for `numbers`."""
+    NAME.svg, .pdf, .png and .md, NAME.csv for its data and NAME_numbers.csv for its numbers."""
     if isinstance(made, Table):
         paths, files = [], {".md": table_markdown(made, name), ".csv": table_csv(made, about)}
         files[".tex"] = table_latex(made)
@@ -244,7 +240,7 @@ def write_files(
         paths = write_figure(made.figure, folder, name, kinds, fonts="path", **look)
         files = {".md": figure_markdown(made, name)}
         files |= {".csv": rows_csv(made.data)} if made.data else {}
-        files |= {"_numbers.csv": table_csv(numbers, about)} if numbers else {}
+        files |= {"_numbers.csv": table_csv(made.numbers, about)} if made.numbers else {}
     contents = {ending: text.encode() for ending, text in files.items()}
     if isinstance(made, Table) and made.sheet:
         contents[".png"] = made.sheet.png

@@ -180,7 +180,7 @@ def requests(
     """What these artifacts need; by default without the Runs that wait for what a search finds."""
     asked = Requests(choose)
     for artifact in artifacts:
-        (artifact.numbers or artifact.make)(scale, asked)
+        artifact.make(scale, asked)
     return asked
 
 

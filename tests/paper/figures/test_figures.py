@@ -81,7 +81,8 @@ def _texts(figure: Figure) -> list[str]:
 
 
 def _numbers(store: Store):
-    return {name: one.numbers(SMOKE, store) for name, one in FIGURES.items() if one.numbers}
+    made = {name: one.make(SMOKE, store).numbers for name, one in FIGURES.items()}
+    return {name: numbers for name, numbers in made.items() if numbers is not None}
 
 
 def test_the_numbers_that_claims_read_are_those_of_the_figures(store: Store) -> None:
