@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from proxysynth.files import write_bytes
 from proxysynth.paper.artifact import Cell, ContactSheet, PaperFigure, Row, Table
@@ -17,11 +16,10 @@ from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.book import CLAIMS_FILE, PAGE, claims_markdown, render_page
 from proxysynth.paper.claims.claim import check
 from proxysynth.paper.claims.rules import CLAIMS
-from proxysynth.paper.render import section, table_latex, table_markdown, templates
+from proxysynth.paper.render import section, table_latex, table_markdown
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cars196 import SHEET
-from proxysynth.report.pages import data_uri
 
 FOLDER = Path(__file__).parents[1] / "results" / "paper_small"
 SCALE = SCALES["small"]
@@ -73,24 +71,15 @@ def filled(name: str, empty: Table) -> Table:
     )
 
 
-def figure_section(name: str) -> str:
-    """A figure as it was drawn, from its files."""
-    lines = (FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()
-    title = lines[0].removeprefix("# ")
-    figure: dict[str, Any] = {"title": title, "caption": lines[4], "notes": notes(name)}
-    image = data_uri((FOLDER / f"{name}.png").read_bytes())
-    return templates().get_template("section.html").render(
-        name=name, table=None, figure=figure, image=image
-    )  # fmt: skip
-
-
 def main() -> None:
-    nothing = Store(FOLDER / "none", read_only=True)
+    nothing = Store(FOLDER, read_only=True)
     tables, sections = {}, {}
     for name, artifact in load_artifacts().items():
         empty = artifact.make(SCALE, nothing)
         if isinstance(empty, PaperFigure):
-            sections[name] = figure_section(name)
+            caption = (FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()[4]
+            figure = replace(empty, caption=caption, notes=notes(name))
+            sections[name] = section(name, figure, FOLDER)
             if empty.numbers is not None:
                 tables[name] = filled(f"{name}_numbers", empty.numbers)
             continue
@@ -100,7 +89,7 @@ def main() -> None:
             table = replace(table, sheet=ContactSheet(png, SHEET))
         write_bytes(FOLDER / f"{name}.md", table_markdown(table, name).encode())
         write_bytes(FOLDER / f"{name}.tex", table_latex(table).encode())
-        sections[name] = section(name, table)
+        sections[name] = section(name, table, FOLDER)
     checked = check(CLAIMS, tables)
     about = {key: rows("table1")[0][key] for key in ABOUT}
     page = render_page(sections, tables, checked, [], SCALE, nothing, about)

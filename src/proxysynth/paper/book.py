@@ -2,7 +2,7 @@
 was found in plain sentences.
 
 A command that makes one table must not remove the others from the page, so `made.json` records what
-was made, and `sections/` keeps each as a piece of HTML.
+was made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from proxysynth.files import write_bytes, write_json
 from proxysynth.formatting import and_join
-from proxysynth.paper.artifact import Artifact, PaperFigure, Table
+from proxysynth.paper.artifact import PaperFigure, Table
 from proxysynth.paper.artifacts import TITLES, load_artifacts
 from proxysynth.paper.claims.claim import (
     STATUSES,
@@ -39,10 +39,9 @@ from proxysynth.paper.tables.conventional import TABLE_OF
 from proxysynth.report.pages import write_page
 from proxysynth.training.loop import NOT_FINITE
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import make_folder
 from proxysynth.values import encode
 
-MADE, SECTIONS, PAGE, CLAIMS_FILE = "made.json", "sections", "paper.html", "claims.md"
+MADE, PAGE, CLAIMS_FILE = "made.json", "paper.html", "claims.md"
 SCALE_TEXTS = {
     "paper": "The settings of the paper's section C.2.",
     "small": "Sized for two cores: other images and a smaller network than the paper's.",
@@ -60,11 +59,9 @@ HEADS = ("the paper says", "it holds if", "here", "in the paper's own numbers")
 def add(
     name: str, made: Table | PaperFigure, scale: Scale, store: Store, about: Mapping[str, str]
 ) -> list[Path]:
-    """Write an artifact's files and its section; returns the files."""
+    """Write an artifact's files and add it to the page; returns the files."""
     folder = store.folder
-    make_folder(folder / SECTIONS)
     files = write_files(folder, name, made, about)
-    write_bytes(folder / SECTIONS / f"{name}.html", section(name, made).encode())
     entries = sorted({*read_entries(folder, scale), name})
     record = {"scale": scale.name, "settings": encode(dict(scale.settings)), "made": entries}
     write_json(folder / MADE, record)
@@ -84,27 +81,28 @@ def read_entries(folder: Path, scale: Scale) -> list[str]:
 
 def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Path, list[Checked]]:
     """Write paper.html and claims.md of everything made so far."""
-    artifacts, made = load_artifacts(), load_artifacts(read_entries(store.folder, scale))
-    paths = {name: store.folder / SECTIONS / f"{name}.html" for name in made}
-    sections = {n: path.read_text(encoding="utf-8") for n, path in paths.items() if path.exists()}
-    runs = requests(made.values(), scale, store.pick).runs
-    tables = evidence(artifacts, scale, store)
+    on_page = load_artifacts(read_entries(store.folder, scale))
+    unmeasured = Store(store.folder, read_only=True)
+    found = {
+        # The others provide the paper's numbers, without new measurements of ours.
+        name: artifact.make(scale, store if name in on_page else unmeasured)
+        for name, artifact in load_artifacts().items()
+    }
+    sections = {name: section(name, found[name], store.folder) for name in on_page}
+    tables = evidence(found)
     checked = check(CLAIMS, tables, smoke=scale.name == "smoke")
+    runs = requests(on_page.values(), scale, store.pick).runs
     page = render_page(sections, tables, checked, runs, scale, store, about)
     write_bytes(store.folder / CLAIMS_FILE, claims_markdown(checked, scale).encode())
     return write_page(store.folder / PAGE, page), checked
 
 
-def evidence(artifacts: Mapping[str, Artifact], scale: Scale, store: Store) -> dict[str, Table]:
-    """Every table, and the numbers behind figures, for the claims to read. Those of artifacts that
-    are not on the page provide the paper's numbers, without new measurements of ours."""
-    made, unmeasured = read_entries(store.folder, scale), Store(store.folder, read_only=True)
-    tables = {}
-    for name, artifact in artifacts.items():
-        found = artifact.make(scale, store if name in made else unmeasured)
-        if table := found if isinstance(found, Table) else found.numbers:
-            tables[name] = table
-    return tables
+def evidence(found: Mapping[str, Table | PaperFigure]) -> dict[str, Table]:
+    """The tables, and the numbers behind the figures, for the claims to read."""
+    tables = {
+        name: made if isinstance(made, Table) else made.numbers for name, made in found.items()
+    }
+    return {name: table for name, table in tables.items() if table is not None}
 
 
 def render_page(

@@ -210,18 +210,17 @@ def latex_escape(text: str) -> str:
 def templates() -> Environment:
     """The templates of this package, which extend those of the report."""
     made = environment("proxysynth.paper")
-    made.filters |= {"cell_text": cell_text, "png": data_uri}
+    made.filters["cell_text"] = cell_text
     return made
 
 
-def section(name: str, artifact: Table | PaperFigure) -> str:
-    """A table or figure as a section of the page; `name` is its anchor."""
-    template = templates().get_template("section.html")
-    if isinstance(artifact, Table):
-        return template.render(name=name, table=artifact, figure=None, image="")
-    file = io.BytesIO()
-    artifact.figure.savefig(file, format="png", dpi=160, bbox_inches="tight", facecolor="white")
-    return template.render(name=name, table=None, figure=artifact, image=data_uri(file.getvalue()))
+def section(name: str, made: Table | PaperFigure, folder: Path) -> str:
+    """A table or figure as a section of the page, with its image in `folder`; `name` is its
+    anchor."""
+    path, kind = folder / f"{name}.png", "table" if isinstance(made, Table) else "figure"
+    image = data_uri(path.read_bytes()) if path.exists() else ""
+    given = {"table": None, "figure": None, kind: made}
+    return templates().get_template("section.html").render(name=name, image=image, **given)
 
 
 # Files
