@@ -141,11 +141,15 @@ class Table:
         return None
 
 
+Grid = tuple[tuple[Column, ...], tuple[Row, ...]]
+"""The columns and rows of a table."""
+
+
 def grid(
     columns: Mapping[Column, tuple[Any, ...]],
     rows: Mapping[tuple[str, ...], tuple[Any, ...]],
     cell: Callable[..., Cell],
-) -> tuple[tuple[Column, ...], tuple[Row, ...]]:
+) -> Grid:
     """The columns and rows of a table: the cells are `cell(*of_row, *of_column)`, with what `rows`
     has for the labels of the row and `columns` for the column."""
     made = [

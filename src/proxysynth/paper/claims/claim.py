@@ -229,13 +229,13 @@ def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
     try:
         mean = Evidence(tables, "mean")
         found = claim.rule(mean)
+        if claim.exact:
+            return Verdict("supported" if found.holds else "contradicted", found.text)
         seeds = [claim.rule(Evidence(tables, seed)).margins for seed in range(min(mean.seeds))]
     except Missing as missing:
         return Verdict("not run", f"no number for {missing}")
     except NotTestable as error:
         return Verdict("not testable", str(error))
-    if claim.exact:
-        return Verdict("supported" if found.holds else "contradicted", found.text)
     if len(seeds) < 2:
         return Verdict("undecided", f"{found.text}; one seed has no spread, at least 2 are needed")
     status, reason = decide({name: [seed[name] for seed in seeds] for name in found.margins})

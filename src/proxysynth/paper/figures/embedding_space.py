@@ -265,11 +265,9 @@ def shown_of(store: Store, runs: Sequence[Run], selection: Selection) -> dict[st
 
 def nearness_of(store: Store, runs: Sequence[Run], selection: Selection) -> list[dict[str, float]]:
     """`nearness` of each Run; empty unless every Run is finished."""
-
-    def measure(model: Trained) -> dict[str, float]:
-        return nearness(points_of(model, selection))
-
-    return store.on_models("nearness_to_all", runs, selection, measure)
+    return store.on_models(
+        "nearness_to_all", runs, selection, lambda model: nearness(points_of(model, selection))
+    )
 
 
 def selection_for(scale: Scale, selection: Selection) -> Selection:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from proxysynth.losses import Softmax
-from proxysynth.paper.artifact import Artifact, Cell, Choice, Column, Row, Table, grid
+from proxysynth.paper.artifact import Artifact, Cell, Choice, Column, Grid, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import CLASSIFICATION, NAMES, SCALES, Scale, trained_loss
 from proxysynth.paper.settings import INPUT_MIXUP_ALPHA, MANIFOLD_MIXUP_ALPHA, classified_loss
@@ -139,7 +139,7 @@ def runs_of(
 
 def _compared(
     scale: Scale, store: Store, file: str, columns: dict[Column, tuple[str, str]]
-) -> tuple[tuple[Column, ...], tuple[Row, ...]]:
+) -> Grid:
     """A row per regularizer, beside the paper's numbers of `numbers/FILE.csv`; each column is of a
     loss on a benchmark."""
 
