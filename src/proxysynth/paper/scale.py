@@ -69,10 +69,6 @@ NETWORK = {"backbone": "conv4", "width": 0.5, "batch_size": 64, "lr": 2e-3, "pro
 FEW_EPOCHS = {"schedule": "cosine", "decay_epochs": ()}  # instead of the paper's steps
 
 
-def _values(name: str, loss: str = "") -> dict[str, Any]:
-    return {field: setting.value for field, setting in paper_settings(name, loss).items()}
-
-
 def _stand_in(heading: str, about: str, epochs: int, fields: dict[str, Any]) -> StandIn:
     """A short training, evaluated at its end."""
     fields = {**fields, "epochs": epochs, "evaluate_every": epochs}
@@ -105,8 +101,9 @@ def _faces(number: int, strength: float, classes: int, pictures: int, epochs: in
         pictures_per_class=pictures,
     )  # fmt: skip
     fields = {
-        **_values("cifar10"), **FEW_EPOCHS, "pixels": None, "image_size": None, "augment": False,
-        "backbone": "conv4", "width": 0.5, "batch_size": 64, "data": "glyphs", "split": split,
+        **paper_settings("cifar10"), **FEW_EPOCHS, "pixels": None, "image_size": None,
+        "augment": False, "backbone": "conv4", "width": 0.5, "batch_size": 64, "data": "glyphs",
+        "split": split,
     }  # fmt: skip
     return _stand_in(f"distorted faces {number}", about, epochs, fields)
 
@@ -145,7 +142,7 @@ PHOTOGRAPHS = {"cub200": CUB_96} | {
         f"{NAMES[name]}, 2,000 images",
         "PreActResNet18 at a quarter of its width, 2,000 training and 2,000 test images",
         15,
-        {**_values(name), **FEW_EPOCHS, "width": 0.25, "split": FEW_IMAGES},
+        {**paper_settings(name), **FEW_EPOCHS, "width": 0.25, "split": FEW_IMAGES},
     )
     for name in CLASSIFICATION
 }
@@ -236,7 +233,7 @@ class Scale:
             return NOTHING
         found = PHOTOGRAPHS.get(benchmark, NOTHING)
         if self.name == "paper":
-            found = StandIn(_values(benchmark, loss), name, f"{name}: as section C.2 says")
+            found = StandIn(paper_settings(benchmark, loss), name, f"{name}: as section C.2 says")
         return found._replace(fields={**found.fields, "data": f"{benchmark}:{root}"})
 
 

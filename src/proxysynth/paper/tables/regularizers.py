@@ -187,7 +187,7 @@ def _tableD(scale: Scale, store: Store) -> Table:
         "fifth of the training images"
     )
     columns = {column(scale, b, NAMES[b], b): ("softmax", b) for b in CLASSIFICATION}
-    manifold = {name: f"{MANIFOLD_MIXUP_ALPHA[name].value:g}" for name in CLASSIFICATION}
+    manifold = {name: f"{MANIFOLD_MIXUP_ALPHA[name]:g}" for name in CLASSIFICATION}
     return Table(
         "Table D",
         "Accuracy (%) of regularizers of the Softmax loss in image classification.",
@@ -196,7 +196,7 @@ def _tableD(scale: Scale, store: Store) -> Table:
         (
             *cells.ran_on(scale, *CLASSIFICATION),
             *([cells.search_note(searches, store, how)] if searches else []),
-            f"Mixup's alphas are the best of their own papers: {INPUT_MIXUP_ALPHA.value:g} for "
+            f"Mixup's alphas are the best of their own papers: {INPUT_MIXUP_ALPHA:g} for "
             f"Input Mixup, {manifold['cifar10']} for Manifold Mixup ({manifold['tiny_imagenet']} "
             "on TinyImageNet). Virtual Softmax is not clipped here.",
             *cells.paper_notes("tableD"),
