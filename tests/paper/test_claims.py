@@ -140,7 +140,7 @@ def test_without_runs_nothing_is_claimed(tables: Tables) -> None:
             assert "no number for" in one.ours.evidence
 
 
-def test_no_sentence_stands_twice() -> None:
+def test_no_claim_is_listed_twice() -> None:
     sentences = [(claim.sentence, claim.criterion) for claim in CLAIMS]
     assert len(set(sentences)) == len(sentences)
 

@@ -1,7 +1,7 @@
 """The paper's section C.2 as code: the fields of its Runs.
 
-Every value stands here once, and the comment at its line or above it names the source. Values that
-the paper leaves out come from the code and papers it refers to. Those of the MLRC protocol are in
+Every value is here once, and a comment beside or above it names the source. Values that the paper
+leaves out come from the code and papers it refers to. Those of the MLRC protocol are in
 `protocols/mlrc/settings.py`.
 
     C.2, D.4       sections of the paper

@@ -3,7 +3,7 @@
     input (2) -> 64 -> 64 -> embedding (2),  tanh between;  Norm-softmax over two proxies
 
 The paper says "2D isotropic Gaussian dataset" and "simple feed-forward network" and no more. Every
-other value stands in `Toy`; the notes of the figure say how they were chosen. Three choices matter:
+other value is in `Toy`; the notes of the figure say how they were chosen. Three choices matter:
 
 - A small scale leaves room between certain and uncertain. At 23, the value used elsewhere, the
   effect is absent.
