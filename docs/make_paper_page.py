@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from proxysynth.files import write_bytes
-from proxysynth.paper.artifact import Cell, ContactSheet, PaperFigure, Row, Table
+from proxysynth.paper.artifact import Cell, PaperFigure, Row, Table
 from proxysynth.paper.artifacts import load_artifacts
 from proxysynth.paper.book import CLAIMS_FILE, PAGE, claims_markdown, render_page
 from proxysynth.paper.claims.claim import check
@@ -19,7 +19,6 @@ from proxysynth.paper.claims.rules import CLAIMS
 from proxysynth.paper.render import section, table_latex, table_markdown
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
-from proxysynth.paper.tables.cars196 import SHEET
 
 FOLDER = Path(__file__).parents[1] / "results" / "paper_small"
 SCALE = SCALES["small"]
@@ -86,7 +85,7 @@ def main() -> None:
         tables[name] = table = filled(name, empty)
         if name == "table3":
             png = (FOLDER / "table3.png").read_bytes()
-            table = replace(table, sheet=ContactSheet(png, SHEET))
+            table = replace(table, images=png)
         write_bytes(FOLDER / f"{name}.md", table_markdown(table, name).encode())
         write_bytes(FOLDER / f"{name}.tex", table_latex(table).encode())
         sections[name] = section(name, table, FOLDER)

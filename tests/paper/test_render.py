@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxysynth.paper.artifact import Cell, Column, ContactSheet, PaperFigure, Row, Table
+from proxysynth.paper.artifact import Cell, Column, PaperFigure, Row, Table
 from proxysynth.paper.render import (
     latex_escape,
     rows_csv,
@@ -149,7 +149,7 @@ def test_a_figure_leaves_vector_and_pixels(tmp_path) -> None:  # type: ignore[no
 
 
 def test_images_stand_below_a_table(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    table = replace(TABLE, sheet=ContactSheet(b"\x89PNG", "What it <shows>."))
+    table = replace(TABLE, images=b"\x89PNG", images_caption="What it <shows>.")
     made = write_files(tmp_path, "table9", table, {})
     assert [path.suffix for path in made] == [".md", ".csv", ".tex", ".png"]
     assert made[-1].read_bytes() == b"\x89PNG"

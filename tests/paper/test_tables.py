@@ -276,9 +276,8 @@ def test_a_read_only_store_leaves_deformations_out(smoke_store: Store, tmp_path:
 
 
 def test_table_3_shows_the_images_it_tested(smoke_store: Store) -> None:
-    sheet = _made("table3", smoke_store).sheet
-    assert sheet is not None
-    pictures = np.asarray(Image.open(io.BytesIO(sheet.png)).convert("L"))
+    sheet = _made("table3", smoke_store).images
+    pictures = np.asarray(Image.open(io.BytesIO(sheet)).convert("L"))
     assert pictures.shape[1] > pictures.shape[0] > 300  # nine columns, six rows
     assert pictures.std() > 20
 

@@ -101,14 +101,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class ContactSheet:
-    """Images shown below a table."""
-
-    png: bytes = field(repr=False)
-    caption: str
-
-
-@dataclass(frozen=True)
 class Table:
     """A table of the paper with our numbers."""
 
@@ -118,7 +110,8 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()  # what ran, how settings were chosen, the paper's contradictions
-    sheet: ContactSheet | None = None
+    images: bytes = field(default=b"", repr=False)  # a PNG shown below the table
+    images_caption: str = ""
 
     @property
     def groups(self) -> list[tuple[str, int]]:

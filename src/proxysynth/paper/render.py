@@ -90,10 +90,10 @@ def table_markdown(table: Table, name: str = "") -> str:
     for column in table.columns:
         head += [", ".join(filter(None, (column.measure, text))) for text in column.headings]
     rows = map(markdown_row, [head, ["---"] * len(head), *_text_rows(table, ours, str)])
-    sheet = ["", f"![{table.sheet.caption}]({name}.png)"] if table.sheet and name else []
+    images = ["", f"![{table.images_caption}]({name}.png)"] if table.images and name else []
     marks = f"▲ better, ▼ worse, where the spread of the seeds supports it. {DASH}: not run."
     above, notes = [f"# {table.title}", "", table.caption, ""], [f"- {n}" for n in table.notes]
-    return "\n".join([*above, *rows, "", marks, "", *notes, *sheet, ""])
+    return "\n".join([*above, *rows, "", marks, "", *notes, *images, ""])
 
 
 def figure_markdown(figure: PaperFigure, name: str) -> str:
@@ -241,8 +241,8 @@ def write_files(
         files |= {".csv": rows_csv(made.data)} if made.data else {}
         files |= {"_numbers.csv": table_csv(made.numbers, about)} if made.numbers else {}
     contents = {ending: text.encode() for ending, text in files.items()}
-    if isinstance(made, Table) and made.sheet:
-        contents[".png"] = made.sheet.png
+    if isinstance(made, Table) and made.images:
+        contents[".png"] = made.images
     for ending, content in contents.items():
         paths.append(folder / f"{name}{ending}")
         write_bytes(paths[-1], content)
