@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -304,3 +305,12 @@ def test_another_scale_begins_another_book(smoke: dict[str, Any], tmp_path: Path
 
     assert set(SMOKED) <= set(read_entries(smoke["out"], SCALES["smoke"]))
     assert not read_entries(smoke["out"], SCALES["small"])
+
+
+def test_a_folder_of_an_earlier_version_keeps_its_page(tmp_path: Path) -> None:
+    from proxysynth.paper.book import read_entries
+
+    made = {"table1": {"title": "Table 1", "about": "ablations"}}
+    record = {"scale": "smoke", "settings": {}, "made": made}
+    (tmp_path / "made.json").write_text(json.dumps(record))
+    assert read_entries(tmp_path, SCALES["smoke"]) == ["table1"]

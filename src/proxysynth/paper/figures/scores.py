@@ -118,12 +118,12 @@ def _beside(found: Mapping[str, Recalls]) -> str:
 # Figure A
 
 METRICS = {"recall@1": "Recall@1 (%)", "map@r": "MAP@R (%)"}
-Grid = dict[tuple[float, float], tuple[float, ...]]
+Scores = dict[tuple[float, float], tuple[float, ...]]
 """The scores of each (alpha, mu), one per seed; empty where it was not run."""
 
 
 @style.styled
-def draw_grids(grids: dict[str, Grid], alphas: Sequence[float], mus: Sequence[float]) -> Figure:
+def draw_grids(grids: dict[str, Scores], alphas: Sequence[float], mus: Sequence[float]) -> Figure:
     """A heat map per grid, every cell with its number or a dash."""
     figure, axes = style.panels(list(grids), len(grids), height=0.9 + 0.42 * len(alphas))
     for grid, one in zip(grids.values(), axes, strict=True):
@@ -163,7 +163,7 @@ def _figureA(scale: Scale, store: Store) -> PaperFigure:
         (alpha, mu): cells.seeded(scale, ON, ProxySynthesis(plain, alpha=alpha, mu=mu))
         for alpha, mu in product(alphas, mus)
     }
-    grids: dict[str, Grid] = {}
+    grids: dict[str, Scores] = {}
     data: list[dict[str, Any]] = []
     spreads = []
     for metric, name in METRICS.items():
