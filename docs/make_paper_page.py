@@ -13,10 +13,10 @@ from pathlib import Path
 from proxysynth.files import write_bytes
 from proxysynth.paper.artifact import Cell, PaperFigure, Row, Table
 from proxysynth.paper.artifacts import load_artifacts
-from proxysynth.paper.book import CLAIMS_FILE, PAGE, claims_markdown, render_page
+from proxysynth.paper.book import CLAIMS_FILE, PAGE, claims_markdown, evidence, render_page
 from proxysynth.paper.claims.claim import check
 from proxysynth.paper.claims.rules import CLAIMS
-from proxysynth.paper.render import section, table_latex, table_markdown
+from proxysynth.paper.render import table_latex, table_markdown
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
 
@@ -72,26 +72,23 @@ def filled(name: str, empty: Table) -> Table:
 
 def main() -> None:
     nothing = Store(FOLDER, read_only=True)
-    tables, sections = {}, {}
+    made: dict[str, Table | PaperFigure] = {}
     for name, artifact in load_artifacts().items():
         empty = artifact.make(SCALE, nothing)
         if isinstance(empty, PaperFigure):
             caption = (FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()[4]
-            figure = replace(empty, caption=caption, notes=notes(name))
-            sections[name] = section(name, figure, FOLDER)
-            if empty.numbers is not None:
-                tables[name] = filled(f"{name}_numbers", empty.numbers)
+            numbers = empty.numbers and filled(f"{name}_numbers", empty.numbers)
+            made[name] = replace(empty, caption=caption, notes=notes(name), numbers=numbers)
             continue
-        tables[name] = table = filled(name, empty)
+        made[name] = table = filled(name, empty)
         if name == "table3":
-            png = (FOLDER / "table3.png").read_bytes()
-            table = replace(table, images=png)
+            made[name] = table = replace(table, images=(FOLDER / "table3.png").read_bytes())
         write_bytes(FOLDER / f"{name}.md", table_markdown(table, name).encode())
         write_bytes(FOLDER / f"{name}.tex", table_latex(table).encode())
-        sections[name] = section(name, table, FOLDER)
+    tables = evidence(made)
     checked = check(CLAIMS, tables)
     about = {key: rows("table1")[0][key] for key in ABOUT}
-    page = render_page(sections, tables, checked, [], SCALE, nothing, about)
+    page = render_page(made, tables, checked, [], SCALE, nothing, about)
     write_bytes(FOLDER / PAGE, page.encode())
     write_bytes(FOLDER / CLAIMS_FILE, claims_markdown(checked, SCALE).encode())
 

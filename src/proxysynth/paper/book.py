@@ -88,11 +88,10 @@ def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Pa
         name: artifact.make(scale, store if name in on_page else unmeasured)
         for name, artifact in load_artifacts().items()
     }
-    sections = {name: section(name, found[name], store.folder) for name in on_page}
-    tables = evidence(found)
+    made, tables = {name: found[name] for name in on_page}, evidence(found)
     checked = check(CLAIMS, tables, smoke=scale.name == "smoke")
     runs = requests(on_page.values(), scale, store.pick).runs
-    page = render_page(sections, tables, checked, runs, scale, store, about)
+    page = render_page(made, tables, checked, runs, scale, store, about)
     write_bytes(store.folder / CLAIMS_FILE, claims_markdown(checked, scale).encode())
     return write_page(store.folder / PAGE, page), checked
 
@@ -106,7 +105,7 @@ def evidence(found: Mapping[str, Table | PaperFigure]) -> dict[str, Table]:
 
 
 def render_page(
-    sections: Mapping[str, str],
+    made: Mapping[str, Table | PaperFigure],
     tables: Mapping[str, Table],
     checked: Sequence[Checked],
     runs: Iterable[Run],
@@ -114,7 +113,7 @@ def render_page(
     store: Store,
     about: Mapping[str, str],
 ) -> str:
-    """The whole document; `sections` are HTML."""
+    """The page of what was made, in HTML; the claims read `tables`."""
     rows = []
     for run in runs:
         result, failed = store.result(run), (store.folder_of(run) / NOT_FINITE).exists()
@@ -122,24 +121,21 @@ def render_page(
         settings = ", ".join(f"{path} {value}" for path, value in unusual(run).items())
         about_run = {"label": label(run), "settings": settings, "identity": run.identity}
         rows.append({**about_run, "state": state if result or failed else "not run"})
-    return (
-        templates()
-        .get_template("paper.html")
-        .render(
-            scale=scale,
-            scale_text=SCALE_TEXTS[scale.name],
-            findings=findings(tables, checked, scale),
-            titled=titled,
-            titles=TITLES,
-            sections={name: Markup(text) for name, text in sections.items()},
-            checked=checked,
-            introduction=INTRODUCTION,
-            conclusion=conclusion(checked, scale),
-            heads=HEADS,
-            departures=departures(checked),
-            runs=rows,
-            about=about,
-        )
+    template = templates().get_template("paper.html")
+    return template.render(
+        scale=scale,
+        scale_text=SCALE_TEXTS[scale.name],
+        findings=findings(tables, checked, scale),
+        titled=titled,
+        titles=TITLES,
+        sections={name: Markup(section(name, each, store.folder)) for name, each in made.items()},
+        checked=checked,
+        introduction=INTRODUCTION,
+        conclusion=conclusion(checked, scale),
+        heads=HEADS,
+        departures=departures(checked),
+        runs=rows,
+        about=about,
     )
 
 
