@@ -9,17 +9,16 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from proxysynth.files import write_bytes
-from proxysynth.paper.artifact import Cell, ContactSheet, Row, Table
+from proxysynth.paper.artifact import Cell, PaperFigure, Row, Table
 from proxysynth.paper.artifacts import load_artifacts
-from proxysynth.paper.book import CLAIMS_FILE, PAGE, claims_markdown, render_page
-from proxysynth.paper.claims import CLAIMS, check
-from proxysynth.paper.render import section, table_latex, table_markdown, templates
+from proxysynth.paper.book import CLAIMS_FILE, PAGE, claims_markdown, evidence, render_page
+from proxysynth.paper.claims.claim import check
+from proxysynth.paper.claims.rules import CLAIMS
+from proxysynth.paper.render import table_latex, table_markdown
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
-from proxysynth.report.pages import data_uri
 
 FOLDER = Path(__file__).parents[1] / "results" / "paper_small"
 SCALE = SCALES["small"]
@@ -71,39 +70,25 @@ def filled(name: str, empty: Table) -> Table:
     )
 
 
-def figure_section(name: str) -> str:
-    """A figure as it was drawn, from its files."""
-    lines = (FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()
-    title = lines[0].removeprefix("# ")
-    figure: dict[str, Any] = {"title": title, "caption": lines[4], "notes": notes(name)}
-    image = data_uri((FOLDER / f"{name}.png").read_bytes())
-    return templates().get_template("section.html").render(
-        name=name, table=None, figure=figure, image=image
-    )  # fmt: skip
-
-
 def main() -> None:
-    nothing = Store(FOLDER / "none", read_only=True)
-    tables, sections = {}, {}
+    nothing = Store(FOLDER, read_only=True)
+    made: dict[str, Table | PaperFigure] = {}
     for name, artifact in load_artifacts().items():
-        if name.startswith("figure"):
-            sections[name] = figure_section(name)
-            if artifact.numbers is not None:
-                empty = artifact.numbers(SCALE, nothing)
-                tables[name] = filled(f"{name}_numbers", empty)
-            continue
         empty = artifact.make(SCALE, nothing)
-        assert isinstance(empty, Table)
-        tables[name] = table = filled(name, empty)
+        if isinstance(empty, PaperFigure):
+            caption = (FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()[4]
+            numbers = empty.numbers and filled(f"{name}_numbers", empty.numbers)
+            made[name] = replace(empty, caption=caption, notes=notes(name), numbers=numbers)
+            continue
+        made[name] = table = filled(name, empty)
         if name == "table3":
-            png = (FOLDER / "table3.png").read_bytes()
-            table = replace(table, sheet=ContactSheet(png, "Test images in each deformation."))
+            made[name] = table = replace(table, images=(FOLDER / "table3.png").read_bytes())
         write_bytes(FOLDER / f"{name}.md", table_markdown(table, name).encode())
         write_bytes(FOLDER / f"{name}.tex", table_latex(table).encode())
-        sections[name] = section(name, table)
+    tables = evidence(made)
     checked = check(CLAIMS, tables)
     about = {key: rows("table1")[0][key] for key in ABOUT}
-    page = render_page(sections, tables, checked, [], SCALE, nothing, about)
+    page = render_page(made, tables, checked, [], SCALE, nothing, about)
     write_bytes(FOLDER / PAGE, page.encode())
     write_bytes(FOLDER / CLAIMS_FILE, claims_markdown(checked, SCALE).encode())
 

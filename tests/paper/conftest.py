@@ -40,7 +40,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             done = paper(*SMOKED, "--scale", "smoke", "--out", str(out), "--threads", "1", "--json")
             said.write_text(json.dumps({"stdout": done.stdout, "stderr": done.stderr}))
     printed = json.loads(said.read_text())
-    return {"out": out, "told": json.loads(printed["stdout"].splitlines()[-1]), **printed}
+    return {"out": out, "result": json.loads(printed["stdout"].splitlines()[-1]), **printed}
 
 
 @pytest.fixture(scope="session")

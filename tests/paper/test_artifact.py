@@ -1,4 +1,4 @@
-"""Cells, tables and choices as values."""
+"""Cells as values and as text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 from scipy import stats
 
 from proxysynth.formatting import DASH
-from proxysynth.paper.artifact import Cell, Choice
+from proxysynth.paper.artifact import Cell
 from proxysynth.paper.render import cell_text, signed
-from proxysynth.training.run import Run
-from proxysynth.training.run_folder import Result
 
 PAIRED = Cell((90.0, 80.0, 70.0), baseline=(89.0, 79.1, 68.9))
 
@@ -66,21 +64,3 @@ def test_intervals_are_those_of_scipy() -> None:
     found = stats.ttest_ind(b, a, equal_var=False).confidence_interval()
     welch = replace(paired, paired=False)
     assert welch.interval == pytest.approx((found.low, found.high), abs=1e-9)
-
-
-def _result(validation: float, test: float) -> Result:
-    return Result("x", {"map@r": test}, {}, 1, 1, "best", "", {"map@r": validation})
-
-
-def test_a_search_is_decided_on_validation_classes() -> None:
-    runs = (Run(seed=0), Run(seed=1))
-    results = dict(zip(runs, map(_result, (0.7, 0.75), (0.9, 0.1)), strict=True))
-    assert Choice("x", runs).best(results.get) == runs[1]
-
-
-def test_an_unfinished_search_chooses_nothing_and_a_tie_goes_to_the_first() -> None:
-    runs = (Run(seed=0), Run(seed=1))
-    choice = Choice("x", runs)
-    assert choice.best({runs[0]: _result(1.0, 1.0)}.get) is None
-    assert replace(choice, runs=()).best(lambda run: None) is None
-    assert choice.best(lambda run: _result(0.5, 0.5)) == runs[0]

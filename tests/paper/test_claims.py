@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,19 +10,18 @@ import pytest
 
 from proxysynth.paper.artifact import Cell, Row, Table
 from proxysynth.paper.artifacts import load_artifacts
-from proxysynth.paper.book import claims_markdown, counted, evidence, findings
-from proxysynth.paper.claims import (
-    CLAIMS,
-    DIFFERENCES,
+from proxysynth.paper.book import claims_markdown, conclusion, evidence, findings
+from proxysynth.paper.claims.claim import (
+    STATUSES,
     Checked,
     Claim,
     Evidence,
     Finding,
     Verdict,
     check,
-    contradictions,
+    decide,
 )
-from proxysynth.paper.claims.claim import STATUSES, decide
+from proxysynth.paper.claims.rules import CLAIMS, DIFFERENCES, contradictions
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store
 
@@ -34,9 +34,10 @@ Tables = dict[str, Table]
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """All tables of an empty, read-only folder: the paper's numbers only."""
     folder = tmp_path_factory.mktemp("none")
-    made = evidence(load_artifacts(), SCALES["small"], Store(folder, read_only=True))
+    small, store = SCALES["small"], Store(folder, read_only=True)
+    made = {name: artifact.make(small, store) for name, artifact in load_artifacts().items()}
     assert not list(folder.iterdir())
-    return made
+    return evidence(made)
 
 
 def _mapped(table: Table, change: Any) -> Table:
@@ -139,7 +140,7 @@ def test_without_runs_nothing_is_claimed(tables: Tables) -> None:
             assert "no number for" in one.ours.evidence
 
 
-def test_no_sentence_stands_twice() -> None:
+def test_no_claim_is_listed_twice() -> None:
     sentences = [(claim.sentence, claim.criterion) for claim in CLAIMS]
     assert len(set(sentences)) == len(sentences)
 
@@ -347,12 +348,13 @@ def test_claims_as_markdown(tables: Tables) -> None:
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == len(CLAIMS) + 2
     assert all(line.count("|") - line.count("\\|") == 5 for line in lines)
-    assert counted(checked) in text
+    assert conclusion(checked, SCALES["small"]) in text
 
 
 def test_every_status_is_counted(tables: Tables) -> None:
-    text = counted(check(CLAIMS, _all(tables, _echo)))
-    assert all(status in text for status in STATUSES)
+    text = conclusion(check(CLAIMS, _all(tables, _echo)), SCALES["small"])
+    assert all(f" {status}" in text for status in STATUSES)
+    assert sum(map(int, re.findall(r"\d+ (?!claims)", text))) == len(CLAIMS)
 
 
 def test_findings_are_at_most_ten_sentences(tables: Tables) -> None:

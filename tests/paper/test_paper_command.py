@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -30,10 +31,10 @@ def _args(*words: str) -> Any:
 def test_the_list_has_all_27(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(TITLES) == ALL
     assert len(ALL) == 27
-    told = run_paper(_args("--list"))
+    result = run_paper(_args("--list"))
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ALL
-    assert list(told["artifacts"]) == ALL
+    assert list(result["artifacts"]) == ALL
     run_paper(_args("--list", "--json"))
     assert capsys.readouterr().out == ""
 
@@ -48,7 +49,7 @@ def test_the_list_has_all_27(capsys: pytest.CaptureFixture[str]) -> None:
         (("table1", "--seeds", "0"), "--seeds"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_in_one_sentence(words: tuple[str, ...], said: str) -> None:
+def test_wrong_arguments_are_usage_errors(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         run_paper(_args(*words, "--plan"))
 
@@ -60,6 +61,9 @@ def test_a_plan_ends_with_what_is_left(capsys: pytest.CaptureFixture[str], tmp_p
         return capsys.readouterr().out.splitlines()[-1]
 
     assert last("figure1") == "1 artifact at scale small: nothing to train."
+    assert last("table6", "--scale", "paper", "--data", f"sop:{tmp_path}").count(
+        "No data for cub200, cars196 and inshop: give --data NAME:ROOT"
+    )
     assert last("table1", "table2").startswith("2 artifacts at scale small: 42 Runs missing")
     assert "(searched)" in last("table6")
     assert "12 studies missing" in last("tableG")
@@ -112,9 +116,7 @@ def test_a_folder_that_cannot_be_written_to_is_a_usage_error(
         run_paper(_args("figure1", "--scale", "smoke", "--out", str(tmp_path)))
 
 
-def test_a_full_disk_is_told_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_fails_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, data: bytes) -> None:
         raise CannotWrite(errno.ENOSPC, "No space left on device", str(path))
 
@@ -127,11 +129,11 @@ def test_a_full_disk_is_told_in_one_sentence(
 def test_seeds_and_folders_reach_the_runs(tmp_path: Path) -> None:
     args = _args("table6", "--plan", "--json", "--scale", "paper", "--seeds", "2", "--out",
                  str(tmp_path / "out"), "--data", f"cars196:{tmp_path}")  # fmt: skip
-    told = run_paper(args)
+    result = run_paper(args)
     # Eight losses, two seeds, and the 30 settings of each one's search, on the one set given.
-    assert told["missing"] == 8 * 2 + 8 * 30
-    assert told["after_search"] == 8 * 2
-    assert {run["what"].split(" on ")[1].split(",")[0] for run in told["runs"]} == {"cars196"}
+    assert result["missing"] == 8 * 2 + 8 * 30
+    assert result["after_search"] == 8 * 2
+    assert {run["what"].split(" on ")[1].split(",")[0] for run in result["runs"]} == {"cars196"}
 
 
 @pytest.mark.usefixtures("estimated")
@@ -143,7 +145,7 @@ def test_settings_reach_every_run_and_every_note(tmp_path: Path) -> None:
         )
         for more in ((), words[2:])
     )
-    identities = [{run["identity"] for run in told["runs"]} for told in (plain, other)]
+    identities = [{run["identity"] for run in result["runs"]} for result in (plain, other)]
     assert len(identities[0]) == len(identities[1])
     assert not identities[0] & identities[1]
     scale = SCALES["smoke"].with_settings(["epochs=2", "precision=auto"])
@@ -200,23 +202,24 @@ def test_the_studies_of_a_table_are_run_and_resumed(
     assert results() == made
 
 
-def test_json_stands_alone_on_standard_output(smoke: dict[str, Any]) -> None:
+def test_json_is_alone_on_standard_output(smoke: dict[str, Any]) -> None:
     assert len(smoke["stdout"].splitlines()) == 1
-    told = smoke["told"]
-    assert list(told["artifacts"]) == SMOKED
-    assert told["failed"] == {}
-    for name, one in told["artifacts"].items():
+    result = smoke["result"]
+    assert list(result["artifacts"]) == SMOKED
+    assert result["failed"] == {}
+    for name, one in result["artifacts"].items():
         endings = {Path(file).suffix for file in one["files"]}
         sheet = {".png"} if name == "table3" else set()  # the deformed pictures
         assert endings == {".md", ".csv", ".tex"} | sheet, name
         assert all(Path(file).stat().st_size > 200 for file in one["files"])
     assert (
-        told["artifacts"]["table1"] | {"cells": 10, "measured": 10} == told["artifacts"]["table1"]
+        result["artifacts"]["table1"] | {"cells": 10, "measured": 10}
+        == result["artifacts"]["table1"]
     )
-    assert len(told["claims"]) > 35
-    found = {claim["here"] for claim in told["claims"]}
+    assert len(result["claims"]) > 35
+    found = {claim["here"] for claim in result["claims"]}
     assert found == {"supported", "not testable", "not run"}
-    assert {claim["paper"] for claim in told["claims"]} == {
+    assert {claim["paper"] for claim in result["claims"]} == {
         "holds",
         "contradicts itself",
         "not printed",
@@ -225,8 +228,8 @@ def test_json_stands_alone_on_standard_output(smoke: dict[str, Any]) -> None:
 
 
 def test_the_papers_own_column_needs_no_table_of_ours(tmp_path: Path) -> None:
-    told = run_paper(_args("figure1", "--scale", "smoke", "--out", str(tmp_path / "out")))
-    found = {claim["sentence"][:20]: claim["paper"] for claim in told["claims"]}
+    result = run_paper(_args("figure1", "--scale", "smoke", "--out", str(tmp_path / "out")))
+    found = {claim["sentence"][:20]: claim["paper"] for claim in result["claims"]}
     assert found["Virtual Softmax degr"] == "holds"
     assert found["computation times re"] == "holds"
     assert not (tmp_path / "out" / "kept").exists()  # and nothing was measured for it
@@ -290,8 +293,8 @@ def test_one_table_more_keeps_the_others_on_the_page(smoke: dict[str, Any], tmp_
     shutil.copytree(smoke["out"], out)
     (out / "table2.md").unlink()
     words = ("table2", "--scale", "smoke", "--out", str(out), "--threads", "1", "--json")
-    told = run_paper(_args(*words))
-    assert list(told["artifacts"]) == ["table2"]
+    result = run_paper(_args(*words))
+    assert list(result["artifacts"]) == ["table2"]
     assert (out / "table2.md").exists()
     text = (out / "paper.html").read_text()
     assert all(f'id="{name}"' in text for name in SMOKED)
@@ -301,4 +304,13 @@ def test_another_scale_begins_another_book(smoke: dict[str, Any], tmp_path: Path
     from proxysynth.paper.book import read_entries
 
     assert set(SMOKED) <= set(read_entries(smoke["out"], SCALES["smoke"]))
-    assert read_entries(smoke["out"], SCALES["small"]) == {}
+    assert not read_entries(smoke["out"], SCALES["small"])
+
+
+def test_a_folder_of_an_earlier_version_keeps_its_page(tmp_path: Path) -> None:
+    from proxysynth.paper.book import read_entries
+
+    made = {"table1": {"title": "Table 1", "about": "ablations"}}
+    record = {"scale": "smoke", "settings": {}, "made": made}
+    (tmp_path / "made.json").write_text(json.dumps(record))
+    assert read_entries(tmp_path, SCALES["smoke"]) == ["table1"]

@@ -24,15 +24,15 @@ ARTIFACTS = load_artifacts()
 def test_a_plan_starts_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["table1", "table6", "--scale", "small", "--plan", "--out", str(out), "--json"]
-    told = run_paper(parser().parse_args(["paper", *words]))
+    result = run_paper(parser().parse_args(["paper", *words]))
     assert not out.exists()
     # Table 1: five models, three seeds. Table 6: eight losses on four sets, of which Norm-softmax
     # on one is M1, and a search of six settings per set; after it the same with Proxy Synthesis.
-    assert told["missing"] == 5 * 3 + 8 * 4 * 3 - 3 + 6 * 4
-    assert told["after_search"] == 8 * 4 * 3
-    assert told["finished"] == 0
-    assert told["seconds"] > 600
-    assert len(told["runs"]) == told["missing"]
+    assert result["missing"] == 5 * 3 + 8 * 4 * 3 - 3 + 6 * 4
+    assert result["after_search"] == 8 * 4 * 3
+    assert result["finished"] == 0
+    assert result["seconds"] > 600
+    assert len(result["runs"]) == result["missing"]
 
 
 @pytest.mark.usefixtures("estimated")

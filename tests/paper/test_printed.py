@@ -111,6 +111,6 @@ def test_a_note_reads_right_under_every_table_that_shows_it() -> None:
     """A file may stand under several tables, so that no note can say "here"."""
     for name in NAMES:
         assert not any(" here" in note for note in notes_of(name)), name
-    told = " ".join((*notes_of("conventional"), *notes_of("table5")))
-    assert told.count("in Tables 6 and J") == 4
-    assert told.count("in Table 5") == 4
+    notes = " ".join((*notes_of("conventional"), *notes_of("table5")))
+    assert notes.count("in Tables 6 and J") == 4
+    assert notes.count("in Table 5") == 4

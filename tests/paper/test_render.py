@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from proxysynth.paper.artifact import Cell, Column, ContactSheet, PaperFigure, Row, Table
+from proxysynth.paper.artifact import Cell, Column, PaperFigure, Row, Table
 from proxysynth.paper.render import (
     latex_escape,
     rows_csv,
@@ -18,6 +19,7 @@ from proxysynth.paper.render import (
     write_files,
 )
 
+NOWHERE = Path("nowhere")
 SURE = Cell((85.0, 86.0, 87.0), 84.7, baseline=(83.0, 84.1, 85.0), paper_baseline=83.3)
 WORSE = Cell((80.0, 81.0, 82.0), 84.7, baseline=(83.0, 84.1, 85.0))
 UNSURE = Cell((85.0, 80.0, 90.0), 84.7, baseline=(83.0, 84.1, 85.0), paper_baseline=83.3)
@@ -60,7 +62,7 @@ def test_a_heading_says_what_ran_and_the_papers_set_once() -> None:
         "P@1, glyphs 1 | P@1, CUB200 (paper) | P@1, SOP: not run | P@1, SOP (paper) | "
         "P@1, concatenated, glyphs 1 | P@1, concatenated, CUB200 (paper) |"
     )
-    for text in (section("t", table), table_latex(table)):
+    for text in (section("t", table, NOWHERE), table_latex(table)):
         assert text.count("SOP") == 2  # what was not run, and the paper's
         assert text.count("CUB200") == 2
 
@@ -73,7 +75,7 @@ def test_neighbours_that_measure_the_same_share_a_heading() -> None:
     )
     table = Table("Table 9", "", ("loss",), columns, (Row(("a",), (Cell(),) * 3),))
     assert table.groups == [("Softmax", 4), ("MAP@R", 1)]
-    assert '<th colspan="4" class="group">Softmax</th>' in section("t", table)
+    assert '<th colspan="4" class="group">Softmax</th>' in section("t", table, NOWHERE)
     assert r"\multicolumn{4}{c}{Softmax}" in table_latex(table)
 
 
@@ -83,12 +85,12 @@ def test_columns_that_are_sets_have_one_line_of_headings() -> None:
     assert table_markdown(table).split("\n")[4] == (
         "| loss | glyphs 1 | CUB200 (paper) | glyphs 3 | SOP (paper) |"
     )
-    assert section("t", table).split("</thead>")[0].count("<tr>") == 1
+    assert section("t", table, NOWHERE).split("</thead>")[0].count("<tr>") == 1
     assert table_latex(table).split("midrule")[0].count(r"\\") == 1
 
 
 def test_html_colors_only_what_the_spread_supports() -> None:
-    text = section("table9", TABLE)
+    text = section("table9", TABLE, NOWHERE)
     rows = re.findall(r"<tr>.*?</tr>", text.split("<tbody>")[1], re.S)
     assert 'class="better"> +2.0' in rows[0] or 'class="better">' in rows[0]
     assert 'class="worse"' in rows[1]
@@ -135,27 +137,27 @@ def test_a_figure_leaves_vector_and_pixels(tmp_path) -> None:  # type: ignore[no
 
     figure = Figure()
     figure.subplots().plot([1, 2], [3, 4])
-    picture = PaperFigure("Figure 9", "A line.", figure, [{"x": 1, "y": 3}])
+    picture = PaperFigure("Figure 9", "A line.", lambda: figure, [{"x": 1, "y": 3}])
     made = write_files(tmp_path, "figure9", picture, {})
     assert [path.suffix for path in made] == [".svg", ".pdf", ".png", ".md", ".csv"]
     first = {path.name: path.read_bytes() for path in made}
     write_files(tmp_path, "figure9", picture, {})
     assert {path.name: path.read_bytes() for path in made} == first  # the same bytes again
-    html = section("figure9", picture)
+    html = section("figure9", picture, tmp_path)
     assert 'src="data:image/png;base64,' in html
     assert "A line." in html
 
 
 def test_images_stand_below_a_table(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    table = replace(TABLE, sheet=ContactSheet(b"\x89PNG", "What it <shows>."))
+    table = replace(TABLE, images=b"\x89PNG", images_caption="What it <shows>.")
     made = write_files(tmp_path, "table9", table, {})
     assert [path.suffix for path in made] == [".md", ".csv", ".tex", ".png"]
     assert made[-1].read_bytes() == b"\x89PNG"
     assert "](table9.png)" in made[0].read_text()
-    html = section("table9", table)
+    html = section("table9", table, tmp_path)
     assert 'src="data:image/png;base64,iVBORw=="' in html
     assert "<figcaption>What it &lt;shows&gt;.</figcaption>" in html
-    assert "<figure>" not in section("table9", TABLE)
+    assert "<figure>" not in section("table9", TABLE, NOWHERE)
 
 
 def test_a_missing_cell_is_none() -> None:

@@ -20,13 +20,13 @@ def test_four_different_sets_of_glyphs_stand_in() -> None:
 
 
 def test_the_small_sets_are_shaped_like_the_benchmarks() -> None:
-    told = {
+    sizes_of = {
         "cub200": (100, 3000),
         "cars196": (98, 7840),
         "sop": (800, 4000),
         "inshop": (400, 3200),
     }
-    for name, sizes in told.items():
+    for name, sizes in sizes_of.items():
         run, small = SMALL.run(name, NormSoftmax()), SMOKE.run(name, NormSoftmax())
         assert run is not None
         assert small is not None
@@ -61,7 +61,7 @@ def test_classification_trains_on_twelve_faces_and_tests_on_four() -> None:
     assert all(SMOKE.run(name, Softmax()) is None for name in CLASSIFICATION[1:])
 
 
-def test_photographs_come_in_where_their_folder_is_given() -> None:
+def test_photographs_are_used_where_their_folder_is_given() -> None:
     scale = SMALL.with_roots({"cub200": "/data/cub", "cifar10": "/data/cifar"})
     run = scale.run("cub200", NormSoftmax())
     assert run is not None

@@ -6,12 +6,18 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from proxysynth.losses import NormSoftmax
+from proxysynth.paper.artifact import Choice
 from proxysynth.paper.store import Store
 from proxysynth.training.inference import load
 from proxysynth.training.run import Run
+from proxysynth.training.run_folder import Result
+
+SEARCH = Choice("scale", tuple(Run(loss=NormSoftmax(scale=scale)) for scale in (10.0, 20.0)))
 
 
 def test_a_measurement_is_made_once_per_key(empty: Store) -> None:
@@ -59,6 +65,24 @@ def test_what_is_not_there_is_none(empty: Store) -> None:
     assert empty.on_models("thing", [run], 1, lambda model: 7) == []
     assert run.identity in str(empty.folder_of(run))
     assert not empty.folder.exists()  # looking makes nothing
+
+
+def _pick(store: Store, *scores: tuple[float, float]) -> Any:
+    """The loss that a search chose whose Runs have these validation and test scores."""
+    for run, (validation, test) in zip(SEARCH.runs, scores, strict=False):
+        metrics, held_out = {"map@r": test}, {"map@r": validation}
+        store._finished[run.identity] = Result("x", metrics, {}, 1, 1, "best", "", held_out)
+    return store.pick(SEARCH)
+
+
+def test_a_search_is_decided_on_validation_classes(empty: Store) -> None:
+    assert _pick(empty, (0.7, 0.9), (0.75, 0.1)) == SEARCH.runs[1].loss
+
+
+def test_an_unfinished_search_chooses_nothing_and_a_tie_goes_to_the_first(empty: Store) -> None:
+    assert empty.pick(Choice("x", ())) is None
+    assert _pick(empty, (1.0, 1.0)) is None
+    assert _pick(empty, (0.5, 0.5), (0.5, 0.5)) == SEARCH.runs[0].loss
 
 
 def test_a_claimed_run_is_locked_until_its_process_ends(empty: Store) -> None:
@@ -110,7 +134,6 @@ def test_one_at_a_time_writes_the_book(empty: Store) -> None:
 
 
 def test_a_finished_run_gives_its_result_and_model(smoke_store: Store) -> None:
-    from proxysynth.losses import NormSoftmax
     from proxysynth.paper.scale import SCALES
 
     run = SCALES["smoke"].run("cars196", NormSoftmax())

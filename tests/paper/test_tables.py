@@ -70,7 +70,7 @@ def test_without_a_run_every_number_of_ours_is_missing(name: str, empty: Store) 
     assert not empty.folder.exists()  # making trains and writes nothing
 
 
-def test_the_papers_numbers_stand_in_their_cells(empty: Store) -> None:
+def test_the_papers_numbers_are_in_their_cells(empty: Store) -> None:
     assert _paper("table1", "M2 synthetic synthetic", "R@1", empty) == 83.1
     assert _paper("table2", "drawn, alpha 0.4", "R@1", empty) == 84.7
     assert _paper("table3", "zoom out", "proxy_synthesis", empty) == 80.0
@@ -115,7 +115,7 @@ def test_table_1_is_the_mean_of_its_runs(smoke_store: Store) -> None:
     assert table.rows[1].cells[0].baseline != ()
 
 
-def test_a_mean_over_some_of_the_seeds_is_not_told(smoke_store: Store) -> None:
+def test_a_mean_needs_every_seed(smoke_store: Store) -> None:
     runs = list(requests([ARTIFACTS["table1"]], replace(SMOKE, seeds=(0, 1))).runs)
     assert len(runs) == 10
     assert measured(smoke_store, runs[:1]) != ()
@@ -164,12 +164,11 @@ def test_searches_choose_on_validation_and_the_notes_say_what(smoke_store: Store
             result = smoke_store.result(run)
             assert result is not None
             scores.append(result.validation[search.by])
-        found = search.best(smoke_store.result)
-        assert found is not None
-        assert found == search.runs[scores.index(max(scores))]
-        (told,) = [note for note in _made(name, smoke_store).notes if " settings. " in note]
-        assert f"{search.what}: alpha {found.loss.alpha:g}" in told
-        assert "held-out" in told
+        found = smoke_store.pick(search)
+        assert found == search.runs[scores.index(max(scores))].loss
+        (note,) = [note for note in _made(name, smoke_store).notes if " settings. " in note]
+        assert f"{search.what}: alpha {found.alpha:g}" in note
+        assert "held-out" in note
 
 
 def test_the_chosen_cell_is_marked_in_the_tables_of_the_search(smoke_store: Store) -> None:
@@ -184,9 +183,9 @@ def test_mlrc_tables_read_studies(empty: Store) -> None:
     for reg, more in (("none", 0.0), ("proxy_synthesis", 0.1)):
         folder = empty.folder / "mlrc" / f"cub200-cosface-{reg}"
         folder.mkdir(parents=True)
-        told = {key: [value + more for value in found] for key, found in values.items()}
-        study = {"separated": told, "concatenated": told, "loss": "cosface", "regularizer": reg,
-                 "scale": "small", "trials": 5, "folds": 4, "repetitions": 2,
+        metrics = {key: [value + more for value in found] for key, found in values.items()}
+        study = {"separated": metrics, "concatenated": metrics, "loss": "cosface",
+                 "regularizer": reg, "scale": "small", "trials": 5, "folds": 4, "repetitions": 2,
                  "pruned": 3}  # fmt: skip
         (folder / "result.json").write_text(json.dumps(study))
     for name in ("table4", "tableG"):
@@ -277,9 +276,8 @@ def test_a_read_only_store_leaves_deformations_out(smoke_store: Store, tmp_path:
 
 
 def test_table_3_shows_the_images_it_tested(smoke_store: Store) -> None:
-    sheet = _made("table3", smoke_store).sheet
-    assert sheet is not None
-    pictures = np.asarray(Image.open(io.BytesIO(sheet.png)).convert("L"))
+    sheet = _made("table3", smoke_store).images
+    pictures = np.asarray(Image.open(io.BytesIO(sheet)).convert("L"))
     assert pictures.shape[1] > pictures.shape[0] > 300  # nine columns, six rows
     assert pictures.std() > 20
 
@@ -297,7 +295,7 @@ def test_alpha_and_mu_are_searched_for_each_loss_at_the_papers_scale(tmp_path: P
         assert "batches of 180, AdamW" in notes
 
 
-def test_photographs_of_a_study_stand_beside_the_stand_in(empty: Store) -> None:
+def test_photographs_of_a_study_are_shown_beside_the_stand_in(empty: Store) -> None:
     if not photographed(SMALL, "cub200"):
         pytest.skip("results/ is not here")
     table6, tableF = _made("table6", empty, SMALL), _made("tableF", empty, SMALL)
@@ -311,7 +309,7 @@ def test_photographs_of_a_study_stand_beside_the_stand_in(empty: Store) -> None:
     assert not photographed(given, "cub200")
 
 
-def test_the_last_epoch_stands_beside_the_best_on_test(tmp_path: Path) -> None:
+def test_the_last_epoch_is_kept_beside_the_best_on_test(tmp_path: Path) -> None:
     run = replace(
         Run(), epochs=2, report_epoch="best_on_test", best_by="recall@1",
         split=Split(train_classes=4, test_classes=4), width=0.25, dim=8,

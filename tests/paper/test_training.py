@@ -26,7 +26,7 @@ SMOKE = SCALES["smoke"]
 ONE = Resources(threads=1, workers=0)
 
 
-class Told:
+class Recorder:
     """Remembers what is said; stops the program at the n-th tick of a bar, as Ctrl-C does."""
 
     def __init__(self, stop_after: int | None = None) -> None:
@@ -51,20 +51,20 @@ def _runs(count: int) -> list[Run]:
     return [run for run in made if run is not None]
 
 
-def test_an_interrupted_command_goes_on_where_it_stopped(empty: Store) -> None:
+def test_an_interrupted_command_resumes(empty: Store) -> None:
     runs = _runs(3)
     with pytest.raises(KeyboardInterrupt):
-        plan.train_missing(runs, empty, ONE, Told(stop_after=14), lambda run: 1.0)
+        plan.train_missing(runs, empty, ONE, Recorder(stop_after=14), lambda run: 1.0)
     done = [run for run in runs if empty.result(run) is not None]
     assert 0 < len(done) < 3
     before = {run: (empty.folder_of(run) / "result.json").stat().st_mtime_ns for run in done}
-    told = Told()
-    assert plan.train_missing(runs, empty, ONE, told, lambda run: 1.0) == {}
-    assert len(told.sentences) == 3 - len(done)
+    recorder = Recorder()
+    assert plan.train_missing(runs, empty, ONE, recorder, lambda run: 1.0) == {}
+    assert len(recorder.sentences) == 3 - len(done)
     assert all(empty.result(run) is not None for run in runs)
     for run, moment in before.items():
         assert (empty.folder_of(run) / "result.json").stat().st_mtime_ns == moment
-    again = Told()
+    again = Recorder()
     plan.train_missing(runs, empty, ONE, again, lambda run: 1.0)
     assert again.sentences == []
     assert again.ticks == 0
@@ -78,9 +78,9 @@ def test_two_processes_on_one_folder_train_no_run_twice(tmp_path: Path) -> None:
         subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         for _ in range(2)
     ]
-    told = [process.communicate(timeout=300)[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0], told
-    trained = [re.findall(r"^Run \d+ of \d+, about .* left: (.*)$", text, re.M) for text in told]
+    logs = [process.communicate(timeout=300)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], logs
+    trained = [re.findall(r"^Run \d+ of \d+, about .* left: (.*)$", text, re.M) for text in logs]
     every = [name for names in trained for name in names]
     assert len(every) == len(set(every)) == 5, trained
     assert (tmp_path / "out" / "paper.html").exists()
@@ -107,7 +107,7 @@ def test_a_run_that_another_process_holds_is_waited_for(
     monkeypatch.setattr(empty, "claim", claim)
     monkeypatch.setattr(plan, "train", train)
     monkeypatch.setattr(plan, "POLL", 0.0)
-    plan.train_missing(runs, empty, ONE, Told(), lambda run: 1.0)
+    plan.train_missing(runs, empty, ONE, Recorder(), lambda run: 1.0)
     assert order == [1, 0]  # the held one was passed over and came last
 
 
@@ -122,8 +122,8 @@ def test_a_loss_that_is_not_finite_ends_its_own_run_only(
         return real(run, folder, **rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(plan, "train", train)
-    told = Told()
-    broken = plan.train_missing(runs, empty, ONE, told, lambda run: 1.0)
+    recorder = Recorder()
+    broken = plan.train_missing(runs, empty, ONE, recorder, lambda run: 1.0)
     assert list(broken) == [runs[0]]
     assert "not finite" in broken[runs[0]]
     assert empty.result(runs[0]) is None

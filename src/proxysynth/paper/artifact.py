@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from proxysynth.paper.scale import Scale
     from proxysynth.paper.store import Store
     from proxysynth.training.run import Run
-    from proxysynth.training.run_folder import Result
 
 
 @dataclass(frozen=True)
@@ -102,14 +101,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class ContactSheet:
-    """Images shown below a table."""
-
-    png: bytes = field(repr=False)
-    caption: str
-
-
-@dataclass(frozen=True)
 class Table:
     """A table of the paper with our numbers."""
 
@@ -119,7 +110,8 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()  # what ran, how settings were chosen, the paper's contradictions
-    sheet: ContactSheet | None = None
+    images: bytes = field(default=b"", repr=False)  # a PNG shown below the table
+    images_caption: str = ""
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -142,11 +134,15 @@ class Table:
         return None
 
 
+Grid = tuple[tuple[Column, ...], tuple[Row, ...]]
+"""The columns and rows of a table."""
+
+
 def grid(
     columns: Mapping[Column, tuple[Any, ...]],
     rows: Mapping[tuple[str, ...], tuple[Any, ...]],
     cell: Callable[..., Cell],
-) -> tuple[tuple[Column, ...], tuple[Row, ...]]:
+) -> Grid:
     """The columns and rows of a table: the cells are `cell(*of_row, *of_column)`, with what `rows`
     has for the labels of the row and `columns` for the column."""
     made = [
@@ -162,9 +158,15 @@ class PaperFigure:
 
     title: str
     caption: str
-    figure: Figure
+    draw: Callable[[], Figure]
     data: list[dict[str, Any]] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    numbers: Table | None = None  # those that claims read, saved as a CSV of their own
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The drawing, which takes seconds: made when it is first needed."""
+        return self.draw()
 
 
 @dataclass(frozen=True)
@@ -174,16 +176,7 @@ class Choice:
 
     what: str  # such as "Input Mixup with Softmax on glyphs 2"
     runs: tuple[Run, ...]
-    by: str = "map@r"  # the metric of `Result.validation` that decides; the first of equals wins
-
-    def best(self, result: Callable[[Run], Result | None]) -> Run | None:
-        """The Run with the best score on validation classes; None while one is missing."""
-        scores = []
-        for run in self.runs:
-            if (found := result(run)) is None:  # stop early: tables ask thousands of times
-                return None
-            scores.append(found.validation[self.by])
-        return self.runs[scores.index(max(scores))] if scores else None
+    by: str = "map@r"  # the metric of `Result.validation` that decides
 
 
 @dataclass(frozen=True)
@@ -192,5 +185,3 @@ class Artifact:
     shown as a dash. What an artifact asks the store for is what has to be trained for it."""
 
     make: Callable[[Scale, Store], Table | PaperFigure]
-    # The numbers of a figure that claims read, saved as a CSV of its own.
-    numbers: Callable[[Scale, Store], Table] | None = None

@@ -90,10 +90,10 @@ def table_markdown(table: Table, name: str = "") -> str:
     for column in table.columns:
         head += [", ".join(filter(None, (column.measure, text))) for text in column.headings]
     rows = map(markdown_row, [head, ["---"] * len(head), *_text_rows(table, ours, str)])
-    sheet = ["", f"![{table.sheet.caption}]({name}.png)"] if table.sheet and name else []
+    images = ["", f"![{table.images_caption}]({name}.png)"] if table.images and name else []
     marks = f"▲ better, ▼ worse, where the spread of the seeds supports it. {DASH}: not run."
     above, notes = [f"# {table.title}", "", table.caption, ""], [f"- {n}" for n in table.notes]
-    return "\n".join([*above, *rows, "", marks, "", *notes, *sheet, ""])
+    return "\n".join([*above, *rows, "", marks, "", *notes, *images, ""])
 
 
 def figure_markdown(figure: PaperFigure, name: str) -> str:
@@ -210,32 +210,27 @@ def latex_escape(text: str) -> str:
 def templates() -> Environment:
     """The templates of this package, which extend those of the report."""
     made = environment("proxysynth.paper")
-    made.filters |= {"cell_text": cell_text, "png": data_uri}
+    made.filters["cell_text"] = cell_text
     return made
 
 
-def section(name: str, artifact: Table | PaperFigure) -> str:
-    """A table or figure as a section of the page; `name` is its anchor."""
-    template = templates().get_template("section.html")
-    if isinstance(artifact, Table):
-        return template.render(name=name, table=artifact, figure=None, image="")
-    file = io.BytesIO()
-    artifact.figure.savefig(file, format="png", dpi=160, bbox_inches="tight", facecolor="white")
-    return template.render(name=name, table=None, figure=artifact, image=data_uri(file.getvalue()))
+def section(name: str, made: Table | PaperFigure, folder: Path) -> str:
+    """A table or figure as a section of the page, with its image in `folder`; `name` is its
+    anchor."""
+    path, kind = folder / f"{name}.png", "table" if isinstance(made, Table) else "figure"
+    image = data_uri(path.read_bytes()) if path.exists() else ""
+    given = {"table": None, "figure": None, kind: made}
+    return templates().get_template("section.html").render(name=name, image=image, **given)
 
 
 # Files
 
 
 def write_files(
-    folder: Path,
-    name: str,
-    made: Table | PaperFigure,
-    about: Mapping[str, str],
-    numbers: Table | None = None,
+    folder: Path, name: str, made: Table | PaperFigure, about: Mapping[str, str]
 ) -> list[Path]:
     """A table as NAME.md, .csv and .tex, and NAME.png for the images below it; a figure as
-    NAME.svg, .pdf, .png and .md, NAME.csv for its data and NAME_numbers.csv for `numbers`."""
+    NAME.svg, .pdf, .png and .md, NAME.csv for its data and NAME_numbers.csv for its numbers."""
     if isinstance(made, Table):
         paths, files = [], {".md": table_markdown(made, name), ".csv": table_csv(made, about)}
         files[".tex"] = table_latex(made)
@@ -244,10 +239,10 @@ def write_files(
         paths = write_figure(made.figure, folder, name, kinds, fonts="path", **look)
         files = {".md": figure_markdown(made, name)}
         files |= {".csv": rows_csv(made.data)} if made.data else {}
-        files |= {"_numbers.csv": table_csv(numbers, about)} if numbers else {}
+        files |= {"_numbers.csv": table_csv(made.numbers, about)} if made.numbers else {}
     contents = {ending: text.encode() for ending, text in files.items()}
-    if isinstance(made, Table) and made.sheet:
-        contents[".png"] = made.sheet.png
+    if isinstance(made, Table) and made.images:
+        contents[".png"] = made.images
     for ending, content in contents.items():
         paths.append(folder / f"{name}{ending}")
         write_bytes(paths[-1], content)

@@ -69,10 +69,6 @@ NETWORK = {"backbone": "conv4", "width": 0.5, "batch_size": 64, "lr": 2e-3, "pro
 FEW_EPOCHS = {"schedule": "cosine", "decay_epochs": ()}  # instead of the paper's steps
 
 
-def _values(name: str, loss: str = "") -> dict[str, Any]:
-    return {field: setting.value for field, setting in paper_settings(name, loss).items()}
-
-
 def _stand_in(heading: str, about: str, epochs: int, fields: dict[str, Any]) -> StandIn:
     """A short training, evaluated at its end."""
     fields = {**fields, "epochs": epochs, "evaluate_every": epochs}
@@ -105,8 +101,9 @@ def _faces(number: int, strength: float, classes: int, pictures: int, epochs: in
         pictures_per_class=pictures,
     )  # fmt: skip
     fields = {
-        **_values("cifar10"), **FEW_EPOCHS, "pixels": None, "image_size": None, "augment": False,
-        "backbone": "conv4", "width": 0.5, "batch_size": 64, "data": "glyphs", "split": split,
+        **paper_settings("cifar10"), **FEW_EPOCHS, "pixels": None, "image_size": None,
+        "augment": False, "backbone": "conv4", "width": 0.5, "batch_size": 64, "data": "glyphs",
+        "split": split,
     }  # fmt: skip
     return _stand_in(f"distorted faces {number}", about, epochs, fields)
 
@@ -145,7 +142,7 @@ PHOTOGRAPHS = {"cub200": CUB_96} | {
         f"{NAMES[name]}, 2,000 images",
         "PreActResNet18 at a quarter of its width, 2,000 training and 2,000 test images",
         15,
-        {**_values(name), **FEW_EPOCHS, "width": 0.25, "split": FEW_IMAGES},
+        {**paper_settings(name), **FEW_EPOCHS, "width": 0.25, "split": FEW_IMAGES},
     )
     for name in CLASSIFICATION
 }
@@ -171,15 +168,11 @@ class Scale:
     roots: tuple[tuple[str, str], ...] = ()  # (benchmark, folder)
     settings: tuple[tuple[str, Any], ...] = ()  # (field, value), of every Run
 
-    def __post_init__(self) -> None:
-        if not self.seeds:
-            raise ValueError("a scale needs at least one seed, got none")
-        for name, _ in self.roots:
-            look_up(name, NAMES, "benchmark")
-
     def with_roots(self, roots: dict[str, str]) -> Scale:
         """This scale with the folders of benchmarks, as absolute paths."""
-        made = {name: os.path.abspath(os.path.expanduser(root)) for name, root in roots.items()}
+        for name in roots:
+            look_up(name, NAMES, "benchmark")
+        made = {name: _absolute(root) for name, root in roots.items()}
         return replace(self, roots=tuple(sorted(made.items())))
 
     def with_settings(self, settings: Iterable[str]) -> Scale:
@@ -191,7 +184,7 @@ class Scale:
                 raise ValueError(f"--set {path}: the tables and figures decide it, remove it")
             parsed[path] = parse_field(Run, path, text, KINDS)
             if path == "weights" and parsed[path]:
-                parsed[path] = os.path.abspath(os.path.expanduser(parsed[path]))
+                parsed[path] = _absolute(parsed[path])
         made = replace(self, settings=tuple(sorted(parsed.items())))
         runs = [made.run(name, "norm_softmax") for name in NAMES]
         used = self.name == "paper" or any(run and run.weights for run in runs)
@@ -202,6 +195,7 @@ class Scale:
             )
         return made
 
+    @cache  # noqa: B019 (few scales; tables ask for the same Runs again, and a Run is checked)
     def run(self, benchmark: str, loss: Any, seed: int = 0, **changes: Any) -> Run | None:
         """The Run that stands for the paper's training on this benchmark; None if this scale has
         no images of it.
@@ -212,7 +206,16 @@ class Scale:
             changes: further fields of `Run`.
         """
         loss = trained_loss(loss) if isinstance(loss, str) else loss
-        return _run(self, benchmark, loss, seed, tuple(sorted(changes.items())))
+        kind = "proxy_anchor" if isinstance(plain_loss(loss), ProxyAnchor) else ""
+        fields = self.stand_in(benchmark, kind).fields
+        if not fields:
+            return None
+        ks = {"ks": KS[benchmark]} if benchmark in KS else {}
+        run = Run(**{**fields, "loss": loss, "seed": seed, **ks, **changes})
+        settings = dict(self.settings)
+        if run.pretrained is False:  # weights are for networks that start from published ones
+            settings.pop("weights", None)
+        return replace(run, **settings)
 
     def heading(self, benchmark: str) -> str:
         """What runs in place of a benchmark, as a column heading; "" if nothing does."""
@@ -230,25 +233,12 @@ class Scale:
             return NOTHING
         found = PHOTOGRAPHS.get(benchmark, NOTHING)
         if self.name == "paper":
-            found = StandIn(_values(benchmark, loss), name, f"{name}: as section C.2 says")
+            found = StandIn(paper_settings(benchmark, loss), name, f"{name}: as section C.2 says")
         return found._replace(fields={**found.fields, "data": f"{benchmark}:{root}"})
 
 
-# Tables ask for the same Runs many times, and creating one checks every field: cache them.
-@cache
-def _run(
-    scale: Scale, name: str, loss: Any, seed: int, changes: tuple[tuple[str, Any], ...]
-) -> Run | None:
-    kind = "proxy_anchor" if isinstance(plain_loss(loss), ProxyAnchor) else ""
-    fields = scale.stand_in(name, kind).fields
-    if not fields:
-        return None
-    ks = {"ks": KS[name]} if name in KS else {}
-    run = Run(**{**fields, "loss": loss, "seed": seed, **ks, **dict(changes)})
-    settings = dict(scale.settings)
-    if run.pretrained is False:  # weights are for networks that start from published ones
-        settings.pop("weights", None)
-    return replace(run, **settings) if settings else run
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
 
 
 SCALES = {

@@ -23,9 +23,9 @@ from typing import Any
 
 from proxysynth.errors import NotFinite, WrongFolder
 from proxysynth.files import locked, write_json
-from proxysynth.formatting import count, duration
+from proxysynth.formatting import and_join, count, duration
 from proxysynth.paper.artifact import Artifact, Choice
-from proxysynth.paper.scale import Scale
+from proxysynth.paper.scale import NAMES, Scale
 from proxysynth.protocols.estimates import Estimate, kind_of
 from proxysynth.protocols.mlrc import Study, run_study
 from proxysynth.protocols.mlrc.search import BarsOnly
@@ -67,22 +67,22 @@ class Store:
         """The unfinished Runs, each once, in order."""
         return [run for run in dict.fromkeys(runs) if self.result(run) is None]
 
-    def has_study(self, name: str) -> bool:
-        """Whether the MLRC study in the folder of this name is finished."""
-        return (self.folder / STUDIES / name / "result.json").exists()
-
-    def study(self, name: str, make: Callable[[], Study | None]) -> dict[str, Any]:
+    def study(self, name: str, study: Study | None) -> dict[str, Any]:
         """The result of the MLRC study in the folder of this name; empty while it is unfinished.
-        `make` returns the study that can be run for it, None without its data."""
+        `study` is what can be run for it, None without its data."""
         try:
             return dict(json.loads((self.folder / STUDIES / name / "result.json").read_bytes()))
         except (OSError, ValueError, TypeError):
             return {}
 
     def pick(self, choice: Choice) -> Any:
-        """The loss that a search chose, None while it is unfinished."""
-        run = choice.best(self.result)
-        return run and run.loss
+        """The loss that a search chose, the first of equals; None while it is unfinished."""
+        scores = []
+        for run in choice.runs:
+            if (found := self.result(run)) is None:  # stop early: tables ask thousands of times
+                return None
+            scores.append(found.validation[choice.by])
+        return choice.runs[scores.index(max(scores))].loss if scores else None
 
     def last_epoch(self, run: Run) -> dict[str, float]:
         """The metrics of a finished Run at its last epoch, whichever one it reports."""
@@ -157,18 +157,16 @@ class Requests(Store):
         self.choose = choose
         self.runs: dict[Run, None] = {}
         self.studies: dict[str, Study] = {}
-        self.searched = False  # whether anything depends on what a search finds
 
     def result(self, run: Run) -> None:
         self.runs[run] = None
 
     def pick(self, choice: Choice) -> Any:
-        self.searched = True
         self.runs |= dict.fromkeys(choice.runs)
         return self.choose(choice)
 
-    def study(self, name: str, make: Callable[[], Study | None]) -> dict[str, Any]:
-        if name not in self.studies and (study := make()) is not None:
+    def study(self, name: str, study: Study | None) -> dict[str, Any]:
+        if study is not None:
             self.studies[name] = study
         return {}
 
@@ -182,8 +180,19 @@ def requests(
     """What these artifacts need; by default without the Runs that wait for what a search finds."""
     asked = Requests(choose)
     for artifact in artifacts:
-        (artifact.numbers or artifact.make)(scale, asked)
+        artifact.make(scale, asked)
     return asked
+
+
+def not_given(artifacts: Iterable[Artifact], scale: Scale) -> tuple[str, ...]:
+    """The benchmarks that these artifacts need at the scale paper, and whose folder is missing."""
+    if scale.name != "paper":  # the others have stand-ins
+        return ()
+    roots = dict(scale.roots)
+    asked = requests(artifacts, scale.with_roots({name: name for name in NAMES} | roots))
+    used = [*asked.runs, *(study.base for study in asked.studies.values())]
+    names = {run.data.partition(":")[0] for run in used}
+    return tuple(name for name in NAMES if name in names and name not in roots)
 
 
 @dataclass(frozen=True)
@@ -196,6 +205,7 @@ class Plan:
     done: int  # finished Runs and studies
     times: dict[Run | str, float]  # estimated seconds in one process of each missing one
     finished: bool  # whether estimates rest on finished Runs, not on a few timed steps
+    not_given: tuple[str, ...]  # benchmarks whose folder is needed too
 
     @property
     def missing(self) -> int:
@@ -208,18 +218,25 @@ class Plan:
     @property
     def summary(self) -> str:
         """What is left, in a sentence or two."""
-        if not self.missing:
-            return f"all {count(self.done, 'Run')} finished." if self.done else "nothing to train."
-        runs = len(self.known) + len(self.later)
-        needed = [count(runs, "Run")] * bool(runs)
-        needed += [count(len(self.studies), "study", "studies")] * bool(self.studies)
-        basis = "finished Runs" if self.finished else "a few timed steps"
-        later = " Runs marked (searched) will get the alpha and mu that a search finds."
-        return (
-            f"{' and '.join(needed)} missing, {self.done} finished; about "
-            f"{duration(self.seconds, rough=True)} in one process, estimated from {basis}. Shared "
-            f"Runs are counted once.{later * bool(self.later)}"
-        )
+        text = "nothing to train."
+        if self.missing:
+            runs = len(self.known) + len(self.later)
+            needed = [count(runs, "Run")] * bool(runs)
+            needed += [count(len(self.studies), "study", "studies")] * bool(self.studies)
+            basis = "finished Runs" if self.finished else "a few timed steps"
+            text = (
+                f"{' and '.join(needed)} missing, {self.done} finished; about "
+                f"{duration(self.seconds, rough=True)} in one process, estimated from {basis}. "
+                "Shared Runs are counted once."
+            )
+        elif self.done:
+            text = f"all {count(self.done, 'Run')} finished."
+        if self.later:
+            text += " Runs marked (searched) will get the alpha and mu that a search finds."
+        if self.not_given:
+            names = and_join(self.not_given)
+            text += f" No data for {names}: give --data NAME:ROOT, or their columns stay empty."
+        return text
 
 
 def make_plans(
@@ -234,9 +251,8 @@ def make_plans(
 
     def plan(*some: Artifact) -> Plan:
         asked = requests(some, scale)
-        guessed = requests(some, scale, guess).runs if asked.searched else {}
-        later = [run for run in guessed if run not in asked.runs]
-        studies = {k: study for k, study in asked.studies.items() if not store.has_study(k)}
+        later = [run for run in requests(some, scale, guess).runs if run not in asked.runs]
+        studies = {k: study for k, study in asked.studies.items() if not store.study(k, study)}
         left, left_later = store.missing(asked.runs), store.missing(later)
         times: dict[Run | str, float] = {run: estimate(run) for run in (*left, *left_later)}
         times |= {name: estimate.study(study) for name, study in studies.items()}
@@ -248,6 +264,7 @@ def make_plans(
             len(asked.runs) + len(later) + len(asked.studies) - len(times),
             times,
             all(kind_of(run) in estimate.finished for run in runs),
+            not_given(some, scale),
         )
 
     return plan(*artifacts.values()), {name: plan(one) for name, one in artifacts.items()}
@@ -269,7 +286,7 @@ def train_all(
     later = [run for run in chosen if run not in known.runs]
     failed |= train_missing(later, store, resources, progress, estimate)
     for name, study in known.studies.items():
-        if not store.has_study(name):
+        if not store.study(name, study):
             folder = store.folder / STUDIES / name
             progress.say(f"Study {name}, about {duration(estimate.study(study), rough=True)}")
             write_study(run_study(study, folder, resources=resources, progress=Bars()), folder)

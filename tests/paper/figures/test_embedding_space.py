@@ -41,7 +41,7 @@ def test_points_are_what_they_say(model) -> None:
     assert many["train"] == many["test"] == 15
     assert many["proxy"] == 3
     assert many["synthetic"] == 30
-    assert many["synthetic proxy"] <= 6  # ordered pairs of three classes, each told once
+    assert many["synthetic proxy"] <= 6  # ordered pairs of three classes, each once
     # Every synthetic is a mix of two seen ones of different classes, by trying all of them.
     x, label = points.of("train").double(), points.label[points.kind == "train"]
     for one in points.of("synthetic").double():

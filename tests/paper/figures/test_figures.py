@@ -50,8 +50,8 @@ def test_made_of_runs(name: str, store: Store) -> None:
 def test_without_its_runs_there_is_a_dash_and_no_number(name: str, tmp_path) -> None:
     picture = FIGURES[name].make(SMOKE, Store(tmp_path))
     assert not [row for row in picture.data if row.get("mean", "") != "" or "cosine" in row]
-    told = " ".join((*_texts(picture.figure), *picture.notes))
-    assert "not run" in told or "–" in told
+    text = " ".join((*_texts(picture.figure), *picture.notes))
+    assert "not run" in text or "–" in text
     assert not (tmp_path / "runs").exists()  # nothing was trained
 
 
@@ -81,7 +81,8 @@ def _texts(figure: Figure) -> list[str]:
 
 
 def _numbers(store: Store):
-    return {name: one.numbers(SMOKE, store) for name, one in FIGURES.items() if one.numbers}
+    made = {name: one.make(SMOKE, store).numbers for name, one in FIGURES.items()}
+    return {name: numbers for name, numbers in made.items() if numbers is not None}
 
 
 def test_the_numbers_that_claims_read_are_those_of_the_figures(store: Store) -> None:
@@ -105,7 +106,7 @@ def test_looking_for_the_numbers_of_figures_makes_nothing(tmp_path) -> None:
     assert not reader.folder.exists()
 
 
-def test_figure_4_has_a_pair_of_runs_for_each_seed_and_tells_their_means(store: Store) -> None:
+def test_figure_4_has_a_pair_of_runs_for_each_seed_and_notes_their_means(store: Store) -> None:
     more = replace(SMOKE, seeds=(0, 1, 2))
     assert len(requests([FIGURES["figure4"]], more).runs) == 6
     notes = " ".join(FIGURES["figure4"].make(SMOKE, store).notes)
@@ -113,11 +114,11 @@ def test_figure_4_has_a_pair_of_runs_for_each_seed_and_tells_their_means(store: 
     assert ", D4 " in notes
 
 
-def test_figure_5_tells_the_papers_means_beside_ours(store: Store) -> None:
+def test_figure_5_notes_the_papers_means_beside_ours(store: Store) -> None:
     made = FIGURES["figure5"].make(SMOKE, store)
-    told = " ".join(made.notes)
-    assert "seen classes 18.8 and 42.3 in the paper" in told  # means of the 18 rows of Table B
+    text = " ".join(made.notes)
+    assert "seen classes 18.8 and 42.3 in the paper" in text  # means of the 18 rows of Table B
     ours = [row["mean"] for row in made.data
             if (row["method"], row["classes"]) == ("PS + Norm-softmax", "test")]  # fmt: skip
-    assert f"and {np.mean(ours):.1f} here." in told
-    assert "colored" not in told  # a plot colors no difference
+    assert f"and {np.mean(ours):.1f} here." in text
+    assert "colored" not in text  # a plot colors no difference

@@ -29,7 +29,7 @@ def test_points_are_isotropic_gaussians_around_their_middles() -> None:
 
 def test_both_learn_the_classes_they_have_seen(measured) -> None:
     for trained in (*measured[0], *measured[1]):
-        right = [trained.input_confidence(trained.points[k]).argmax(1) == k for k in (0, 1)]
+        right = [trained.confidence(trained.net(trained.points[k])).argmax(1) == k for k in (0, 1)]
         assert float(torch.cat(right).float().mean()) > 0.98
 
 
@@ -49,7 +49,7 @@ def test_confidence_is_the_softmax_of_scaled_cosines() -> None:
     trained = TrainedToy(
         toy, torch.nn.Identity(), torch.tensor([[2.0, 0.0], [0.0, 5.0]]), torch.zeros(3, 1, 2)
     )
-    got = trained.input_confidence(torch.tensor([[0.3, 0.4]]))
+    got = trained.confidence(torch.tensor([[0.3, 0.4]]))
     red, blue = math.exp(3 * 0.6), math.exp(3 * 0.8)
     assert got[0].tolist() == pytest.approx([red / (red + blue), blue / (red + blue)], abs=1e-6)
 

@@ -9,7 +9,7 @@ import pytest
 from protocol_transforms import MLRC, MLRC_AS_PRINTED
 from proxysynth.data.benchmarks.catalog import CATALOG
 from proxysynth.data.transforms import CenterCrop, RandomResizedCrop
-from proxysynth.paper.claims import DIFFERENCES, contradictions
+from proxysynth.paper.claims.rules import DIFFERENCES, contradictions
 from proxysynth.paper.scale import RETRIEVAL, SCALES
 from proxysynth.paper.settings import paper_settings
 from proxysynth.protocols.mlrc.settings import SCALES as STUDIES, mlrc_run
@@ -39,7 +39,7 @@ def test_the_parts_of_in_shop_do_not_add_up_to_the_stated_total() -> None:
 def test_images_and_embeddings_have_the_stated_sizes() -> None:
     for name in RETRIEVAL:
         settings = paper_settings(name)
-        assert (settings["image_size"].value, settings["dim"].value) == (224, 512)
+        assert (settings["image_size"], settings["dim"]) == (224, 512)
 
 
 def test_the_grid_of_figure_a() -> None:

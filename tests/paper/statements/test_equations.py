@@ -243,7 +243,7 @@ def test_the_code_does_what_the_paper_states(statement: Callable[..., None]) -> 
 
 
 @pytest.mark.parametrize("statement", WRONG, ids=lambda f: f.__name__)
-def test_and_a_wrong_implementation_is_noticed(statement: Callable[..., None]) -> None:
+def test_a_wrong_implementation_is_noticed(statement: Callable[..., None]) -> None:
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         statement(WRONG[statement])
 

@@ -132,8 +132,8 @@ class Evidence:
         if not found:
             raise Missing(titled(tables[0]))
         # What all of them share is no part of their names.
-        told = [i for i in range(3) if len({one[i] for one in found}) > 1] or [2]
-        values = {", ".join(str(one[i]) for i in told): one[3] for one in found}
+        varying = [i for i in range(3) if len({one[i] for one in found}) > 1] or [2]
+        values = {", ".join(str(one[i]) for i in varying): one[3] for one in found}
         known = self.view != "paper" and all(one[5].interval for one in found)
         verdicts = [one[5].verdict for one in found] if known else None
         return Gains(values, [one[4] for one in found], verdicts)
@@ -229,13 +229,13 @@ def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
     try:
         mean = Evidence(tables, "mean")
         found = claim.rule(mean)
+        if claim.exact:
+            return Verdict("supported" if found.holds else "contradicted", found.text)
         seeds = [claim.rule(Evidence(tables, seed)).margins for seed in range(min(mean.seeds))]
     except Missing as missing:
         return Verdict("not run", f"no number for {missing}")
     except NotTestable as error:
         return Verdict("not testable", str(error))
-    if claim.exact:
-        return Verdict("supported" if found.holds else "contradicted", found.text)
     if len(seeds) < 2:
         return Verdict("undecided", f"{found.text}; one seed has no spread, at least 2 are needed")
     status, reason = decide({name: [seed[name] for seed in seeds] for name in found.margins})
@@ -243,7 +243,7 @@ def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
 
 
 def decide(margins: Mapping[str, list[float]]) -> tuple[Status, str]:
-    """The status of a claim from the margins of each seed, and what it hangs on."""
+    """The status of a claim from the margins of each seed, and the margin that decides it."""
     corrected = 1 - (1 - LEVEL) / len(margins)
     means = {name: fmean(values) for name, values in margins.items()}
     low = {name: means[name] - half_width(values, LEVEL) for name, values in margins.items()}

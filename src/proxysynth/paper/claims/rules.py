@@ -1,8 +1,11 @@
-"""The rules that `claims.toml` names: each reads numbers and returns margins."""
+"""The claims of `claims.toml`, and their rules: each reads numbers and returns margins."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from functools import partial
+from importlib.resources import files
 from itertools import chain, pairwise, product
 from statistics import fmean
 from typing import Any
@@ -12,6 +15,8 @@ import torch
 from proxysynth.losses import LOSSES
 from proxysynth.paper.claims.claim import (
     EQUAL,
+    Checked,
+    Claim,
     Evidence,
     Finding,
     Keys,
@@ -21,10 +26,16 @@ from proxysynth.paper.claims.claim import (
     rounded,
     titled,
 )
+from proxysynth.paper.printed import notes_of
 from proxysynth.paper.scale import RETRIEVAL
 from proxysynth.paper.tables.cells import LOSS_NAMES
 from proxysynth.paper.tables.conventional import TABLE_OF
 from proxysynth.regularizers import ProxySynthesis
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 # Rows against rows
 
@@ -244,7 +255,6 @@ def any_loss(e: Evidence) -> Finding:
 
 def plug_and_play(e: Evidence) -> Finding:
     """Every loss, unchanged, is given originals and synthetics; nothing else is computed."""
-    e.seeds.add(1)
     g = torch.Generator().manual_seed(0)
     x, y = torch.randn(12, 8, generator=g), torch.arange(12) % 4
     margins = {}
@@ -281,3 +291,29 @@ def memory(e: Evidence) -> Finding:
     found = {f"mu {mu}": e.value("tableA", mu, "features") for mu in MUS}
     margins = {mu: 0.01 - abs(value - 1 - float(mu[3:])) for mu, value in found.items()}
     return Finding(margins, f"{listed(found, 2)} N")
+
+
+# The claims
+
+
+def _claim(rule: str, given: dict[str, Any] | None = None, **fields: Any) -> Claim:
+    return Claim(rule=partial(globals()[rule], **(given or {})), **fields)
+
+
+_FILE = tomllib.loads((files(__package__) / "claims.toml").read_text(encoding="utf-8"))
+CLAIMS = tuple(_claim(**entry) for entry in _FILE["claim"])
+DIFFERENCES: tuple[str, ...] = tuple(_FILE["differences"])
+"""Where this code does something else than the paper's text."""
+NOTED = ("conventional", "mlrc", "table5", "tableA", "tableD")
+"""Files of printed numbers with notes on contradictions."""
+
+
+def contradictions(checked: Sequence[Checked]) -> list[str]:
+    """Of the text, of printed numbers with each other, and of sentences with their own tables."""
+    notes = dict.fromkeys(note for name in NOTED for note in notes_of(name))
+    sentences = [
+        f"“{one.claim.sentence}” ({one.claim.where}): {one.paper.evidence}."
+        for one in checked
+        if one.paper.status == "contradicts itself"
+    ]
+    return [*_FILE["contradictions"], *(f"{n[:1].upper()}{n[1:]}." for n in notes), *sentences]

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from statistics import fmean
 from typing import Any
@@ -264,11 +265,9 @@ def shown_of(store: Store, runs: Sequence[Run], selection: Selection) -> dict[st
 
 def nearness_of(store: Store, runs: Sequence[Run], selection: Selection) -> list[dict[str, float]]:
     """`nearness` of each Run; empty unless every Run is finished."""
-
-    def measure(model: Trained) -> dict[str, float]:
-        return nearness(points_of(model, selection))
-
-    return store.on_models("nearness_to_all", runs, selection, measure)
+    return store.on_models(
+        "nearness_to_all", runs, selection, lambda model: nearness(points_of(model, selection))
+    )
 
 
 def selection_for(scale: Scale, selection: Selection) -> Selection:
@@ -277,20 +276,21 @@ def selection_for(scale: Scale, selection: Selection) -> Selection:
 
 
 def _figure(
-    title: str, caption: str, shown: dict[str, dict[str, Any]], notes: Sequence[str]
+    caption: str, shown: dict[str, dict[str, Any]], notes: Sequence[str], numbers: Table
 ) -> PaperFigure:
-    """The drawing, a row for each named cloud, or a dash if a Run is missing."""
+    """A row of panels for each named cloud, or a dash if a Run is missing."""
+    title = numbers.title
     if not shown or not all(shown.values()):
-        missing = style.not_run("PS + Norm-softmax was not run")
-        return PaperFigure(title, caption, missing, notes=tuple(notes))
-    figure = draw_clouds([one["cloud"] for one in shown.values()], list(shown))
+        missing = partial(style.not_run, "PS + Norm-softmax was not run")
+        return PaperFigure(title, caption, missing, [], tuple(notes), numbers)
+    draw = partial(draw_clouds, [one["cloud"] for one in shown.values()], list(shown))
     rows = [
         {"epoch": name, **row} if name else row
         for name, one in shown.items()
         for row in one["cloud"]
     ]
     few = dict.fromkeys(one["note"] for one in shown.values() if one["note"])
-    return PaperFigure(title, caption, figure, rows, (*notes, *few))
+    return PaperFigure(title, caption, draw, rows, (*notes, *few), numbers)
 
 
 def _near(found: Sequence[dict[str, float]]) -> str:
@@ -310,62 +310,47 @@ def _notes(scale: Scale, benchmark: str, selection: Selection) -> list[str]:
     ]
 
 
-def _final(title: str, benchmark: str, selection: Selection) -> Artifact:
-    """Figure 3, B or C: two panels of a finished training."""
-
-    def make(scale: Scale, store: Store) -> PaperFigure:
-        chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
-        notes = _notes(scale, benchmark, chosen)
-        if found := nearness_of(store, runs, chosen):
-            share = fmean(one["unseen at synthetic"] for one in found)
-            notes.append(
-                "Mean cosine to the nearest and to the second nearest proxy of all seen classes, "
-                f"over {count(len(found), 'seed')}, before t-SNE: {_near(found)}. "
-                f"{100 * share:.0f} % of the unseen embeddings are nearer to a synthetic embedding "
-                "than to any seen one."
-            )
-        caption = (
-            f"t-SNE of a network trained with PS + Norm-softmax on {ran_as(scale, benchmark)}. (a) "
-            "Seen classes with their proxies, and unseen classes. (b) The same seen classes with "
-            "synthetic embeddings and proxies."
+def _final(
+    title: str, benchmark: str, selection: Selection, scale: Scale, store: Store
+) -> PaperFigure:
+    """Figure 3, B or C: two panels of a finished training. The numbers: how far embeddings lie
+    between clusters; how many classes and images are shown."""
+    chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
+    found, shown = nearness_of(store, runs, chosen), shown_of(store, runs, chosen)
+    rows: dict[str, dict[str, tuple[float, ...]]] = {}
+    for part, kind in PARTS.items():
+        between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
+        rows[part] = {"between": between}
+        cloud = shown.get("cloud", [])
+        sizes = Counter(row["label"] for row in cloud if row["kind"] == kind).values()
+        for name, count_of in (("classes", len), ("least", min), ("most", max)):
+            rows[part][name] = (float(count_of(sizes)),) if sizes else ()
+    columns = dict.fromkeys(("between", "classes", "least", "most"), "")
+    notes = _notes(scale, benchmark, chosen)
+    if found:
+        share = fmean(one["unseen at synthetic"] for one in found)
+        notes.append(
+            "Mean cosine to the nearest and to the second nearest proxy of all seen classes, "
+            f"over {count(len(found), 'seed')}, before t-SNE: {_near(found)}. "
+            f"{100 * share:.0f} % of the unseen embeddings are nearer to a synthetic embedding "
+            "than to any seen one."
         )
-        return _figure(title, caption, {"": shown_of(store, runs, chosen)}, notes)
-
-    def numbers(scale: Scale, store: Store) -> Table:
-        """How far embeddings lie between clusters; how many classes and images are shown."""
-        chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
-        found = nearness_of(store, runs, chosen)
-        cloud, rows = shown_of(store, runs, chosen).get("cloud", []), {}
-        for part, kind in PARTS.items():
-            between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
-            rows[part] = {"between": between}
-            sizes = Counter(row["label"] for row in cloud if row["kind"] == kind).values()
-            for name, count_of in (("classes", len), ("least", min), ("most", max)):
-                rows[part][name] = (float(count_of(sizes)),) if sizes else ()
-        columns = dict.fromkeys(("between", "classes", "least", "most"), "")
-        return style.figure_table(title, "classes", columns, rows)
-
-    return Artifact(make, numbers)
-
-
-# Figure D
-
-
-def epoch_table(scale: Scale, store: Store) -> Table:
-    """MAP@R on unseen classes after each of the four periods of Figure D."""
-    rows = {
-        name: {"map@r": measured(store, runs, "map@r")}
-        for name, runs in runs_over_time(scale).items()
-    }
-    return style.figure_table("Figure D", "epoch", {"map@r": "MAP@R"}, rows)
+    caption = (
+        f"t-SNE of a network trained with PS + Norm-softmax on {ran_as(scale, benchmark)}. (a) "
+        "Seen classes with their proxies, and unseen classes. (b) The same seen classes with "
+        "synthetic embeddings and proxies."
+    )
+    numbers = style.figure_table(title, "classes", columns, rows)
+    return _figure(caption, {"": shown}, notes, numbers)
 
 
 def _over_time(scale: Scale, store: Store) -> PaperFigure:
+    """Figure D. The numbers: MAP@R on unseen classes after each of the four periods."""
     every, selection = runs_over_time(scale), selection_for(scale, FEW)
+    rows = {name: {"map@r": measured(store, runs, "map@r")} for name, runs in every.items()}
     found = {name: nearness_of(store, runs[:1], selection) for name, runs in every.items()}
     near = "; ".join(f"{name}: {_near(one)}" for name, one in found.items() if one)
     return _figure(
-        "Figure D",
         f"t-SNE of PS + Norm-softmax on {ran_as(scale, 'cars196')} as training proceeds. Left: "
         "seen and unseen classes. Right: seen classes and synthetics.",
         {name: shown_of(store, runs, selection) for name, runs in every.items()},
@@ -376,12 +361,13 @@ def _over_time(scale: Scale, store: Store) -> PaperFigure:
             "150; a shorter training starts with a few steps, on four images of each class.",
             *[f"Mean cosine to the nearest and the second nearest proxy: {near}."] * bool(near),
         ],
+        style.figure_table("Figure D", "epoch", {"map@r": "MAP@R"}, rows),
     )
 
 
 ARTIFACTS = {
-    "figure3": _final("Figure 3", "cars196", FEW),
-    "figureB": _final("Figure B", "cub200", FEW),
-    "figureC": _final("Figure C", "sop", MANY),
-    "figureD": Artifact(_over_time, epoch_table),
+    "figure3": Artifact(partial(_final, "Figure 3", "cars196", FEW)),
+    "figureB": Artifact(partial(_final, "Figure B", "cub200", FEW)),
+    "figureC": Artifact(partial(_final, "Figure C", "sop", MANY)),
+    "figureD": Artifact(_over_time),
 }

@@ -146,7 +146,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
         "the proxy of its class and with all others. (c) Proxy Synthesis mixes embeddings and "
         "proxies of two classes into a class between them, a hard rival that takes part in the "
         "loss.",
-        figure=draw_concepts(),
+        draw=draw_concepts,
         notes=("A drawing of our own, with no data in it.",),
     )
 

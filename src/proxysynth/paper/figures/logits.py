@@ -11,7 +11,9 @@ Synthesis there is one block, with the diagonal D0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from statistics import fmean
 from typing import Any
@@ -25,14 +27,14 @@ from torch import Tensor
 
 from proxysynth.data.listing import shuffled_names
 from proxysynth.losses.functional import unit
-from proxysynth.paper.artifact import Artifact, PaperFigure, Table
+from proxysynth.paper.artifact import Artifact, PaperFigure
 from proxysynth.paper.figures import style
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables.cells import PAIR, method_name, ran_as, scale_notes, seeded
 from proxysynth.protocols.conventional import embeddings_of
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
-from proxysynth.training.inference import Trained, load
+from proxysynth.training.inference import Trained
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run import Run
 
@@ -124,22 +126,27 @@ def _runs(scale: Scale) -> list[tuple[Run, ...]]:
     return [seeded(scale, ON, trained_loss("norm_softmax", reg), **at) for reg in PAIR]
 
 
-def diagonals_of(scale: Scale, store: Store) -> list[dict[str, float]]:
-    """The means of D0 to D4, of cosines ("D0") and of confidences ("D0 softmax"), for each seed;
-    empty unless every Run is finished."""
+def logits_of(store: Store, runs: Sequence[Run]) -> list[Matrix]:
+    """The logits of each Run; empty unless every Run is finished."""
 
-    def measure(model: Trained) -> dict[str, float]:
-        x, p = batch_of(model)
-        S = logits(x, p, model.run.loss)
-        return {
+    def measure(model: Trained) -> Any:
+        return logits(*batch_of(model), model.run.loss).tolist()
+
+    found = store.on_models("logits", runs, {"lam": LAM, "classes": CLASSES}, measure)
+    return [np.array(S) for S in found]
+
+
+def diagonals_of(plain: Sequence[Matrix], mixed: Sequence[Matrix]) -> list[dict[str, float]]:
+    """The means of D0 to D4, of cosines ("D0") and of confidences ("D0 softmax"), for each seed."""
+    return [
+        {
             name + after: mean
+            for S in pair
             for after, shown in (("", S), (" softmax", confidences(S, GAMMA)))
-            for name, mean in diagonals(shown, len(x)).items()
+            for name, mean in diagonals(shown, len(pair[0])).items()
         }
-
-    about = {"lam": LAM, "classes": CLASSES}
-    plain, mixed = (store.on_models("diagonals", runs, about, measure) for runs in _runs(scale))
-    return [one | other for one, other in zip(plain, mixed, strict=False)]
+        for pair in zip(plain, mixed, strict=False)
+    ]
 
 
 def _note(found: list[dict[str, float]]) -> str:
@@ -158,10 +165,8 @@ def _note(found: list[dict[str, float]]) -> str:
 
 
 def _make(scale: Scale, store: Store) -> PaperFigure:
-    first, made = [runs[0] for runs in _runs(scale) if runs], []
-    if not store.missing(first):
-        models = [load(store.folder_of(run)) for run in first]
-        made = [logits(*batch_of(model), model.run.loss) for model in models]
+    found = diagonals_of(*(logits_of(store, runs) for runs in _runs(scale)))
+    made = [S for runs in _runs(scale) for S in logits_of(store, runs[:1])]
     caption = (
         "Cosine similarities (logits without their scale) of one batch, an image of each of "
         f"{len(made[0]) if made else CLASSES} seen classes, at the end of training on "
@@ -169,10 +174,16 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
         "means of the diagonals are above and below their blocks: D0, D1 and D4 are of an "
         "embedding with its own proxy, D2 and D3 with the rival made from it."
     )
-    if not made:
-        missing = style.not_run("Norm-softmax and PS + Norm-softmax were not run")
-        return PaperFigure("Figure 4", caption, missing, notes=scale_notes(scale))
-    found = diagonals_of(scale, store)
+    after = {"mean": "", "softmax": " softmax"}
+    rows = {
+        name: {key: tuple(one[name + end] for one in found) for key, end in after.items()}
+        for name in DIAGONALS
+    }
+    columns = {"mean": "cosine", "softmax": "softmax"}
+    numbers = style.figure_table("Figure 4", "diagonal", columns, rows, "D0", digits=2)
+    if len(made) < 2:
+        missing = partial(style.not_run, "Norm-softmax and PS + Norm-softmax were not run")
+        return PaperFigure("Figure 4", caption, missing, [], scale_notes(scale), numbers)
     data = [
         {"method": method, "row": i, "column": j, "cosine": round(float(S[i, j]), 5),
          "confidence": round(float(P[i, j]), 5)}
@@ -186,19 +197,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
         *([_note(found)] if found else []),
         *scale_notes(scale),
     )
-    return PaperFigure("Figure 4", caption, draw_logits(*made), data, notes)
+    return PaperFigure("Figure 4", caption, partial(draw_logits, *made), data, notes, numbers)
 
 
-def diagonal_table(scale: Scale, store: Store) -> Table:
-    """The mean cosine and confidence on each diagonal, one number per seed."""
-    found = diagonals_of(scale, store)
-    after = {"mean": "", "softmax": " softmax"}
-    rows = {
-        name: {key: tuple(one[name + end] for one in found) for key, end in after.items()}
-        for name in DIAGONALS
-    }
-    columns = {"mean": "cosine", "softmax": "softmax"}
-    return style.figure_table("Figure 4", "diagonal", columns, rows, "D0", digits=2)
-
-
-ARTIFACTS = {"figure4": Artifact(_make, diagonal_table)}
+ARTIFACTS = {"figure4": Artifact(_make)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import product
 from statistics import fmean, stdev
 from typing import Any
 
@@ -11,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from proxysynth.formatting import count
-from proxysynth.paper.artifact import Artifact, PaperFigure, Table
+from proxysynth.paper.artifact import Artifact, PaperFigure
 from proxysynth.paper.figures import style
 from proxysynth.paper.printed import rows_of
 from proxysynth.paper.scale import NAMES, Scale, trained_loss
@@ -20,7 +22,6 @@ from proxysynth.paper.tables import cells
 from proxysynth.paper.tables.cars196 import ON, mixed_recalls
 from proxysynth.paper.tables.cells import PAIR, measured, method_name, ran_as
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
-from proxysynth.training.run import Run
 
 # Figure 5
 
@@ -89,7 +90,7 @@ def _figure5(scale: Scale, store: Store) -> PaperFigure:
         "Figure 5",
         "Recall@1 of mixed embeddings searching for others of the same two classes, among these "
         f"and all originals, on {ran_as(scale, ON)}. The numbers are Table B's.",
-        draw_mixtures(found),
+        partial(draw_mixtures, found),
         data,
         (
             *cells.stands_for(scale, ON),
@@ -117,12 +118,12 @@ def _beside(found: Mapping[str, Recalls]) -> str:
 # Figure A
 
 METRICS = {"recall@1": "Recall@1 (%)", "map@r": "MAP@R (%)"}
-Grid = dict[tuple[float, float], tuple[float, ...]]
+Scores = dict[tuple[float, float], tuple[float, ...]]
 """The scores of each (alpha, mu), one per seed; empty where it was not run."""
 
 
 @style.styled
-def draw_grids(grids: dict[str, Grid], alphas: Sequence[float], mus: Sequence[float]) -> Figure:
+def draw_grids(grids: dict[str, Scores], alphas: Sequence[float], mus: Sequence[float]) -> Figure:
     """A heat map per grid, every cell with its number or a dash."""
     figure, axes = style.panels(list(grids), len(grids), height=0.9 + 0.42 * len(alphas))
     for grid, one in zip(grids.values(), axes, strict=True):
@@ -156,22 +157,17 @@ def draw_grids(grids: dict[str, Grid], alphas: Sequence[float], mus: Sequence[fl
     return figure
 
 
-def grid_runs(scale: Scale) -> dict[tuple[float, float], tuple[Run, ...]]:
-    """The Runs of each cell, one per seed."""
-    plain = trained_loss("norm_softmax")
-    return {
-        (alpha, mu): cells.seeded(scale, ON, ProxySynthesis(plain, alpha=alpha, mu=mu))
-        for alpha in scale.figure_alphas
-        for mu in scale.figure_mus
-    }
-
-
 def _figureA(scale: Scale, store: Store) -> PaperFigure:
-    grids: dict[str, Grid] = {}
+    alphas, mus, plain = scale.figure_alphas, scale.figure_mus, trained_loss("norm_softmax")
+    runs = {
+        (alpha, mu): cells.seeded(scale, ON, ProxySynthesis(plain, alpha=alpha, mu=mu))
+        for alpha, mu in product(alphas, mus)
+    }
+    grids: dict[str, Scores] = {}
     data: list[dict[str, Any]] = []
     spreads = []
     for metric, name in METRICS.items():
-        grids[name] = {at: measured(store, runs, metric) for at, runs in grid_runs(scale).items()}
+        grids[name] = {at: measured(store, each, metric) for at, each in runs.items()}
         for (alpha, mu), values in grids[name].items():
             data.append({"metric": metric, "alpha": alpha, "mu": mu, "seeds": len(values),
                          "mean": fmean(values) if values else "",
@@ -182,11 +178,14 @@ def _figureA(scale: Scale, store: Store) -> PaperFigure:
             if len(ran[0]) > 1:
                 within = f"a standard deviation of {fmean(map(stdev, ran)):.1f}"
                 spreads[-1] += f", with {within} over the seeds of a cell"
+    recall = grids[METRICS["recall@1"]]
+    rows = {f"{alpha:g}": {f"{mu:g}": recall[alpha, mu] for mu in mus} for alpha in alphas}
+    columns = {f"{mu:g}": f"mu {mu:g}" for mu in mus}
     return PaperFigure(
         "Figure A",
         f"Recall@1 and MAP@R of PS + Norm-softmax on {ran_as(scale, ON)} over alpha and mu; the "
         "best cell has a frame.",
-        draw_grids(grids, scale.figure_alphas, scale.figure_mus),
+        partial(draw_grids, grids, alphas, mus),
         data,
         (
             *cells.stands_for(scale, ON),
@@ -196,16 +195,8 @@ def _figureA(scale: Scale, store: Store) -> PaperFigure:
             "mu in 0.2, 0.5, 1.0, 1.5, 2.0 without printing its numbers.",
             *cells.scale_notes(scale),
         ),
+        style.figure_table("Figure A", "alpha", columns, rows),
     )
 
 
-def grid_table(scale: Scale, store: Store) -> Table:
-    """Recall@1 with a row per alpha and a column per mu. The paper's figure prints no numbers."""
-    rows: dict[str, dict[str, tuple[float, ...]]] = {}
-    for (alpha, mu), runs in grid_runs(scale).items():
-        rows.setdefault(f"{alpha:g}", {})[f"{mu:g}"] = measured(store, runs)
-    columns = {f"{mu:g}": f"mu {mu:g}" for mu in scale.figure_mus}
-    return style.figure_table("Figure A", "alpha", columns, rows)
-
-
-ARTIFACTS = {"figure5": Artifact(_figure5), "figureA": Artifact(_figureA, grid_table)}
+ARTIFACTS = {"figure5": Artifact(_figure5), "figureA": Artifact(_figureA)}

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from proxysynth.paper.artifact import Artifact, Cell, Column, Row, Table, grid
+from proxysynth.paper.artifact import Artifact, Cell, Column, Grid, Row, Table, grid
 from proxysynth.paper.printed import number, rows_of
 from proxysynth.paper.scale import CUB_96, KS, NAMES, RETRIEVAL, Scale, trained_loss
 from proxysynth.paper.store import Store
@@ -63,7 +63,7 @@ def _methods(
     store: Store,
     heads: dict[Column, tuple[str, str]],
     labels: Callable[[str], tuple[str, ...]],
-) -> tuple[tuple[Column, ...], tuple[Row, ...]]:
+) -> Grid:
     """A row for each loss without and with Proxy Synthesis, and the columns `heads`, each of a
     benchmark and a metric, with those of photographs after them."""
 

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from proxysynth.losses import Softmax
-from proxysynth.paper.artifact import Artifact, Cell, Choice, Column, Row, Table, grid
+from proxysynth.paper.artifact import Artifact, Cell, Choice, Column, Grid, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import CLASSIFICATION, NAMES, SCALES, Scale, trained_loss
 from proxysynth.paper.settings import INPUT_MIXUP_ALPHA, MANIFOLD_MIXUP_ALPHA, classified_loss
@@ -139,7 +139,7 @@ def runs_of(
 
 def _compared(
     scale: Scale, store: Store, file: str, columns: dict[Column, tuple[str, str]]
-) -> tuple[tuple[Column, ...], tuple[Row, ...]]:
+) -> Grid:
     """A row per regularizer, beside the paper's numbers of `numbers/FILE.csv`; each column is of a
     loss on a benchmark."""
 
@@ -187,7 +187,7 @@ def _tableD(scale: Scale, store: Store) -> Table:
         "fifth of the training images"
     )
     columns = {column(scale, b, NAMES[b], b): ("softmax", b) for b in CLASSIFICATION}
-    manifold = {name: f"{MANIFOLD_MIXUP_ALPHA[name].value:g}" for name in CLASSIFICATION}
+    manifold = {name: f"{MANIFOLD_MIXUP_ALPHA[name]:g}" for name in CLASSIFICATION}
     return Table(
         "Table D",
         "Accuracy (%) of regularizers of the Softmax loss in image classification.",
@@ -196,7 +196,7 @@ def _tableD(scale: Scale, store: Store) -> Table:
         (
             *cells.ran_on(scale, *CLASSIFICATION),
             *([cells.search_note(searches, store, how)] if searches else []),
-            f"Mixup's alphas are the best of their own papers: {INPUT_MIXUP_ALPHA.value:g} for "
+            f"Mixup's alphas are the best of their own papers: {INPUT_MIXUP_ALPHA:g} for "
             f"Input Mixup, {manifold['cifar10']} for Manifold Mixup ({manifold['tiny_imagenet']} "
             "on TinyImageNet). Virtual Softmax is not clipped here.",
             *cells.paper_notes("tableD"),
