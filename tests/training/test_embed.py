@@ -5,6 +5,7 @@ import torch
 from proxysynth.data import PIXELS, AsIs, CenterCrop, Listing, Loader
 from proxysynth.models.backbones import make_embedder
 from proxysynth.retrieval import evaluate
+from proxysynth.training import inference
 from proxysynth.training.inference import embed, measure, usual_ks
 
 
@@ -71,3 +72,16 @@ def test_a_network_without_weights(parts):
     _, loader = parts
     net = make_embedder(torch.nn.Identity(), None, preprocess="grey", image_size=32)
     assert embed(net, loader).shape == (300, 1)
+
+
+class OnFullGPU:
+    """An embedding matrix that does not fit on any GPU."""
+
+    def to(self, device):
+        raise torch.OutOfMemoryError
+
+
+def test_a_full_gpu_leaves_the_evaluation_to_the_cpu(monkeypatch):
+    x, y, found = OnFullGPU(), torch.zeros(2), {"recall@1": 0.5}
+    monkeypatch.setattr(inference, "evaluate", lambda x, y, **options: found)
+    assert inference._evaluated(torch.device("cuda"), x, y, None, None, ks=(1,)) is found

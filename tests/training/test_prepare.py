@@ -81,3 +81,9 @@ def test_too_few_test_pictures_are_found_before_any_is_read(photo_run):
     run = replace(photo_run, split=Split(test_pictures=3))
     with pytest.raises(ValueError, match="none of the 3 test images"):
         open_splits(run)
+
+
+def test_a_size_too_small_for_the_backbone_is_named():
+    with pytest.raises(ValueError, match=r"conv4 .* 8 x 8 .*image_size"):
+        make_network(Run(image_size=8), None)
+    assert make_network(Run(image_size=16), None).training

@@ -152,10 +152,6 @@ def _show_plan(
             left = duration(one.seconds, rough=True) if one.missing else "-"
             console.say(f"{name:8}  {one.missing + one.done:>6}  {one.done:>5}  {left:>12}")
     console.say(f"{count(len(wanted), 'artifact')} at scale {scale.name}: {plan.summary}")
-    if scale.name == "paper" and not scale.roots:
-        console.say(
-            "This scale needs the benchmarks: give --data NAME:ROOT for each that you have."
-        )
     return {
         "scale": scale.name,
         "artifacts": {

@@ -62,7 +62,7 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
     lists = {key: tuple(value) for key, value in fields.items() if key.endswith("_classes")}
     rule = ClassSplit(**fields | lists) if fields else None
     place, notes = folders.absolute(text), list[str]()
-    if os.path.isdir(place):
+    if text and os.path.isdir(place):
         _known(options, (*RULE_OPTIONS, *PARTS), "a folder")
         named = {key: options[key] for key in PARTS if options.get(key) is not None}
         if not named:  # with a rule, train/ and test/ are classes too

@@ -176,13 +176,21 @@ def measure(
     metrics: dict[str, float] = {}
     if ranks.first:
         device = next(net.parameters(), x).device
-        # Apple's GPUs have no float64, which the ranks are summed in.
-        there = device if device.type == "cuda" else torch.device("cpu")
-        own, others = x.to(there), None if g is None else g.to(there)
-        metrics = evaluate(own, y, gallery=others, gallery_labels=gy, ks=ks, nmi=nmi, rerank=rerank)
+        metrics = _evaluated(device, x, y, g, gy, ks=ks, nmi=nmi, rerank=rerank)
         if predict is not None:
             metrics = {"accuracy": (predict(x) == y).double().mean().item(), **metrics}
     return Tested(x, y, g, gy, ranks.broadcast(metrics))
+
+
+def _evaluated(
+    device: torch.device, x: Tensor, y: Tensor, g: Tensor | None, gy: Tensor | None, **options: Any
+) -> dict[str, float]:
+    """`evaluate` on the network's GPU, or on the CPU where that has too little memory."""
+    if device.type == "cuda":  # Apple's GPUs have no float64, which the ranks are summed in
+        with suppress(torch.OutOfMemoryError):
+            there = None if g is None else g.to(device)
+            return evaluate(x.to(device), y, gallery=there, gallery_labels=gy, **options)
+    return evaluate(x, y, gallery=g, gallery_labels=gy, **options)
 
 
 def label_tensor(listing: Listing) -> Tensor:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from proxysynth import data
 from proxysynth.data import ImageCache, Listing, Loader, Splits, Transform
 from proxysynth.data.listing import require_usable
@@ -15,6 +17,9 @@ from proxysynth.training.callbacks import Progress
 from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.values import nearest
+
+
+SMALL = 64  # a side of up to this may be too small for a backbone
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,23 @@ def make_network(
             parts = {".".join(name.split(".")[:2]) for name in names}
             fault = f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}"
             raise ValueError(f"{fault}: {nearest(prefix, parts)}")
+    if not trained and net.image_size <= SMALL:
+        _try_size(net, run.backbone)
     return net
+
+
+def _try_size(net: Embedder, name: str) -> None:
+    """Raise ValueError if the network's layers shrink an image of its size to nothing."""
+    channels, side = data.pixels_named(net.preprocess).channels, net.image_size
+    mode = net.training
+    try:
+        with torch.inference_mode():
+            net.eval().features(torch.zeros(1, channels, side, side))
+    except RuntimeError as error:
+        raise ValueError(
+            f"{name} cannot take images of {side} x {side} pixels: choose a larger image_size"
+        ) from error
+    net.train(mode)
 
 
 def starts_as_published(run: Run) -> bool:
