@@ -18,7 +18,6 @@ from proxysynth.training.resources import Resources
 from proxysynth.training.run import Run
 from proxysynth.values import nearest
 
-
 SMALL = 64  # a side of up to this may be too small for a backbone
 
 
