@@ -213,10 +213,11 @@ PIXELS = {
 
 def pixels_named(name: str) -> Pixels:
     """A key of `PIXELS`, or "mean 0.5 0.5 0.5 std 0.5 0.5 0.5" for RGB in [0, 1]."""
+    if name in PIXELS:
+        return PIXELS[name]
     words = name.split() if isinstance(name, str) else []
     if words[::4] != ["mean", "std"]:
-        known: Pixels = look_up(name, PIXELS, "kind of pixels")
-        return known
+        look_up(name, PIXELS, "kind of pixels")  # raises an error that suggests the nearest
     with suppress(ValueError):
         mean, std = (tuple(map(float, part)) for part in (words[1:4], words[5:]))
         if len(std) == 3 and min(std) > 0:
