@@ -34,7 +34,7 @@ def test_a_difference_is_an_error() -> None:
         bench.agree("other", {"map@r": 0.5}, {"map@r": 0.6})
 
 
-def test_measures_of_neighbours_drop_the_query_wherever_it_stands() -> None:
+def test_measures_of_neighbors_drop_the_query_wherever_it_stands() -> None:
     neighbour = np.array([[1, 0, 2], [0, 1, 2], [0, 2, 1]])  # query 0 behind its copy 1
     labels = np.array([0, 1, 1])
     neighbour = np.vstack([neighbour, [3, 2, 0]])

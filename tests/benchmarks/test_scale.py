@@ -32,7 +32,7 @@ def test_the_slope_is_the_exponent() -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_fails_ends_all_with_its_words() -> None:
+def test_a_failing_process_ends_all_with_its_message() -> None:
     with pytest.raises(RuntimeError, match="cannot be divided over 2 processes"):
         scale.growth(1, 2, quick=True)
 

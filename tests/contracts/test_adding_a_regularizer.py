@@ -48,7 +48,7 @@ def test_a_run_keeps_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_none_holds_another_twice(name: str) -> None:
+def test_no_regularizer_wraps_another(name: str) -> None:
     kind = ps.REGULARIZERS[name]
     with pytest.raises(ValueError, match="plain loss"):
         kind(kind(ps.Softmax()))

@@ -162,7 +162,7 @@ def test_bad_settings_name_the_field(make, field: str) -> None:
         (ps.ProxySynthesis, {"loss": ps.Softmax(), "mu": np.float32(2), "lam": np.float32(0.5)}),
     ],
 )
-def test_numbers_of_numpy_become_those_of_python(kind: type, fields: dict) -> None:
+def test_numpy_numbers_become_python_numbers(kind: type, fields: dict) -> None:
     own = {name: v.item() if isinstance(v, np.generic) else v for name, v in fields.items()}
     assert repr(kind(**fields)) == repr(kind(**own))
     assert json.dumps(encode(kind(**fields))) == json.dumps(encode(kind(**own)))

@@ -21,7 +21,7 @@ ratios = st.sampled_from([0.0, 0.1, 0.2, 0.5, 0.75, 1.0, 1.5, 2.0, 3.3])
 @pytest.mark.parametrize("draw", [draw_pairs, grouped_pairs])
 @settings(max_examples=300, deadline=None)
 @given(labels=labels_of_a_batch, mu=ratios, seed=st.integers(0, 2**32))
-def test_parents_differ_and_everyone_is_used_equally(draw, labels, mu, seed) -> None:
+def test_parents_differ_and_every_position_is_used_equally(draw, labels, mu, seed) -> None:
     y = np.array(labels)
     n, m = len(y), round(mu * len(y))
     if len(set(labels)) == 1:
@@ -56,7 +56,7 @@ def test_one_class_that_fills_most_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize("draw", [draw_pairs, grouped_pairs])
-def test_equal_class_pairs_are_no_commoner_than_chance(draw) -> None:
+def test_pairs_of_equal_classes_are_as_frequent_as_by_chance(draw) -> None:
     """98 classes, 128 pictures: pairs of the same ordered classes, against plain rejection."""
     rng = np.random.default_rng(0)
     ours, chance = [], []
@@ -71,7 +71,7 @@ def test_equal_class_pairs_are_no_commoner_than_chance(draw) -> None:
 
 
 @pytest.mark.parametrize("draw", [draw_pairs, grouped_pairs])
-def test_every_partner_can_be_met(draw) -> None:
+def test_every_partner_is_possible(draw) -> None:
     y = np.array([0, 0, 1, 2, 3, 3])
     rng, met = np.random.default_rng(0), set()
     for _ in range(300):

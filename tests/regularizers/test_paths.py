@@ -190,7 +190,7 @@ def test_too_many_logits_are_not_kept(monkeypatch) -> None:
     assert_same(found, expected)
 
 
-def test_a_loss_that_is_only_a_function_goes_by_the_reference() -> None:
+def test_a_loss_that_is_only_a_function_uses_the_reference_path() -> None:
     def own_loss(x, y, p, generator=None):
         return torch.nn.functional.cross_entropy(7 * ps.NormSoftmax().similarity(x, p), y)
 
@@ -292,7 +292,7 @@ def test_a_gradient_by_blocks_cannot_be_differentiated_again() -> None:
         torch.autograd.grad(value, (x, p), create_graph=True)
 
 
-def test_torch_func_goes_by_torchs_own_operations() -> None:
+def test_torch_func_uses_torchs_own_operations() -> None:
     loss = ps.ProxySynthesis(ps.NormSoftmax())
     x, y, p = (t.detach() for t in batch(loss.loss))
     draw = loss.draw(y)

@@ -102,7 +102,7 @@ def test_held_out_classes_fit_and_unseen_ones_check() -> None:
         assert made.rates[target] == count_pairs(as_sets(x, y)).rates(t)
 
 
-def test_without_them_the_rates_are_of_one_half_of_the_classes_for_the_other() -> None:
+def test_without_held_out_classes_each_half_checks_the_other() -> None:
     x, y = classes(120, 8)
     made = calibrate(x, y)
     assert made.fitted_on == "test"
@@ -116,13 +116,13 @@ def test_without_them_the_rates_are_of_one_half_of_the_classes_for_the_other() -
     assert made.rates["f1"]["tar"] == pytest.approx(np.mean(rates))
 
 
-def test_two_classes_cannot_be_checked_and_one_not_be_fitted() -> None:
+def test_two_classes_are_too_few_to_check_and_one_to_fit() -> None:
     x, y = classes(30, 2)
     assert calibrate(x, y).fitted_on == "unchecked"
     assert calibrate(x, np.zeros(30, dtype=int)) is None
 
 
-def test_json_there_and_back() -> None:
+def test_json_round_trip() -> None:
     made = calibrate(*classes(60, 6))
     assert Calibration.from_json(json.loads(json.dumps(asdict(made)))) == made
 

@@ -101,7 +101,7 @@ def test_top_of_candidates() -> None:
     assert (few.indices[:, 2:] == -1).all()
 
 
-def test_result_does_not_depend_on_company() -> None:
+def test_a_result_does_not_depend_on_other_queries() -> None:
     x, g = torch.randn(50, 33), torch.randn(400, 33).half()
     together = nearest(x, g, 5)
     for i in range(50):

@@ -96,7 +96,7 @@ def test_imbalanced_classes_lone_pictures_and_one_large_class() -> None:
     assert_equal(rank(x, y, block=48), ranked(x, y))
 
 
-def test_too_many_positives_to_hold_take_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_positives_for_memory_go_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     r = np.random.default_rng(6)
     y = r.integers(0, 3, 250)
     x = r.normal(size=(3, 6))[y] + 2 * r.normal(size=(250, 6))
@@ -104,7 +104,7 @@ def test_too_many_positives_to_hold_take_another_way(monkeypatch: pytest.MonkeyP
     assert_equal(rank(x, y, block=96), ranked(x, y))
 
 
-def test_a_duplicate_of_the_query_is_a_neighbour_and_the_query_is_not() -> None:
+def test_a_duplicate_of_the_query_is_a_neighbor_and_the_query_is_not() -> None:
     x = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.9, 0.1]])
     ranking = rank(x, np.array([0, 1, 1, 0]))
     # Query 0 meets its copy 1 first, then 3; for query 3 the copies tie and the lower is right.
@@ -203,7 +203,7 @@ def test_threads_are_given_back_after_a_failure(monkeypatch) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("own", [True, False])
-def test_inference_mode_and_gradients_are_no_matter(threads: int, own: bool) -> None:
+def test_inference_mode_and_gradients_change_nothing(threads: int, own: bool) -> None:
     x, y = torch.randn(200, 5), torch.arange(200) % 9
     g, gy = torch.randn(300, 5), torch.arange(300) % 9
     apart = {} if own else {"gallery": g, "gallery_labels": gy}
@@ -226,7 +226,7 @@ def test_a_block_has_a_row() -> None:
         rank(torch.randn(4, 2), torch.arange(4) % 2, block=0)
 
 
-def test_the_input_is_left_as_it_was() -> None:
+def test_the_input_is_not_modified() -> None:
     x = torch.randn(50, 4)
     kept = x.clone()
     rank(x, torch.arange(50) % 5)

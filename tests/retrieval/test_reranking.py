@@ -145,7 +145,7 @@ def test_k_reciprocal_of_other_queries(k: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["query_expansion", "database", "k_reciprocal"])
-def test_only_some_items_are_searched(method: str) -> None:
+def test_a_search_among_some_items(method: str) -> None:
     g, y = (torch.from_numpy(each) for each in gallery())
     some = (y < 2).nonzero().squeeze(1).numpy()
     found = reranked(g, method)(g[:3], len(some), [[0], [], []], some)

@@ -1,4 +1,4 @@
-"""What all losses share: similarities, the parts they are made of, checks of fields and batches."""
+"""What all losses share: similarities, common methods, checks of fields and batches."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cosine(x: Tensor, p: Tensor) -> Tensor:
     return dot(unit(x), unit(p))
 
 
-# Parts: a loss that has nothing special to do takes these as its methods
+# Methods that most losses share
 
 
 def plain(
@@ -68,7 +68,7 @@ def cross_entropy(loss: Any, S: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(loss.logits(S), y)
 
 
-# What a loss is
+# Properties of a loss
 
 
 def plain_loss(loss: Any) -> Any:
@@ -125,7 +125,7 @@ class ClassSums:
 def softmax_sums(
     scale: float, harder: Margin | None = None, slope: Margin | None = None
 ) -> ClassSums:
-    """The declaration of a softmax: the mean of -log(e^z / (e^z + e^sums)), z = scale own; with a
+    """The `ClassSums` of a softmax: the mean of -log(e^z / (e^z + e^sums)), z = scale own; with a
     margin, z = scale harder(own), and `slope` is the derivative of `harder`."""
 
     def value(own: Tensor, sums: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
@@ -154,7 +154,7 @@ def class_sums_of(loss: object) -> ClassSums | None:
 
 def check_loss(owner: object, loss: object) -> None:
     """The loss must be a function of (x, y, p): not a class, a name, or a loss module of torch or
-    of another library, which takes two arguments or holds proxies of its own."""
+    of another library, which takes two arguments or has its own proxies."""
     function = loss.forward if isinstance(loss, nn.Module) else loss
     holds = loss.parameters() if isinstance(loss, nn.Module) else ()
     own_proxies = any(p.dim() >= 2 for p in holds)
@@ -162,11 +162,11 @@ def check_loss(owner: object, loss: object) -> None:
     if isinstance(loss, type) or own_proxies or of_torch or not _takes_three(function):
         given = getattr(loss, "__name__", type(loss).__name__) if callable(loss) else repr(loss)
         raise ValueError(
-            f"{type(owner).__name__}: give a loss such as NormSoftmax(), got "
-            f"{'the class ' if isinstance(loss, type) else ''}{given}, which is no function of "
-            "embeddings, labels and proxies (proxysynth.LOSSES lists ours); for a module with its "
-            "own proxies use proxysynth.synthesize_over(module), and for a ProxyHead put the "
-            "regularizer inside"
+            f"{type(owner).__name__}: expected a loss such as NormSoftmax(), a function of "
+            f"embeddings, labels and proxies, got "
+            f"{'the class ' if isinstance(loss, type) else ''}{given}; for a module with its own "
+            "proxies, use proxysynth.synthesize_over(module); for a ProxyHead, put the "
+            "regularizer inside it"
         )
 
 

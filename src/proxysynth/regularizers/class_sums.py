@@ -91,7 +91,7 @@ class _Function(torch.autograd.Function):
         if loss is None:
             raise RuntimeError(
                 "the gradient of a loss over blocks or shards of the classes cannot be "
-                "differentiated again: leave out create_graph=True, or use the loss itself"
+                "differentiated again: omit create_graph=True, or call the loss itself"
             )
         wanted = [tensor for tensor, need in zip((x, p), needed, strict=False) if need]
         found = iter(torch.autograd.grad(loss(x, p), wanted, grads[0], create_graph=True))
@@ -99,7 +99,7 @@ class _Function(torch.autograd.Function):
 
 
 class _Block(NamedTuple):
-    """A range of classes, and where the logits of own classes are."""
+    """A range of classes, and where the logits of the embeddings' own classes are."""
 
     part: slice  # its rows of p, the columns of L
     places: slice  # those of W, with the synthetic classes after the last row of p

@@ -1,7 +1,7 @@
 """Input Mixup and Manifold Mixup: mix pairs of images, or of feature maps.
 
-For a cross-entropy, the loss is that of the soft label lam y + (1 - lam) y'. This file defines what
-is drawn and how it is scored; the mixing itself happens inside the network, in an objective
+For a cross-entropy, the loss is that of the soft label lam y + (1 - lam) y'. This file draws the
+pairs and computes the loss; the mixing itself happens inside the network, in an objective
 (`training.learner`).
 """
 
@@ -78,7 +78,7 @@ class InputMixup:
         return bool(getattr(self.loss, "normalized", True))
 
     def stages_of(self, depth: int) -> tuple[int, ...]:
-        """The stages to draw from in a network of `depth` stages: the images alone."""
+        """The stages to choose from in a network of `depth` stages: the images alone."""
         return (0,)
 
     def draw(self, n: int, depth: int = 0, generator: torch.Generator | None = None) -> Mixing:

@@ -1,4 +1,4 @@
-"""Proxy Synthesis over a loss module that knows nothing of it.
+"""Proxy Synthesis over any loss module.
 
 The module is called as `module(embeddings, labels)` and has one proxy weight. Each call goes to a
 shallow copy whose weight is extended by the synthetic proxies, and its class counts with it. The
@@ -161,11 +161,11 @@ def _add_prefix(self: nn.Module, state: dict[str, Any], prefix: str, *_: Any) ->
 
 def _check_module(module: object) -> None:
     if isinstance(module, SynthesizedOver):
-        raise ValueError("synthesize_over takes a loss module, got one that it returned")
+        raise ValueError("synthesize_over takes a loss module, got one that already synthesizes")
     if not isinstance(module, nn.Module):
         raise ValueError(
             f"synthesize_over takes an nn.Module that holds its proxies, got {module!r}: "
-            "make the module, or for a function of (x, y, p) use ProxySynthesis"
+            "instantiate the module, or for a function of (x, y, p) use ProxySynthesis"
         )
     for held in module.modules():
         name = type(held).__name__
@@ -175,13 +175,13 @@ def _check_module(module: object) -> None:
                 "synthesize_over around the proxy loss inside it"
             )
         if isinstance(getattr(held, "loss", None), ProxySynthesis):
-            raise ValueError(f"{name} holds ProxySynthesis, which synthesizes already: call it")
+            raise ValueError(f"{name} already synthesizes, with ProxySynthesis: use it as it is")
         if name == "ProxyHead":
             raise ValueError("ProxyHead takes it as its loss: ProxyHead(ProxySynthesis(loss), ...)")
 
 
 def _check_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Tensors and tuples index or accompany the rows of the batch, which become more."""
+    """Tensors and tuples describe the rows of the batch, to which synthetics are added."""
     for name, value in (*enumerate(args, start=3), *kwargs.items()):
         if isinstance(value, (Tensor, tuple, list, dict)):
             which = f"argument {name}" if isinstance(name, int) else name

@@ -43,8 +43,10 @@ CURVE = tuple(10 ** (-exponent / 8) for exponent in range(32, -1, -1))  # FARs o
 
 @dataclass(frozen=True, eq=False)
 class PairCounts:
-    """How many pairs of one class and of two have which similarity, (CELLS,) each; cell i holds the
-    similarities from i / 2^15 - 1 to just below the next."""
+    """Histograms of similarities, (CELLS,) each, of pairs of the same and of different classes.
+
+    Cell i counts the similarities from i / 2^15 - 1 to just below those of cell i + 1.
+    """
 
     same: NDArray[np.int64]
     different: NDArray[np.int64]
@@ -66,7 +68,7 @@ class PairCounts:
         }
 
     def fit(self, target: str) -> float | None:
-        """The threshold for a target; None where there are too few pairs to tell.
+        """The threshold for a target; None if there are too few pairs to tell.
 
         For a false accept rate it is the lowest threshold that keeps to it, which accepts the most
         pairs of one class; for F1 the middle of the best ones.
@@ -98,7 +100,7 @@ class PairCounts:
 
     @property
     def auc(self) -> float:
-        """How often a pair of one class is more similar than one of two; ties in a cell: half."""
+        """How often a pair of one class is more similar than one of two; a tie counts as half."""
         below = np.cumsum(self.different) - self.different
         won = (self.same * (below + self.different / 2)).sum()
         return float(won / max(1, self.same.sum()) / max(1, self.different.sum()))
@@ -151,7 +153,7 @@ FITTED_ON = {
     "rough",
     "unchecked": "the test classes, which are too few to check the rates on others",
 }
-"""Which images a threshold was fitted on, and which its rates are about."""
+"""Which images the thresholds were fitted on, and which the rates describe."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ def calibrate(
         gallery, gallery_labels: if pairs are of a query and a gallery item.
         held_out: embeddings and labels of other classes that were not trained on: thresholds are
             fitted on these and checked on all test images. Without them, the test classes are
-            parted in two: the rates are the means of fitting on one half and checking on the other,
+            split in two: the rates are the means of fitting on one half and checking on the other,
             and the thresholds are fitted on all.
     """
     sets = as_sets(embeddings, labels, gallery, gallery_labels)

@@ -8,8 +8,8 @@
                  k-means clustering B, and H the entropy
 
 Each but NMI is the mean over the queries that have a positive. R-precision and MAP@R are those of
-Musgrave, Belongie and Lim, "A Metric Learning Reality Check" (2020): unlike Recall@1 they reward a
-class that is gathered as a whole, and MAP@R also rewards the order.
+Musgrave, Belongie and Lim, "A Metric Learning Reality Check" (2020): unlike Recall@1 they reward
+retrieving all of a class, and MAP@R also rewards the order.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def evaluate(
 
 @dataclass(frozen=True)
 class Ranking:
-    """What became of each of n queries, in the given order; each tensor is (n,)."""
+    """The results of n queries, in the given order; each tensor is (n,)."""
 
     positives: Tensor  # R, how many of the gallery are of the query's class, itself excluded
     first: Tensor  # the rank from 0 of the nearest positive; -1 where there is none
@@ -126,14 +126,14 @@ def rank(
     least: int = 8,
     block: int | None = None,
 ) -> Ranking:
-    """Rank the gallery for every query, exactly, and keep what the metrics need.
+    """Rank the gallery for every query, exactly, and keep what the metrics are made of.
 
     Without a gallery a query is excluded from its own results by its index, so a duplicate of it is
     a neighbor like any other. With a gallery nothing is excluded unless `exclude` says so. See
     `evaluate` for the arguments.
 
     Args:
-        least: with `rerank` or `exclude`, first positives are looked for at least this far.
+        least: with `rerank` or `exclude`, neighbors searched for the first positive, at least.
         block: side of the blocks of the similarity matrix; affects speed and memory only.
     """
     sets = as_sets(embeddings, labels, gallery, gallery_labels)
@@ -231,7 +231,7 @@ def kmeans(embeddings: Array, k: int, *, seed: int = 0) -> NDArray[np.int64]:
 
 
 def mutual_information(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
-    """The normalized mutual information of two labelings, in [0, 1]."""
+    """The normalized mutual information of two clusterings, in [0, 1]."""
     return float(scikit_learn("metrics").normalized_mutual_info_score(a, b))
 
 

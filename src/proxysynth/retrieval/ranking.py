@@ -48,7 +48,7 @@ from proxysynth.retrieval.knn import (
 
 STEP = 16  # sides of blocks are multiples of this
 MANY = 32  # positives per query, on average, from which sorting is faster than counting
-NONE, ALL = 64.0, -64.0  # thresholds that no and every similarity reaches
+NONE, ALL = 64.0, -64.0  # thresholds that no similarity reaches, and that every one does
 
 
 class Ranks(NamedTuple):

@@ -55,7 +55,7 @@ class QueryExpansion:
 
     Args:
         k: neighbors that are added.
-        alpha: exponent of their similarity, their weight; 0 weighs all alike.
+        alpha: exponent of their similarity, which is their weight; 0 weights all equally.
     """
 
     k: int = 5
@@ -199,7 +199,7 @@ class _Neighborhoods:
             reached = np.flatnonzero(overlap)
             if among is not None:
                 reached = np.intersect1d(reached, among)
-            # What overlaps nothing is ordered by similarity alone, so k of it are enough.
+            # Items without overlap are ordered by similarity alone, so k of them are enough.
             others = filtered[query, :k]
             chosen = np.union1d(reached, others[others >= 0])
             m = overlap[chosen]
