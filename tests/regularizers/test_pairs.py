@@ -97,3 +97,8 @@ def test_the_draw_follows_torchs_generator() -> None:
     a, b = drawn(None), drawn(None)
     torch.manual_seed(4)
     assert drawn(None) == a != b
+
+
+def test_a_number_is_no_generator() -> None:
+    with pytest.raises(ValueError, match=r"torch\.Generator"):
+        numpy_generator(0)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from pytorch_metric_learning import losses as theirs
 from pytorch_metric_learning.reducers import ClassWeightedReducer
-from torch import nn
+from torch import Tensor, nn
 
 import proxysynth as ps
 from batches import batch
@@ -289,12 +289,18 @@ def test_a_regularizer_made_for_the_original_classes_is_refused_by_name() -> Non
 
 @pytest.mark.parametrize("wrap", [ps.ProxySynthesis, ps.InputMixup, lambda f: ps.ProxyHead(f, 3)])
 @pytest.mark.parametrize(
-    "given",
-    [MODULES["ArcFaceLoss"](), nn.CrossEntropyLoss(), F.cross_entropy, lambda x, y: x.sum()],
-    ids=["ArcFaceLoss", "CrossEntropyLoss", "cross_entropy", "two arguments"],
+    ("given", "instead"),
+    [
+        (MODULES["ArcFaceLoss"](), "synthesize_over"),
+        (nn.CrossEntropyLoss(), r"Softmax\(\)"),
+        (F.cross_entropy, r"Softmax\(\)"),
+        (lambda x, y: x.sum(), "three arguments"),
+        (ps.NormSoftmax, r"NormSoftmax\(\)"),
+        ("softmax", "LOSSES"),
+    ],
 )
-def test_a_wrapped_loss_must_be_a_function_of_the_proxies(wrap, given) -> None:
-    with pytest.raises(ValueError, match="synthesize_over") as caught:
+def test_a_wrapped_loss_must_be_a_function_of_the_proxies(wrap, given, instead) -> None:
+    with pytest.raises(ValueError, match=f": [^:]*{instead}[^:]*$") as caught:
         wrap(given)
     assert "\n" not in str(caught.value)
 
@@ -302,3 +308,31 @@ def test_a_wrapped_loss_must_be_a_function_of_the_proxies(wrap, given) -> None:
 def test_a_module_that_already_synthesizes_is_rejected() -> None:
     with pytest.raises(ValueError, match="already synthesizes"):
         ps.synthesize_over(ps.ProxyHead(ps.ProxySynthesis(ps.NormSoftmax()), 5, 8))
+
+
+class TwoMatrices(nn.Module):
+    """Logits from two matrices with a row for each class, of which only one can be extended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W, self.V = nn.Parameter(torch.randn(C, D)), nn.Parameter(torch.randn(C, D))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(x @ self.W.t() + x @ self.V.t(), y)
+
+
+def test_a_second_matrix_of_the_classes_is_named() -> None:
+    x, y, _ = batch(ps.NormSoftmax(), n=9, c=C, d=D, dtype=torch.float32)
+    with pytest.raises(ValueError, match="only W is extended .* not V"):
+        ps.synthesize_over(TwoMatrices(), weight="W")(x, y)
+
+
+def test_other_errors_of_the_module_are_its_own() -> None:
+    def fails(*_: Tensor) -> Tensor:
+        raise RuntimeError("its own error")
+
+    module = MODULES["ArcFaceLoss"]()
+    module.forward = fails
+    x, y, _ = batch(ps.NormSoftmax(), n=9, c=C, d=D, dtype=torch.float32)
+    with pytest.raises(RuntimeError, match="its own error"):
+        ps.synthesize_over(module)(x, y)

@@ -212,3 +212,11 @@ def test_numbers_of_numpy_and_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert evaluate(x, y, ks=np.array([1, 2])) == evaluate(x, y, ks=(1, 2))
+
+
+@pytest.mark.parametrize("labels", [[3, 3, 3], [1, 1, 2]])
+def test_one_label_for_all_is_warned_of(labels: list[int]) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        evaluate(torch.eye(3), labels)
+    assert len(caught) == (len(set(labels)) == 1)

@@ -156,18 +156,26 @@ def check_loss(owner: object, loss: object) -> None:
     """The loss must be a function of (x, y, p): not a class, a name, or a loss module of torch or
     of another library, which takes two arguments or has its own proxies."""
     function = loss.forward if isinstance(loss, nn.Module) else loss
-    holds = loss.parameters() if isinstance(loss, nn.Module) else ()
-    own_proxies = any(p.dim() >= 2 for p in holds)
-    of_torch = str(getattr(loss, "__module__", "")).startswith("torch.nn.")  # input and target
-    if isinstance(loss, type) or own_proxies or of_torch or not _takes_three(function):
-        given = getattr(loss, "__name__", type(loss).__name__) if callable(loss) else repr(loss)
-        raise ValueError(
-            f"{type(owner).__name__}: expected a loss such as NormSoftmax(), a function of "
-            f"embeddings, labels and proxies, got "
-            f"{'the class ' if isinstance(loss, type) else ''}{given}; for a module with its own "
-            "proxies, use proxysynth.synthesize_over(module); for a ProxyHead, put the "
-            "regularizer inside it"
-        )
+    parameters = loss.parameters() if isinstance(loss, nn.Module) else ()
+    has_proxies = any(p.dim() >= 2 for p in parameters)
+    from_torch = str(getattr(loss, "__module__", "")).startswith("torch.nn.")  # input and target
+    if not (isinstance(loss, type) or has_proxies or from_torch) and _takes_three(function):
+        return
+    name = getattr(loss, "__name__", type(loss).__name__)
+    if isinstance(loss, type):
+        got, do = f"the class {name}", f"give an instance, {name}()"
+    elif not callable(loss):
+        got, do = repr(loss), "see proxysynth.LOSSES"
+    elif has_proxies:
+        got, do = f"{name}, which has proxies of its own", "use proxysynth.synthesize_over(module)"
+    elif from_torch:
+        got, do = name, "for a cross-entropy use Softmax() or NormSoftmax()"
+    else:
+        got, do = name, "it must take three arguments (x, y, p)"
+    raise ValueError(
+        f"{type(owner).__name__}: expected a loss of embeddings, labels and proxies, such as "
+        f"NormSoftmax(), got {got}: {do}"
+    )
 
 
 def _takes_three(function: Any) -> bool:

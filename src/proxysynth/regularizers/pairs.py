@@ -55,6 +55,8 @@ def numpy_generator(generator: torch.Generator | None) -> np.random.Generator:
     Each thread reuses one: creating and seeding a new one would take as long as all that is drawn
     from it.
     """
+    if not isinstance(generator, torch.Generator | None):
+        raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
     device = generator.device if generator is not None else "cpu"
     seed = int(torch.randint(2**63 - 1, (), generator=generator, device=device))
     if not hasattr(_kept, "rng"):

@@ -63,7 +63,7 @@ class ProxySynthesis:
             functional.check_range(self, 0, 1, lam=self.lam)
         functional.check_loss(self, self.loss)
         if isinstance(self.loss, ProxySynthesis):
-            raise ValueError(f"ProxySynthesis takes a plain loss, got {self.loss!r}")
+            raise ValueError("ProxySynthesis takes a plain loss, got ProxySynthesis: wrap it once")
         for name, value in (("embeddings", self.embeddings), ("proxies", self.proxies)):
             if value not in get_args(Part):
                 known = ", ".join(map(repr, get_args(Part)))

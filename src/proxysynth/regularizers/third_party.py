@@ -99,7 +99,10 @@ class SynthesizedOver(nn.Module):
         batch = torch.cat((embeddings, made.x)), torch.cat((labels, made.y)), *args
         shallow_copy = _shallow_copy(self.module)
         _extend_counts(shallow_copy, self.class_count or COUNT, c, c + made.p.shape[0])
-        return functional_call(shallow_copy, weights, batch, kwargs)
+        try:
+            return functional_call(shallow_copy, weights, batch, kwargs)
+        except (RuntimeError, IndexError) as error:
+            raise self._explained(error, c) from error
 
     def _proxies(self, embeddings: Tensor) -> tuple[Tensor, int, int]:
         """The weight with classes as rows, the dimension they have in it, and their number."""
@@ -108,11 +111,10 @@ class SynthesizedOver(nn.Module):
         d, shape = embeddings.shape[-1], tuple(weight.shape)
         dims = [dim for dim in (0, 1) if shape[1 - dim] == d and self.class_dim in (None, dim)]
         if len(dims) != 1:
-            raise ValueError(
-                f"embeddings have {d} dimensions and {self.weight} is {shape}: one side must be "
-                f"{d}, the other holds the classes; if both are {d}, give class_dim=0 (classes are "
-                "rows) or class_dim=1 (columns)"
-            )
+            do = "give class_dim=0 if classes are its rows, 1 if they are its columns"
+            if d not in shape:
+                do = f"one side must be {d}"
+            raise ValueError(f"embeddings have {d} dimensions and {self.weight} is {shape}: {do}")
         class_dim = dims[0]
         rows = weight.t() if class_dim == 1 else weight
         c = self._count(len(rows))
@@ -147,6 +149,20 @@ class SynthesizedOver(nn.Module):
                         f"{type(part).__name__}.{key} of shape {shape} is for {c} classes, without "
                         f"the synthetic ones: use {type(self.module).__name__} without it"
                     )
+
+    def _explained(self, error: Exception, c: int) -> Exception:
+        """The error of the module, or one that names matrices that may be for the classes, too."""
+        others = [
+            f"{name} {tuple(p.shape)}"
+            for name, p in self.module.named_parameters()
+            if name != self.weight and c in p.shape
+        ]
+        if not others or isinstance(error, torch.OutOfMemoryError):
+            return error
+        return ValueError(
+            f"{type(self.module).__name__} failed with synthetic classes besides its {c}: only "
+            f"{self.weight} is extended by them, not {', '.join(others)} ({error})"
+        )
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         # A checkpoint of the module loads here and the other way round: adding the line

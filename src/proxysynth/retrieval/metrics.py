@@ -14,6 +14,7 @@ retrieving all of a class, and MAP@R also rewards the order.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -89,6 +90,9 @@ def evaluate(
         least=max(ks, default=1),
     )
     metrics = summarize(ranking, ks)
+    others = len(embeddings) - 1 if gallery is None else len(gallery)
+    if bool((ranking.positives == others).all()):
+        warnings.warn("all labels are the same, so every result is a positive", stacklevel=2)
     if nmi:
         y = as_labels(labels, len(embeddings)).cpu().numpy()
         metrics["nmi"] = mutual_information(y, kmeans(embeddings, len(np.unique(y))))
