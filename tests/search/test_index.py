@@ -244,8 +244,8 @@ def test_rows_with_nan_are_not_rounded():
     assert RoundedRows.of(rows) is None
 
 
-def test_bytes_that_overflow_or_cannot_be_multiplied_are_not_used(monkeypatch):
-    fast = index_module._bytes_are_fast.__wrapped__
+def test_int8_products_that_overflow_or_are_not_supported_are_not_used(monkeypatch):
+    fast = index_module._int8_is_fast.__wrapped__
     monkeypatch.setattr(torch, "_int_mm", lambda x, y: (x.float() @ y.float()).clamp(max=2**15 - 1))
     assert not fast(64)
 

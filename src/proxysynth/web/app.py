@@ -30,7 +30,7 @@ TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-"""The files of the page, by suffix."""
+"""The files of the page, by suffix. Not by `mimetypes`, which Windows's registry may change."""
 
 EXPECTED = {
     "missing": "is required",

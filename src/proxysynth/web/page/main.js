@@ -2,10 +2,10 @@
 // names a view and a question, so that reloading, going back and sharing a link work.
 
 import { ask } from "./api.js";
+import { byId } from "./dom.js";
 import { Search } from "./search.js";
 import { EmbeddingMap } from "./map.js";
 
-const byId = (id) => document.getElementById(id);
 const tabs = [...document.querySelectorAll('[role="tab"]')];
 const views = tabs.map((tab) => byId(tab.getAttribute("aria-controls")));
 
