@@ -92,12 +92,12 @@ def test_threshold_and_label(index):
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ({"k": 0}, "k must be an integer >= 1, got 0"),
-        ({"k": 2.5}, "k must be an integer"),
-        ({"k": True}, "k must be an integer"),
-        ({"threshold": 1.5}, "threshold must be a cosine"),
-        ({"threshold": float("nan")}, "threshold must be a cosine"),
-        ({"label": "clas1"}, "no label 'clas1' in the index: did you mean 'class1'"),
+        ({"k": 0}, "k must"),
+        ({"k": 2.5}, "k must"),
+        ({"k": True}, "k must"),
+        ({"threshold": 1.5}, "threshold must"),
+        ({"threshold": float("nan")}, "threshold must"),
+        ({"label": "clas1"}, "clas1.*did you mean 'class1'"),
     ],
 )
 def test_what_cannot_be_asked(index, asked, expected):
@@ -116,7 +116,7 @@ def test_queries_that_are_none(index, tmp_path):
 
 
 def test_vectors_that_do_not_fit(index):
-    with pytest.raises(ValueError, match="8 dimensions of the index, got 3"):
+    with pytest.raises(ValueError, match=r"8 dimensions.*got 3"):
         index.search_vectors(torch.ones(1, 3))
     with pytest.raises(ValueError, match="finite"):
         index.search_vectors(torch.full((1, 8), torch.nan))

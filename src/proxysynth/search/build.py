@@ -137,9 +137,9 @@ def update_index(
         changed = kept.keys() != set(found)
         if verify or changed or out.stat().st_size <= QUICK_TO_VERIFY:
             damage = old.damage()
-        again = [rows for part, rows in damage.items() if not part.startswith("label")]
-        if again:  # labels follow from the paths
-            kept = dict(compress(kept.items(), ~np.any(again, axis=0)))
+        lost = [rows for part, rows in damage.items() if not part.startswith("label")]
+        if lost:  # labels follow from the paths
+            kept = dict(compress(kept.items(), ~np.any(lost, axis=0)))
 
     def write(file: Path, rows: Mapping[Found, Row]) -> None:
         items = [one for one in found if one in rows]
@@ -154,10 +154,9 @@ def update_index(
         with FileLock(lock, timeout=0), ExitStack() as at_end:  # released if the process is killed
             at_end.callback(lock.unlink, missing_ok=True)
             earlier = _resumed(journal, embedder, root)
-            missing = [one for one in found if one not in kept]
-            new = {one: earlier[one] for one in missing if one in earlier}
-            todo, resumed = [one for one in missing if one not in new], len(new)
-            bad: list[Unreadable] = []
+            new = {one: earlier[one] for one in found if one in earlier and one not in kept}
+            todo = [one for one in found if one not in kept and one not in new]
+            resumed, bad = len(new), list[Unreadable]()
             saved, cost = time.perf_counter(), 0.0
             try:
                 with progress.task("embedding", len(found), len(found) - len(todo)) as tick:

@@ -16,7 +16,6 @@ from proxysynth.search.index import Hit, Index
 
 SIDE = 256  # pixels of a thumbnail; shown at about half of it, for dense screens
 
-
 Section = tuple[str, Sequence[Hit | str | os.PathLike[str]]]
 """A title, and a row of images: items of the index, or files that need not be in it."""
 

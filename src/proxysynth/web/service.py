@@ -301,8 +301,8 @@ class Service:
             model = now.index.embedder(self._run)
         except (ValueError, OSError, RuntimeError) as error:
             log.warning("the model cannot be loaded: %s", error)
-            sentence = "the model of this index cannot be loaded: see the log of the service"
-            raise Refused(503, sentence) from error
+            detail = "the model of this index cannot be loaded: see the log of the service"
+            raise Refused(503, detail) from error
         return list(model.embed(images, workers=1).numpy())
 
     async def image(self, now: Snapshot, number: int, side: int) -> bytes:

@@ -1,5 +1,5 @@
-// The views and what they share: tabs, messages, facts about the index. An address (#map, #item/12)
-// names a view and a question, so that reloading, going back and sharing a link work.
+// The views and what they share: tabs, messages, facts about the index. The fragment of the URL
+// (#map, #item/12) names a view and its query, so that reloading, going back and sharing a link work.
 
 import { ask } from "./api.js";
 import { byId } from "./dom.js";
