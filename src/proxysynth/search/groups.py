@@ -167,7 +167,7 @@ def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> lis
         file, section = folder / f"{name}.html", ("Images", some)
         made.append(write_sheet(file, index, cluster.title, lead, [section]))
     sections = [(each.title, each.images[:6]) for each in clusters[:SHOWN]]
-    lead = f"{len(index):,} images of {index.root}, by {index.model.name}."
+    lead = f"{len(index):,} images of {index.root}, embedded by {index.model.name}."
     return [write_sheet(folder / "index.html", index, "Clusters", lead, sections), *made]
 
 

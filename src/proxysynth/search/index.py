@@ -234,7 +234,8 @@ class Index:
         checked = range(0, len(self), -(-len(self) // CHECKED))
         lost = sum(not os.path.exists(self.path(number)) for number in checked)
         where = f"{lost:,} of {len(checked):,} are not in {' or '.join(self._roots)}"
-        return f"give their folder with --folder, or restore them: {where}" if lost else ""
+        advice = "give the folder of the images with --folder, or restore them"
+        return f"{advice}: {where}" if lost else ""
 
     def hit(self, number: int, similarity: float = 1.0) -> Hit:
         return Hit(int(number), self.paths[number], self.labels[number], float(similarity))

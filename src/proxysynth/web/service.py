@@ -100,7 +100,7 @@ class Batcher(Generic[Key, Query, Answer]):
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """An open index and what is known of its run; unchanged when the file is replaced."""
+    """An open index and what is known of its run, else None; unchanged if the file is replaced."""
 
     index: Index
     folder: Path | None = None  # of the run
