@@ -10,24 +10,16 @@ from proxysynth.search.index_file import write_index
 from proxysynth.search.model import ModelIdentity
 
 
-def identity(dim: int, weights: str = "0" * 16) -> ModelIdentity:
-    return ModelIdentity(
-        folder=None, run=None, epoch=0, backbone="none", dim=dim, preprocess="imagenet",
-        resize=256, crop=224, shrink=256, weights=weights,
-    )  # fmt: skip
-
-
 def write_vectors(
-    file: Path,
-    x: np.ndarray,
-    name: str = "item",
-    weights: str = "0" * 16,
-    labels: list[str] | None = None,
+    file: Path, x: np.ndarray, name: str = "item", labels: list[str] | None = None
 ) -> None:
     """The rows of x as an index, of unit length."""
     rows = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
     paths = [f"{name}{i:07d}.jpg" for i in range(len(rows))]
     labels = labels or [None if i % 5 == 4 else f"label{i % 5}" for i in range(len(rows))]
     stamps = np.zeros((len(rows), 2), dtype=np.int64)
-    model = identity(rows.shape[1], weights)
+    model = ModelIdentity(
+        folder=None, run=None, epoch=0, backbone="none", dim=x.shape[1], preprocess="imagenet",
+        resize=256, crop=224, shrink=256, weights="0" * 16,
+    )  # fmt: skip
     write_index(file, model, file.parent, paths, labels, stamps, rows)

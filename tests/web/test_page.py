@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import itertools
 import re
 from importlib.resources import files
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from proxysynth.formatting import distinct_captions
 from web.made_index import write_vectors
@@ -66,6 +68,17 @@ def test_a_first_look(open_page) -> None:
     # A class with a strange name is text, not markup.
     assert page.get_by_text("egg & <spoon>").count() >= 1
     assert page.locator("spoon").count() == 0
+
+
+def test_a_tall_image_does_not_stretch_its_card(open_page) -> None:
+    page = open_page("/#map")
+    tall = io.BytesIO()
+    Image.new("RGB", (100, 300)).save(tall, "JPEG")
+    page.route("**/thumbnail?*", lambda route: route.fulfill(body=tall.getvalue()))
+    page.get_by_role("tab", name="Search").click()
+    page.wait_for_function("document.querySelector('.shot img')?.naturalHeight === 300")
+    shot = page.locator(".shot").first.bounding_box()
+    assert shot["height"] == pytest.approx(shot["width"])
 
 
 def test_upload_click_through_and_back(open_page, shop) -> None:

@@ -46,7 +46,8 @@ def test_a_port_in_use(capsys, shop) -> None:
         port = taken.getsockname()[1]
         code, err = ended(capsys, "serve", str(shop / "shop.index"), "--port", str(port))
     assert code == 1
-    assert f"port {port} of 127.0.0.1: address already in use; choose another" in err
+    assert f"port {port} of 127.0.0.1" in err
+    assert "--port" in err
 
 
 def test_a_port_that_is_none(capsys, shop) -> None:
@@ -60,13 +61,14 @@ def test_a_port_that_is_none(capsys, shop) -> None:
 def test_a_host_that_is_not_known(capsys, shop, host) -> None:
     code, err = ended(capsys, "serve", str(shop / "shop.index"), "--host", host)
     assert code == 1
-    assert "no address is known for the host" in err
+    assert "--host" in err
 
 
 def test_an_address_of_another_machine(capsys, shop) -> None:
     code, err = ended(capsys, "serve", str(shop / "shop.index"), "--host", "192.0.2.1")
     assert code == 1
-    assert "192.0.2.1: cannot assign requested address; choose another address" in err
+    assert "192.0.2.1" in err
+    assert "--host" in err
 
 
 def test_without_the_extra_a_sentence_names_it(capsys, shop, monkeypatch) -> None:

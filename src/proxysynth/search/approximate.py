@@ -1,8 +1,8 @@
 """Approximate search with FAISS: an inverted file, of which only the nearest cells are searched.
 
-The structure is kept next to the index, in `FILE.faiss`: a safetensors file with FAISS's own bytes
-and, in its header, their SHA-256 and the generation of the index. FAISS reads only bytes that
-match, and the structure is rebuilt when the index has changed.
+It is kept next to the index, in `FILE.faiss`: a safetensors file with the serialized FAISS index
+and, in its header, its SHA-256 and the generation of our index. FAISS reads only bytes that
+match, and the file is rebuilt when the index has changed.
 """
 
 from __future__ import annotations
@@ -127,9 +127,8 @@ def needed(package: str, extra: str, otherwise: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise ValueError(
-            f"this needs {package}: pip install 'proxysynth[{extra}]', or {otherwise}"
-        ) from error
+        install = f"pip install 'proxysynth[{extra}]'"
+        raise ValueError(f"this needs {package}: {install}, or {otherwise}") from error
 
 
 def _faiss() -> Any:

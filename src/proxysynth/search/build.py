@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,13 +57,13 @@ class Unreadable(NamedTuple):
 
 @dataclass(frozen=True)
 class IndexUpdate:
-    """What an indexing did.
+    """What indexing a folder changed.
 
     Args:
-        items: number of images in the index now.
-        embedded, resumed: those embedded by this call, and by an interrupted one before.
-        kept, removed: those taken over from the existing index, and those whose files are gone.
-        damage: parts that were damaged in the existing index, and are repaired now.
+        items: images in the index now.
+        embedded, resumed: of them, by this call and by an interrupted one before.
+        kept, removed: of the existing index; the files of the latter are gone.
+        damage: parts of the existing index that were damaged and are now repaired.
         written: whether the file was replaced; False if nothing has changed.
     """
 
@@ -83,8 +83,8 @@ class IndexUpdate:
         counts["unreadable"] = len(self.unreadable)
         parts = [f"{n:,} {what}" for what, n in counts.items() if n or what == "embedded"]
         state = "" if self.written else "; nothing has changed"
-        damage = ", ".join(self.damage)
-        state += f"; it was damaged and is repaired ({damage})" if damage else ""
+        if self.damage:
+            state += f"; it was damaged and is repaired ({', '.join(self.damage)})"
         return f"{self.file}: {self.items:,} images ({', '.join(parts)}){state}"
 
 
@@ -137,10 +137,9 @@ def update_index(
         changed = kept.keys() != set(found)
         if verify or changed or out.stat().st_size <= QUICK_TO_VERIFY:
             damage = old.damage()
-        again = [rows for part, rows in damage.items() if not part.startswith("label")]
-        if again:  # labels follow from the paths
-            fine = ~np.any(again, axis=0)
-            kept = {one: row for (one, row), good in zip(kept.items(), fine, strict=False) if good}
+        lost = [rows for part, rows in damage.items() if not part.startswith("label")]
+        if lost:  # labels follow from the paths
+            kept = dict(compress(kept.items(), ~np.any(lost, axis=0)))
 
     def write(file: Path, rows: Mapping[Found, Row]) -> None:
         items = [one for one in found if one in rows]
@@ -155,10 +154,9 @@ def update_index(
         with FileLock(lock, timeout=0), ExitStack() as at_end:  # released if the process is killed
             at_end.callback(lock.unlink, missing_ok=True)
             earlier = _resumed(journal, embedder, root)
-            missing = [one for one in found if one not in kept]
-            new = {one: earlier[one] for one in missing if one in earlier}
-            todo, resumed = [one for one in missing if one not in new], len(new)
-            bad: list[Unreadable] = []
+            new = {one: earlier[one] for one in found if one in earlier and one not in kept}
+            todo = [one for one in found if one not in kept and one not in new]
+            resumed, bad = len(new), list[Unreadable]()
             saved, cost = time.perf_counter(), 0.0
             try:
                 with progress.task("embedding", len(found), len(found) - len(todo)) as tick:
@@ -179,23 +177,19 @@ def update_index(
             rows = new | kept
             items = [one for one in found if one in rows]
             if not items:
-                raise ValueError(
-                    f"none of {len(found)} images in {root} can be read; the first, "
-                    f"{bad[0].path}: {bad[0].reason}"
-                )
-            stays = len(items) - len(new)
+                first = f"the first, {bad[0].path}: {bad[0].reason}"
+                raise ValueError(f"none of {len(found)} images in {root} can be read; {first}")
             now = {one.path for one in items}
             removed = 0 if old is None or damage else sum(path not in now for path in old.paths)
-            moved = old is not None and str(old.root) != root
-            written = old is None or moved or bool(damage) or not stays == len(items) == len(old)
+            same = old is not None and str(old.root) == root and len(old) == len(items)
+            written = bool(new or damage) or not same
             if written:
                 write(out, rows)
             for name in (journal, journal.with_name(f"{UNFINISHED}{journal.name}")):
                 name.unlink(missing_ok=True)
     except Timeout as error:
-        raise ValueError(
-            f"another process is writing {out}: wait for it, or choose another file"
-        ) from error
+        advice = "wait for it, or choose another file"
+        raise ValueError(f"another process is writing {out}: {advice}") from error
     except OSError as error:
         left = f"{out} is unchanged" if out.exists() else "no index was written"
         raise cannot_write(Path(error.filename or out), error, left) from error
@@ -204,7 +198,7 @@ def update_index(
         items=len(items),
         embedded=len(new) - resumed,
         resumed=resumed,
-        kept=stays,
+        kept=len(items) - len(new),
         removed=removed,
         unreadable=tuple(bad),
         damage=tuple(damage),
@@ -228,10 +222,8 @@ def scan_folder(folder: str | os.PathLike[str]) -> list[Found]:
                 size, time_ns = status.st_size, status.st_mtime_ns
             found.append(Found(os.path.relpath(place, base).replace(os.sep, "/"), size, time_ns))
     if not found:
-        raise ValueError(
-            f"expected images in {base} or its sub-folders, found none: give another folder, or "
-            "convert them to JPEG or PNG"
-        )
+        advice = "give another folder, or convert them to JPEG or PNG"
+        raise ValueError(f"expected images in {base} or its sub-folders, found none: {advice}")
     return sorted(found, key=lambda file: encoded(file.path))
 
 
@@ -253,17 +245,11 @@ def _resumed(journal: Path, embedder: ImageEmbedder, root: str) -> dict[Found, R
 def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index:
     """The existing index; an error if it is of another model or folder."""
     old = Index.open(out, verify=False)
-    if not old.model.same_as(embedder.identity):
-        raise ValueError(
-            f"{out} was made by another model, {old.model.name} (weights {old.model.weights}), "
-            f"not by {embedder.identity.name} (weights {embedder.identity.weights}): give that "
-            "model, another file, or --rebuild to embed all images again"
-        )
+    advice = "give that model, another file, or --rebuild to embed all images again"
+    old.model.check_same(embedder.identity, out, advice)
     if str(old.root) != root and old.root.is_dir():  # otherwise it was moved
-        raise ValueError(
-            f"give another file than {out} for an index of {root}, or --rebuild to replace it: it "
-            f"is an index of {old.root}"
-        )
+        advice = f"give another file than {out} for an index of {root}, or --rebuild to replace it"
+        raise ValueError(f"{advice}: it is an index of {old.root}")
     return old
 
 
@@ -298,8 +284,8 @@ def embed_files(
                     bad.append(Unreadable(file.path, error.reason))
             rows = embedder.embed(list(good.values()), workers).numpy()
             finite = np.isfinite(rows).all(axis=1)
-            lost = [file for file, fine in zip(good, finite, strict=True) if not fine]
+            lost = compress(good, ~finite)
             bad += [Unreadable(file.path, "its embedding is not finite") for file in lost]
-            yield [file for file in good if file not in lost], rows[finite], bad
+            yield list(compress(good, finite)), rows[finite], bad
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -16,7 +16,6 @@ from proxysynth.search.index import Hit, Index
 
 SIDE = 256  # pixels of a thumbnail; shown at about half of it, for dense screens
 
-
 Section = tuple[str, Sequence[Hit | str | os.PathLike[str]]]
 """A title, and a row of images: items of the index, or files that need not be in it."""
 
@@ -27,7 +26,7 @@ def write_contact_sheet(
     """Write the page of a search: the queries, then the hits in order, with their similarities."""
     several = f": the mean of {len(queries)} images" if len(queries) > 1 else ""
     sections: list[Section] = [(f"Query{several}", queries), ("Hits", hits)]
-    lead = f"{len(hits)} of {len(index):,} images of {index.root}, by {index.model.name}."
+    lead = f"{len(hits)} of {len(index):,} images of {index.root}, embedded by {index.model.name}."
     return write_sheet(path, index, "Nearest images", lead, sections)
 
 

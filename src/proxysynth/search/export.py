@@ -48,8 +48,7 @@ class Exported:
     """A written file.
 
     Args:
-        difference: the largest difference between its embeddings and the original ones, relative
-            to their length.
+        difference: the largest difference to the original embeddings, relative to their length.
         about: for a model, its metadata; for an index, what was written.
     """
 

@@ -1,4 +1,4 @@
-"""Analyses of a whole index: near-duplicates, clusters, and metrics of labeled queries."""
+"""Near-duplicates and clusters of an index, and its metrics for labeled queries."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def find_duplicates(index: Index, threshold: float = NEAR_DUPLICATE) -> list[lis
     """
     group, best = duplicates(index.vectors(), threshold)
     numbers, sizes = np.unique(group, return_counts=True)
-    large_first = numbers[np.argsort(-sizes, kind="stable")][: int((sizes > 1).sum())]
-    members = (np.flatnonzero(group == number).tolist() for number in large_first)
+    several = numbers[sizes > 1][np.argsort(-sizes[sizes > 1], kind="stable")]
+    members = (np.flatnonzero(group == number).tolist() for number in several)
     return [[index.hit(number, best[number]) for number in each] for each in members]
 
 
@@ -72,15 +72,10 @@ def duplicates(
 
 @dataclass(frozen=True)
 class Cluster:
-    """Images that lie close together.
+    """Images that lie close together, with their similarities to the mean."""
 
-    Args:
-        number: from 1, the largest cluster first; -1 for the images that belong to none.
-        images: the one nearest to the mean first; the similarity is that to the mean.
-    """
-
-    number: int
-    images: list[Hit]
+    number: int  # from 1, the largest cluster first; -1 for the images that belong to none
+    images: list[Hit]  # the one nearest to the mean first
 
     @property
     def title(self) -> str:
@@ -172,13 +167,13 @@ def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> lis
         file, section = folder / f"{name}.html", ("Images", some)
         made.append(write_sheet(file, index, cluster.title, lead, [section]))
     sections = [(each.title, each.images[:6]) for each in clusters[:SHOWN]]
-    lead = f"{len(index):,} images of {index.root}, by {index.model.name}."
+    lead = f"{len(index):,} images of {index.root}, embedded by {index.model.name}."
     return [write_sheet(folder / "index.html", index, "Clusters", lead, sections), *made]
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Metrics of a folder of queries, its unreadable files, and remarks on the metrics."""
+    """Metrics of a folder of queries, and what was left out of them."""
 
     metrics: dict[str, float]
     unreadable: list[Unreadable]
@@ -204,13 +199,11 @@ def evaluate_queries(
     labeled = [file for file in files if file.label is not None]
     if not labeled:
         raise ValueError(f"no image in {base} is in a sub-folder, which would be its label")
-    names = {name: number for number, name in enumerate(index.label_names)}
-    for file in labeled:
-        names.setdefault(str(file.label), len(names))
+    codes: dict[str | None, int] = {name: code for code, name in enumerate(index.label_names)}
     vectors, labels, exclude, unreadable = [], [], [], list[Unreadable]()
     for kept, made, bad in embed_files(index.embedder(), base, labeled, workers):
         vectors.append(torch.from_numpy(made))
-        labels += [names[str(file.label)] for file in kept]
+        labels += [codes.get(file.label, -2) for file in kept]  # -1 is an item without a label
         own = [index.find(base / file.path) for file in kept]
         exclude += [[] if number is None else [number] for number in own]
         unreadable += bad
@@ -228,11 +221,11 @@ def evaluate_queries(
         exclude=exclude if any(exclude) else None,
     )
     notes = []
-    if any(exclude):
-        inside = count(sum(map(bool, exclude)), "query is", "queries are")
-        notes.append(f"{inside} in the index; none of them finds itself.")
-    if len(labeled) < len(files):
-        notes.append(f"{count(len(files) - len(labeled), 'image')} without a label left out.")
+    if inside := sum(map(len, exclude)):
+        text = count(inside, "query is", "queries are")
+        notes.append(f"{text} in the index; none of them finds itself.")
+    if others := len(files) - len(labeled):
+        notes.append(f"{count(others, 'image')} without a label left out.")
     if lost := int(found["queries_without_positive"]):
         text = count(lost, "query", "queries")
         notes.append(f"{text} left out of the averages: the index has no image of their label.")

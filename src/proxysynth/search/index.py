@@ -20,6 +20,7 @@ from torch import Tensor
 from proxysynth.retrieval import knn
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration
 from proxysynth.search import index_file
+from proxysynth.search.approximate import Approximate, open_approximate
 from proxysynth.search.index_file import Damage, IndexFile, Labels, NotAnIndex, Texts
 from proxysynth.search.model import ImageEmbedder, ModelIdentity, Source, as_list, open_model
 from proxysynth.training.inference import Prediction, read_calibration
@@ -28,14 +29,14 @@ from proxysynth.values import build
 
 if TYPE_CHECKING:
     from proxysynth.retrieval.reranking import Search
-    from proxysynth.search.approximate import Approximate
 
 CHEAP_TO_VERIFY = 32 * 2**20  # bytes of a file that is verified when opened: about 25 ms
 CHECKED = 100_000  # files of a large index whose existence is checked, at most
-SIMILARITIES = 2**22  # of a product in bytes: more would leave the cache
-TOGETHER = 8  # queries that share a product in bytes, at least
-FASTER = 0.7  # bytes must take less than this share of the time of float32
+SIMILARITIES = 2**22  # of an int8 product: more would leave the cache
+TOGETHER = 8  # queries that share an int8 product, at least
+FASTER = 0.7  # int8 must take less than this share of the time of float32
 CANDIDATES = 1 / 16  # share of the rows that may remain; with more, float32 is as fast
+REBUILD = "index the folder again with --rebuild"
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,11 @@ class Hit:
 
 
 class RoundedRows:
-    """Rows in bytes: the first pass of an exact search.
+    """Rows quantized to int8: the first pass of an exact search.
 
-    A search in float32 is as slow as memory: every batch of queries reads every row. Bytes are a
-    quarter of that, and processors multiply them faster. With x' the query in bytes, y' the row,
+    A search in float32 is limited by memory bandwidth: every batch of queries reads every row. int8
+    takes a quarter of that, and processors multiply it faster. With x' and y' the quantized query
+    and row,
 
         | x . y - x' . y' |  <=  |x - x'| |y| + |x'| |y - y'|  <=  e
 
@@ -73,14 +75,14 @@ class RoundedRows:
     def __init__(self, rows: Tensor) -> None:
         self.rows = rows
         # In blocks: a copy of all rows in float32 would double the memory.
-        parts = [_in_bytes(part) for part in rows.split(2**16)]
-        self.bytes, self.step, error = map(torch.cat, zip(*parts, strict=True))
+        parts = [_quantized(part) for part in rows.split(2**16)]
+        self.int8, self.step, error = map(torch.cat, zip(*parts, strict=True))
         self.error = float(error.max())
 
     @staticmethod
     def of(rows: Tensor) -> RoundedRows | None:
         """None where float32 is as fast, or where a row of a damaged file is not finite."""
-        made = RoundedRows(rows) if _bytes_are_fast(rows.shape[1]) else None
+        made = RoundedRows(rows) if _int8_is_fast(rows.shape[1]) else None
         return made if made and math.isfinite(made.error) else None
 
     def nearest(self, x: Tensor, k: int, exclude: knn.Excluded) -> knn.Neighbors:
@@ -93,8 +95,8 @@ class RoundedRows:
         return knn.Neighbors(*map(torch.cat, zip(*parts, strict=True)))
 
     def _nearest(self, x: Tensor, k: int, exclude: knn.Excluded) -> knn.Neighbors:
-        short, step, error = _in_bytes(x)
-        S = torch._int_mm(short, self.bytes.T).float()
+        short, step, error = _quantized(x)
+        S = torch._int_mm(short, self.int8.T).float()
         S.mul_(step[:, None]).mul_(self.step)
         for query, hidden in enumerate(exclude):
             S[query, list(hidden)] = -torch.inf
@@ -106,8 +108,8 @@ class RoundedRows:
         return knn.top(x, self.rows, *knn.nonzero(near), k)
 
 
-def _in_bytes(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows, normalized, as bytes times a step for each, and the length of what was lost."""
+def _quantized(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows, normalized, as int8, the step of each, and the norm of each rounding error."""
     x = knn.unit(x.to(torch.float32, copy=True))
     step = x.abs().amax(1).clamp_(min=1e-9) / 127
     short = (x / step[:, None]).round_()
@@ -116,17 +118,17 @@ def _in_bytes(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @lru_cache
-def _bytes_are_fast(d: int) -> bool:
-    """Whether this processor multiplies bytes without overflow and faster than float32."""
+def _int8_is_fast(d: int) -> bool:
+    """Whether this processor multiplies int8 without overflow and faster than float32."""
     x = torch.full((512, d), 127, dtype=torch.int8)
     y = x.float()
     try:
         right = bool((torch._int_mm(x, x.T) == 127 * 127 * d).all())
-        in_bytes = timeit.repeat(lambda: torch._int_mm(x, x.T), timer=time.thread_time, number=1)
-    except RuntimeError:  # of a processor that cannot
+        in_int8 = timeit.repeat(lambda: torch._int_mm(x, x.T), timer=time.thread_time, number=1)
+    except RuntimeError:  # not supported by this processor
         return False
     in_float = timeit.repeat(lambda: y @ y.T, timer=time.thread_time, number=1)
-    return right and min(in_bytes) < FASTER * min(in_float)
+    return right and min(in_int8) < FASTER * min(in_float)
 
 
 class Index:
@@ -157,10 +159,7 @@ class Index:
             self.root = Path(self._roots[0])
             self.generation = str(about["generation"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise NotAnIndex(
-                f"the index {file} does not say which model made it: index the folder again with "
-                "--rebuild"
-            ) from error
+            raise NotAnIndex(f"{file} does not say which model made it: {REBUILD}") from error
         self.file = file
         self.label_names = Texts(parts["label_text"], parts["label_ends"])
         self.paths = Texts(parts["path_text"], parts["path_ends"])
@@ -234,8 +233,8 @@ class Index:
         """What to do about images that no longer exist, as a sentence; empty if all do."""
         checked = range(0, len(self), -(-len(self) // CHECKED))
         lost = sum(not os.path.exists(self.path(number)) for number in checked)
-        advice = "give the folder of the images with --folder, or restore them"
         where = f"{lost:,} of {len(checked):,} are not in {' or '.join(self._roots)}"
+        advice = "give the folder of the images with --folder, or restore them"
         return f"{advice}: {where}" if lost else ""
 
     def hit(self, number: int, similarity: float = 1.0) -> Hit:
@@ -275,27 +274,19 @@ class Index:
             return self._embedder
         place = run if run is not None else self.model.folder or self.model.backbone
         if self.model.folder and run is None and not os.path.isdir(place):
-            raise ValueError(
-                f"give the folder of the run that made the index {self.file} with --run, or "
-                f"restore it: it is not at {' or '.join(self._runs)}"
-            )
+            places = " or ".join(self._runs)
+            raise ValueError(f"give --run, the folder of the index's run: it is not at {places}")
         made = open_model(place, device, backbone=backbone, trust=trust)
-        if not made.identity.same_as(self.model):
-            raise ValueError(
-                f"the index {self.file} was made by another model: {made.identity.name} has now "
-                f"weights {made.identity.weights}, not {self.model.weights}. Index the folder "
-                "again with --rebuild"
-            )
+        self.model.check_same(made.identity, self.file, REBUILD)
         self._embedder = made
         return made
 
     def calibration(self, run: str | os.PathLike[str] | None = None) -> Calibration | None:
         """The thresholds of the run that made the index; None if it is missing or has none."""
         folder = run if run is not None else self.model.folder
-        recorded = None if folder is None else find_run(Path(folder))
-        if folder is None or recorded is None or recorded.identity != self.model.run:
+        if folder is None or (recorded := find_run(Path(folder))) is None:
             return None
-        return read_calibration(folder)
+        return read_calibration(folder) if recorded.identity == self.model.run else None
 
     def predict_vectors(
         self, vectors: knn.Array, k: int = 1, threshold: float | str | None = None
@@ -318,8 +309,8 @@ class Index:
             for label, similarity in zip(labels, s, strict=False):
                 votes[label] += max(0.0, similarity)
             winner = votes.most_common(1)[0][0]  # of equals, the nearest
-            known = winner if similar else None
-            made.append(Prediction(known, winner, s[labels.index(winner)]))
+            similarity = s[labels.index(winner)]
+            made.append(Prediction(winner if similar else None, winner, similarity))
         return made
 
     def threshold(
@@ -337,17 +328,13 @@ class Index:
         if wanted is None:
             return None if made is None else made.thresholds.get(DEFAULT_TARGET)
         if made is None:
-            raise ValueError(
-                f"{self.model.name} has no fitted thresholds (not trained, not evaluated, or its "
-                "folder is missing): give a similarity, or the folder of the run with --run"
-            )
+            what = f"{self.model.name} is missing or has no fitted thresholds"
+            raise ValueError(f"{what}: give a similarity, or the folder of the run with --run")
         return made.threshold(wanted)
 
     def approximate(self, say: Callable[[str], None] | None = None) -> Approximate:
         """The FAISS structure of this index, read or built at the first call."""
         if self._approximate is None:
-            from proxysynth.search.approximate import open_approximate
-
             self._approximate = open_approximate(self, say)
         return self._approximate
 
@@ -418,14 +405,12 @@ class Index:
                 raise ValueError("re-ranking needs exact search: omit approximate or rerank")
             indices = self.reranker(rerank)(x, k, hidden, among)
             row, place = (indices >= 0).nonzero(as_tuple=True)
+            exact = knn.unit(x.to(torch.float64, copy=True))
             similarities = torch.full(indices.shape, -torch.inf, dtype=torch.float64)
-            if len(row):  # the cosines to the query itself, in the new order
-                exact = knn.unit(x.to(torch.float64, copy=True))
-                near = indices[row, place]
-                similarities[row, place] = knn.cosines(exact, self.vectors(), row, near)
+            similarities[row, place] = knn.cosines(exact, self._vectors, row, indices[row, place])
             found = knn.Neighbors(similarities, indices)
         elif approximate and among is None:
-            found = self.approximate().nearest(x, self.vectors(), k, hidden)
+            found = self.approximate().nearest(x, self._vectors, k, hidden)
         else:
             found = self._nearest(x, k, among, hidden)
         least = -2.0 if threshold is None else threshold
@@ -437,7 +422,7 @@ class Index:
     def reranker(self, methods: str) -> Search:
         """A search of these vectors with re-ranking, prepared at the first call."""
         if methods not in self._rerankers:
-            from proxysynth.retrieval.reranking import reranked  # needs scipy
+            from proxysynth.retrieval.reranking import reranked  # scipy, slow
 
             def search(x: Tensor, k: int, exclude: knn.Excluded, among: Any) -> Tensor:
                 return self._nearest(x.float(), min(k, len(self)), among, exclude).indices
@@ -453,10 +438,8 @@ class Index:
     def _checked(self, vectors: knn.Array, k: int) -> Tensor:
         x = knn.as_embeddings(vectors, "vectors").to(torch.float32)
         if x.shape[1] != self.dim:
-            raise ValueError(
-                f"vectors must have the {self.dim} dimensions of the index, got {x.shape[1]}: "
-                "embed them with its own model"
-            )
+            expected = f"vectors must have the {self.dim} dimensions of the index"
+            raise ValueError(f"{expected}, got {x.shape[1]}: embed them with its own model")
         if not knn.is_integer(k) or k < 1:
             raise ValueError(f"k must be an integer >= 1, got {k!r}")
         return x

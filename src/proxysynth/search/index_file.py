@@ -52,6 +52,7 @@ PARTS = {
 }
 ROWS_PER_SUM = 4096
 LONGEST_HEADER = 1 << 24
+WRITTEN = "give a file that `proxysynth index` wrote"
 Stamp = tuple[int, int, int]
 
 
@@ -103,12 +104,10 @@ class IndexFile(NamedTuple):
                     raise ValueError("it was overwritten while it was being read")
                 return IndexFile(about, parts, stamp)
         except FileNotFoundError as error:
-            raise NotAnIndex(
-                f"there is no index {path}: make one with `proxysynth index RUN FOLDER -o {path}`"
-            ) from error
+            advice = f"make one with `proxysynth index RUN FOLDER -o {path}`"
+            raise NotAnIndex(f"there is no index {path}: {advice}") from error
         except OSError as error:
-            advice = "give a file that `proxysynth index` wrote"
-            raise NotAnIndex(f"cannot open the index {path}: {reason(error)}; {advice}") from error
+            raise NotAnIndex(f"cannot open the index {path}: {reason(error)}; {WRITTEN}") from error
         except NotAnIndex:
             raise
         except (ValueError, KeyError, TypeError, OverflowError) as error:
@@ -144,14 +143,10 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], Any, int]:
         about = json.loads(metadata[ABOUT])
         version = about["format"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise NotAnIndex(
-            f"{path} is not an index of proxysynth: give a file that `proxysynth index` wrote"
-        ) from error
+        raise NotAnIndex(f"{path} is not an index of proxysynth: {WRITTEN}") from error
     if not isinstance(version, int) or version > FORMAT:
-        raise NotAnIndex(
-            f"{path} was written by a newer version of proxysynth (format {version}, this one "
-            f"reads {FORMAT}): upgrade proxysynth, or index the folder again"
-        )
+        newer = f"{path} was written by a newer version of proxysynth, in format {version}"
+        raise NotAnIndex(f"{newer}: upgrade proxysynth, or index the folder again")
     summed = "checksums" in about or HEADER_SUM in metadata
     if summed and metadata.get(HEADER_SUM) != _header_sum(metadata[ABOUT], header):
         raise damaged(path, "its header does not match its checksum")
@@ -186,12 +181,10 @@ def write_index(
     """Write an index: under another name first, synced, then renamed, so it is complete or absent.
 
     Args:
-        model: the model that made the rows.
         root: the folder of the images.
-        paths: below the root, sorted by their bytes, all different.
-        labels: of each item, or None.
+        paths: n, below the root, sorted by their bytes, all different.
         stamps: (n, 2) size and modification time of each file.
-        rows: n of (d,) and unit length.
+        rows: n of (d,) and unit length, made by the model.
     """
     raw = [encoded(path) for path in paths]
     if any(one >= other for one, other in itertools.pairwise(raw)):
@@ -276,15 +269,11 @@ def pack(texts: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 class Texts(Sequence[str]):
     """Texts stored end to end in an array that may be mapped from a file, decoded on access.
 
-        text  b"a.jpgb/c.jpg"      ends  [0, 5, 12]      texts[1] == "b/c.jpg"
-
-    Args:
-        text: (bytes,) uint8.
-        ends: (n + 1,) int64, starting with 0.
+    text  b"a.jpgb/c.jpg"      ends  [0, 5, 12]      texts[1] == "b/c.jpg"
     """
 
-    text: NDArray[np.uint8]
-    ends: NDArray[np.int64]
+    text: NDArray[np.uint8]  # (bytes,)
+    ends: NDArray[np.int64]  # (n + 1,), starting with 0
 
     def __len__(self) -> int:
         return max(0, len(self.ends) - 1)
@@ -311,15 +300,10 @@ class Texts(Sequence[str]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Labels(Sequence[Any]):
-    """The label of each item, None where it has none.
-
-    Args:
-        names: of the labels.
-        codes: (n,) int32, the position of each item's label in `names`, -1 for none.
-    """
+    """The label of each item, None where it has none."""
 
     names: Texts
-    codes: NDArray[np.int32]
+    codes: NDArray[np.int32]  # (n,), the position of each item's label in `names`, -1 for none
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -329,19 +313,16 @@ class Labels(Sequence[Any]):
             return [self[i] for i in range(*which.indices(len(self)))]
         code = int(self.codes[which])
         if code >= len(self.names):
-            raise ValueError(
-                f"item {which} has label {code} of {len(self.names)}: the file is damaged"
-            )
+            raise ValueError(f"item {which} has an unknown label: the file is damaged")
         return None if code < 0 else self.names[code]
 
     def items_of(self, label: str) -> NDArray[np.int64]:
         """The numbers of the items with this label, ascending."""
         code = self._codes.get(label)
         if code is None:
-            names = ", ".join(self._codes)
-            names = shorten(names, 150, placeholder=" ...", break_on_hyphens=False)
-            any_of_them = f"choose one of {names}" if names else "no item has a label"
-            hint = suggestion(label, self._codes).strip() or any_of_them
+            names = shorten(", ".join(self._codes), 150, placeholder=" ...", break_on_hyphens=False)
+            every = f"choose one of {names}" if names else "no item has a label"
+            hint = suggestion(label, self._codes).strip() or every
             raise UnknownLabel(f"no label {label!r} in the index: {hint}")
         return np.flatnonzero(self.codes == code).astype(np.int64)
 

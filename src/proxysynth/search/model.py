@@ -34,11 +34,7 @@ class ModelIdentity:
     """Everything an embedding depends on besides the image.
 
     Args:
-        folder: the run's folder; None for a backbone with published weights.
-        run: the run's hash; None without a run.
-        epoch: of the weights.
-        backbone: its name.
-        dim: of the embeddings.
+        folder, run: the run's folder and hash; None for a backbone with published weights.
         preprocess: the pixel convention, see `data.pixels_named`.
         resize, crop: the short side is resized to the first, then a square of the second is cropped
             from the center.
@@ -63,9 +59,17 @@ class ModelIdentity:
         return self.backbone if self.folder is None else f"the run {self.folder}"
 
     def same_as(self, other: ModelIdentity) -> bool:
-        """Whether both embed an image alike; the folder may have moved."""
+        """Whether both give an image the same embedding; the folder may have moved."""
         names = ("weights", "dim", "preprocess", "resize", "crop", "shrink")
         return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def check_same(self, other: ModelIdentity, index: Path, advice: str) -> None:
+        """An error if this model, which made the index, and the other embed differently."""
+        if not self.same_as(other):
+            raise ValueError(
+                f"{index} was made by another model, {self.name} (weights {self.weights}), not by "
+                f"{other.name} (weights {other.weights}): {advice}"
+            )
 
 
 def as_list(images: Source | Iterable[Source]) -> Iterable[Source]:

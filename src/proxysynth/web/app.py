@@ -30,7 +30,7 @@ TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-"""The files of the page, by suffix."""
+"""The files of the page, by suffix. Not by `mimetypes`, which Windows's registry may change."""
 
 EXPECTED = {
     "missing": "is required",
@@ -88,12 +88,12 @@ def _add_pages(app: FastAPI, service: Service, monitor: Monitor) -> None:
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return await part("index.html")
+        return await page_file("index.html")
 
     @app.get("/page/{name}", include_in_schema=False)
-    async def part(name: str) -> Response:
+    async def page_file(name: str) -> Response:
         if name not in contents:
-            raise Refused(404, f"the page has no part {name}")
+            raise Refused(404, f"the page has no file {name}")
         headers = {"Cache-Control": "no-cache"}
         kind = TYPES[os.path.splitext(name)[1]]
         return Response(contents[name], media_type=kind, headers=headers)
@@ -134,10 +134,10 @@ def _explain_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
-        sentence = error.detail
+        detail = error.detail
         if not isinstance(error, Refused):
-            sentence += f" ({request.method} {request.url.path}): see /openapi.json for the routes"
-        return error_response(error.status_code, sentence, error.headers)
+            detail += f" ({request.method} {request.url.path}): see /openapi.json for the routes"
+        return error_response(error.status_code, detail, error.headers)
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> JSONResponse:

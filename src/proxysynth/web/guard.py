@@ -78,11 +78,11 @@ class Refused(HTTPException):
 
 
 def error_response(
-    status: int, sentence: str, headers: Mapping[str, str] | None = None
+    status: int, detail: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """A status and one sentence, as JSON."""
+    """A status and a message, as JSON."""
     # A lone surrogate of a file name cannot be written as UTF-8: it is escaped.
-    plain = sentence.encode("utf-8", "backslashreplace").decode()
+    plain = detail.encode("utf-8", "backslashreplace").decode()
     return JSONResponse({"error": " ".join(plain.split())}, status, headers=headers)
 
 
@@ -152,8 +152,8 @@ class Guard:
             try:
                 message = await asyncio.wait_for(receive(), max(0.001, left))
             except asyncio.TimeoutError as error:
-                sentence = f"the request did not arrive within {seconds:g} seconds: send it again"
-                raise Refused(408, sentence) from error
+                detail = f"the request did not arrive within {seconds:g} seconds: send it again"
+                raise Refused(408, detail) from error
             if message["type"] == "http.request":
                 received += len(message.get("body", b""))
                 complete = not message.get("more_body", False)
@@ -180,8 +180,8 @@ def check_host(host: str, local: bool, allowed: frozenset[str] = frozenset()) ->
     if name in allowed or is_loopback(name) or (not local and is_address(name)):
         return
     served = "localhost only" if local else "its IP address only"
-    sentence = f"this service accepts requests for {served}: use that, or add --allow-host NAME"
-    raise Refused(421, sentence)
+    detail = f"this service accepts requests for {served}: use that, or add --allow-host NAME"
+    raise Refused(421, detail)
 
 
 def check_origin(headers: Headers) -> None:

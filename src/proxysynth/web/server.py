@@ -38,9 +38,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=both)
     except OSError as error:
+        advice = "choose another address with --host or another port with --port (0: any)"
         raise OSError(
-            f"cannot listen on port {port} of {host}: {reason(error)}; choose another address "
-            "with --host, or another port with --port (0: any free one)"
+            f"cannot listen on port {port} of {host}: {reason(error)}; {advice}"
         ) from error
 
 

@@ -100,18 +100,12 @@ class Batcher(Generic[Key, Query, Answer]):
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """An open index and what follows from it; unchanged when the file is replaced.
-
-    Args:
-        folder: of the run that made it; None if there is no run.
-        seen: the classes its model was trained on; None if that is not known.
-        threshold: the similarity from which two images count as the same class, likewise.
-    """
+    """An open index and what is known of its run, else None; unchanged if the file is replaced."""
 
     index: Index
-    folder: Path | None = None
-    seen: frozenset[str] | None = None
-    threshold: float | None = None
+    folder: Path | None = None  # of the run
+    seen: frozenset[str] | None = None  # the classes that the model was trained on
+    threshold: float | None = None  # the similarity from which two images count as the same class
 
     @staticmethod
     def of(index: Index, run: str | os.PathLike[str] | None = None) -> Snapshot:
@@ -307,8 +301,8 @@ class Service:
             model = now.index.embedder(self._run)
         except (ValueError, OSError, RuntimeError) as error:
             log.warning("the model cannot be loaded: %s", error)
-            sentence = "the model of this index cannot be loaded: see the log of the service"
-            raise Refused(503, sentence) from error
+            detail = "the model of this index cannot be loaded: see the log of the service"
+            raise Refused(503, detail) from error
         return list(model.embed(images, workers=1).numpy())
 
     async def image(self, now: Snapshot, number: int, side: int) -> bytes:

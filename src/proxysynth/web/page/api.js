@@ -1,4 +1,4 @@
-// Asking the service. An answer that is not a success becomes an Error with the service's sentence.
+// Requests to the service. A response that is not a success becomes an Error with its message.
 
 export async function ask(path, options = {}) {
   let response;

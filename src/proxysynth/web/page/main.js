@@ -1,11 +1,11 @@
-// The views and what they share: tabs, messages, facts about the index. An address (#map, #item/12)
-// names a view and a question, so that reloading, going back and sharing a link work.
+// The views and what they share: tabs, messages, facts about the index. The fragment of the URL
+// (#map, #item/12) names a view and its query, so that reloading, going back and sharing a link work.
 
 import { ask } from "./api.js";
+import { byId } from "./dom.js";
 import { Search } from "./search.js";
 import { EmbeddingMap } from "./map.js";
 
-const byId = (id) => document.getElementById(id);
 const tabs = [...document.querySelectorAll('[role="tab"]')];
 const views = tabs.map((tab) => byId(tab.getAttribute("aria-controls")));
 

@@ -3,8 +3,8 @@
 
 import { ask, thumbnail } from "./api.js";
 import { captions } from "./captions.js";
+import { byId, element, loadImage } from "./dom.js";
 
-const byId = (id) => document.getElementById(id);
 const REACH = 14; // pixels from a dot within which it is meant
 const NEAREST = 0.6;
 const FARTHEST = 200;
@@ -58,13 +58,9 @@ export class EmbeddingMap {
     const marks = [];
     if (points.seen.includes(false)) marks.push(["ring", "unseen class"]);
     if (points.seen.includes(true)) marks.push(["dot", "seen in training"]);
-    byId("legend").replaceChildren(...marks.map(([mark, text]) => {
-      const line = document.createElement("span");
-      const sign = document.createElement("span");
-      sign.className = mark;
-      line.append(sign, text);
-      return line;
-    }));
+    byId("legend").replaceChildren(
+      ...marks.map(([mark, text]) => element("span", "", element("span", mark), text)),
+    );
     this.all();
   }
 
@@ -262,15 +258,10 @@ export class EmbeddingMap {
       const [x, y] = this.positionOf(i);
       const { number, label, labels, seen, generation } = this.points;
       const image = tip.querySelector("img");
-      const from = thumbnail(number[i], generation);
-      if (!image.src.endsWith(from)) image.src = from;
-      image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= 72);
+      const url = thumbnail(number[i], generation);
+      if (!image.src.endsWith(url)) loadImage(image, url);
       const caption = [label[i] < 0 ? `image ${number[i]}` : labels[label[i]]];
-      if (seen[i] === false) {
-        const mark = document.createElement("em");
-        mark.textContent = "unseen class";
-        caption.push(mark);
-      }
+      if (seen[i] === false) caption.push(element("em", "", "unseen class"));
       tip.querySelector("figcaption").replaceChildren(...caption);
       const left = x + 166 > this.width ? x - 164 : x + 16;
       const top = Math.max(8, Math.min(this.height - 205, y - 90));

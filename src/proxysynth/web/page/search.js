@@ -1,17 +1,16 @@
-// The search view: an image in, its neighbors out.
+// The search view: a query image and its neighbors.
 
-import { captions } from "./captions.js";
 import { browse, picture, searchItem, searchPicture, thumbnail } from "./api.js";
+import { captions } from "./captions.js";
+import { byId, element, loadImage } from "./dom.js";
 
-const byId = (id) => document.getElementById(id);
-const LARGEST = 20 * 2 ** 20;
+const LARGEST = 20 * 2 ** 20; // bytes of an upload
 const WIDTH = 40; // characters of a name on a card
-const TINY = 72; // images smaller than this are shown pixel by pixel
 
 export class Search {
   constructor(shared) {
     this.shared = shared;
-    this.file = null; // what is asked with: a file, an item, or nothing
+    this.file = null; // the query: a file, an item of the index, or neither
     this.item = null;
     this.lastFile = null;
     this.hits = [];
@@ -135,15 +134,14 @@ export class Search {
     this.shownUrl = null;
     if (!asked) return image.removeAttribute("src");
     image.onerror = () => { image.hidden = true; };
-    image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= TINY);
     if (this.file) {
-      image.src = this.shownUrl = URL.createObjectURL(this.file);
+      this.shownUrl = URL.createObjectURL(this.file);
+      loadImage(image, this.shownUrl);
       image.alt = "The query image";
       byId("query-note").textContent = this.file.name || "Pasted image";
     } else {
-      const generation = this.item.generation || this.shared.facts?.generation;
-      this.item.generation = generation;
-      image.src = thumbnail(this.item.number, generation);
+      this.item.generation ||= this.shared.facts?.generation;
+      loadImage(image, thumbnail(this.item.number, this.item.generation));
       image.alt = "The query image, from the index";
       byId("query-note").textContent = "From the index";
     }
@@ -156,11 +154,10 @@ export class Search {
     const of = settings.label ? ` labeled ${settings.label}` : "";
     byId("found-title").textContent = this.asked ? `Nearest images${of}` : `Images in the index${of}`;
     if (found.query) {
-      const link = document.createElement("a");
+      const link = element("a", "", found.query.path);
       link.href = picture(found.query.number, found.generation);
       link.target = "_blank";
       link.rel = "noopener";
-      link.textContent = found.query.path;
       const prefix = found.query.label === null ? [] : [`${found.query.label} · `];
       byId("query-note").replaceChildren(...prefix, link);
     }
@@ -190,46 +187,35 @@ export class Search {
   }
 
   card(hit, i) {
-    const item = document.createElement("li");
-    const card = element("button", "card");
-    card.type = "button";
-    const shot = element("span", "shot");
-    const image = document.createElement("img");
+    const image = element("img", "");
     image.loading = i < 24 ? "eager" : "lazy";
     image.alt = "";
-    image.onload = () => image.classList.toggle("small-picture", image.naturalWidth <= TINY);
     image.onerror = () => image.classList.add("broken");
-    image.src = thumbnail(hit.number, this.generation);
-    shot.append(image);
+    loadImage(image, thumbnail(hit.number, this.generation));
+    const shot = element("span", "shot", image);
     if (hit.same) shot.append(badge("same", "likely match", "similar enough to be of the same class, by the threshold of the model"));
     if (hit.seen === false) shot.append(badge("", "unseen", "of a class that was not used in training"));
-    const text = element("span", "card-text");
     const name = hit.label ?? hit.path.split("/").pop();
-    const shown = element("span", "name");
-    shown.append(...breakable(this.captions.get(hit.label) ?? name));
-    text.append(shown);
+    const shown = element("span", "name", ...breakable(this.captions.get(hit.label) ?? name));
+    const text = element("span", "card-text", shown);
     let description = `${name}, ${hit.path}`;
     if (hit.similarity !== undefined) {
       const cosine = hit.similarity.toFixed(3);
-      const line = element("span", "closeness", cosine);
-      const bar = element("span", "bar");
-      const fill = document.createElement("i");
+      const fill = element("i", "");
       fill.style.width = `${Math.max(0, Math.min(1, hit.similarity)) * 100}%`;
-      bar.append(fill);
-      line.append(bar);
-      text.append(line);
+      text.append(element("span", "closeness", cosine, element("span", "bar", fill)));
       description += `, similarity ${cosine}${hit.same ? ", likely the same class" : ""}`;
     }
     if (hit.seen === false) description += ", of a class unseen in training";
+    const card = element("button", "card", shot, text);
+    card.type = "button";
     card.title = hit.seen === false ? `${hit.path}: of a class unseen in training` : hit.path;
     card.setAttribute("aria-label", `${description}. Search from this image`);
-    card.append(shot, text);
     card.addEventListener("click", () => {
       this.shared.go(`#item/${hit.number}/${this.generation}`);
       scrollTo({ top: 0 });
     });
-    item.append(card);
-    return item;
+    return element("li", "", card);
   }
 
   applyThreshold() {
@@ -274,13 +260,6 @@ export class Search {
 // Long names break where their words end.
 function breakable(name) {
   return name.split(/(?<=[_./-])/).flatMap((part) => [part, document.createElement("wbr")]);
-}
-
-function element(name, className, text) {
-  const made = document.createElement(name);
-  made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
 }
 
 function badge(kind, text, title) {
