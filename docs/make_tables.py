@@ -89,9 +89,10 @@ def summary() -> str:
         f"memory, {most:,}", f"evaluation, {first}", *(f"{n:,}" for n in further),
     ]  # fmt: skip
     return (
-        "Relative to plain PyTorch with 512 dimensions on one thread; below 1 is better. *Step*, "
-        "*memory*: Norm-softmax forward and backward, batch 128, by number of classes. "
-        "*Evaluation*: all metrics of 10,000 embeddings, by images per class.\n\n"
+        "Relative to plain PyTorch, 512 dimensions, one thread; below 1 is better "
+        "([details](docs/speed.md)). *Step*, *memory*: Norm-softmax, forward and backward, batch "
+        "128, by number of classes. *Evaluation*: all metrics of 10,000 embeddings, by images per "
+        "class.\n\n"
         f"{table(head, body)}"
     )
 
@@ -239,7 +240,7 @@ Values = dict[int, float]  # by seed
 def results() -> str:
     """Every loss with and without Proxy Synthesis, on unseen classes of photographs."""
     found = rows("study_cub200")
-    labels = {"recall@1": "Recall@1, %", "map@r": "MAP@R, %"}
+    labels = {"recall@1": "Recall@1", "map@r": "MAP@R"}
     body = []
     for measure, label in labels.items():
         pairs = [with_and_without(found, loss, measure) for loss in LOSS_NAMES]
@@ -248,8 +249,9 @@ def results() -> str:
         changes = [difference(*pair).partition(" ")[0] or "–" for pair in pairs]
         body.append(["change", *changes])
     return (
-        "CUB-200-2011: 100 species seen, 100 others retrieved (EfficientNet-Lite0, 96 pixels, 3 "
-        "seeds). Bold: 95 % interval excludes zero.\n\n" + table(["", *LOSS_NAMES.values()], body)
+        "CUB-200-2011, 100 species seen and 100 others retrieved, EfficientNet-Lite0 at 96 pixels, "
+        "percent, means of 3 seeds. *Change*: with Proxy Synthesis, bold if its 95 % interval "
+        "excludes zero.\n\n" + table(["", *LOSS_NAMES.values()], body)
     )
 
 
