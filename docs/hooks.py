@@ -54,18 +54,10 @@ API = {
     "distributed": "Several processes",
     "report": "Reports",
 }
-# What to describe of a module without __all__, and further names of other modules on a page.
-MEMBERS = {"search.export": ("export", "Exported", "NotTheSame")}
-FURTHER = {
-    "search": ["search.build.build_index"],
-    "data": [
-        "data.sources.open_data",
-        "data.glyphs.glyphs",
-        "data.listing.Splits",
-        "data.listing.Listing",
-        "data.listing.ClassSplit",
-    ],
-}
+# What to describe of a module with helpers of its own, and names of other modules on a page (a
+# package hides a module that has the name of its function).
+MEMBERS = {"search.export": ["export", "Exported", "NotTheSame"]}
+FURTHER = {"search": ["search.build.build_index"], "data": ["data.glyphs.glyphs"]}
 COMMON = {"--help", "--json", "--traceback"}  # options of every command, described once
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 
@@ -240,18 +232,26 @@ def public_names() -> str:
         value = getattr(ps, name)
         doc = (value.__doc__ or "").strip().splitlines() if callable(value) else []
         what = re.split(r"\s{2,}", doc[0])[0] if doc else "a dict from keys to classes"
-        home = next((home for home in API if callable(value) and _shows(home, name)), None)
+        home = next((home for home in API if callable(value) and name in described(home)), None)
         home = home or (value.__module__.removeprefix("proxysynth.") if callable(value) else None)
         shown = f"[`ps.{name}`][proxysynth.{home}.{name}]" if home else f"`ps.{name}`"
         lines.append(f"| {shown} | {what.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
 
 
-def _shows(home: str, name: str) -> bool:
-    """Whether the page of a module describes this name."""
-    module = import_module(f"proxysynth.{home}")
-    own = getattr(getattr(module, name, None), "__module__", None) == module.__name__
-    return name in getattr(module, "__all__", [name] if own else [])
+def described(name: str) -> list[str]:
+    """The names that the page of a module describes: its __all__, or what it defines or imports."""
+    module = import_module(f"proxysynth.{name}")
+    if name in MEMBERS or hasattr(module, "__all__"):
+        return MEMBERS.get(name) or list(module.__all__)
+    elsewhere = {each.rpartition(".")[2] for each in FURTHER.get(name, ())}
+    return [
+        each
+        for each, value in vars(module).items()
+        if getattr(value, "__module__", "").startswith("proxysynth.")
+        and not each.startswith("_")
+        and each not in elsewhere
+    ]
 
 
 def api_page(name: str) -> str:
@@ -263,9 +263,7 @@ def api_page(name: str) -> str:
 
     text = f"# {API[name]}\n\n::: proxysynth.{name}\n    options:\n      show_root_heading: false\n"
     text += "      show_root_toc_entry: false\n"
-    members = getattr(import_module(f"proxysynth.{name}"), "__all__", MEMBERS.get(name, ()))
-    if members:
-        text += f"      members: [{', '.join(sorted(members, key=order))}]\n"
+    text += f"      members: [{', '.join(sorted(described(name), key=order))}]\n"
     return text + "".join(f"\n::: proxysynth.{each}\n" for each in FURTHER.get(name, ()))
 
 

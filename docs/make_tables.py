@@ -30,6 +30,15 @@ METHODS = {
     "mixed similarity, compiled": "with Proxy Synthesis, mixed similarities, `torch.compile`",
     "fused": "**with Proxy Synthesis, fused (ours)**",
 }
+# The rows of the README's table: the method in a step of the loss, and in an evaluation. "ours" is
+# what the times of evaluations are relative to.
+SUMMARY = [
+    ("**ours**, with Proxy Synthesis", "fused", "ours"),
+    ("... with `torch.compile`", "mixed similarity, compiled", ""),
+    ("plain, with `torch.compile`", "plain, compiled", ""),
+    ("pytorch-metric-learning", "pytorch-metric-learning", "AccuracyCalculator"),
+    ("FAISS", "", "faiss flat"),
+]
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -59,28 +68,32 @@ def source(found: list[dict[str, str]]) -> str:
 
 def summary() -> str:
     """Steps of the loss and evaluations in one table, relative to plain PyTorch."""
-    steps, memory, evaluations = step_times(), rows("bench_memory"), evaluation_times()
+    steps, memory = step_times(), rows("bench_memory")
     most = max((int(row["classes"]) for row in memory), default=0)
     extra = {row["method"]: row["of_plain"] for row in memory if int(row["classes"]) == most}
-    columns = ("fused", "plain, compiled", "mixed similarity, compiled", "pytorch-metric-learning")
+    evaluations = {
+        int(per_class): {method: float(time) for method, time in methods.items()}
+        for (dim, per_class), methods in evaluation_times().items()
+        if dim == "512"
+    }
     body = [
-        [f"step, {classes:,} classes", *(cell(methods.get(method)) for method in columns), "–"]
-        for classes, methods in steps.items()
-    ]
-    body.append([f"memory of a step, {most:,} classes", cell(extra.get("fused")), *["–"] * 4])
-    for (dim, per_class), methods in evaluations.items():
-        plain = float(methods["blocked topk"])
-        times = [f"{float(methods[m]) / plain:.2f}" for m in ("AccuracyCalculator", "faiss flat")]
-        label = f"evaluation, {dim} dim., {int(per_class):,} per class"
-        body.append([label, f"{1 / plain:.2f}", "–", "–", *times])
-    head = ["", "**ours**", "compiled", "compiled, with synthesis", "PML", "FAISS"]
+        [label, *(cell(methods.get(step)) for methods in steps.values()), cell(extra.get(step)),
+         *(f"{times.get(evaluation, 1) / times['blocked topk']:.2f}" if evaluation else "–"
+           for times in evaluations.values())]
+        for label, step, evaluation in SUMMARY
+    ]  # fmt: skip
+    first_step, *further_steps = steps
+    first, *further = evaluations
+    head = [
+        "", f"step, {first_step:,}", *(f"{classes:,}" for classes in further_steps),
+        f"memory, {most:,}", f"evaluation, {first}", *(f"{n:,}" for n in further),
+    ]  # fmt: skip
     return (
-        "Time and memory relative to plain PyTorch, on one thread; below 1 is faster or smaller. "
-        "*Step*: the forward and backward pass of Norm-softmax, batch 128, 512 dimensions; ours "
-        "includes Proxy Synthesis, plain PyTorch does not. *Compiled*: `torch.compile` of the "
-        "plain loss, or of Proxy Synthesis. *Evaluation*: Recall@k and MAP@R of 10,000 embeddings "
-        "with 5, 60 or 1,000 images per class; plain PyTorch uses a blocked `topk`. *PML*: "
-        f"pytorch-metric-learning. –: not applicable or not measured.\n\n{table(head, body)}"
+        "Relative to plain PyTorch, 512 dimensions, one thread; below 1 is better "
+        "([details](docs/speed.md)). *Step*, *memory*: Norm-softmax, forward and backward, batch "
+        "128, by number of classes. *Evaluation*: all metrics of 10,000 embeddings, by images per "
+        "class.\n\n"
+        f"{table(head, body)}"
     )
 
 
@@ -226,12 +239,19 @@ Values = dict[int, float]  # by seed
 
 def results() -> str:
     """Every loss with and without Proxy Synthesis, on unseen classes of photographs."""
+    found = rows("study_cub200")
+    labels = {"recall@1": "Recall@1", "map@r": "MAP@R"}
+    body = []
+    for measure, label in labels.items():
+        pairs = [with_and_without(found, loss, measure) for loss in LOSS_NAMES]
+        means = (f"{statistics.fmean(plain.values()):.1f}" if plain else "–" for plain, _ in pairs)
+        body.append([label, *means])
+        changes = [difference(*pair).partition(" ")[0] or "–" for pair in pairs]
+        body.append(["change", *changes])
     return (
-        "CUB-200-2011, photographs of birds: trained on 100 species, tested on 100 others. "
-        "Proxy-NCA is its squared form; Proxy-anchor has settings of its own, as in the paper. "
-        "Percent after the last epoch, mean ± standard deviation over seeds. "
-        "*With Proxy Synthesis*: the difference it makes, with its 95 % interval, bold where that "
-        "excludes zero.\n\n" + compared("study_cub200")
+        "CUB-200-2011, 100 species seen and 100 others retrieved, EfficientNet-Lite0 at 96 pixels, "
+        "percent, means of 3 seeds. *Change*: with Proxy Synthesis, bold if its 95 % interval "
+        "excludes zero.\n\n" + table(["", *LOSS_NAMES.values()], body)
     )
 
 
@@ -266,23 +286,13 @@ def tuned() -> str:
     )
 
 
-def compared(name: str) -> str:
-    """Each loss of a study: both measures without Proxy Synthesis, and the difference it makes."""
-    found = rows(name)
-    head = ["", "seeds", "Recall@1", "with Proxy Synthesis", "MAP@R", "with Proxy Synthesis"]
-    body = []
-    for loss, label in LOSS_NAMES.items():
-        line, seeds = [label], 0
-        for measure in ("recall@1", "map@r"):
-            plain, mixed = (
-                {int(row["seed"]): 100 * float(row[measure]) for row in found
-                 if (row["loss"], row["regularizer"]) == (loss, kind)}
-                for kind in ("none", "proxy_synthesis")
-            )  # fmt: skip
-            seeds = max(seeds, len(plain.keys() & mixed.keys()), min(1, len(plain)))
-            line += [spread(plain), difference(plain, mixed) or "–"]
-        body.append([line[0], str(seeds or "–"), *line[1:]])
-    return table(head, body)
+def with_and_without(found: list[dict[str, str]], loss: str, measure: str) -> list[Values]:
+    """A measure in percent by seed, without and with Proxy Synthesis."""
+    return [
+        {int(row["seed"]): 100 * float(row[measure]) for row in found
+         if (row["loss"], row["regularizer"]) == (loss, kind)}
+        for kind in ("none", "proxy_synthesis")
+    ]  # fmt: skip
 
 
 def spread(values: Values) -> str:

@@ -20,7 +20,7 @@ from proxysynth.report.statistics import paired_interval
 DOCS = Path(__file__).parent
 KINDS = {"none": ("Norm-softmax", INK, "o"), "proxy_synthesis": ("with Proxy Synthesis", GOLD, "D")}
 LINES = ((BLUE, "o", 0.97), (INK, "s", 1.03))
-"""Colour, mark, and a step aside, so that intervals do not cover each other."""
+"""Color, marker, and a step aside, so that intervals do not cover each other."""
 
 Row = dict[str, str]
 

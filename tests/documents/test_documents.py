@@ -1,4 +1,4 @@
-"""Every Python block in the documents runs; every table in them is that of the results."""
+"""Python blocks of the documents run, tables are those of the results, the API page is complete."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import proxysynth as ps
 from documents.pages import DOCUMENTS, ROOT, blocks, scripts
 
 BLOCKS = [
@@ -34,3 +35,11 @@ def test_the_tables_are_those_of_the_results(script: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "argv", [script, "--check"])
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     runpy.run_path(str(ROOT / "docs" / f"{script}.py"), run_name="__main__")
+
+
+def test_every_public_name_is_on_a_page_of_the_reference() -> None:
+    pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
+    hooks = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
+    names = {name for page in hooks["API"] for name in hooks["described"](page)}
+    names |= {name.rpartition(".")[2] for further in hooks["FURTHER"].values() for name in further}
+    assert set(ps.__all__) - names == {"__version__"}
