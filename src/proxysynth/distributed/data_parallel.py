@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -38,7 +37,6 @@ def shared_batches(
     loader: Loader, plan: Sequence[Indices], seed: int, epoch: int, ranks: Ranks
 ) -> Iterator[Batch]:
     """The batches of a plan: this rank's images, with the labels and indices of the whole batch."""
-    plan = [np.asarray(indices, dtype=np.int64) for indices in plan]
     shares = [indices[ranks.part(len(indices))] for indices in plan]
     labels = loader.listing.labels
     for indices, batch in zip(plan, loader.batches(shares, seed, epoch), strict=True):
@@ -50,8 +48,7 @@ def shared_batches(
 class WholeBatch:
     """A network that embeds this rank's images and returns the embeddings of the whole batch."""
 
-    net: nn.Module  # the embedder, perhaps compiled
-    stages: tuple[str, ...]  # of that embedder
+    module: nn.Module  # the embedder, perhaps compiled
     n: int  # images of all ranks together
     ranks: Ranks
 
@@ -62,12 +59,11 @@ class WholeBatch:
         own, counts = self.ranks.part(self.n), self.ranks.counts(self.n)
         if len(images) == self.n:
             images = images[own]
-        with _few_images(self.net, len(images)):
+        with _few_images(self.module, len(images)):
             if mix is None:
-                x = self.net(images)
-            else:
-                # A compiled network would be compiled again for every mixing coefficient.
-                net = getattr(self.net, "_orig_mod", self.net)
+                x = self.module(images)
+            else:  # not the compiled network, see `Mixup`
+                net = getattr(self.module, "_orig_mod", self.module)
                 x = net(images, mix=lambda h: mix(self.ranks.gather(h, counts))[own], at=at)
         return self.ranks.gather(x.float() if x.dtype != torch.float64 else x, counts)
 
@@ -80,8 +76,9 @@ def broadcast_weights(tensors: Iterable[Tensor], ranks: Ranks) -> None:
 
 def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
     """Replace every gradient by its mean over the ranks, all of one type in one exchange. The same
-    parameters have one on all ranks; on a rank without an image they are zero."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    parameters have one on all ranks; on a rank without an image they are zero. Gradients of proxies
+    that all ranks hold agree up to rounding before, and in every bit afterwards."""
+    gradients = [p.grad for p in parameters if p.grad is not None] if ranks.world > 1 else []
     for kind in dict.fromkeys(gradient.dtype for gradient in gradients):
         group = [gradient for gradient in gradients if gradient.dtype == kind]
         flat = torch.cat([gradient.reshape(-1) for gradient in group])

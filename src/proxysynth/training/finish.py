@@ -109,7 +109,7 @@ def _proxies(training: Training, means: Tensor | None) -> Tensor:
     if means is not None:
         several = learner.proxies.ndim == 3
         return means[:, None].repeat(1, learner.proxies.shape[1], 1) if several else means
-    if learner.shards is not None:
+    if learner.rows is not None:
         step = state.step if state.best_step is None else state.best_step
         return training.checkpoints.all_proxies(step)
     return learner.proxies.detach()
