@@ -43,9 +43,8 @@ def prepare(
     pin, pixels = resources.torch_device().type == "cuda", data.pixels_named(net.preprocess)
 
     def tester(listing: Listing) -> Loader:
-        held = None if listing.root is None else cache
         transform = evaluation_transform(run, net, listing)
-        return Loader(listing, transform, pixels, resources.loader_workers, held, pin)
+        return Loader(listing, transform, pixels, resources.loader_workers, cache, pin)
 
     wanted = dict.fromkeys(("query", "gallery"), splits.testable) | {"validation": run.holds_out}
     tested = {name: tester(part) for name, part in splits.parts.items() if wanted.get(name)}
@@ -90,10 +89,8 @@ def open_splits(run: Run) -> Splits:
         raise ValueError("report_epoch='best_on_test' needs 2 unseen classes: choose 'last'")
     other = splits.testable and splits.train.classes != splits.query.classes
     if other and run.task == "classification":
-        raise ValueError(
-            f"classification tests the classes that it trains on, {splits.name} tests others: "
-            "leave out task=classification, or give data whose parts share their classes"
-        )
+        same = "classification tests the classes that it trains on"
+        raise ValueError(f"{same}, {splits.name} tests others: leave out task=classification")
     return splits
 
 
@@ -124,8 +121,9 @@ def make_network(
     for prefix in run.freeze:
         if not any(name.startswith(prefix) for name in names):
             parts = {".".join(name.split(".")[:2]) for name in names}
-            fault = f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}"
-            raise ValueError(f"{fault}: {nearest(prefix, parts)}")
+            raise ValueError(
+                f"Run: no parameter begins with freeze={prefix!r}: {nearest(prefix, parts)}"
+            )
     if not trained and net.image_size <= SMALL:
         _try_size(net, run.backbone)
     return net
@@ -134,7 +132,6 @@ def make_network(
 def _try_size(net: Embedder, name: str) -> None:
     """Raise ValueError if the network's layers shrink an image of its size to nothing."""
     channels, side = data.pixels_named(net.preprocess).channels, net.image_size
-    mode = net.training
     try:
         with torch.inference_mode():
             net.eval().features(torch.zeros(1, channels, side, side))
@@ -142,7 +139,7 @@ def _try_size(net: Embedder, name: str) -> None:
         raise ValueError(
             f"{name} cannot take images of {side} x {side} pixels: choose a larger image_size"
         ) from error
-    net.train(mode)
+    net.train()
 
 
 def starts_as_published(run: Run) -> bool:

@@ -117,9 +117,8 @@ def make_start(run: Run, side: int | None) -> Start:
         try:
             net.load_state_dict(earlier.embedder.state_dict())
         except RuntimeError as error:
-            advice = "use the same backbone, width, dim and pooling"
-            fault = str(error).splitlines()[1].strip()
-            raise ValueError(f"init={run.init}: {fault}: {advice}") from error
+            fault = f"init={run.init}: {str(error).splitlines()[1].strip()}"
+            raise ValueError(f"{fault}: use the same backbone, width, dim and pooling") from error
     state = {
         key: value.detach().clone()
         for key, value in net.state_dict().items()
