@@ -170,7 +170,7 @@ def alone(trained):
 
 def assert_same_curve(one: Path, other: Path, classes: int = 7) -> None:
     """Losses agree to 1e-5, weights too but for what Adam makes of rounding; metrics are counts,
-    in which two neighbours that are all but equally near may have changed places."""
+    in which two neighbors that are all but equally near may have changed places."""
     assert len(read_metrics(one)) == len(read_metrics(other)) == 3
     for a, b in zip(read_metrics(one), read_metrics(other), strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
@@ -277,7 +277,7 @@ def test_live_batch_norm_is_told_of(trained):
         ("few classes", 1, "3 classes cannot be divided over 4 processes"),
         ("few pictures", 1, "batch_size"),
         ("broken", 1, "the loss is not finite in step 3 of epoch 1, in a batch of 16"),
-        ("shard missing", 1, "lacks its shard proxies-1-of-2.safetensors"),
+        ("shard missing", 1, "proxies-1-of-2.safetensors"),
     ],
 )
 def test_what_cannot_be_is_said_once_and_all_ranks_end(name, code, sentence, trained):
