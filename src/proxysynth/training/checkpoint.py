@@ -147,19 +147,16 @@ class Checkpoints:
             return cast(Loaded, loaded)._replace(faults=tuple(faults))
         if not faults:
             return None
-        raise TrainingFailed(
-            f"no checkpoint in {self.folder} can be read ({'; '.join(faults)}): restore the files, "
-            "or delete the folder to start over"
-        )
+        damaged = f"no checkpoint in {self.folder} can be read ({'; '.join(faults)})"
+        raise TrainingFailed(f"{damaged}: restore the files, or delete the folder to start over")
 
     def read(self, step: int, run: str) -> Loaded:
         """One checkpoint of the run with this identity; `Damaged` if it is not intact."""
         place = self.folder / step_name(step)
         state, check, shards = _state(place)
         if state.run != run:
-            raise WrongFolder(
-                f"{place} belongs to another run ({state.run}): restore or delete the checkpoints"
-            )
+            other = f"{place} belongs to another run ({state.run})"
+            raise WrongFolder(f"{other}: restore the checkpoints, or delete them to start over")
         try:
             tensors, _ = read_tensors(place / "tensors.safetensors", check)
         except TrainingFailed as error:
@@ -181,8 +178,8 @@ class Checkpoints:
         kept = {step_name(step) for step in self.steps()[-newest:]}
         for name in tuple(kept):
             with suppress(Damaged, WrongFolder):
-                best = _state(self.folder / name)[0].best_step
-                kept |= set() if best is None else {step_name(best)}
+                if (best := _state(self.folder / name)[0].best_step) is not None:
+                    kept.add(step_name(best))
         for entry in os.listdir(self.folder) if self.folder.is_dir() else ():
             if entry.startswith(UNFINISHED) or (NAME.fullmatch(entry) and entry not in kept):
                 shutil.rmtree(self.folder / entry, ignore_errors=True)

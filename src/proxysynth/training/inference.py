@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
-import safetensors
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -174,16 +173,16 @@ def measure(
     metrics: dict[str, float] = {}
     if ranks.first:
         device = next(net.parameters(), x).device
-        metrics = _evaluated(device, x, y, g, gy, ks=ks, nmi=nmi, rerank=rerank)
+        metrics = evaluate_on(device, x, y, g, gy, ks=ks, nmi=nmi, rerank=rerank)
         if predict is not None:
             metrics = {"accuracy": (predict(x) == y).double().mean().item(), **metrics}
     return Tested(x, y, g, gy, ranks.broadcast(metrics))
 
 
-def _evaluated(
+def evaluate_on(
     device: torch.device, x: Tensor, y: Tensor, g: Tensor | None, gy: Tensor | None, **options: Any
 ) -> dict[str, float]:
-    """`evaluate` on the network's GPU, or on the CPU where that has too little memory."""
+    """`evaluate` on a GPU, or on the CPU where that has too little memory."""
     if device.type == "cuda":  # Apple's GPUs have no float64, which the ranks are summed in
         with suppress(torch.OutOfMemoryError):
             there = None if g is None else g.to(device)
@@ -367,13 +366,7 @@ def load(
 def has_embedding_layer(folder: Path) -> bool:
     """Whether the model of a run has one: interpolation leaves a new one out."""
     path = folder / MODEL
-    if not path.is_file():
-        return True
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            return "net.embedding.weight" in file.keys()  # noqa: SIM118
-    except (OSError, safetensors.SafetensorError) as error:
-        raise TrainingFailed(f"{path} cannot be read: restore it") from error
+    return not path.is_file() or "net.embedding.weight" in read_tensors(path)[0]
 
 
 def require_trust(backbone: str, source: object, trusted: bool) -> None:
@@ -414,6 +407,5 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
 
 def _is_one(item: Any) -> TypeGuard[NDArray[np.uint8]]:
     """Whether an array is one image (perhaps with an unsupported number of channels)."""
-    return isinstance(item, np.ndarray) and item.dtype == np.uint8 and (
-        item.ndim == 2 or (item.ndim == 3 and item.shape[2] in (1, 3, 4))
-    )  # fmt: skip
+    is_bytes = isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim >= 2
+    return is_bytes and item.shape[2:] in ((), (1,), (3,), (4,))

@@ -100,9 +100,9 @@ def make_network(
     trained: bool = False,
     architecture: Mapping[str, Any] | None = None,
 ) -> Embedder:
-    """The run's network with its first weights, random ones if it is `trained` and others will be
-    put into it. `side` is that of pictures in memory, which keep it unless the run says otherwise;
-    `architecture` that of a trained `hf:` network, as in `run.json`."""
+    """The run's network with its first weights, random ones if `trained` weights will be loaded.
+    `side` is that of images in memory, which keep it unless the run says otherwise; `architecture`
+    that of a trained `hf:` network, as in `run.json`."""
     net = make_embedder(
         run.backbone,
         run.dim,
@@ -121,9 +121,8 @@ def make_network(
     for prefix in run.freeze:
         if not any(name.startswith(prefix) for name in names):
             parts = {".".join(name.split(".")[:2]) for name in names}
-            raise ValueError(
-                f"Run: no parameter begins with freeze={prefix!r}: {nearest(prefix, parts)}"
-            )
+            advice = nearest(prefix, parts)
+            raise ValueError(f"Run: no parameter begins with freeze={prefix!r}: {advice}")
     if not trained and net.image_size <= SMALL:
         _try_size(net, run.backbone)
     return net
@@ -136,15 +135,13 @@ def _try_size(net: Embedder, name: str) -> None:
         with torch.inference_mode():
             net.eval().features(torch.zeros(1, channels, side, side))
     except RuntimeError as error:
-        raise ValueError(
-            f"{name} cannot take images of {side} x {side} pixels: choose a larger image_size"
-        ) from error
+        small = f"{name} cannot take images of {side} x {side} pixels"
+        raise ValueError(f"{small}: choose a larger image_size") from error
     net.train()
 
 
 def starts_as_published(run: Run) -> bool:
-    """Whether the run starts from the features of a packaged backbone, as they can be used without
-    training."""
+    """Whether the run starts from a packaged backbone as it can be used without training."""
     known = BACKBONES.get(run.backbone)
     own = run.init or run.weights or run.pooling != "average" or run.width != 1
     return bool(known and known.published.package and run.pretrained is not False and not own)
@@ -166,7 +163,7 @@ def training_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
 
 
 def evaluation_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
-    """The middle of a photograph; all of a picture in memory, which was made for it."""
+    """The center of a photograph; all of an image in memory, which was made for it."""
     size, held = net.image_size, listing.pixels
     if held is not None and held.shape[1:3] == (size, size):
         return data.AsIs()

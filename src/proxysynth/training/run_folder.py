@@ -151,10 +151,8 @@ def claim(folder: Path, run: Run) -> Recorded | None:
         earlier = replace(found.run, interpolate=run.interpolate)
         extends = run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
         if found.run != run and not extends:
-            raise WrongFolder(
-                f"{folder} holds another run ({describe_differences(found.run, run)}): choose "
-                "another folder, or use the settings of that run, or --resume, to continue it"
-            )
+            other = f"{folder} holds another run ({describe_differences(found.run, run)})"
+            raise WrongFolder(f"{other}: choose another folder, or use --resume to continue it")
         return found
     ours = (LOCK, EVALUATED) if find_run(folder / EVALUATED) else (LOCK,)
     entries = sorted(os.listdir(folder)) if folder.is_dir() else []
