@@ -36,12 +36,10 @@ from proxysynth.models.embedder import Embedder
 def shared_batches(
     loader: Loader, plan: Sequence[Indices], seed: int, epoch: int, ranks: Ranks
 ) -> Iterator[Batch]:
-    """The batches of a plan: this rank's images, with the labels and indices of the whole batch."""
+    """The batches of a plan: this rank's images, with the labels of the whole batch."""
     shares = [indices[ranks.part(len(indices))] for indices in plan]
-    labels = loader.listing.labels
     for indices, batch in zip(plan, loader.batches(shares, seed, epoch), strict=True):
-        whole = torch.from_numpy(indices.copy())
-        yield batch._replace(labels=torch.from_numpy(labels[indices]), indices=whole)
+        yield batch._replace(labels=torch.from_numpy(loader.listing.labels[indices]))
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def leave() -> None:
 def reports_failure(ranks: Ranks) -> bool:
     """Whether this rank is to report why the run failed: the first that asks is. The others only
     notice a closed connection."""
-    if ranks.world == 1 or ranks.store is None:
+    if ranks.store is None:
         return True
     try:
         mine = ranks.store.add("failures", 1) == 1

@@ -125,14 +125,14 @@ class Learner:
     def begin_epoch(self, epoch: int) -> None:
         """Switch to training mode; in warm-up epochs the backbone stays as it is."""
         self.net.train()
-        warm = epoch >= self.run.warmup_epochs
+        warmed_up = epoch >= self.run.warmup_epochs
         for name, parameter in self.net.backbone.named_parameters():
-            trained = warm and not name.startswith(self.run.freeze)
+            trained = warmed_up and not name.startswith(self.run.freeze)
             parameter.requires_grad_(trained)
             if not trained:
                 parameter.grad = None
         for name, module in self.net.backbone.named_modules():
-            if not warm or (name and f"{name}.".startswith(self.run.freeze)):
+            if not warmed_up or (name and f"{name}.".startswith(self.run.freeze)):
                 module.eval()
 
     def finite(self) -> bool:
@@ -140,8 +140,8 @@ class Learner:
         batch-norm statistics are merged first."""
         data_parallel.merge_statistics(self.net, self.ranks)
         tensors = [*self.net.state_dict().values(), self.proxies]
-        fine = all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())
-        return self.ranks.max(not fine) == 0
+        broken = not all(torch.isfinite(tensor).all() for tensor in tensors)
+        return self.ranks.max(broken) == 0
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of a checkpoint; of sharded proxies, this rank's rows."""

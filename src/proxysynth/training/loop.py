@@ -358,8 +358,7 @@ def require_same(run: Run, images: str, ranks: Ranks) -> None:
     for number, other in enumerate(given):
         if other != given[0]:
             got = describe_differences(given[0], other, ("on rank 0", f"on rank {number}"))
-            same = "all processes of a run must have the same settings and images"
-            raise ValueError(f"{same}, got {got}: start all with the same command")
+            raise ValueError(f"the processes differ, {got}: start all with the same command")
 
 
 def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Result | None:
