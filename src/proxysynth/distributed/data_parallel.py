@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -85,13 +84,6 @@ def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
         sizes = [gradient.numel() for gradient in group]
         for gradient, mean in zip(group, flat.split(sizes), strict=True):
             gradient.copy_(mean.view_as(gradient))
-
-
-def with_synchronized_batch_norm(net: Embedder, ranks: Ranks, device: torch.device) -> Embedder:
-    """On GPUs, batch norm over the images of all ranks; torch has none for the CPU."""
-    if ranks.world == 1 or device.type != "cuda" or net.batch_norm_frozen:
-        return net
-    return cast(Embedder, nn.SyncBatchNorm.convert_sync_batchnorm(net))
 
 
 def _own_batch_norm(net: nn.Module) -> list[nn.Module]:

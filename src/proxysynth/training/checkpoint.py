@@ -232,20 +232,18 @@ def read_rows(
     for file in files:
         low = file.start if rows is None else max(file.start, rows.start)
         high = file.stop if rows is None else min(file.stop, rows.stop)
-        if low < high:
-            with _open_checked(folder, file) as held:
+        if low >= high:
+            continue
+        own = slice(low - file.start, high - file.start)
+        try:
+            if checksum(folder / file.name) != file.crc32:
+                raise ValueError("the checksum differs")
+            with safetensors.safe_open(folder / file.name, framework="pt") as held:
                 for name in names or held.keys():
-                    pieces[name].append(held.get_slice(name)[low - file.start : high - file.start])
+                    pieces[name].append(held.get_slice(name)[own])
+        except (OSError, ValueError, safetensors.SafetensorError) as error:
+            raise Damaged(f"{folder.name} has no intact {file.name}") from error
     return {name: torch.cat(parts) for name, parts in pieces.items()}
-
-
-def _open_checked(folder: Path, file: ShardFile) -> Any:
-    try:
-        if checksum(folder / file.name) != file.crc32:
-            raise ValueError("the checksum differs")
-        return safetensors.safe_open(folder / file.name, framework="pt")
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise Damaged(f"{folder.name} has no intact {file.name}") from error
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

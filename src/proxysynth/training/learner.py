@@ -46,7 +46,9 @@ class Learner:
         self.run, self.steps_per_epoch, self.ranks = run, steps_per_epoch, ranks
         memory = torch.channels_last if run.channels_last else torch.contiguous_format
         net = net.to(device, memory_format=memory)  # type: ignore[call-overload]
-        self.net = net = data_parallel.with_synchronized_batch_norm(net, ranks, device)
+        if ranks.world > 1 and device.type == "cuda" and not net.batch_norm_frozen:
+            net = nn.SyncBatchNorm.convert_sync_batchnorm(net)  # torch has none for the CPU
+        self.net = net
         self.network = cast(nn.Module, torch.compile(net)) if run.compile else net
         self.mixed = optim.mixed_type(run, device)
         # Scaled gradients may overflow on one rank only, which would then skip the step alone.

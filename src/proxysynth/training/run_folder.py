@@ -230,11 +230,8 @@ class Result:
             raise ValueError(f"unknown files {sorted(self.checksums)}")
         if held := self.interpolation:
             for point in (*held["points"], {**held["trained"], "a": held["a"] or 0.0}):
-                for value in (
-                    point["a"],
-                    *point["metrics"].values(),
-                    *point["validation"].values(),
-                ):
+                numbers = {**point["metrics"], "a": point["a"]}
+                for value in (*numbers.values(), *point["validation"].values()):
                     float(value)
 
     @property
