@@ -58,7 +58,7 @@ def test_no_pictures_give_no_embeddings(on_files):
     assert load(on_files).embed([]).shape == (0, 8)
 
 
-def test_what_is_no_picture_is_named(on_files, tmp_path):
+def test_invalid_images_are_named(on_files, tmp_path):
     with pytest.raises(ValueError, match="float"):
         load(on_files).embed([3.5])
     for shape in ((9, 8, 4), (9, 8, 1), (0, 8, 3), (9, 0)):

@@ -100,14 +100,14 @@ def test_the_callers_random_numbers_are_left_alone(glyph_run, tmp_path):
 
 
 @pytest.mark.parametrize("at", [0, 2, 3, 4])
-def test_stopped_in_any_epoch_it_ends_as_if_unbroken(finished, glyph_run, tmp_path, at):
+def test_stopped_in_any_epoch_it_ends_as_if_uninterrupted(finished, glyph_run, tmp_path, at):
     """Three batches an epoch: 0 and 2 stop in the first, 3 and 4 in the second."""
     stopped_and_resumed(glyph_run, tmp_path / "run", at)
     assert_same_outcome(tmp_path / "run", finished)
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_stopped_within_an_epoch_it_goes_on_from_there(finished, glyph_run, tmp_path, every):
+def test_stopped_within_an_epoch_it_resumes_there(finished, glyph_run, tmp_path, every):
     resources = Resources(checkpoint_steps=every)
     messages = stopped_and_resumed(glyph_run, tmp_path / "run", 5, resources)
     assert f"Resuming after epoch 1, step {5 if every == 1 else 4}." in messages
@@ -115,7 +115,7 @@ def test_stopped_within_an_epoch_it_goes_on_from_there(finished, glyph_run, tmp_
 
 
 @pytest.mark.parametrize("sampler", ["shuffled", "m_per_class"])
-def test_with_workers_and_augmentation_too(photo_run, tmp_path, sampler):
+def test_resumed_with_workers_and_augmentation(photo_run, tmp_path, sampler):
     run = replace(photo_run, sampler=sampler, m=2, optimizer="adamw", warmup_epochs=1)
     resources = Resources(workers=3, checkpoint_steps=2)
     train(run, tmp_path / "unbroken", resources=resources)
@@ -123,7 +123,7 @@ def test_with_workers_and_augmentation_too(photo_run, tmp_path, sampler):
     assert_same_outcome(tmp_path / "broken", tmp_path / "unbroken")
 
 
-def test_with_a_network_of_other_layers_and_two_threads(photo_run, tmp_path):
+def test_resumed_with_another_backbone_and_two_threads(photo_run, tmp_path):
     run = replace(
         photo_run, backbone="efficientnet_lite0", width=1.0, epochs=1, freeze_batch_norm=True,
         weight_decay=1e-4, clip_norm=1.0, schedule="one_cycle",

@@ -170,11 +170,11 @@ def test_stopped_and_resumed_it_ends_as_if_unbroken(glyph_run, tmp_path) -> None
         ),
     ],
 )  # fmt: skip
-def test_words_for_them(words, expected) -> None:
+def test_options_for_them(words, expected) -> None:
     assert run_from_options(**words).loss == expected
 
 
-def test_words_that_do_not_fit_are_refused() -> None:
+def test_combinations_that_do_not_work_are_refused() -> None:
     with pytest.raises(ValueError, match="constant 1"):
         run_from_options(regularizer="virtual_softmax")
     with pytest.raises(ValueError, match="mean over proxies"):

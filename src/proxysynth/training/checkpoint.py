@@ -69,8 +69,8 @@ class Loaded(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run, in its folder `checkpoint`.
 
-    Of sharded proxies, each rank writes and reads its own `rows`; None stands for all rows, which
-    the first rank writes and reads.
+    With sharded proxies, each rank writes and reads its own `rows`. Without (None), the first rank
+    writes and reads everything.
     """
 
     folder: Path

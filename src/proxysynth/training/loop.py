@@ -364,7 +364,7 @@ def require_same(run: Run, images: str, ranks: Ranks) -> None:
 def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Result | None:
     """The result if the run is finished; an error if the folder belongs to another run.
 
-    A finished run with a damaged file is to be finished again, from its checkpoint.
+    A run with a damaged file counts as unfinished: it is written again from the checkpoint.
     """
     result = None
     if ranks.first:

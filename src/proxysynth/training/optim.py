@@ -133,8 +133,8 @@ def make_optimizers(run: Run, net: Embedder, proxies: nn.Parameter) -> list[Opti
         "sgd": (torch.optim.SGD, momentum | fused),
     }
     kind, options = kinds[run.optimizer]
-    made = [kind(groups, weight_decay=run.weight_decay, **options)]
-    return made + [RowwiseAdam([group], weight_decay=run.weight_decay, **eps) for group in own]
+    rowwise = [RowwiseAdam([group], weight_decay=run.weight_decay, **eps) for group in own]
+    return [kind(groups, weight_decay=run.weight_decay, **options), *rowwise]
 
 
 def backbone_layers(backbone: nn.Module) -> list[list[nn.Parameter]]:

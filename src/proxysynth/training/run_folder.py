@@ -140,8 +140,8 @@ def claim(folder: Path, run: Run) -> Recorded | None:
     """Make sure that the folder is free, holds this run or one that this run extends; returns its
     `run.json`.
 
-    A folder with other files is not free: `--out ~/Pictures` is a slip. One whose run failed before
-    it learned anything is free. Whether another process is training into it is checked by the lock.
+    A folder with other files is not free: `--out ~/Pictures` is a mistake. One whose run failed
+    before it learned anything is free. The lock tells whether another process is training into it.
     """
     found = find_run(folder)
     if found is not None:

@@ -74,17 +74,17 @@ class Start:
             images = ready.tester(ready.splits.train.of_classes(new))
             means = dict(zip(new, class_means(ready.net, images, ranks), strict=True))
         length = earlier.proxies.norm(dim=-1).mean()
-        made = drawn.detach().clone()
+        proxies = drawn.clone()
         for i, number in enumerate(range(len(classes)) if rows is None else rows):
             name = classes[number]
             if name in known:
-                made[i] = known[name]
+                proxies[i] = known[name]
                 continue
-            mean = means[name].to(made)
-            if made.ndim == 3:  # equal proxies would always get equal gradients
-                mean = F.normalize(mean + APART * F.normalize(made[i], dim=-1), dim=-1)
-            made[i] = length * mean
-        return made
+            mean = means[name].to(proxies)
+            if proxies.ndim == 3:  # equal proxies would always get equal gradients
+                mean = F.normalize(mean + APART * F.normalize(proxies[i], dim=-1), dim=-1)
+            proxies[i] = length * mean
+        return proxies
 
     def interpolated(self, trained: Embedder, a: float, images: Loader, seed: int) -> Embedder:
         """A new network between its start (a = 0) and the trained one (a = 1). Its batch norm has
