@@ -4,7 +4,7 @@
 
 GROUPS is JSON, [[function, world, argument], ...], one group after the other. The program imports
 everything once and forks. Rank r of group g calls `function(argument, folder)` of the file; what it
-returns, prints and says is in FOLDER/g. A group that takes too long is killed, so this ends.
+returns and prints is in FOLDER/g. A group that takes too long is killed, so this ends.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Job = Callable[[Any, Path], Any]
 
 
 class Ended(NamedTuple):
-    """How the ranks of a group ended: exit codes, what they returned, printed and said."""
+    """How the ranks of a group ended."""
 
     codes: list[int]
     returned: list[Any]
-    printed: str
-    said: str
+    stdout: str
+    stderr: str
 
 
 def groups(jobs: list[tuple[Job, int, Any]], folder: Path) -> list[Ended]:
@@ -62,7 +62,7 @@ def groups(jobs: list[tuple[Job, int, Any]], folder: Path) -> list[Ended]:
 def on_ranks(function: Job, world: int, argument: Any, folder: Path) -> list[Any]:
     """What a function returned on each rank of one group, none of which may fail."""
     ended = groups([(function, world, argument)], folder)[0]
-    assert ended.codes == [0] * world, ended.said
+    assert ended.codes == [0] * world, ended.stderr
     return ended.returned
 
 

@@ -69,20 +69,20 @@ COUNTS = [0, 1, 2, 3, 5, 6]
 
 def exchange(argument, folder):
     with join_process_group() as ranks:
-        told = {
+        found = {
             "world": [ranks.rank, ranks.world],
             "tell": ranks.broadcast({"of": ranks.rank, "nan": None, "third": 1 / 3}),
             "ask": ranks.all_gather({"name": "é" * ranks.rank}),
             "max": ranks.max(-ranks.rank),
             "tensor": ranks.broadcast(torch.tensor([1.5, ranks.rank])).tolist(),
         }
-        told["mean"] = ranks.sum(torch.tensor([float(ranks.rank)])).item() / ranks.world
+        found["mean"] = ranks.sum(torch.tensor([float(ranks.rank)])).item() / ranks.world
         require_same(Run(), "a hash", ranks)
         try:
             require_same(Run(), f"hash {ranks.rank // 2}", ranks)
         except ValueError as error:
-            told["pictures"] = str(error)
-        told["gathered"] = {}
+            found["pictures"] = str(error)
+        found["gathered"] = {}
         for n in argument:
             whole = torch.arange(3.0 * n, dtype=torch.float64).reshape(n, 3)
             own = whole[ranks.part(n)].clone().requires_grad_()
@@ -90,8 +90,8 @@ def exchange(argument, folder):
             # Rank r differentiates (r + 1) sum w x^2, so that the sum over the ranks is seen.
             weights = torch.arange(1.0, n + 1, dtype=torch.float64)[:, None]
             ((ranks.rank + 1) * (weights * x**2).sum()).backward()
-            told["gathered"][n] = [torch.equal(x.detach(), whole), own.grad.tolist()]
-        return told
+            found["gathered"][n] = [torch.equal(x.detach(), whole), own.grad.tolist()]
+        return found
 
 
 def dies(argument, folder):
@@ -113,7 +113,7 @@ def dies(argument, folder):
             raise
 
 
-def said(argument, folder):
+def reports(argument, folder):
     try:
         dies(argument, folder)
     except TrainingFailed as error:
@@ -124,22 +124,22 @@ def said(argument, folder):
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
     ways = [{"who": 0, "how": "raise"}, {"who": 1, "how": "raise"}, {"who": 1, "how": "kill"}]
-    jobs = [*((said, 3, way) for way in ways), (exchange, 3, COUNTS)]
+    jobs = [*((reports, 3, way) for way in ways), (exchange, 3, COUNTS)]
     return groups(jobs, tmp_path_factory.mktemp("ended"))
 
 
 def test_what_ranks_exchange(ended):
-    assert ended[3].codes == [0, 0, 0], ended[3].said
-    for rank, told in enumerate(ended[3].returned):
-        assert told["world"] == [rank, 3]
-        assert told["tell"] == {"of": 0, "nan": None, "third": 1 / 3}
-        assert told["ask"] == [{"name": ""}, {"name": "é"}, {"name": "éé"}]
-        assert told["max"] == 0
-        assert told["tensor"] == [1.5, 0]
-        assert told["mean"] == 1.0
-        assert re.search("images .* on rank 0, .* on rank 2", told["pictures"])
+    assert ended[3].codes == [0, 0, 0], ended[3].stderr
+    for rank, found in enumerate(ended[3].returned):
+        assert found["world"] == [rank, 3]
+        assert found["tell"] == {"of": 0, "nan": None, "third": 1 / 3}
+        assert found["ask"] == [{"name": ""}, {"name": "é"}, {"name": "éé"}]
+        assert found["max"] == 0
+        assert found["tensor"] == [1.5, 0]
+        assert found["mean"] == 1.0
+        assert re.search("images .* on rank 0, .* on rank 2", found["pictures"])
         for n in COUNTS:
-            same, gradient = told["gathered"][str(n)]
+            same, gradient = found["gathered"][str(n)]
             assert same
             whole = torch.arange(3.0 * n, dtype=torch.float64).reshape(n, 3)
             weights = torch.arange(1.0, n + 1, dtype=torch.float64)[:, None]
@@ -148,7 +148,7 @@ def test_what_ranks_exchange(ended):
 
 
 def sentences(group) -> list[str]:
-    return [line for line in group.said.splitlines() if line.startswith('"')]
+    return [line for line in group.stderr.splitlines() if line.startswith('"')]
 
 
 @pytest.mark.parametrize("who", [0, 1])

@@ -28,8 +28,8 @@ def test_ranges_cover_every_class_once(classes: int, world: int) -> None:
 def test_bad_numbers_are_one_sentence() -> None:
     with pytest.raises(ValueError, match="3 classes.*4 processes"):
         Shards(3, 4, 0)
-    with pytest.raises(ValueError, match="1 class cannot"):
+    with pytest.raises(ValueError, match="1 class"):
         Shards(1, 4, 0)
     for world, rank in ((2, 2), (2, -1), (0, 0)):
-        with pytest.raises(ValueError, match="rank must lie in"):
+        with pytest.raises(ValueError, match="rank"):
             Shards(5, world, rank)

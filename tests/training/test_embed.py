@@ -84,4 +84,4 @@ class OnFullGPU:
 def test_a_full_gpu_leaves_the_evaluation_to_the_cpu(monkeypatch):
     x, y, found = OnFullGPU(), torch.zeros(2), {"recall@1": 0.5}
     monkeypatch.setattr(inference, "evaluate", lambda x, y, **options: found)
-    assert inference._evaluated(torch.device("cuda"), x, y, None, None, ks=(1,)) is found
+    assert inference.evaluate_on(torch.device("cuda"), x, y, None, None, ks=(1,)) is found

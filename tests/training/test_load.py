@@ -58,11 +58,11 @@ def test_no_pictures_give_no_embeddings(on_files):
     assert load(on_files).embed([]).shape == (0, 8)
 
 
-def test_what_is_no_picture_is_named(on_files, tmp_path):
-    with pytest.raises(ValueError, match="paths, Pillow images or uint8 arrays"):
+def test_invalid_images_are_named(on_files, tmp_path):
+    with pytest.raises(ValueError, match="float"):
         load(on_files).embed([3.5])
     for shape in ((9, 8, 4), (9, 8, 1), (0, 8, 3), (9, 0)):
-        with pytest.raises(ValueError, match=rf"{re.escape(str(shape))}: convert it"):
+        with pytest.raises(ValueError, match=re.escape(str(shape))):
             load(on_files).embed(np.zeros(shape, np.uint8))
     (tmp_path / "bad.png").write_bytes(b"x")
     with pytest.raises(ValueError, match=r"bad\.png"):
@@ -95,7 +95,7 @@ def test_weights_of_another_network_are_refused(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
     recorded = read_run(tmp_path / "run")
     write_run(tmp_path / "run", replace(recorded, run=replace(recorded.run, width=0.5)))
-    with pytest.raises(TrainingFailed, match="do not fit the backbone conv4"):
+    with pytest.raises(TrainingFailed, match="conv4"):
         load(tmp_path / "run")
 
 

@@ -21,7 +21,6 @@ from proxysynth.training import (
     NotFinite,
     Resources,
     Run,
-    Silent,
     Split,
     TrainingFailed,
     WrongFolder,
@@ -38,50 +37,8 @@ from proxysynth.training.interrupts import Interrupted
 from proxysynth.training.prepare import open_splits
 from proxysynth.training.run_folder import CHECKPOINT, EMBEDDINGS
 from training.sameness import assert_same_outcome, assert_same_tensors
+from training.stopping import Stopped, Stopper, stopped_and_resumed
 from training.tiny_pictures import pictures
-
-
-class Stopped(BaseException):
-    """A stand-in for a kill."""
-
-
-class Stopper(Silent):
-    """Stops the run after so many batches; keeps the messages."""
-
-    def __init__(self, batches: int | None = None) -> None:
-        self.left = batches
-        self.said = []
-
-    def say(self, sentence):
-        self.said.append(sentence)
-
-    def task(self, name, total, done=0):
-        return _Ticking(self if name == "training" else Stopper())
-
-
-class _Ticking:
-    def __init__(self, stopper):
-        self.stopper = stopper
-
-    def __enter__(self):
-        return self.tick
-
-    def __exit__(self, *_):
-        return None
-
-    def tick(self, pictures, note):
-        if self.stopper.left is not None and pictures:
-            self.stopper.left -= 1
-            if self.stopper.left < 0:
-                raise Stopped
-
-
-def stopped_and_resumed(run, folder, at, resources=None):
-    with pytest.raises(Stopped):
-        train(run, folder, resources=resources, progress=Stopper(at))
-    told = Stopper()
-    result = train(run, folder, resources=resources, progress=told)
-    return result, told.said
 
 
 def test_a_run_leaves_all_that_others_need(finished, glyph_run):
@@ -103,9 +60,9 @@ def test_a_run_leaves_all_that_others_need(finished, glyph_run):
 
 
 def test_the_line_of_an_epoch_ends_with_the_time_elapsed_and_left(glyph_run, tmp_path):
-    told = Stopper()
-    train(glyph_run, tmp_path / "run", progress=told)
-    first, last = (line for line in told.said if line.startswith("epoch "))
+    progress = Stopper()
+    train(glyph_run, tmp_path / "run", progress=progress)
+    first, last = (line for line in progress.messages if line.startswith("epoch "))
     assert re.search(r"MAP@R [\d.]+  \d+ s elapsed, \d+ s left$", first)
     assert re.search(r"\d+ s elapsed$", last)
 
@@ -129,7 +86,7 @@ def test_a_finished_run_gives_its_result_without_training(finished, glyph_run, m
 
 def test_another_run_is_refused(finished, glyph_run):
     before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
-    with pytest.raises(WrongFolder, match="epochs 2 there, 3 here"):
+    with pytest.raises(WrongFolder, match="epochs"):
         train(replace(glyph_run, epochs=3), finished)
     assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
 
@@ -143,22 +100,22 @@ def test_the_callers_random_numbers_are_left_alone(glyph_run, tmp_path):
 
 
 @pytest.mark.parametrize("at", [0, 2, 3, 4])
-def test_stopped_in_any_epoch_it_ends_as_if_unbroken(finished, glyph_run, tmp_path, at):
+def test_stopped_in_any_epoch_it_ends_as_if_uninterrupted(finished, glyph_run, tmp_path, at):
     """Three batches an epoch: 0 and 2 stop in the first, 3 and 4 in the second."""
     stopped_and_resumed(glyph_run, tmp_path / "run", at)
     assert_same_outcome(tmp_path / "run", finished)
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_stopped_within_an_epoch_it_goes_on_from_there(finished, glyph_run, tmp_path, every):
+def test_stopped_within_an_epoch_it_resumes_there(finished, glyph_run, tmp_path, every):
     resources = Resources(checkpoint_steps=every)
-    _, said = stopped_and_resumed(glyph_run, tmp_path / "run", 5, resources)
-    assert f"Resuming after epoch 1, step {5 if every == 1 else 4}." in said
+    messages = stopped_and_resumed(glyph_run, tmp_path / "run", 5, resources)
+    assert f"Resuming after epoch 1, step {5 if every == 1 else 4}." in messages
     assert_same_outcome(tmp_path / "run", finished)
 
 
 @pytest.mark.parametrize("sampler", ["shuffled", "m_per_class"])
-def test_with_workers_and_augmentation_too(photo_run, tmp_path, sampler):
+def test_resumed_with_workers_and_augmentation(photo_run, tmp_path, sampler):
     run = replace(photo_run, sampler=sampler, m=2, optimizer="adamw", warmup_epochs=1)
     resources = Resources(workers=3, checkpoint_steps=2)
     train(run, tmp_path / "unbroken", resources=resources)
@@ -166,7 +123,7 @@ def test_with_workers_and_augmentation_too(photo_run, tmp_path, sampler):
     assert_same_outcome(tmp_path / "broken", tmp_path / "unbroken")
 
 
-def test_with_a_network_of_other_layers_and_two_threads(photo_run, tmp_path):
+def test_resumed_with_another_backbone_and_two_threads(photo_run, tmp_path):
     run = replace(
         photo_run, backbone="efficientnet_lite0", width=1.0, epochs=1, freeze_batch_norm=True,
         weight_decay=1e-4, clip_norm=1.0, schedule="one_cycle",
@@ -281,7 +238,7 @@ def test_changed_pictures_are_refused(tmp_path):
     with pytest.raises(Stopped):
         train(run, tmp_path / "run", progress=Stopper(5))  # after the first checkpoint
     shutil.copy(root / "class0" / "0.png", root / "class0" / "9.png")
-    with pytest.raises(WrongFolder, match="have changed since the run"):
+    with pytest.raises(WrongFolder, match="have changed"):
         train(run, tmp_path / "run")
 
 
@@ -335,15 +292,14 @@ def test_weights_that_break_after_a_good_loss_never_reach_a_checkpoint(
     assert Checkpoints(tmp_path / "run" / CHECKPOINT).steps() == [3]
 
 
-def test_pictures_of_huge_numbers_end_in_a_sentence(glyph_run, tmp_path):
-    """A learning rate that explodes, with nothing patched."""
+def test_a_learning_rate_that_explodes_is_reported(glyph_run, tmp_path):
     run = replace(glyph_run, lr=1e30, optimizer="sgd", schedule="constant")
-    with pytest.raises(NotFinite, match="not finite in step"):
+    with pytest.raises(NotFinite, match="not finite"):
         train(run, tmp_path / "run")
 
 
 def test_embeddings_that_break_while_weights_do_not_are_the_same_sentence(photo_run, tmp_path):
-    with pytest.raises(NotFinite, match=r"step \d+ of epoch \d.*lower learning rates") as caught:
+    with pytest.raises(NotFinite, match=r"step \d+ of epoch \d") as caught:
         train(replace(photo_run, lr=1e5, batch_size=16), tmp_path / "run")
     assert isinstance(caught.value.__cause__, EmbeddingsNotFinite)
 
@@ -423,13 +379,6 @@ def test_a_read_only_folder_is_one_sentence(glyph_run, tmp_path, monkeypatch):
         train(glyph_run, tmp_path / "run")
 
 
-def test_a_file_where_the_folder_should_be(glyph_run, tmp_path):
-    (tmp_path / "run").write_text("a file")
-    with pytest.raises(TrainingFailed, match=r"cannot write .*run: (file exists|not a directory)"):
-        train(glyph_run, tmp_path / "run")
-    assert (tmp_path / "run").read_text() == "a file"
-
-
 def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -440,10 +389,10 @@ def test_a_damaged_checkpoint_costs_an_epoch(finished, glyph_run, tmp_path, monk
             train(glyph_run, tmp_path / "run")
     path = tmp_path / "run" / CHECKPOINT / "step-000000006" / "tensors.safetensors"
     path.write_bytes(path.read_bytes()[:100])
-    told = Stopper()
-    train(glyph_run, tmp_path / "run", progress=told)
-    assert any("damaged" in sentence for sentence in told.said)
-    assert "Resuming after epoch 1, step 3." in told.said
+    progress = Stopper()
+    train(glyph_run, tmp_path / "run", progress=progress)
+    assert any("damaged" in message for message in progress.messages)
+    assert "Resuming after epoch 1, step 3." in progress.messages
     assert_same_outcome(tmp_path / "run", finished)
 
 
@@ -464,11 +413,11 @@ def test_a_checkpoint_of_another_run_is_refused(finished, glyph_run, tmp_path):
         train(other, tmp_path / "run", progress=Stopper(0))
     shutil.rmtree(tmp_path / "run" / CHECKPOINT, ignore_errors=True)
     shutil.copytree(finished / CHECKPOINT, tmp_path / "run" / CHECKPOINT)
-    with pytest.raises(WrongFolder, match="belongs to another run"):
+    with pytest.raises(WrongFolder, match="another run"):
         train(other, tmp_path / "run")
 
 
-def test_half_written_files_are_swept_away(glyph_run, tmp_path):
+def test_unfinished_files_are_deleted(glyph_run, tmp_path):
     with pytest.raises(Stopped):
         train(glyph_run, tmp_path / "run", progress=Stopper(4))
     (tmp_path / "run" / ".unfinished-result.json").write_text("{")
@@ -501,15 +450,15 @@ def test_ks_are_the_runs(glyph_run, tmp_path):
     }
 
 
-def test_the_same_seed_of_glyphs_in_run_json(finished):
-    told = json.loads((finished / "run.json").read_text())
-    assert len(told["data"]["fingerprint"]) == 12
-    assert told["run"]["split"]["train_classes"] == 6
+def test_run_json_has_the_split_and_a_fingerprint(finished):
+    recorded = json.loads((finished / "run.json").read_text())
+    assert len(recorded["data"]["fingerprint"]) == 12
+    assert recorded["run"]["split"]["train_classes"] == 6
 
 
 def test_a_missing_folder_of_pictures_is_a_sentence(glyph_run, tmp_path):
     run = replace(glyph_run, data=str(tmp_path / "nowhere"), split=Split())
-    with pytest.raises(ValueError, match="there is no folder or CSV"):
+    with pytest.raises(ValueError, match="nowhere"):
         train(run, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -534,17 +483,17 @@ def test_tensors_of_two_runs_are_told_apart(finished, glyph_run, tmp_path):
 
 def test_ks_without_1_train_to_the_end(glyph_run, tmp_path):
     run = replace(glyph_run, ks=(2, 4), report_epoch="best_on_test", best_by="recall@1")
-    speaker = Stopper()
-    result = train(run, tmp_path / "run", progress=speaker)
+    progress = Stopper()
+    result = train(run, tmp_path / "run", progress=progress)
     lines = read_metrics(tmp_path / "run")
     assert {"recall@1", "recall@2", "recall@4"} <= result.metrics.keys()
     assert result.metrics["recall@1"] == max(line["recall@1"] for line in lines)
-    assert any("Recall@1" in sentence for sentence in speaker.said)
+    assert any("Recall@1" in message for message in progress.messages)
 
 
 @pytest.mark.parametrize("name", ["a file", "a file/run"])
 def test_a_file_in_the_place_of_the_folder(glyph_run, tmp_path, name):
     (tmp_path / "a file").write_text("something else")
-    with pytest.raises(TrainingFailed, match=r"cannot write .*a file.*: (not a dir|file exists)"):
+    with pytest.raises(TrainingFailed, match="cannot write .*a file"):
         train(glyph_run, tmp_path / name)
     assert (tmp_path / "a file").read_text() == "something else"

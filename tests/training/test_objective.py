@@ -1,11 +1,10 @@
-"""What a step minimises: mixed pictures and mixed features against a network taken apart by hand,
-and real training with every regulariser."""
+"""What a step minimizes: mixed images and mixed features against a network taken apart by hand,
+and real training with every regularizer."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from proxysynth.training.defaults import run_from_options
 from proxysynth.training.learner import Mixup, Plain, make_objective
 from proxysynth.training.resources import Resources
 from training.sameness import assert_same_outcome
+from training.stopping import stopped_and_resumed
 
 
 @pytest.fixture(scope="module")
@@ -143,33 +143,11 @@ def test_a_short_training(name, glyph_run, tmp_path) -> None:
     assert 0 <= result.metrics["recall@1"] <= 1
 
 
-class StopsWithin:
-    """Stops the training after so many batches."""
-
-    def __init__(self, batches):
-        self.left = batches
-
-    def say(self, sentence):
-        pass
-
-    @contextmanager
-    def task(self, name, total, done=0):
-        yield self.tick if name == "training" else lambda pictures, note: None
-
-    def tick(self, pictures, note):
-        self.left -= bool(pictures)
-        if self.left < 0:
-            raise KeyboardInterrupt
-
-
 def test_stopped_and_resumed_it_ends_as_if_unbroken(glyph_run, tmp_path) -> None:
     """What a step draws depends on its number alone; in mixed precision, too."""
     run = dataclasses.replace(glyph_run, loss=ManifoldMixup(ps.NormSoftmax()), precision="bfloat16")
     train(run, tmp_path / "whole")
-    machine = Resources(checkpoint_steps=1)
-    with pytest.raises(KeyboardInterrupt):
-        train(run, tmp_path / "again", resources=machine, progress=StopsWithin(2))
-    train(run, tmp_path / "again", resources=machine)
+    stopped_and_resumed(run, tmp_path / "again", 2, Resources(checkpoint_steps=1))
     assert_same_outcome(tmp_path / "whole", tmp_path / "again")
 
 
@@ -192,11 +170,11 @@ def test_stopped_and_resumed_it_ends_as_if_unbroken(glyph_run, tmp_path) -> None
         ),
     ],
 )  # fmt: skip
-def test_words_for_them(words, expected) -> None:
+def test_options_for_them(words, expected) -> None:
     assert run_from_options(**words).loss == expected
 
 
-def test_words_that_do_not_fit_are_refused() -> None:
+def test_combinations_that_do_not_work_are_refused() -> None:
     with pytest.raises(ValueError, match="constant 1"):
         run_from_options(regularizer="virtual_softmax")
     with pytest.raises(ValueError, match="mean over proxies"):

@@ -112,7 +112,7 @@ def test_bad_input_is_one_sentence() -> None:
 
 
 def test_its_memory_goes_through_a_checkpoint() -> None:
-    def learnt() -> tuple[list[nn.Parameter], list[Optimizer]]:
+    def learner() -> tuple[list[nn.Parameter], list[Optimizer]]:
         a, b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, 2))
         first = torch.optim.Adam([{"params": [a], "name": "net"}], fused=True)
         return [a, b], [first, RowwiseAdam([{"params": [b], "name": "proxies"}])]
@@ -124,11 +124,11 @@ def test_its_memory_goes_through_a_checkpoint() -> None:
         for optimizer in optimizers:
             optimizer.step()
 
-    parameters, optimizers = learnt()
+    parameters, optimizers = learner()
     step(parameters, optimizers, 0)
     kept = {key: t.clone() for key, t in optimizer_tensors(optimizers).items()}
     assert kept["proxies.0.square"].shape == (3,)
-    others, other = learnt()
+    others, other = learner()
     with torch.no_grad():
         for mine, theirs in zip(others, parameters, strict=True):
             mine.copy_(theirs)

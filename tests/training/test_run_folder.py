@@ -18,10 +18,10 @@ def test_what_is_read_is_what_was_written(tmp_path):
 
 def test_it_says_what_wrote_it(tmp_path):
     write_run(tmp_path, RECORDED)
-    told = json.loads((tmp_path / RUN).read_text())
-    assert told["format"] == 1
-    assert told["identity"] == RECORDED.run.identity
-    assert {"torch", "python", "proxysynth"} <= told["provenance"].keys()
+    recorded = json.loads((tmp_path / RUN).read_text())
+    assert recorded["format"] == 1
+    assert recorded["identity"] == RECORDED.run.identity
+    assert {"torch", "python", "proxysynth"} <= recorded["provenance"].keys()
 
 
 def test_no_run(tmp_path):
@@ -33,9 +33,9 @@ def test_no_run(tmp_path):
 
 def test_a_newer_version_is_refused(tmp_path):
     write_run(tmp_path, RECORDED)
-    told = json.loads((tmp_path / RUN).read_text())
-    (tmp_path / RUN).write_text(json.dumps({**told, "format": 2, "run": {"kind": "NewRun"}}))
-    with pytest.raises(WrongFolder, match=r"newer version .*format 2.*upgrade") as caught:
+    recorded = json.loads((tmp_path / RUN).read_text())
+    (tmp_path / RUN).write_text(json.dumps({**recorded, "format": 2, "run": {"kind": "NewRun"}}))
+    with pytest.raises(WrongFolder, match="newer version") as caught:
         claim(tmp_path, RECORDED.run)
     assert "\n" not in str(caught.value)
 
@@ -49,16 +49,16 @@ def test_a_damaged_file_is_refused(tmp_path, text):
 
 def test_only_known_kinds_are_made(tmp_path):
     write_run(tmp_path, RECORDED)
-    told = json.loads((tmp_path / RUN).read_text())
-    told["run"]["loss"] = {"kind": "Popen", "args": "true"}
-    del told["crc32"]
-    (tmp_path / RUN).write_text(json.dumps(told))
+    recorded = json.loads((tmp_path / RUN).read_text())
+    recorded["run"]["loss"] = {"kind": "Popen", "args": "true"}
+    del recorded["crc32"]
+    (tmp_path / RUN).write_text(json.dumps(recorded))
     with pytest.raises(WrongFolder, match="unknown kind of value 'Popen'"):
         read_run(tmp_path)
 
 
 @pytest.fixture(params=["checkpoint/step-000000003", "model.safetensors", "result.json"])
-def learnt(request, tmp_path):
+def learned(request, tmp_path):
     """The folder of a run with something that must not be lost."""
     write_run(tmp_path, RECORDED)
     (tmp_path / request.param).mkdir(parents=True)
@@ -72,18 +72,18 @@ def test_the_home_folder_is_found(tmp_path, monkeypatch):
     assert read_run("~") == RECORDED
 
 
-def test_the_same_run_may_go_on(learnt, tmp_path):
+def test_the_same_run_may_go_on(learned, tmp_path):
     assert claim(tmp_path, Run(epochs=7)) == RECORDED
     assert claim(tmp_path / "new", Run()) is None
 
 
-def test_a_run_that_learnt_nothing_leaves_its_folder_free(tmp_path):
+def test_a_run_that_learned_nothing_leaves_its_folder_free(tmp_path):
     write_run(tmp_path, RECORDED)
     (tmp_path / "checkpoint" / ".unfinished-step-000000003").mkdir(parents=True)
     assert claim(tmp_path, Run(epochs=8)) is None
 
 
-def test_another_run_is_refused_by_name(learnt, tmp_path):
+def test_another_run_is_refused_by_name(learned, tmp_path):
     other = replace(RECORDED.run, epochs=8, loss=ps.ProxySynthesis(ps.NormSoftmax(scale=9.0)))
     with pytest.raises(WrongFolder, match="another run") as caught:
         claim(tmp_path, other)

@@ -19,6 +19,7 @@ from proxysynth.training.resources import Resources
 from proxysynth.training.run_folder import MODEL
 from proxysynth.training.start import estimate_statistics, make_start
 from training.sameness import assert_same_outcome, assert_same_tensors
+from training.stopping import Stopped, Stopper
 
 
 def ready_of(run, net):
@@ -262,21 +263,13 @@ def test_an_extended_run_is_what_its_run_describes(glyph_run, tmp_path, schedule
     assert train(longer, tmp_path / "run") == result
 
 
-def test_the_old_model_serves_until_the_extension_is_finished(glyph_run, tmp_path, monkeypatch):
+def test_the_old_model_serves_until_the_extension_is_finished(glyph_run, tmp_path):
     folder = tmp_path / "run"
     train(glyph_run, folder)
     before = (folder / MODEL).read_bytes()
 
-    class Stop(Exception):
-        pass
-
-    class StopsLate(Silent):
-        def say(self, text):
-            if text.startswith("epoch 3/"):
-                raise Stop
-
-    with pytest.raises(Stop):
-        train(glyph_run.extend(4), folder, progress=StopsLate())
+    with pytest.raises(Stopped):
+        train(glyph_run.extend(4), folder, progress=Stopper(4))  # within the fourth epoch
     assert (folder / MODEL).read_bytes() == before
     assert ps.load(folder).epoch == glyph_run.epochs
     assert train(glyph_run.extend(4), folder).epoch == 4
@@ -295,12 +288,10 @@ def test_extending_is_checked(glyph_run):
 
 def test_all_classes_with_the_numbers_of_the_evaluated_run(photo_run, tmp_path):
     folder = tmp_path / "shop"
-    said = []
-    progress = Silent()
-    progress.say = said.append
+    progress = Stopper()
     result = train(photo_run, folder, all_classes=True, progress=progress)
-    assert f'"{folder / "evaluated"}"' in "".join(said)
-    assert "Not evaluated" not in "".join(said)
+    assert f'"{folder / "evaluated"}"' in "".join(progress.messages)
+    assert "Not evaluated" not in "".join(progress.messages)
     evaluated = read_result(folder / "evaluated")
     assert result.metrics == evaluated.metrics
     assert result.untrained == evaluated.untrained

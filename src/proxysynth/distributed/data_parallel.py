@@ -20,9 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -37,21 +35,17 @@ from proxysynth.models.embedder import Embedder
 def shared_batches(
     loader: Loader, plan: Sequence[Indices], seed: int, epoch: int, ranks: Ranks
 ) -> Iterator[Batch]:
-    """The batches of a plan: this rank's images, with the labels and indices of the whole batch."""
-    plan = [np.asarray(indices, dtype=np.int64) for indices in plan]
+    """The batches of a plan: this rank's images, with the labels of the whole batch."""
     shares = [indices[ranks.part(len(indices))] for indices in plan]
-    labels = loader.listing.labels
     for indices, batch in zip(plan, loader.batches(shares, seed, epoch), strict=True):
-        whole = torch.from_numpy(indices.copy())
-        yield batch._replace(labels=torch.from_numpy(labels[indices]), indices=whole)
+        yield batch._replace(labels=torch.from_numpy(loader.listing.labels[indices]))
 
 
 @dataclass(frozen=True)
 class WholeBatch:
     """A network that embeds this rank's images and returns the embeddings of the whole batch."""
 
-    net: nn.Module  # the embedder, perhaps compiled
-    stages: tuple[str, ...]  # of that embedder
+    module: nn.Module  # the embedder, perhaps compiled
     n: int  # images of all ranks together
     ranks: Ranks
 
@@ -62,12 +56,11 @@ class WholeBatch:
         own, counts = self.ranks.part(self.n), self.ranks.counts(self.n)
         if len(images) == self.n:
             images = images[own]
-        with _few_images(self.net, len(images)):
+        with _few_images(self.module, len(images)):
             if mix is None:
-                x = self.net(images)
-            else:
-                # A compiled network would be compiled again for every mixing coefficient.
-                net = getattr(self.net, "_orig_mod", self.net)
+                x = self.module(images)
+            else:  # not the compiled network, see `Mixup`
+                net = getattr(self.module, "_orig_mod", self.module)
                 x = net(images, mix=lambda h: mix(self.ranks.gather(h, counts))[own], at=at)
         return self.ranks.gather(x.float() if x.dtype != torch.float64 else x, counts)
 
@@ -80,8 +73,9 @@ def broadcast_weights(tensors: Iterable[Tensor], ranks: Ranks) -> None:
 
 def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
     """Replace every gradient by its mean over the ranks, all of one type in one exchange. The same
-    parameters have one on all ranks; on a rank without an image they are zero."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    parameters have one on all ranks; on a rank without an image they are zero. Gradients of proxies
+    that all ranks hold agree up to rounding before, and in every bit afterwards."""
+    gradients = [p.grad for p in parameters if p.grad is not None] if ranks.world > 1 else []
     for kind in dict.fromkeys(gradient.dtype for gradient in gradients):
         group = [gradient for gradient in gradients if gradient.dtype == kind]
         flat = torch.cat([gradient.reshape(-1) for gradient in group])
@@ -90,13 +84,6 @@ def average_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
         sizes = [gradient.numel() for gradient in group]
         for gradient, mean in zip(group, flat.split(sizes), strict=True):
             gradient.copy_(mean.view_as(gradient))
-
-
-def with_synchronized_batch_norm(net: Embedder, ranks: Ranks, device: torch.device) -> Embedder:
-    """On GPUs, batch norm over the images of all ranks; torch has none for the CPU."""
-    if ranks.world == 1 or device.type != "cuda" or net.batch_norm_frozen:
-        return net
-    return cast(Embedder, nn.SyncBatchNorm.convert_sync_batchnorm(net))
 
 
 def _own_batch_norm(net: nn.Module) -> list[nn.Module]:

@@ -8,11 +8,10 @@ many there are.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import accumulate, pairwise
@@ -152,8 +151,7 @@ def join_process_group() -> Iterator[Ranks]:
         if ranks.world == 1 or not (known or isinstance(error, dist.DistError)):
             raise
         raise TrainingFailed(
-            "another process of this run ended or no longer answers; checkpoints are kept: run "
-            "the same command to resume"
+            "another process of this run ended or no longer answers: run the same command to resume"
         ) from error
     finally:
         if not joined and ranks.world > 1:
@@ -162,7 +160,7 @@ def join_process_group() -> Iterator[Ranks]:
 
 def leave() -> None:
     """Leave the process group; ranks that still wait for this one then end, too."""
-    with contextlib.suppress(RuntimeError, ValueError):
+    with suppress(RuntimeError, ValueError):
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -170,7 +168,7 @@ def leave() -> None:
 def reports_failure(ranks: Ranks) -> bool:
     """Whether this rank is to report why the run failed: the first that asks is. The others only
     notice a closed connection."""
-    if ranks.world == 1 or ranks.store is None:
+    if ranks.store is None:
         return True
     try:
         mine = ranks.store.add("failures", 1) == 1
@@ -190,16 +188,12 @@ def own_device(device: torch.device, ranks: Ranks) -> torch.device:
     if ranks.world == 1 or device.type == "cpu":
         return device
     if device.type != "cuda":
-        raise ValueError(
-            f"several processes train on cuda or cpu, got {device}: choose one of these"
-        )
+        raise ValueError(f"several processes train on cuda or cpu, got {device}: choose one")
     if device.index is None:
         here, there = int(os.environ.get("LOCAL_RANK", ranks.rank)), torch.cuda.device_count()
         if here >= there:
-            raise ValueError(
-                f"each process needs its own GPU, but process {here + 1} was started on a machine "
-                f"with {there}: start at most {there} on it, or choose --device cpu"
-            )
+            few = f"process {here + 1} has no GPU of its own: this machine has {there}"
+            raise ValueError(f"{few}: start fewer processes, or choose --device cpu")
         device = torch.device("cuda", here)
     torch.cuda.set_device(device)
     return device
@@ -231,8 +225,7 @@ def _join() -> Ranks:
             shared.set("all connected", "")
         shared.wait(["all connected"], START)
     except (RuntimeError, ValueError, OSError) as error:
-        raise TrainingFailed(
-            f"the {world} processes of this run cannot find each other "
-            f"({' '.join(str(error).split())[:200]}): start all of them with torchrun"
-        ) from error
+        why = " ".join(str(error).split())[:200]
+        failed = f"the {world} processes of this run cannot find each other ({why})"
+        raise TrainingFailed(f"{failed}: start all of them with torchrun") from error
     return Ranks(number, size, shared)

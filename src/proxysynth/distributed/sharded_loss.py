@@ -35,10 +35,8 @@ class Shards:
         if self.world < 1 or not 0 <= self.rank < self.world:
             raise ValueError(f"Shards: rank must lie in 0..{self.world - 1}, got {self.rank}")
         if self.classes < self.world:
-            raise ValueError(
-                f"{count(self.classes, 'class', 'classes')} cannot be divided over {self.world} "
-                "processes: start fewer, or do not shard the proxies"
-            )
+            few = f"{count(self.classes, 'class', 'classes')} cannot be divided over {self.world}"
+            raise ValueError(f"{few} processes: start fewer, or do not shard the proxies")
 
     @property
     def rows(self) -> slice:
@@ -87,10 +85,8 @@ def sharded_loss(
     check_fraction(negatives)
     group = (group or dist.group.WORLD) if shards.world > 1 else None
     if p_shard.dim() == 2 and len(p_shard) != len(shards.mine):
-        raise ValueError(
-            f"process {shards.rank} of {shards.world} holds {len(shards.mine)} of {shards.classes} "
-            f"classes, but its part of the proxies has {len(p_shard)} rows: give p[shards.rows]"
-        )
+        holder = f"process {shards.rank} of {shards.world} holds {len(shards.mine)} classes"
+        raise ValueError(f"{holder}, but p_shard has {len(p_shard)} rows: give p[shards.rows]")
     check_labels(y, len(x), shards.classes)
     check_batch(x, torch.zeros_like(y), p_shard)
     y = y.long()

@@ -89,8 +89,7 @@ def open_tensorboard(folder: Path, wanted: bool, step: int) -> Callable[[Mapping
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        advice = "pip install 'proxysynth[tensorboard]', or read metrics.jsonl"
-        raise ValueError(f"TensorBoard is not installed: {advice}") from error
+        raise ValueError("TensorBoard is missing: pip install 'proxysynth[tensorboard]'") from error
     writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(line: Mapping[str, Any]) -> None:

@@ -34,14 +34,14 @@ DRAWINGS = {
 
 @dataclass(frozen=True)
 class CheckedWeights:
-    """What was found in a file."""
+    """What a file of weights holds."""
 
     path: str
     backbone: str  # the network that its keys and shapes fit
     tensors: int  # how many of them the network takes
     sha256: str
     published: bool  # whether the digest begins as the name of a published file says
-    # By drawing, how many classes the network thinks more likely; empty if the file has no
+    # By drawing, how many classes the network ranks above the right one; empty if the file has no
     # classifier of ImageNet's 1,000 classes.
     ranks: dict[str, int]
 
@@ -51,18 +51,16 @@ class CheckedWeights:
 
     @property
     def plausible(self) -> bool:
-        """Whether the classes speak for these weights, or cannot speak against them."""
+        """Whether enough drawings are recognized; True without a classifier."""
         return not self.ranks or self.recognized >= ENOUGH
 
     def describe(self) -> str:
         known = "a published file" if self.published else "not that of a published file"
         classes = "not checked: the file has no classifier of ImageNet"
         if self.ranks:
-            found = ", ".join(f"{name} {rank + 1}" for name, rank in self.ranks.items())
-            classes = (
-                f"{self.recognized} of {len(self.ranks)} drawings among the first {FIRST} of "
-                f"{CLASSES:,} classes (position: {found})"
-            )
+            places = ", ".join(f"{name} {rank + 1}" for name, rank in self.ranks.items())
+            right = f"{self.recognized} of {len(self.ranks)} drawings"
+            classes = f"{right} among the first {FIRST} of {CLASSES:,} classes ({places})"
         return (
             f"{self.path}\n"
             f"  keys and shapes  all {self.tensors} tensors of {self.backbone}, all finite\n"

@@ -12,13 +12,13 @@ reading a checkpoint cannot run code.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -69,8 +69,8 @@ class Loaded(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run, in its folder `checkpoint`.
 
-    Of sharded proxies, each rank writes and reads its own `rows`; None stands for all rows, which
-    the first rank writes and reads.
+    With sharded proxies, each rank writes and reads its own `rows`. Without (None), the first rank
+    writes and reads everything.
     """
 
     folder: Path
@@ -109,14 +109,15 @@ class Checkpoints:
             # The proxies and their optimizer state, except its step count.
             names = [k for k in tensors if k == "proxies" or k.startswith("optimizer.proxies.")]
             own = {name: tensors[name] for name in names if tensors[name].ndim}
-            mine = write_shard(folder, own, rows, ranks.rank, ranks.world)
-            shards = ranks.all_gather(asdict(mine))
+            file = f"proxies-{ranks.rank}-of-{ranks.world}.safetensors"
+            crc32 = write_stream(folder / file, own, {})
+            shards = ranks.all_gather(asdict(ShardFile(file, rows.start, rows.stop, crc32)))
         if ranks.first:
             rest = {name: tensor for name, tensor in tensors.items() if name not in own}
             crc32 = write_stream(folder / "tensors.safetensors", rest, {})
             fields = {"tensors_crc32": crc32, **asdict(state), "shards": shards}
-            file = {"format": FORMAT, "crc32": seal(fields), "state": fields}
-            write_new(folder / "state.json", json.dumps(file).encode())
+            about = {"format": FORMAT, "crc32": seal(fields), "state": fields}
+            write_new(folder / "state.json", json.dumps(about).encode())
             sync_folder(folder)
 
     def load(self, run: str, step: int | None = None) -> Loaded | None:
@@ -131,14 +132,13 @@ class Checkpoints:
         # Without rows the first rank sends what it reads: the others need not have the folder.
         reads = ranks.first or self.rows is not None
         for number in reversed(ranks.broadcast(self.steps() if step is None else [step])):
-            loaded, fault = None, None
+            loaded, fault = None, ""
             try:
                 loaded = self.read(number, run) if reads else None
             except Damaged as error:
                 fault = str(error)
-            found = [text for text in ranks.all_gather(fault) if text is not None]
-            faults += found[:1]
-            if found:
+            if any(found := ranks.all_gather(fault)):
+                faults.append(next(filter(None, found)))
                 continue
             if self.rows is None:
                 state, names = ranks.broadcast(loaded and (loaded.state, list(loaded.tensors)))
@@ -147,19 +147,16 @@ class Checkpoints:
             return cast(Loaded, loaded)._replace(faults=tuple(faults))
         if not faults:
             return None
-        advice = "restore the files, or delete the folder to start over"
-        every = "; ".join(faults)
-        raise TrainingFailed(f"no checkpoint in {self.folder} can be read ({every}): {advice}")
+        damaged = f"no checkpoint in {self.folder} can be read ({'; '.join(faults)})"
+        raise TrainingFailed(f"{damaged}: restore the files, or delete the folder to start over")
 
     def read(self, step: int, run: str) -> Loaded:
         """One checkpoint of the run with this identity; `Damaged` if it is not intact."""
         place = self.folder / step_name(step)
         state, check, shards = _state(place)
         if state.run != run:
-            raise WrongFolder(
-                f"the checkpoint {place} belongs to another run ({state.run}, expected {run}): "
-                "restore the right one, or delete the folder to start over"
-            )
+            other = f"{place} belongs to another run ({state.run})"
+            raise WrongFolder(f"{other}: restore the checkpoints, or delete them to start over")
         try:
             tensors, _ = read_tensors(place / "tensors.safetensors", check)
         except TrainingFailed as error:
@@ -178,13 +175,13 @@ class Checkpoints:
 
     def drop(self, newest: int = KEPT) -> None:
         """Delete unfinished checkpoints, and all but the newest ones and their best ones."""
-        kept: set[int | None] = set(self.steps()[-newest:])
-        for step in tuple(kept):
-            with contextlib.suppress(Damaged, WrongFolder):
-                kept.add(_state(self.folder / step_name(step or 0))[0].best_step)
-        names = {step_name(step) for step in kept if step is not None}
+        kept = {step_name(step) for step in self.steps()[-newest:]}
+        for name in tuple(kept):
+            with suppress(Damaged, WrongFolder):
+                if (best := _state(self.folder / name)[0].best_step) is not None:
+                    kept.add(step_name(best))
         for entry in os.listdir(self.folder) if self.folder.is_dir() else ():
-            if entry.startswith(UNFINISHED) or (NAME.fullmatch(entry) and entry not in names):
+            if entry.startswith(UNFINISHED) or (NAME.fullmatch(entry) and entry not in kept):
                 shutil.rmtree(self.folder / entry, ignore_errors=True)
 
     def describe_last(self) -> str:
@@ -227,14 +224,6 @@ class ShardFile:
     crc32: int
 
 
-def write_shard(
-    folder: Path, tensors: Mapping[str, Tensor], rows: range, rank: int, world: int
-) -> ShardFile:
-    """Write this rank's rows into a folder that nobody reads yet."""
-    name = f"proxies-{rank}-of-{world}.safetensors"
-    return ShardFile(name, rows.start, rows.stop, write_stream(folder / name, tensors, {}))
-
-
 def read_rows(
     folder: Path, files: Sequence[ShardFile], rows: range | None, names: Sequence[str] = ()
 ) -> dict[str, Tensor]:
@@ -243,22 +232,18 @@ def read_rows(
     for file in files:
         low = file.start if rows is None else max(file.start, rows.start)
         high = file.stop if rows is None else min(file.stop, rows.stop)
-        if low < high:
-            with _open_checked(folder, file) as held:
+        if low >= high:
+            continue
+        own = slice(low - file.start, high - file.start)
+        try:
+            if checksum(folder / file.name) != file.crc32:
+                raise ValueError("the checksum differs")
+            with safetensors.safe_open(folder / file.name, framework="pt") as held:
                 for name in names or held.keys():
-                    pieces[name].append(held.get_slice(name)[low - file.start : high - file.start])
+                    pieces[name].append(held.get_slice(name)[own])
+        except (OSError, ValueError, safetensors.SafetensorError) as error:
+            raise Damaged(f"{folder.name} has no intact {file.name}") from error
     return {name: torch.cat(parts) for name, parts in pieces.items()}
-
-
-def _open_checked(folder: Path, file: ShardFile) -> Any:
-    try:
-        if checksum(folder / file.name) != file.crc32:
-            raise ValueError("its checksum is not the one that was recorded")
-        return safetensors.safe_open(folder / file.name, framework="pt")
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
-        missing = isinstance(error, FileNotFoundError)
-        fault = f"lacks its shard {file.name}" if missing else f"cannot read {file.name}: {error}"
-        raise Damaged(f"{folder.name} {fault}") from error
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from proxysynth.losses import LOSSES, NormSoftmax
@@ -92,7 +92,7 @@ def run_from_options(
         "regularizer": look_up(regularizer, REGULARIZERS, "regularizer"),
         "split": Split,
     }
-    parts: dict[str, dict[str, Any]] = {"loss": {}, "regularizer": {}, "split": {}, "": {}}
+    parts: dict[str, dict[str, Any]] = {part: {} for part in ("", *kinds)}
     if not isinstance(settings, Mapping):
         settings = parse_settings(settings)
     for path, value in settings.items():
@@ -101,12 +101,9 @@ def run_from_options(
             raise ValueError(f"{path} cannot be set as a whole: set a field, as {path}.FIELD=VALUE")
         if part not in parts:
             raise ValueError(f"cannot set {path}: unknown part {part!r}: {nearest(part, kinds)}")
-        known = {field.name for field in fields(Run)}
-        for owner, kind in kinds.items() if path not in known and not part else ():
-            if is_dataclass(kind) and name in {field.name for field in fields(kind)}:
+        for owner, kind in kinds.items() if not part and not hasattr(Run, name) else ():
+            if kind is not None and name in {field.name for field in fields(kind)}:
                 raise ValueError(f"Run has no field {name!r}: did you mean '{owner}.{name}'?")
-        if path == "regularizer.loss":
-            raise ValueError(f"{path} cannot be set: name the loss with --loss")
         kind = kinds.get(part, Run)
         if kind is None:
             raise ValueError(f"cannot set {path}: the regularizer 'none' has no fields")

@@ -79,18 +79,18 @@ def finish(training: Training, evaluated: Result | None) -> Result:
 def _interpolate(
     training: Training, trained: Tested, validation: dict[str, float]
 ) -> tuple[Embedder, Tested, dict[str, Any]]:
-    """The network at the run's a, without a new embedding layer, what it scores, and the metrics
-    over a; at 1, where nothing is interpolated, without those. "auto" is the best a on the held-out
-    classes. The layer is no candidate: its MAP@R on the few held-out classes says little about
+    """The network at the run's a without a new embedding layer, its test results, and the metrics
+    at all points (at a = 1, only there). "auto" is the best a on the held-out classes. The trained
+    network with its layer is no candidate: its MAP@R on the few held-out classes says little about
     unseen ones."""
     run, ready, net = training.run, training.ready, training.learner.net
     by, points, best, chosen = run.best_by, [], (-1.0, -1.0), (net, trained)
-    images = ready.splits.train
-    pictures, a = ready.tester(images), run.interpolation(len(images.classes))
+    seen = ready.splits.train
+    images, a = ready.tester(seen), run.interpolation(len(seen.classes))
     auto = a == "auto"
     tried = set(POINTS) if auto else {*POINTS, float(cast(float, a))}
     for point in sorted({1.0} if a == 1 else tried):
-        mixed = training.start.interpolated(net, point, pictures, run.seed)
+        mixed = training.start.interpolated(net, point, images, run.seed)
         tested = training.measure(ready.query, mixed)
         held = training.measure(ready.validation if auto else None, mixed).metrics
         points.append({"a": point, "metrics": tested.metrics, "validation": held})
@@ -109,7 +109,7 @@ def _proxies(training: Training, means: Tensor | None) -> Tensor:
     if means is not None:
         several = learner.proxies.ndim == 3
         return means[:, None].repeat(1, learner.proxies.shape[1], 1) if several else means
-    if learner.shards is not None:
+    if learner.rows is not None:
         step = state.step if state.best_step is None else state.best_step
         return training.checkpoints.all_proxies(step)
     return learner.proxies.detach()

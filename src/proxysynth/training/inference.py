@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
-import safetensors
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -170,22 +169,20 @@ def measure(
         g = embed(net, gallery, features=features, tick=tick, ranks=ranks)
         gy = label_tensor(gallery.listing)
     if not (torch.isfinite(x).all() and (g is None or torch.isfinite(g).all())):
-        raise EmbeddingsNotFinite(
-            "embeddings must be finite, got NaN or infinity: check the weights"
-        )
+        raise EmbeddingsNotFinite("the embeddings are not finite: check the weights")
     metrics: dict[str, float] = {}
     if ranks.first:
         device = next(net.parameters(), x).device
-        metrics = _evaluated(device, x, y, g, gy, ks=ks, nmi=nmi, rerank=rerank)
+        metrics = evaluate_on(device, x, y, g, gy, ks=ks, nmi=nmi, rerank=rerank)
         if predict is not None:
             metrics = {"accuracy": (predict(x) == y).double().mean().item(), **metrics}
     return Tested(x, y, g, gy, ranks.broadcast(metrics))
 
 
-def _evaluated(
+def evaluate_on(
     device: torch.device, x: Tensor, y: Tensor, g: Tensor | None, gy: Tensor | None, **options: Any
 ) -> dict[str, float]:
-    """`evaluate` on the network's GPU, or on the CPU where that has too little memory."""
+    """`evaluate` on a GPU, or on the CPU where that has too little memory."""
     if device.type == "cuda":  # Apple's GPUs have no float64, which the ranks are summed in
         with suppress(torch.OutOfMemoryError):
             there = None if g is None else g.to(device)
@@ -211,21 +208,13 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model.
+    """A trained model."""
 
-    Args:
-        folder: the run's folder.
-        recorded: the content of its `run.json`.
-        embedder: the network, in evaluation mode.
-        proxies: (c, d) or (c, k, d), in the order of `classes`.
-        epoch: the one that the weights are from.
-    """
-
-    folder: Path
-    recorded: Recorded
-    embedder: Embedder
-    proxies: Tensor
-    epoch: int
+    folder: Path  # of its run
+    recorded: Recorded  # the content of `run.json`
+    embedder: Embedder  # in evaluation mode
+    proxies: Tensor  # (c, d) or (c, k, d), in the order of `classes`
+    epoch: int  # that the weights are from
 
     @property
     def run(self) -> Run:
@@ -267,33 +256,31 @@ class Trained:
         """
         if index is not None:
             if (index.model.run, index.model.epoch) != (self.recorded.identity, self.epoch):
-                raise ValueError(
-                    f"the index was made by {index.model.name}, not by {self.folder}: index the "
-                    "images again with this run"
-                )
+                made_by = f"the index was made by {index.model.name}, not by {self.folder}"
+                raise ValueError(f"{made_by}: index the images again with this run")
             x = self.embed(pictures, workers)
             return cast(list[Prediction], index.predict_vectors(x, k, threshold))
         if not len(self.proxies):
             raise ValueError(f"{self.folder} has no proxies: predict with an index")
         least, x = self.known_from(threshold), self.embed(pictures, workers)
         label, similarity = nearest_proxy(self.run.loss, self.proxies, x)
-        made = []
-        for number, s in zip(label.tolist(), similarity.tolist(), strict=True):
-            name = self.classes[number]
-            made.append(Prediction(None if least is not None and s < least else name, name, s))
-        return made
+        names = [self.classes[number] for number in label.tolist()]
+        return [
+            Prediction(None if least is not None and s < least else name, name, s)
+            for name, s in zip(names, similarity.tolist(), strict=True)
+        ]
 
     def known_from(self, wanted: float | str | None = None) -> float | None:
         """The similarity to the nearest proxy from which an image counts as a seen class, for the
         threshold of `predict`."""
-        if wanted is not None and not isinstance(wanted, str):
+        if isinstance(wanted, (int, float)):
             return wanted
-        made = self.calibration
+        thresholds = self.calibration
         if wanted is None:
-            return None if made is None else made.unknown.get(UNKNOWN_TARGET)
-        if made is None:
+            return None if thresholds is None else thresholds.unknown.get(UNKNOWN_TARGET)
+        if thresholds is None:
             raise ValueError(f"{self.folder} has no thresholds: give a similarity instead")
-        return made.unknown_below(wanted)
+        return thresholds.unknown_below(wanted)
 
     def embed(self, pictures: Picture | Iterable[Picture], workers: int | None = None) -> Tensor:
         """Embeddings (n, d), float32 on the CPU, of files or images; one alone gives (1, d).
@@ -315,12 +302,10 @@ class Trained:
         """One image, resized and cropped, (h, w, channels)."""
         if not isinstance(picture, (str, os.PathLike, Image.Image)):
             if not (_is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size):
-                array = isinstance(picture, np.ndarray)
-                got = f"{picture.dtype} {picture.shape}" if array else type(picture).__name__
-                raise ValueError(
-                    "embed takes paths, Pillow images or uint8 arrays (h, w) or (h, w, 3), got "
-                    f"{got}: convert it"
-                )
+                is_array = isinstance(picture, np.ndarray)
+                got = f"{picture.dtype} {picture.shape}" if is_array else type(picture).__name__
+                takes = "paths, Pillow images or uint8 arrays (h, w) or (h, w, 3)"
+                raise ValueError(f"embed takes {takes}, got {got}")
             picture = Image.fromarray(picture)
         # Reduced as the training's cache does it, so that an image has one embedding.
         side, pixels = self.run.cache_side, data.pixels_named(self.embedder.preprocess)
@@ -369,10 +354,8 @@ def load(
         net = make_network(run, recorded.image_size, True, recorded.architecture)
         net.load_state_dict(part(tensors, "net."))
     except (RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        raise TrainingFailed(
-            f"the weights in {place} do not fit the backbone {recorded.run.backbone}: it is not "
-            "the network that was trained"
-        ) from error
+        name = recorded.run.backbone
+        raise TrainingFailed(f"the weights in {place} do not fit the backbone {name}") from error
     data.pixels_named(net.preprocess)
     where = Resources(device=device).torch_device()
     memory = torch.channels_last if recorded.run.channels_last else torch.contiguous_format
@@ -383,13 +366,7 @@ def load(
 def has_embedding_layer(folder: Path) -> bool:
     """Whether the model of a run has one: interpolation leaves a new one out."""
     path = folder / MODEL
-    if not path.is_file():
-        return True
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            return "net.embedding.weight" in file.keys()  # noqa: SIM118
-    except (OSError, safetensors.SafetensorError) as error:
-        raise TrainingFailed(f"{path} cannot be read: restore it") from error
+    return not path.is_file() or "net.embedding.weight" in read_tensors(path)[0]
 
 
 def require_trust(backbone: str, source: object, trusted: bool) -> None:
@@ -398,9 +375,8 @@ def require_trust(backbone: str, source: object, trusted: bool) -> None:
     module, colon, function = backbone.partition(":")
     if colon and not is_plain_name(backbone) and not trusted:
         raise ValueError(
-            f"{source} names the backbone {backbone}, which would import the module {module} and "
-            f"call {function}: if you trust that code, add --backbone {backbone} or --trust (in "
-            f"Python: backbone={backbone!r} or trust=True)"
+            f"the backbone in {source} would import the module {module} and call {function}: if "
+            f"you trust that code, add --backbone {backbone} or --trust (in Python: trust=True)"
         )
 
 
@@ -408,8 +384,7 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     """The tensors of a run and their epoch; a damaged model is replaced by its checkpoint."""
     path, checkpoints = folder / MODEL, Checkpoints(folder / CHECKPOINT)
     if not path.exists():
-        loaded = checkpoints.load(recorded.identity)
-        if loaded is None:
+        if (loaded := checkpoints.load(recorded.identity)) is None:
             raise TrainingFailed(f"{folder} has no weights yet: train it for at least one epoch")
         return loaded.tensors, loaded.state.epoch
     result = run_folder.read_result(folder)
@@ -421,8 +396,7 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
             with suppress(Damaged, ValueError):
                 loaded = checkpoints.load(result.run)
                 if loaded and (loaded.state.epoch, loaded.state.batch) == (result.epoch, 0):
-                    text = f"{path} is damaged: using the run's checkpoint instead"
-                    warnings.warn(text, stacklevel=3)
+                    warnings.warn(f"{path} is damaged: using the checkpoint instead", stacklevel=3)
                     return loaded.tensors, result.epoch
         advice = f"`proxysynth train --resume --out {folder}` writes it again"
         raise TrainingFailed(f"{path} is damaged or unreadable: {advice}") from error
@@ -433,6 +407,5 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
 
 def _is_one(item: Any) -> TypeGuard[NDArray[np.uint8]]:
     """Whether an array is one image (perhaps with an unsupported number of channels)."""
-    return isinstance(item, np.ndarray) and item.dtype == np.uint8 and (
-        item.ndim == 2 or (item.ndim == 3 and item.shape[2] in (1, 3, 4))
-    )  # fmt: skip
+    is_bytes = isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim >= 2
+    return is_bytes and item.shape[2:] in ((), (1,), (3,), (4,))

@@ -46,7 +46,7 @@ def handle_signals() -> Iterator[None]:
 
 @contextmanager
 def uninterrupted(ranks: Ranks = ALONE) -> Iterator[None]:
-    """Hold signals back until the end of the block, where all ranks raise one that any has got.
+    """Hold signals back until the end of the block; then all ranks raise what any has received.
 
     Half a step could not be resumed, and a rank that leaves alone would leave the others waiting.
     """

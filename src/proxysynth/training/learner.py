@@ -30,8 +30,8 @@ class Learner:
     """The network, the proxies and the optimizer of a run.
 
     Everything drawn in a step depends only on the run's seed and the step's number, so there is no
-    random state to save. Each rank has the whole network, and all of the proxies or, with `shards`,
-    its `rows` of them. `network` is `net`, compiled where the run asks for it.
+    random state to save. Each rank has the whole network, and its `rows` of the proxies (None: all
+    of them). `network` is `net`, compiled where the run asks for it.
     """
 
     def __init__(
@@ -46,27 +46,27 @@ class Learner:
         self.run, self.steps_per_epoch, self.ranks = run, steps_per_epoch, ranks
         memory = torch.channels_last if run.channels_last else torch.contiguous_format
         net = net.to(device, memory_format=memory)  # type: ignore[call-overload]
-        self.net = net = data_parallel.with_synchronized_batch_norm(net, ranks, device)
+        if ranks.world > 1 and device.type == "cuda" and not net.batch_norm_frozen:
+            net = nn.SyncBatchNorm.convert_sync_batchnorm(net)  # torch has none for the CPU
+        self.net = net
         self.network = cast(nn.Module, torch.compile(net)) if run.compile else net
         self.mixed = optim.mixed_type(run, device)
         # Scaled gradients may overflow on one rank only, which would then skip the step alone.
         if run.shard_proxies and self.mixed == torch.float16 and ranks.world > 1:
-            raise ValueError(
-                "sharded proxies need another type than float16: set precision=float32"
-            )
-        shards = Shards(classes, ranks.world, ranks.rank) if run.shard_proxies else None
-        self.shards, loss = shards, cast(Loss, run.loss)
-        if shards is not None:
+            raise ValueError("sharded proxies do not train in float16: set precision=float32")
+        loss: Any = run.loss
+        self.rows: range | None = None
+        if run.shard_proxies:
+            shards = Shards(classes, ranks.world, ranks.rank)
             loss = partial(sharded_loss, run.loss, shards=shards, negatives=run.negatives)
+            self.rows = shards.mine
         self.objective = make_objective(loss)
-        self.rows = None if shards is None else shards.mine
-        generator = torch.Generator().manual_seed(step_seed(run.seed, -1))
-        proxies = initial_proxies(run, classes, net.dim, shards, generator)
-        self.proxies = nn.Parameter(proxies.to(device))
+        held = range(classes) if self.rows is None else self.rows
+        self.proxies = nn.Parameter(initial_proxies(run, held, net.dim).to(device))
         self.device = self.proxies.device
-        own = [] if shards is not None else [self.proxies]
-        self.shared = [*net.parameters(), *own]  # parameters that all ranks hold
-        data_parallel.broadcast_weights([*net.state_dict().values(), *own], ranks)
+        replicated = [self.proxies] if self.rows is None else []
+        self.shared = [*net.parameters(), *replicated]  # parameters that all ranks hold
+        data_parallel.broadcast_weights([*net.state_dict().values(), *replicated], ranks)
         self.optimizers = optim.make_optimizers(run, net, self.proxies)
         # Small gradients would underflow in float16.
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.mixed == torch.float16)
@@ -82,9 +82,7 @@ class Learner:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self.scaler.scale(loss).backward()
-        if self.ranks.world > 1:
-            # Of proxies that all ranks hold they agree up to rounding, and then in every bit.
-            data_parallel.average_gradients(self.shared, self.ranks)
+        data_parallel.average_gradients(self.shared, self.ranks)
         self._clip_gradients()
         for optimizer in self.optimizers:
             self.scaler.step(optimizer)
@@ -104,7 +102,7 @@ class Learner:
         labels = batch.labels.to(self.device, non_blocking=True)
         if ranks.world > 1:
             n = len(labels)
-            net = cast(nn.Module, data_parallel.WholeBatch(net, self.net.stages, n, ranks))
+            net = cast(nn.Module, data_parallel.WholeBatch(net, n, ranks))
             if isinstance(self.objective, Mixup):  # it mixes images of different ranks
                 images = ranks.gather(images, ranks.counts(n))
         with torch.autocast(self.device.type, self.mixed, enabled=self.mixed is not None):
@@ -122,21 +120,21 @@ class Learner:
         if run.clip_norm is not None:
             # The norm of the whole gradient, including proxies that other ranks hold.
             norm = nn.utils.get_total_norm([p.grad for p in self.shared if p.grad is not None])
-            if self.shards is not None and self.proxies.grad is not None:
+            if self.rows is not None and self.proxies.grad is not None:
                 norm = (norm**2 + self.ranks.sum(self.proxies.grad.norm() ** 2)).sqrt()
             nn.utils.clip_grads_with_norm_(parameters, run.clip_norm, norm)
 
     def begin_epoch(self, epoch: int) -> None:
         """Switch to training mode; in warm-up epochs the backbone stays as it is."""
         self.net.train()
-        warm = epoch >= self.run.warmup_epochs
+        warmed_up = epoch >= self.run.warmup_epochs
         for name, parameter in self.net.backbone.named_parameters():
-            trained = warm and not name.startswith(self.run.freeze)
+            trained = warmed_up and not name.startswith(self.run.freeze)
             parameter.requires_grad_(trained)
             if not trained:
                 parameter.grad = None
         for name, module in self.net.backbone.named_modules():
-            if not warm or (name and f"{name}.".startswith(self.run.freeze)):
+            if not warmed_up or (name and f"{name}.".startswith(self.run.freeze)):
                 module.eval()
 
     def finite(self) -> bool:
@@ -144,8 +142,8 @@ class Learner:
         batch-norm statistics are merged first."""
         data_parallel.merge_statistics(self.net, self.ranks)
         tensors = [*self.net.state_dict().values(), self.proxies]
-        fine = all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())
-        return self.ranks.max(not fine) == 0
+        broken = not all(torch.isfinite(tensor).all() for tensor in tensors)
+        return self.ranks.max(broken) == 0
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of a checkpoint; of sharded proxies, this rank's rows."""
@@ -196,7 +194,7 @@ class Mixup:
     def __call__(
         self, net: nn.Module, images: Tensor, y: Tensor, p: Tensor, generator: Draws = None
     ) -> Tensor:
-        # Wrappers such as DataParallel hold the network in `module`.
+        # Wrappers such as DataParallel and WholeBatch hold the network in `module`.
         inside = net if hasattr(net, "stages") else getattr(net, "module", net)
         drawn = self.loss.draw(len(y), len(getattr(inside, "stages", ())), generator)
         if drawn.at == 0:  # works with any network, and a compiled one stays compiled
@@ -211,14 +209,12 @@ def make_objective(loss: Any) -> Objective:
     return Mixup(loss) if isinstance(loss, (InputMixup, ManifoldMixup)) else Plain(loss)
 
 
-def initial_proxies(
-    run: Run, classes: int, dim: int, shards: Shards | None, generator: torch.Generator
-) -> Tensor:
-    """The proxies at the start, or a shard's rows of them: the same values however divided."""
-    mine, pieces = range(classes) if shards is None else shards.mine, []
-    for start in range(0, mine.stop, ROWS_DRAWN):
-        rows = min(ROWS_DRAWN, mine.stop - start)
-        drawn = ProxyHead(cast(ProxyLoss, run.loss), rows, dim, generator=generator).proxies
+def initial_proxies(run: Run, rows: range, dim: int) -> Tensor:
+    """The proxies of these classes at the start: the same values however classes are divided."""
+    generator, pieces = torch.Generator().manual_seed(step_seed(run.seed, -1)), []
+    for start in range(0, rows.stop, ROWS_DRAWN):
+        count = min(ROWS_DRAWN, rows.stop - start)
+        drawn = ProxyHead(cast(ProxyLoss, run.loss), count, dim, generator=generator).proxies
         # The rows of other ranks are drawn and discarded: the following ones depend on it.
-        pieces.append(drawn.detach()[max(0, mine.start - start) :])
+        pieces.append(drawn.detach()[max(0, rows.start - start) :])
     return torch.cat(pieces)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -72,8 +71,7 @@ def _train_on_all_classes(
 ) -> Result:
     """Train and evaluate a run, then train it on all classes."""
     if run.extended and run.report_epoch != "last":
-        best = f"report_epoch={run.report_epoch!r}"
-        raise ValueError(f"{best} on all classes cannot be extended: choose another folder")
+        raise ValueError("the best epoch on all classes cannot be extended: choose another folder")
     if ranks.first:
         run_folder.claim_for_all_classes(folder)
     if run.init is not None and os.path.basename(run.init) == EVALUATED:
@@ -113,8 +111,7 @@ def _train(
         return result
     device = own_device(resources.torch_device(), ranks)
     if run.batch_size < ranks.world:
-        least = f"batch_size must be at least the number of processes, {ranks.world}"
-        raise ValueError(f"{least}, got {run.batch_size}: start fewer processes, or raise it")
+        raise ValueError(f"batch_size={run.batch_size} is too small for {ranks.world} processes")
     with _first_rank_first(ranks):
         splits = prepare.open_splits(run)
     start = make_start(run, prepare.side_in_memory(splits))
@@ -225,10 +222,7 @@ class Training:
         evaluates = last or (epoch + 1) % run.evaluate_every == 0
         self.learner.begin_epoch(epoch)
         left = self.plan[self.state.batch :]
-        if ranks.world > 1:
-            batches = shared_batches(self.ready.train, left, run.seed, epoch, ranks)
-        else:
-            batches = self.ready.train.batches(left, run.seed, epoch)
+        batches = shared_batches(self.ready.train, left, run.seed, epoch, ranks)
         with uninterrupted(ranks) if ranks.world > 1 else nullcontext():
             for batch in batches:
                 with uninterrupted(ranks):
@@ -345,7 +339,7 @@ class Training:
         images = self.ready.train.listing.take(self.plan[batch - 1])
         files = tuple(map(str, images.paths())) or images.names
         record, more = self.folder / NOT_FINITE, ""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             record.write_text("".join(f"{file}\n" for file in files), encoding="utf-8")
             more = f"; all are listed in {record}"
         shown = ", ".join(files[:SHOWN]) + (", ..." if files[SHOWN:] else "")
@@ -364,14 +358,13 @@ def require_same(run: Run, images: str, ranks: Ranks) -> None:
     for number, other in enumerate(given):
         if other != given[0]:
             got = describe_differences(given[0], other, ("on rank 0", f"on rank {number}"))
-            same = "all processes of a run must have the same settings and images"
-            raise ValueError(f"{same}, got {got}: start all with the same command")
+            raise ValueError(f"the processes differ, {got}: start all with the same command")
 
 
 def _finished(folder: Path, run: Run, progress: Progress, ranks: Ranks) -> Result | None:
     """The result if the run is finished; an error if the folder belongs to another run.
 
-    A finished run with a damaged file is to be finished again, from its checkpoint.
+    A run with a damaged file counts as unfinished: it is written again from the checkpoint.
     """
     result = None
     if ranks.first:

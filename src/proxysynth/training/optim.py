@@ -96,8 +96,7 @@ class RowwiseAdam(Optimizer):
                     state["step"] = torch.zeros(())
                     state["square"] = torch.zeros(len(p), dtype=kind, device=p.device)
                 state["step"] += 1
-                square = state["square"] = state["square"].to(p.device)  # loaded on the CPU
-                correction = 1 - beta ** float(state["step"])
+                square, correction = state["square"], 1 - beta ** float(state["step"])
                 if group["weight_decay"]:
                     grad = grad.add(x, alpha=group["weight_decay"])
                 length = torch.linalg.vector_norm(grad, dim=1, dtype=square.dtype)
@@ -134,8 +133,8 @@ def make_optimizers(run: Run, net: Embedder, proxies: nn.Parameter) -> list[Opti
         "sgd": (torch.optim.SGD, momentum | fused),
     }
     kind, options = kinds[run.optimizer]
-    made = [kind(groups, weight_decay=run.weight_decay, **options)]
-    return made + [RowwiseAdam([group], weight_decay=run.weight_decay, **eps) for group in own]
+    rowwise = [RowwiseAdam([group], weight_decay=run.weight_decay, **eps) for group in own]
+    return [kind(groups, weight_decay=run.weight_decay, **options), *rowwise]
 
 
 def backbone_layers(backbone: nn.Module) -> list[list[nn.Parameter]]:
@@ -185,12 +184,12 @@ def optimizer_tensors(optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
 def load_optimizers(optimizers: Iterable[Optimizer], tensors: Mapping[str, Tensor]) -> None:
     """Load the state that `optimizer_tensors` returned."""
     for name, parameter, optimizer in named_parameters(optimizers):
-        # The count of steps stays on the CPU, unless a kernel on the device reads it.
-        device = parameter.device if optimizer.defaults.get("fused") else "cpu"
         for key, value in part(tensors, f"{name}.").items():
             if value.shape == parameter.shape:
                 # Another order in memory is summed in another order, and rounds differently.
                 held = torch.empty_like(parameter, requires_grad=False).copy_(value)
             else:
-                held = value.to(device, copy=True)
+                # The count of steps stays on the CPU, unless a kernel on the device reads it.
+                on_cpu = key == "step" and not optimizer.defaults.get("fused")
+                held = value.to("cpu" if on_cpu else parameter.device, copy=True)
             optimizer.state[parameter][key] = held

@@ -43,9 +43,8 @@ def prepare(
     pin, pixels = resources.torch_device().type == "cuda", data.pixels_named(net.preprocess)
 
     def tester(listing: Listing) -> Loader:
-        held = None if listing.root is None else cache
         transform = evaluation_transform(run, net, listing)
-        return Loader(listing, transform, pixels, resources.loader_workers, held, pin)
+        return Loader(listing, transform, pixels, resources.loader_workers, cache, pin)
 
     wanted = dict.fromkeys(("query", "gallery"), splits.testable) | {"validation": run.holds_out}
     tested = {name: tester(part) for name, part in splits.parts.items() if wanted.get(name)}
@@ -90,10 +89,8 @@ def open_splits(run: Run) -> Splits:
         raise ValueError("report_epoch='best_on_test' needs 2 unseen classes: choose 'last'")
     other = splits.testable and splits.train.classes != splits.query.classes
     if other and run.task == "classification":
-        raise ValueError(
-            f"classification tests the classes that it trains on, {splits.name} tests others: "
-            "leave out task=classification, or give data whose parts share their classes"
-        )
+        same = "classification tests the classes that it trains on"
+        raise ValueError(f"{same}, {splits.name} tests others: leave out task=classification")
     return splits
 
 
@@ -103,9 +100,9 @@ def make_network(
     trained: bool = False,
     architecture: Mapping[str, Any] | None = None,
 ) -> Embedder:
-    """The run's network with its first weights, random ones if it is `trained` and others will be
-    put into it. `side` is that of pictures in memory, which keep it unless the run says otherwise;
-    `architecture` that of a trained `hf:` network, as in `run.json`."""
+    """The run's network with its first weights, random ones if `trained` weights will be loaded.
+    `side` is that of images in memory, which keep it unless the run says otherwise; `architecture`
+    that of a trained `hf:` network, as in `run.json`."""
     net = make_embedder(
         run.backbone,
         run.dim,
@@ -124,8 +121,8 @@ def make_network(
     for prefix in run.freeze:
         if not any(name.startswith(prefix) for name in names):
             parts = {".".join(name.split(".")[:2]) for name in names}
-            fault = f"Run: freeze={prefix!r} is no prefix of a parameter of {run.backbone}"
-            raise ValueError(f"{fault}: {nearest(prefix, parts)}")
+            advice = nearest(prefix, parts)
+            raise ValueError(f"Run: no parameter begins with freeze={prefix!r}: {advice}")
     if not trained and net.image_size <= SMALL:
         _try_size(net, run.backbone)
     return net
@@ -134,20 +131,17 @@ def make_network(
 def _try_size(net: Embedder, name: str) -> None:
     """Raise ValueError if the network's layers shrink an image of its size to nothing."""
     channels, side = data.pixels_named(net.preprocess).channels, net.image_size
-    mode = net.training
     try:
         with torch.inference_mode():
             net.eval().features(torch.zeros(1, channels, side, side))
     except RuntimeError as error:
-        raise ValueError(
-            f"{name} cannot take images of {side} x {side} pixels: choose a larger image_size"
-        ) from error
-    net.train(mode)
+        small = f"{name} cannot take images of {side} x {side} pixels"
+        raise ValueError(f"{small}: choose a larger image_size") from error
+    net.train()
 
 
 def starts_as_published(run: Run) -> bool:
-    """Whether the run starts from the features of a packaged backbone, as they can be used without
-    training."""
+    """Whether the run starts from a packaged backbone as it can be used without training."""
     known = BACKBONES.get(run.backbone)
     own = run.init or run.weights or run.pooling != "average" or run.width != 1
     return bool(known and known.published.package and run.pretrained is not False and not own)
@@ -169,7 +163,7 @@ def training_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
 
 
 def evaluation_transform(run: Run, net: Embedder, listing: Listing) -> Transform:
-    """The middle of a photograph; all of a picture in memory, which was made for it."""
+    """The center of a photograph; all of an image in memory, which was made for it."""
     size, held = net.image_size, listing.pixels
     if held is not None and held.shape[1:3] == (size, size):
         return data.AsIs()

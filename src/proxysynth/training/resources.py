@@ -53,10 +53,8 @@ class Resources:
             device = torch.device(self.device)
             torch.zeros(1, device=device).item()
         except (RuntimeError, AssertionError, NotImplementedError) as error:
-            found = replace(self, device=None).torch_device()
-            here = "cpu" if found.type == "cpu" else f"{found} or cpu"
-            advice = f"choose {here}, or leave out --device"
-            raise ValueError(f"the device {self.device!r} is not available: {advice}") from error
+            best = replace(self, device=None).torch_device()
+            raise ValueError(f"device {self.device!r} is not available: choose {best}") from error
         return device
 
 

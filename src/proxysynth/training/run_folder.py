@@ -41,27 +41,17 @@ CHECKPOINT, EVALUATED = "checkpoint", "evaluated"
 
 @dataclass(frozen=True)
 class Recorded:
-    """The content of a `run.json`.
-
-    Args:
-        run: the run.
-        identity: its hash at its start, as the version that wrote the file computed it.
-        data: see `describe`.
-        classes: names of the seen classes, in the order of the proxies.
-        image_size, short_side: an image's short side is resized to `short_side`, then the central
-            square of `image_size` is cropped.
-        architecture: of an `hf:` backbone, so that it can be built without its folder; else None.
-        earlier: names of the classes that the weights it started from had been trained on.
-    """
+    """The content of a `run.json`."""
 
     run: Run
-    identity: str
-    data: dict[str, Any]
-    classes: tuple[str, ...]
-    image_size: int
-    short_side: int
+    identity: str  # its hash at its start, as the version that wrote the file computed it
+    data: dict[str, Any]  # see `describe`
+    classes: tuple[str, ...]  # names of the seen classes, in the order of the proxies
+    image_size: int  # side of the central square that is cropped from an image
+    short_side: int  # to which the image's short side is resized before
+    # Of an `hf:` backbone, so that it can be built without its folder; else None.
     architecture: dict[str, Any] | None = None
-    earlier: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()  # classes that the weights it started from had been trained on
 
     @property
     def all_seen(self) -> tuple[str, ...]:
@@ -124,11 +114,8 @@ def record_run(folder: Path, run: Run, ready: Prepared, earlier: tuple[str, ...]
         recorded = Recorded(run, run.identity, data, *fixed)
         write_run(folder, recorded)
     elif recorded.data["fingerprint"] != data["fingerprint"]:
-        raise WrongFolder(
-            f"the images of {run.data} have changed since the run in {folder} started (hash "
-            f"{recorded.data['fingerprint']} then, {data['fingerprint']} now): restore them, or "
-            "choose another folder"
-        )
+        changed = f"the images of {run.data} have changed since the run in {folder} started"
+        raise WrongFolder(f"{changed}: restore them, or choose another folder")
     elif recorded.run != run:  # it is extended
         write_run(folder, replace(recorded, run=run))
     return recorded.identity
@@ -153,8 +140,8 @@ def claim(folder: Path, run: Run) -> Recorded | None:
     """Make sure that the folder is free, holds this run or one that this run extends; returns its
     `run.json`.
 
-    A folder with other files is not free: `--out ~/Pictures` is a slip. One whose run failed before
-    it learned anything is free. Whether another process is training into it is checked by the lock.
+    A folder with other files is not free: `--out ~/Pictures` is a mistake. One whose run failed
+    before it learned anything is free. The lock tells whether another process is training into it.
     """
     found = find_run(folder)
     if found is not None:
@@ -164,18 +151,14 @@ def claim(folder: Path, run: Run) -> Recorded | None:
         earlier = replace(found.run, interpolate=run.interpolate)
         extends = run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
         if found.run != run and not extends:
-            raise WrongFolder(
-                f"{folder} holds another run ({describe_differences(found.run, run)}): choose "
-                "another folder, or use the settings of that run, or --resume, to continue it"
-            )
+            other = f"{folder} holds another run ({describe_differences(found.run, run)})"
+            raise WrongFolder(f"{other}: choose another folder, or use --resume to continue it")
         return found
     ours = (LOCK, EVALUATED) if find_run(folder / EVALUATED) else (LOCK,)
     entries = sorted(os.listdir(folder)) if folder.is_dir() else []
     others = [name for name in entries if name not in ours and not name.startswith(UNFINISHED)]
     if others:
-        raise WrongFolder(
-            f"{folder} is not empty and holds no run (it has {others[0]!r}): choose another folder"
-        )
+        raise WrongFolder(f"{folder} holds other files ({others[0]!r}): choose another folder")
     return None
 
 
@@ -186,9 +169,7 @@ def claim_for_all_classes(folder: Path) -> None:
     if found is None:
         claim(folder, Run())  # whichever run
     elif found.run.split.unseen_fraction != 0 and _has_learned(folder):
-        raise WrongFolder(
-            f"{folder} holds a run that was not trained on all classes: choose another folder"
-        )
+        raise WrongFolder(f"{folder} holds a run on some classes only: choose another folder")
 
 
 def _has_learned(folder: Path) -> bool:
@@ -215,48 +196,30 @@ HELPS = (
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run. Metrics are fractions in [0, 1].
+    """The result of a run. Metrics are fractions in [0, 1]."""
 
-    Args:
-        run: the run's identity.
-        metrics: on the classes never seen in training; empty if there was nothing to evaluate.
-        untrained: the same metrics of the backbone's features before the first step.
-        epoch, epochs: the reported one, counted from 1, and how many there were.
-        chosen, why: how that epoch was chosen: "last", "best" or "best_on_test", and in words.
-        validation: its metrics on the classes held out of the seen ones, if any.
-        seconds: spent on the run, over all its sessions.
-        device: what it was trained on.
-        data: see `describe`.
-        provenance: commit, machine, versions, date.
-        notes: sentences about the data and the processes.
-        checksums: CRC-32 of the run's other files, by name; empty in results of version 0.1.
-        calibration: thresholds for decisions, a `retrieval.Calibration`; empty without any.
-        interpolation: empty if the trained network is saved as it is; else its "a", the metric
-            "by" which that was chosen, and the metrics and those of held-out classes, "validation",
-            at all "points" and of the "trained" network with its embedding layer.
-        evaluated: if the run was trained on all classes, the identity of the one in the folder
-            `evaluated`, which was not, and whose `metrics` and `untrained` these are.
-        backbone: its name, if `proxysynth index` can use it untrained as this run started from it.
-    """
-
-    run: str
-    metrics: dict[str, float]
-    untrained: dict[str, float]
-    epoch: int
-    epochs: int
-    chosen: str
-    why: str
-    validation: dict[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
-    device: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
-    provenance: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    checksums: dict[str, int] = field(default_factory=dict)
-    calibration: dict[str, Any] = field(default_factory=dict)
+    run: str  # the run's identity
+    metrics: dict[str, float]  # on the classes never seen in training; empty if nothing was tested
+    untrained: dict[str, float]  # the same for the backbone's features before the first step
+    epoch: int  # the reported one, counted from 1
+    epochs: int  # of the run
+    chosen: str  # how the epoch was chosen: "last", "best" or "best_on_test"
+    why: str  # the same in words
+    validation: dict[str, float] = field(default_factory=dict)  # metrics on held-out seen classes
+    seconds: float = 0.0  # spent on the run, over all its sessions
+    device: str = ""  # what it was trained on
+    data: dict[str, Any] = field(default_factory=dict)  # see `describe`
+    provenance: dict[str, str] = field(default_factory=dict)  # commit, machine, versions, date
+    notes: tuple[str, ...] = ()  # sentences about the data and the processes
+    checksums: dict[str, int] = field(default_factory=dict)  # CRC-32 of the other files, by name
+    calibration: dict[str, Any] = field(default_factory=dict)  # a `retrieval.Calibration`, if any
+    # Empty if the trained network is saved as it is; else its "a", the metric "by" which that was
+    # chosen, and the metrics, and those of held-out classes ("validation"), at all "points" and of
+    # the "trained" network with its embedding layer.
     interpolation: dict[str, Any] = field(default_factory=dict)
+    # Of a run on all classes: the identity of the run in the folder `evaluated`, which measured.
     evaluated: str = ""
-    backbone: str = ""
+    backbone: str = ""  # if `proxysynth index` can use it untrained, as this run started from it
 
     def __post_init__(self) -> None:
         # A file may hold anything; the fields' own types were checked when it was read.

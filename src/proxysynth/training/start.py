@@ -29,7 +29,7 @@ from proxysynth.training.run import Run
 
 POINTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """The values of a that are tried, and drawn in the report."""
-STATISTICS_BATCHES = 8  # of pictures, to estimate the statistics of batch norm
+STATISTICS_BATCHES = 8  # to estimate the statistics of batch norm from
 APART = 0.1  # how far the proxies of a new class are from their mean, where it has several
 
 
@@ -59,7 +59,7 @@ class Start:
 
     def proxies(self, drawn: Tensor, ready: Prepared, rows: range | None, ranks: Ranks) -> Tensor:
         """The proxies of the earlier run by the names of their classes; for new classes, the mean
-        embedding of their pictures, as long as the earlier proxies are on average.
+        embedding of their images, as long as the earlier proxies are on average.
 
         Args:
             drawn: the run's proxies as they were drawn, or its `rows` of them: (c, d) or (c, k, d).
@@ -71,24 +71,24 @@ class Start:
         known = dict(zip(earlier.classes, earlier.proxies, strict=True)) if fits else {}
         means: dict[str, Tensor] = {}
         if new := [name for name in classes if name not in known]:
-            pictures = ready.tester(ready.splits.train.of_classes(new))
-            means = dict(zip(new, class_means(ready.net, pictures, ranks), strict=True))
+            images = ready.tester(ready.splits.train.of_classes(new))
+            means = dict(zip(new, class_means(ready.net, images, ranks), strict=True))
         length = earlier.proxies.norm(dim=-1).mean()
-        made = drawn.detach().clone()
+        proxies = drawn.clone()
         for i, number in enumerate(range(len(classes)) if rows is None else rows):
             name = classes[number]
             if name in known:
-                made[i] = known[name]
+                proxies[i] = known[name]
                 continue
-            mean = means[name].to(made)
-            if made.ndim == 3:  # equal proxies would get equal gradients for ever
-                mean = F.normalize(mean + APART * F.normalize(made[i], dim=-1), dim=-1)
-            made[i] = length * mean
-        return made
+            mean = means[name].to(proxies)
+            if proxies.ndim == 3:  # equal proxies would always get equal gradients
+                mean = F.normalize(mean + APART * F.normalize(proxies[i], dim=-1), dim=-1)
+            proxies[i] = length * mean
+        return proxies
 
-    def interpolated(self, trained: Embedder, a: float, pictures: Loader, seed: int) -> Embedder:
+    def interpolated(self, trained: Embedder, a: float, images: Loader, seed: int) -> Embedder:
         """A new network between its start (a = 0) and the trained one (a = 1). Its batch norm has
-        statistics of its own, estimated on pictures; frozen ones, the same at both ends, stay."""
+        statistics of its own, estimated on images; frozen ones, the same at both ends, stay."""
         net = copy.deepcopy(trained)
         theirs = net.state_dict()
         own = {key: value.to(theirs[key]) for key, value in self.state.items()}
@@ -101,12 +101,12 @@ class Start:
         if not any(key.startswith("embedding.") for key in self.state):
             net.embedding, net.dim = nn.Identity(), net.channels
         if moved and 0 < a < 1:
-            estimate_statistics(net, pictures, seed)
+            estimate_statistics(net, images, seed)
         return net
 
 
 def make_start(run: Run, side: int | None) -> Start:
-    """The run's network, with the weights of the earlier run, if any; `side` is that of pictures
+    """The run's network, with the weights of the earlier run, if any; `side` is that of images
     in memory."""
     if run.init is None:
         net, earlier = make_network(run, side), None
@@ -117,9 +117,8 @@ def make_start(run: Run, side: int | None) -> Start:
         try:
             net.load_state_dict(earlier.embedder.state_dict())
         except RuntimeError as error:
-            advice = "use the same backbone, width, dim and pooling"
-            fault = str(error).splitlines()[1].strip()
-            raise ValueError(f"init={run.init}: {fault}: {advice}") from error
+            fault = f"init={run.init}: {str(error).splitlines()[1].strip()}"
+            raise ValueError(f"{fault}: use the same backbone, width, dim and pooling") from error
     state = {
         key: value.detach().clone()
         for key, value in net.state_dict().items()
@@ -135,12 +134,12 @@ def class_means(net: Embedder, loader: Loader, ranks: Ranks) -> Tensor:
     return F.normalize(sums.index_add_(0, y, x), dim=1).float()
 
 
-def estimate_statistics(net: Embedder, pictures: Loader, seed: int) -> None:
+def estimate_statistics(net: Embedder, images: Loader, seed: int) -> None:
     """Batch norm's mean and variance as the average over some batches, in random order, since a
-    batch of one class has a smaller variance than all pictures."""
-    order = np.random.default_rng(seed).permutation(len(pictures.listing))
+    batch of one class has a smaller variance than all images."""
+    order = np.random.default_rng(seed).permutation(len(images.listing))
     plan = [order[i : i + BATCH] for i in range(0, len(order), BATCH)][:STATISTICS_BATCHES]
     plan = [batch for batch in plan if len(batch) > 1]
     device = next(net.parameters()).device
     torch.manual_seed(seed)  # of dropout
-    update_bn((batch.inputs(device) for batch in pictures.batches(plan)), net)
+    update_bn((batch.inputs(device) for batch in images.batches(plan)), net)
