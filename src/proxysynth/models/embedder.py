@@ -86,10 +86,8 @@ class Embedder(nn.Module):
         if maps.ndim != 4:
             return maps
         if self._pool is None:
-            raise ValueError(
-                f"pooling={self.pooling} is for timm: and hf: backbones that return vectors, got "
-                f"feature maps {tuple(maps.shape[1:])}: use average, max or both"
-            )
+            advice = "use average, max or both"
+            raise ValueError(f"pooling={self.pooling} cannot pool feature maps: {advice}")
         return self._pool(maps)
 
     @property

@@ -166,10 +166,8 @@ def _load_transformers(
         processor = _processor(library, source)
     missing = [key for key in loaded.get("missing_keys", ()) if "pooler" not in key]
     if missing:
-        raise ValueError(
-            f"the weights of {name} lack {missing[0]} and {len(missing) - 1} more: it is not a "
-            "vision model, or its files are damaged"
-        )
+        advice = "it is not a vision model, or its files are damaged"
+        raise ValueError(f"the weights of {name} lack {missing[0]}: {advice}")
     known = {key: processor[key] for key in PROCESSOR if key in processor}
     return model, {"config": _plain(config.to_dict()), "processor": known}
 
@@ -232,13 +230,11 @@ def import_library(
     try:
         return importlib.import_module(package)
     except Exception as error:  # some import torchvision, which can fail in many ways
-        reason = first_line(error)
-        mend = f"pip install 'proxysynth[{extra}]'"
+        reason, advice = first_line(error), f"pip install 'proxysynth[{extra}]'"
         if "torchvision" in reason:
-            mend = "install the torchvision release that was built for the installed torch"
+            advice = "install the torchvision release that was built for the installed torch"
         raise ValueError(
-            f"{backbone} needs the package {package}, which cannot be imported here ({reason}): "
-            f"{mend}, or use {otherwise}"
+            f"{backbone} cannot import {package} ({reason}): {advice}, or use {otherwise}"
         ) from error
 
 
