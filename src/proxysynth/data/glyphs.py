@@ -52,8 +52,8 @@ def glyphs(
     """
     _check(faces_per_class, query_faces, test_faces, distortion, pictures_per_class)
     if min(train_classes, test_classes) < 2:
-        asked_for = f"got {train_classes} and {test_classes}"
-        raise ValueError(f"glyphs need at least 2 train_classes and 2 test_classes, {asked_for}")
+        got = f"got {train_classes} and {test_classes}"
+        raise ValueError(f"glyphs need at least 2 train_classes and 2 test_classes, {got}")
     seen = train_classes * (pictures_per_class or faces_per_class)
     total = seen + test_classes * (pictures_per_class or len(FACES))
     asked: tuple[float, ...] = (train_classes, test_classes, seed, faces_per_class)
@@ -81,12 +81,9 @@ def glyphs(
         tested, trained = (train.take(np.flatnonzero(x[:seen])) for x in (apart, ~apart))
         return Splits(trained, tested, name="glyphs")
     splits = Splits(train, test, name="glyphs")
-    found = splits.fingerprint()
-    if asked == (100, 100, 0, 16) and found != EXPECTED:
-        changed = "matplotlib's fonts have changed, so results may differ slightly"
-        warnings.warn(
-            f"the glyphs' fingerprint is {found}, not {EXPECTED}: {changed}", stacklevel=2
-        )
+    if asked == (100, 100, 0, 16) and splits.fingerprint() != EXPECTED:
+        message = "matplotlib's fonts have changed: results on glyphs may differ slightly"
+        warnings.warn(message, stacklevel=2)
     return splits
 
 
@@ -100,9 +97,8 @@ def _choose(
     rest = shuffled_names(have.keys() - set(test), seed)
     if len(test) < test_classes or len(rest) < train_classes:
         raise ValueError(
-            f"there are {len(complete)} characters with {len(FACES)} faces to test on and then "
-            f"{len(rest)} with {faces} faces to train on, got test_classes={test_classes} and "
-            f"train_classes={train_classes}: use fewer classes or fewer faces_per_class"
+            f"{len(have)} characters have {faces} faces, {len(complete)} all {len(FACES)}, got "
+            f"train_classes={train_classes} and test_classes={test_classes}: use fewer classes"
         )
     pairs = []
     for names, count in ((rest[:train_classes], faces), (test, len(FACES))):
@@ -287,29 +283,29 @@ def _pieces(control: list[NDArray[np.float64]]) -> Segments:
     return np.concatenate([along[:-1], along[1:]], axis=2).reshape(-1, 4)
 
 
-def centered(segments: Segments, fit: float = FIT) -> Segments:
+def centered(segments: Segments) -> Segments:
     """The outline in pixels, y downwards, its bounding box centered in the image."""
     if not len(segments):
         return segments
     x, y = segments[:, 0], segments[:, 1]
     width, height = x.max() - x.min(), y.max() - y.min()
-    scale = min(EM, fit / max(width, height, 1e-9))
+    scale = min(EM, FIT / max(width, height, 1e-9))
     middle = np.array([(x.max() + x.min()) / 2, (y.max() + y.min()) / 2] * 2)
     return (segments - middle) * (np.array([1.0, -1.0, 1.0, -1.0]) * scale) + SIDE / 2
 
 
-def fill(outlines: Iterable[Segments], side: int = SIDE) -> NDArray[np.uint8]:
+def fill(outlines: Iterable[Segments]) -> NDArray[np.uint8]:
     """Coverage of each pixel by the inside of the outlines (non-zero winding), 0 to 255."""
-    waiting, made = iter(outlines), [np.empty((0, side, side), dtype=np.uint8)]
+    waiting, made = iter(outlines), [np.empty((0, SIDE, SIDE), dtype=np.uint8)]
     while glyphs := list(islice(waiting, CHUNK)):
-        made.append(_fill(glyphs, side))
+        made.append(_fill(glyphs))
     return np.concatenate(made)
 
 
-def _fill(glyphs: list[Segments], side: int) -> NDArray[np.uint8]:
+def _fill(glyphs: list[Segments]) -> NDArray[np.uint8]:
     owner = np.repeat(np.arange(len(glyphs)), [len(g) for g in glyphs])
     x0, y0, x1, y1 = np.concatenate(glyphs).T if len(owner) else np.zeros((4, 0))
-    rows = side * LINES
+    rows, width = SIDE * LINES, SIDE + 2  # crossings may lie at the right border and beside it
     # The scan lines j + 1/2 that a segment crosses, in units of a line.
     low, high = np.minimum(y0, y1) * LINES, np.maximum(y0, y1) * LINES
     first = np.clip(np.ceil(low - 0.5), 0, rows).astype(np.int64)
@@ -317,16 +313,16 @@ def _fill(glyphs: list[Segments], side: int) -> NDArray[np.uint8]:
     piece = np.repeat(np.arange(len(owner)), count)
     line = first[piece] + np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
     t = ((line + 0.5) / LINES - y0[piece]) / (y1[piece] - y0[piece])
-    x = np.clip(x0[piece] + t * (x1[piece] - x0[piece]), 0, side)
+    x = np.clip(x0[piece] + t * (x1[piece] - x0[piece]), 0, SIDE)
     turn = np.where(y1[piece] > y0[piece], 1.0, -1.0)
     # A crossing at x covers everything to its right: its own pixel in part, later ones fully.
     column = np.floor(x).astype(np.int64)
-    spot = (owner[piece] * rows + line) * (side + 2) + column
-    size = len(glyphs) * rows * (side + 2)
+    spot = (owner[piece] * rows + line) * width + column
+    size = len(glyphs) * rows * width
     change = np.zeros(size)  # floats: of no crossings, bincount makes integers
     change += np.bincount(spot, turn * (1 - (x - column)), size)
     change += np.bincount(spot + 1, turn * (x - column), size)
-    winding = np.cumsum(change.reshape(len(glyphs), side, LINES, side + 2), axis=-1)[..., :side]
+    winding = np.cumsum(change.reshape(len(glyphs), SIDE, LINES, width), axis=-1)[..., :SIDE]
     covered = np.minimum(np.abs(winding, out=winding), 1.0, out=winding)
     # Integers before the sum, so that its order does not matter; 1e-6 above the half, so that a
     # half is rounded up even with a rounding error.

@@ -35,9 +35,7 @@ class Listing:
     def __post_init__(self) -> None:
         labels = np.array(self.labels, dtype=np.int64)
         labels.setflags(write=False)
-        object.__setattr__(self, "names", tuple(self.names))
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "classes", tuple(self.classes))
         n, c, held = len(self.names), len(self.classes), self.pixels
         if labels.shape != (n,) or (n and not 0 <= labels.min() <= labels.max() < c):
             raise ValueError(f"expected {n} labels in [0, {c}), got {labels}")
@@ -132,12 +130,10 @@ class Splits:
 
     train: Listing  # the images of the seen classes
     query: Listing  # the test images
-    # where they are searched, with the same classes; None if the queries are each other's gallery
-    gallery: Listing | None = None
-    # images of classes held out of the seen ones, to choose an epoch by
-    validation: Listing | None = None
+    gallery: Listing | None = None  # with the same classes; None: the queries are each other's
+    validation: Listing | None = None  # images of held-out seen classes, to choose an epoch by
     name: str = ""  # as the user gave it, such as "glyphs"
-    notes: tuple[str, ...] = ()  # remarks on how the set was read, such as which files were ignored
+    notes: tuple[str, ...] = ()  # on how the set was read, such as which files were ignored
 
     @property
     def parts(self) -> dict[str, Listing]:
@@ -181,14 +177,13 @@ class Splits:
         remarks = list(self.notes)
         if not self.testable:
             return (*remarks, NOTHING_TESTED)
-        lost, tested = self.without_positive(), len(self.query.classes)
-        if lost:
+        if lost := self.without_positive():
             remarks.append(
                 f"{lost} of {len(self.query)} test images have no other image of their class to "
                 "find and are excluded from the averages."
             )
-        both = len(set(self.train.classes) & set(self.query.classes))
-        if both:
+        tested = len(self.query.classes)
+        if both := len(set(self.train.classes) & set(self.query.classes)):
             some, alone = ("All", "") if both == tested else (f"{both} of {tested}", " alone")
             remarks.append(
                 f"{some} test classes are also trained on: the result does not measure unseen "
@@ -216,10 +211,10 @@ def with_validation(
     if splits.validation is not None:
         return splits
     if pictures:
-        kept = stratified_subset(splits.train, round((1 - fraction) * len(splits.train)), seed)
-        others = np.setdiff1d(np.arange(len(splits.train)), kept)
-        train, validation = splits.train.take(kept), splits.train.take(others)
-        return replace(splits, train=train, validation=validation)
+        size = len(splits.train)
+        kept = stratified_subset(splits.train, round((1 - fraction) * size), seed)
+        rest = np.delete(np.arange(size), kept)
+        return replace(splits, train=splits.train.take(kept), validation=splits.train.take(rest))
     classes = splits.train.classes
     held = max(2, round(fraction * len(classes)))
     if len(classes) - held < 2:
@@ -238,8 +233,7 @@ def with_fold(splits: Splits, fold: int, folds: int) -> Splits:
     are contiguous and as equal in size as possible; the unseen classes are not used."""
     classes = splits.train.classes
     if len(classes) < 2 * folds:
-        needed = f"{folds} folds need at least {2 * folds} seen classes"
-        raise ValueError(f"{needed}, got {len(classes)}: use fewer folds or more classes")
+        raise ValueError(f"{folds} folds need {2 * folds} seen classes or more, got {len(classes)}")
     start, stop = (len(classes) * i // folds for i in (fold, fold + 1))
     held = splits.train.of_classes(classes[start:stop])
     train = splits.train.of_classes((*classes[:start], *classes[stop:]))
@@ -249,13 +243,12 @@ def with_fold(splits: Splits, fold: int, folds: int) -> Splits:
 def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np.int64]:
     """Sorted indices of at most `count` images, drawn by name, balanced over the classes."""
     place = {name: i for i, name in enumerate(shuffled_names(listing.names, seed))}
-    order = sorted(range(len(listing)), key=lambda i: place[listing.names[i]])
-    seen, turn = Counter[int](), {}
-    for i in order:
-        label = int(listing.labels[i])
-        turn[i] = seen[label]  # its position among the images of its class
+    order = np.argsort([place[name] for name in listing.names], kind="stable")
+    seen, turn = Counter[int](), []
+    for label in listing.labels[order].tolist():
+        turn.append(seen[label])  # the position of an image among those of its class
         seen[label] += 1
-    return np.sort(np.array(sorted(order, key=turn.__getitem__)[:count], dtype=np.int64))
+    return np.sort(order[np.argsort(turn, kind="stable")[:count]])
 
 
 def require_usable(splits: Splits, tested: bool = False) -> Splits:
@@ -266,10 +259,8 @@ def require_usable(splits: Splits, tested: bool = False) -> Splits:
     if tested and not splits.testable:
         raise ValueError("testing needs images of at least 2 unseen classes: add classes")
     if splits.testable and splits.without_positive() == len(splits.query):
-        raise ValueError(
-            f"none of the {len(splits.query)} test images has another image of its class to find: "
-            "add images, or leave other classes unseen"
-        )
+        n, advice = len(splits.query), "add images, or leave other classes unseen"
+        raise ValueError(f"none of the {n} test images has another one of its class: {advice}")
     return splits
 
 
@@ -302,8 +293,8 @@ class ClassSplit:
             seen = set(self.seen_classes) or set(names) - set(self.unseen_classes)
             unseen = set(self.unseen_classes) or set(names) - seen
         else:
-            drawn = self.order == "shuffled"
-            ordered = shuffled_names(names, self.seed) if drawn else sorted(names, reverse=True)
+            last_first = sorted(names, reverse=True)
+            ordered = last_first if self.order == "sorted" else shuffled_names(names, self.seed)
             count = min(round(self.unseen_fraction * len(names)), len(names) - 2)
             unseen = set(ordered[:count] if count >= 2 else ())
             seen = set(names) - unseen

@@ -40,7 +40,7 @@ Indices = NDArray[np.int64]
 class Batch(NamedTuple):
     """Images with their labels."""
 
-    images: Tensor  # (n, channels, h, w) in channels-last memory format, uint8 from the loader
+    images: Tensor  # (n, channels, h, w) in channels-last memory format; uint8 from the loader
     labels: Tensor  # (n,) int64
     indices: Tensor  # (n,) int64, into the listing
     pixels: Pixels | None = None  # normalizes the images; None if they are normalized already
@@ -58,7 +58,7 @@ class Loader:
     """The images of a listing, transformed; `Batch.inputs` normalizes them."""
 
     listing: Listing  # the images
-    transform: Transform  # crops or augments; gives all of them one size, which files have not
+    transform: Transform  # crops or augments; all its results have one size
     pixels: Pixels  # the network's convention
     workers: int = 0  # threads; 0 uses the caller's
     cache: ImageCache | None = None  # of downscaled images; None decodes the file every time
@@ -176,11 +176,10 @@ class MPerClass:
     def __call__(self, labels: Indices, epoch: int, batch_size: int) -> list[Indices]:
         by_class = np.argsort(labels, kind="stable").astype(np.int64)
         own = np.split(by_class, np.flatnonzero(np.diff(labels[by_class])) + 1)
-        per_batch = batch_size // self.m
-        if batch_size % self.m or not 0 < per_batch <= len(own):
+        most = self.m * len(own)
+        if batch_size % self.m or not 0 < batch_size <= most:
             raise ValueError(
-                f"batch_size must be a multiple of m={self.m} up to {len(own) * self.m} (m images "
-                f"of each class), got {batch_size}"
+                f"batch_size must be a multiple of m={self.m} up to {most}, got {batch_size}"
             )
         numbers = random_stream(self.seed, epoch, part=1)
         decks = [members[_shuffle(len(members), numbers)] for members in own]
@@ -188,11 +187,11 @@ class MPerClass:
         batches = []
         for _ in range(max(1, len(labels) // batch_size)):
             # The classes used least so far, ties broken at random.
-            chosen = np.lexsort((numbers.random(len(own)), dealt))[:per_batch]
-            turns = [dealt[c] * self.m + np.arange(self.m) for c in chosen]
-            part = [decks[c][t % len(decks[c])] for c, t in zip(chosen, turns, strict=True)]
+            chosen = np.lexsort((numbers.random(len(own)), dealt))[: batch_size // self.m]
+            turns = [self.m * dealt[c] + np.arange(self.m) for c in chosen]
+            drawn = [decks[c].take(t, mode="wrap") for c, t in zip(chosen, turns, strict=True)]
+            batches.append(np.concatenate(drawn))
             dealt[chosen] += 1
-            batches.append(np.concatenate(part))
         return batches
 
 

@@ -80,15 +80,11 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
     if parts.keys() == {""}:
         return (rule or ClassSplit())(parts[""], text, tuple(notes))
     if rule is not None:
-        raise ValueError(
-            f"give either {what} or a rule for classes ({', '.join(RULE_OPTIONS)}), got both"
-        )
+        raise ValueError(f"{what} split the data: leave out {', '.join(fields)}")
     if parts.keys() - {"validation"} not in LAYOUTS:
         raise ValueError(f"{what} must be {EXPECTED}, got {', '.join(sorted(parts)) or 'none'}")
-    tested = _query_and_gallery(parts)
-    return require_usable(
-        Splits(parts["train"], *tested, parts.get("validation"), text, tuple(notes))
-    )
+    tested, held = _query_and_gallery(parts), parts.get("validation")
+    return require_usable(Splits(parts["train"], *tested, held, text, tuple(notes)))
 
 
 def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:

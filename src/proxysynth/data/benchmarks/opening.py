@@ -57,10 +57,8 @@ def splits_of(contents: Contents, incomplete: bool) -> Splits:
     entry, base, found = contents.entry, contents.base, dict(contents.present)
     counts = contents.counts()
     if any(n > published for pairs in counts for n, published in pairs.values()):
-        raise ValueError(
-            f"{base} is not {entry.title} as published ({counts}): remove what was added, or "
-            "use it as a folder of your own"
-        )
+        advice = "remove what was added, or use it as a folder of your own"
+        raise ValueError(f"{base} is not {entry.title} as published ({counts}): {advice}")
     if not counts.complete and not incomplete:
         missing = contents.all_missing()
         why = f", there is no {base / missing[0]}" if missing else ""
@@ -128,10 +126,8 @@ def check_benchmark(
         unreadable.append((contents.present[part].names[i], error.reason))
     if unreadable:  # no option accepts these
         file, why = unreadable[0]
-        refusal = (
-            f"{contents.base} has unreadable files ({len(unreadable):,}), the first is "
-            f"{printable(file)} ({why}): download them again"
-        )
+        first = f"{printable(file)} ({why})"
+        refusal = f"{len(unreadable):,} files cannot be read, such as {first}: download them again"
     else:
         try:
             splits_of(contents, allow_incomplete)

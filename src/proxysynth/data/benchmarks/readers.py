@@ -61,7 +61,7 @@ def read_cub200(entry: Benchmark, root: PathLike) -> Contents:
         label = label_of.get(row.integer(0))
         if label is None:
             raise ValueError(
-                f"{labels} has no line for image {row.integer(0)} of {row.where}: download it again"
+                f"{labels} lacks image {row.integer(0)} of {row.where}: download it again"
             )
         name = row.path(1)
         folder_of.setdefault(label, name.partition("/")[0])
