@@ -1,8 +1,8 @@
 """The eight deformations of test images [supplement C.3, Table 3], and the distortion of glyphs.
 
-Each deformation is a frozen value and a function `(image, rng) -> image` on bytes, (h, w) or
-(h, w, 3); its `summary` is a format string of its parameters. Zoom, rotation and shearing keep the
-center, interpolate linearly and are black outside of the image.
+Each deformation is a function `(image, rng) -> image` of bytes, (h, w) or (h, w, 3); its `summary`
+is a format string of its parameters. Zoom, rotation and shearing keep the center, interpolate
+linearly and are black outside of the image.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class GaussianNoise:
 
     def __call__(self, image: Bytes, rng: np.random.Generator) -> Bytes:
         noise = rng.uniform(0, self.most) * rng.standard_normal(image.shape[:2], np.float32)
-        return _bytes(image + noise.reshape(*noise.shape, *(1,) * (image.ndim - 2)))
+        return _bytes(image + (noise if image.ndim == 2 else noise[..., None]))
 
 
 @dataclass(frozen=True)
@@ -175,14 +175,10 @@ class GaussianBlur:
 @lru_cache(maxsize=16)
 def _weights(n: int, sigma: float) -> NDArray[np.float32]:
     """(n, n): the weight of each of n pixels in a line for each of them."""
-    reach = int(REACH * sigma + 0.5)
-    offsets = np.arange(-reach, reach + 1)
-    kernel = np.exp(-0.5 * (offsets / sigma) ** 2)
-    made = np.zeros((n, n))
-    source = (np.arange(n)[:, None] + offsets) % max(1, 2 * (n - 1))
-    source = np.minimum(source, 2 * (n - 1) - source)  # ... 2 1 0 1 2 ... n-1 n-2 ...
-    np.add.at(made, (np.arange(n)[:, None], source), kernel / kernel.sum())
-    return made.astype(np.float32)
+    from scipy import ndimage
+
+    made = ndimage.gaussian_filter1d(np.eye(n), sigma, axis=0, mode="mirror", truncate=REACH)
+    return np.asarray(made, dtype=np.float32)
 
 
 def _bytes(values: NDArray[np.floating]) -> Bytes:

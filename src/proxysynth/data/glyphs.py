@@ -38,7 +38,7 @@ def glyphs(
     test_classes: int = 100,  # unseen characters
     seed: int = 0,  # chooses the characters
     faces_per_class: int = 16,  # images per seen character, 5 to 16
-    query_faces: int = 0,  # faces whose images are queries; those in the others are the gallery
+    query_faces: int = 0,  # faces of the queries, the others are the gallery; 0: no gallery
     test_faces: int = 0,  # classification: faces of the seen characters that are tested
     distortion: float = 0.0,  # strength of the seeded distortion of every image
     pictures_per_class: int = 0,  # with distortion: images of every character; 0: one per face
@@ -47,8 +47,7 @@ def glyphs(
 
     The unseen characters depend only on `seed` and their number and have all sixteen faces, so that
     training sets of any size share one test. About 500 distinct characters have sixteen faces,
-    three times as many have twelve; of more than `faces_per_class`, each draws its own choice. With
-    `query_faces` 0, every image is searched among all others.
+    three times as many have twelve; a character with more than `faces_per_class` draws its own.
     """
     _check(faces_per_class, query_faces, test_faces, distortion, pictures_per_class)
     if min(train_classes, test_classes) < 2:
@@ -59,18 +58,18 @@ def glyphs(
     asked: tuple[float, ...] = (train_classes, test_classes, seed, faces_per_class)
     asked += (distortion, pictures_per_class) if distortion else ()
     path = cache_folder() / f"glyphs-{digest((RECIPE, version('matplotlib'), asked))}.npz"
-    made = None
+    # Code point and index into FACES of each image, the training images first.
+    pairs, pixels = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.uint8)
     with suppress(Exception), np.load(path, allow_pickle=False) as kept:  # not there, or damaged
-        made = kept["pairs"], kept["pixels"]
-    if made is None or (len(made[0]), made[1].shape) != (total, (total, SIDE, SIDE)):
+        pairs, pixels = kept["pairs"], kept["pixels"]
+    if (len(pairs), pixels.shape) != (total, (total, SIDE, SIDE)):
         chosen = _choose(train_classes, test_classes, seed, faces_per_class, pictures_per_class)
         pixels = _distorted(chosen, distortion, seed) if distortion else 255 - draw(chosen)
-        made = np.array([(code, FACES.index(face)) for code, face in chosen]), pixels
+        pairs = np.array([(code, FACES.index(face)) for code, face in chosen])
         file = io.BytesIO()
-        np.savez(file, pairs=made[0], pixels=pixels)
+        np.savez(file, pairs=pairs, pixels=pixels)
         with suppress(OSError):  # a cache is not needed
             write_atomically(path, file.getbuffer())
-    pairs, pixels = made  # code point and index into FACES of each image, the training images first
     train, test = (_listing(pairs[cut], pixels[cut]) for cut in np.s_[:seen, seen:])
     if test_faces or query_faces:
         drawn = shuffled_names(FACES, seed)[: test_faces or query_faces]

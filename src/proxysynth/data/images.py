@@ -40,8 +40,8 @@ LARGE = 1 << 25  # images of more pixels are decoded one at a time
 BAND = 1 << 22  # pixels converted at a time
 TOO_LARGE = "at most {:,} pixels are decoded, {}: shrink it first"
 
-# What turns an image upright, by its EXIF orientation. ImageOps.exif_transpose also writes the EXIF
-# block again, which fails for many damaged ones.
+# By EXIF orientation. ImageOps.exif_transpose also writes the block again, which fails for many
+# damaged ones.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -82,12 +82,10 @@ def open_image(
 
     Args:
         source: a path or an open file in one of FORMATS, whatever its name; or a Pillow image.
+            Anything but a whole image of a reasonable size raises UnreadableImage.
         at_least: decode a JPEG at a half, a quarter or an eighth of its size if both sides keep
             this many pixels. With twice `side`: several times faster, and nearly the same pixels.
         side: the largest short side in pixels; smaller images are not enlarged. 0: any size.
-
-    Raises:
-        UnreadableImage: for anything but a whole image of a reasonable size.
     """
     try:
         with contextlib.ExitStack() as opened:
@@ -263,9 +261,8 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
 class ImageCache:
     """Downscaled images by path, in memory and on disk. Threads may share one.
 
-    Every epoch sees the downscaled image, the first one too, so results do not depend on what is
-    cached. A file on disk is keyed by the image's path, modification time and size; the folder may
-    be deleted at any time.
+    Every epoch, the first one too, sees the downscaled image: results do not depend on what is
+    cached. Files are keyed by path, modification time and size, and may be deleted at any time.
     """
 
     def __init__(

@@ -149,8 +149,8 @@ Sampler = Callable[[Indices, int, int], list[Indices]]
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Every image once, in an order drawn for the epoch by the seed. A single remaining image joins
-    the batch before, since batch norm cannot train on one."""
+    """Every image once, in an order drawn for the epoch. A single remaining image joins the batch
+    before, since batch norm cannot train on one."""
 
     seed: int = 0
 

@@ -88,8 +88,8 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
 
 
 def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:
-    """Query and gallery to test a trained model on: the test part of the data, else every image, as
-    nothing says which classes a model has seen; no gallery where the queries are their own."""
+    """Query and gallery to test a trained model on: the test part, or all images of data without
+    parts, as its seen classes are unknown. None: the queries are each other's gallery."""
     place = folders.absolute(spec)
     if os.path.isdir(place):
         places = _own_parts(place, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
@@ -117,7 +117,7 @@ def _known(options: dict[str, Any], names: Collection[str], what: str) -> dict[s
 
 
 def _unknown(text: str) -> ValueError:
-    """What may have been meant by data that is nothing of the kind."""
+    """The error for data that is none of these, with a suggestion."""
     name, colon, _ = text.partition(":")
     if os.path.isfile(os.path.expanduser(text)):
         names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in CATALOG)])
@@ -175,8 +175,8 @@ def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing |
 
 
 def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dict[str, PathLike]:
-    """The folder of each part where the sub-folders are named so; {"": base} where they are
-    classes. `otherwise` is what helps, besides renaming, where they are neither."""
+    """The folders of the parts by name, or {"": base} if the sub-folders are classes. If they are
+    neither, `otherwise` completes the advice to rename them."""
     inside, _ = folders.folder_entries(base)
     named = [(ALSO_CALLED.get(e.name.lower(), e.name.lower()), e.path) for e in inside]
     parts: dict[str, PathLike] = dict(named)
@@ -200,8 +200,8 @@ def _holds_classes(place: str) -> bool:
 
 
 def _table(file: Path, root: PathLike | None, outside: str) -> dict[str, Listing]:
-    """The images of a CSV by their part, "" without a column `split`. Paths are relative to `root`,
-    by default the CSV's own folder; `outside` is what helps where one leads out of it."""
+    """The images of a CSV by part, "" without a column `split`. Paths are relative to `root`, by
+    default the CSV's own folder; `outside` is the advice for one that leads out of it."""
     advice = f"split.root is the folder where the paths of {file.name} start"
     base = folders.existing_folder(file.parent if root is None else root, advice)
     try:

@@ -4,11 +4,11 @@ Image size, mean and standard deviation, and how far an image is resized before 
 cropped, come from the model's own configuration. Resizing is bilinear with antialiasing for all
 backbones. A name is data: neither library is ever asked to run code that comes with a model.
 
-Both kinds of network know more poolings than feature maps do:
+They have more poolings than feature maps do:
 
-    own              the network's own: its trained pooler or head, or its class token
-    class            the class token
-    average, max, both    over the patch tokens or the pixels of the feature maps
+own                   the network's own: its trained pooler or head, or its class token
+class                 the class token
+average, max, both    over the patch tokens or the pixels of the feature maps
 """
 
 from __future__ import annotations
