@@ -136,7 +136,7 @@ def test_the_state_dict_says_what_was_trained(tmp_path) -> None:
 
     torch.save(head.state_dict(), tmp_path / "head.pt")
     wrong = ps.ProxyHead(ps.NormSoftmax(), num_classes=2, dim=4)
-    with pytest.warns(UserWarning, match="trained with .*ArcFace.*now used with .*NormSoftmax"):
+    with pytest.warns(UserWarning, match="ArcFace.*NormSoftmax"):
         wrong.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
 
 

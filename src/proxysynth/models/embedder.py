@@ -17,9 +17,7 @@ from proxysynth.values import look_up
 Pooling = Literal["average", "max", "both", "class", "own"]
 Mix = Callable[[Tensor], Tensor]
 
-RESIZE = 256 / 224
-"""The side to which a photograph is resized, relative to that of its central crop."""
-
+RESIZE = 256 / 224  # the side to which a photograph is resized, relative to its central crop
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "average": lambda maps: maps.mean(dim=(2, 3)),

@@ -27,7 +27,9 @@ from torch import Tensor, nn
 
 from proxysynth.errors import first_line
 
-LIBRARIES = ("timm", "hf")
+# From the model and images to tokens, the class token, if any, first, and how many of them are not
+# patches; or to vectors or feature maps.
+Tokens = Callable[[Any, Tensor], tuple[Tensor, int]]
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 PROCESSOR = ("image_mean", "image_std", "size", "crop_size", "do_center_crop")
 # Keys of a configuration that could name code to be fetched.
@@ -36,7 +38,7 @@ NOT_DATA = ("auto_map", "attn_implementation", "quantization_config", "custom_pi
 
 def is_library(backbone: object) -> bool:
     """Whether the name is one of timm's or transformers' networks."""
-    return isinstance(backbone, str) and backbone.partition(":")[0] in LIBRARIES
+    return isinstance(backbone, str) and backbone.startswith(("timm:", "hf:"))
 
 
 def is_plain_name(backbone: str) -> bool:
@@ -46,20 +48,9 @@ def is_plain_name(backbone: str) -> bool:
 
 class TokenNetwork(nn.Module):
     """A network whose output is tokens (n, t, d): as the class token (n, d), or as feature maps
-    (n, d, t, 1) of the patches, which the embedder pools.
+    (n, d, t, 1) of the patches, which the embedder pools. Vectors and feature maps pass."""
 
-    Args:
-        tokens: from the model and images to tokens, the class token, if any, first, and how many
-            of them are not patches; or to vectors or feature maps, which are returned as they are.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        tokens: Callable[[Any, Tensor], tuple[Tensor, int]],
-        pooling: str,
-        name: str,
-    ) -> None:
+    def __init__(self, model: nn.Module, tokens: Tokens, pooling: str, name: str) -> None:
         super().__init__()
         self.model, self.tokens, self.pooling, self.name = model, tokens, pooling, name
 

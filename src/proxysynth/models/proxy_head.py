@@ -179,9 +179,7 @@ class ProxyHead(nn.Module):
             saved = json.loads(bytes(state.tolist()).decode())
             classes, trained_with = saved["classes"], saved["loss"]
         except (AttributeError, TypeError, ValueError, KeyError) as error:
-            raise ValueError(
-                f"_extra_state must be JSON of loss and classes as bytes, got {error!r}"
-            ) from error
+            raise ValueError(f"_extra_state must be JSON of loss and classes: {error!r}") from error
         if self.classes and classes and self.classes != classes:
             pairs = enumerate(zip_longest(self.classes, classes))
             at, (here, there) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
@@ -192,9 +190,7 @@ class ProxyHead(nn.Module):
         self.classes, self.trained_with = classes, trained_with
         own = _describe(self.loss)
         if _plain_description(trained_with) != _plain_description(own):
-            warnings.warn(
-                f"proxies trained with {trained_with} are now used with {own}", stacklevel=2
-            )
+            warnings.warn(f"proxies trained with {trained_with} are used with {own}", stacklevel=2)
 
     def _warn_if_processes_drift_apart(self) -> None:
         """Once, if other processes exist and nothing sums the gradient of the proxies over them."""

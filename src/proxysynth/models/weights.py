@@ -68,9 +68,8 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         what = found[1] if found else "something other than tensors"
-        raise ValueError(
-            f"{path} is refused: it holds {what}, which could run code; save it as .safetensors"
-        ) from error
+        advice = "could run code: save it as .safetensors"
+        raise ValueError(f"{path} is refused, since it holds {what} and {advice}") from error
     except (safetensors.SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
         advice = "save the state dict as .safetensors or .pth"
         raise ValueError(f"{path} cannot be read as weights: {advice}") from error
@@ -117,9 +116,8 @@ def load_initial_weights(
 ) -> None:
     """Load the weights that were asked for; the network has random ones already."""
     advice = (
-        f"the published weights of {name} come as a file: get {' or '.join(published.files)}, "
-        f"{published.where}; check it with `proxysynth data check weights PATH` and pass "
-        "--set weights=PATH"
+        f"the published weights of {name} are a file: get {' or '.join(published.files)}, "
+        f"{published.where}, pass --set weights=PATH; `proxysynth data check weights PATH` tests it"
     )
     if weights is not None:
         if published.files and not published.package and not Path(weights).is_file():
