@@ -46,7 +46,7 @@ def test_what_is_not_an_image_is_left_out(make_folder):
     assert "ants/more/still more/nested.JPG" in names
     assert "empty" not in (*splits.train.classes, *splits.query.classes)
     assert splits.notes == (
-        "1 folders hold no image and are ignored: empty.",
+        "Ignored (folders without images): empty.",
         "Ignored (not image files): 1 .txt, 1 .heic.",
     )
 

@@ -21,6 +21,7 @@ from proxysynth.data.transforms import Bytes, Transform, middle
 
 BILINEAR = Image.Resampling.BILINEAR
 FIELD = 4  # points per side of the random field that lights the background of a glyph
+Segments = NDArray[np.float64]  # of an outline, (s, 4): x0, y0, x1, y1
 REACH = 4  # sigmas after which a Gaussian kernel is cut off: less than 0.01% is lost
 
 
@@ -210,10 +211,8 @@ LIGHT = 40.0  # amplitude of a smooth random field that is added to the image, o
 NOISE = 25.0  # sigma of the noise of each pixel, of 255
 
 
-def displaced(
-    segments: NDArray[np.float64], side: int, strength: float, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """An outline in pixels, (s, 4): rotated, sheared and scaled about the center, and shifted."""
+def displaced(segments: Segments, side: int, strength: float, rng: np.random.Generator) -> Segments:
+    """An outline in pixels: rotated, sheared and scaled about the center, and shifted."""
     u = strength * rng.uniform(-1, 1, 6)
     angle, size, ratio = math.radians(ANGLE * u[0]), SCALE * u[2], SCALE * u[3]
     turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])

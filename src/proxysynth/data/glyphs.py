@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.deformations import displaced, photographed
+from proxysynth.data.deformations import Segments, displaced, photographed
 from proxysynth.data.images import cache_folder, write_atomically
 from proxysynth.data.listing import Listing, Splits, shuffled_names
 from proxysynth.values import digest
@@ -225,8 +225,6 @@ CHUNK = 64  # glyphs drawn at a time, to bound memory
 
 MOVE, LINE, QUADRATIC, CUBIC, CLOSE = 1, 2, 3, 4, 79  # matplotlib's path codes
 
-Segments = NDArray[np.float64]  # (s, 4): x0, y0, x1, y1, y upwards
-
 
 def has_ink(font: FT2Font, code_point: int) -> bool:
     """Whether the glyph has an outline: a blank Braille cell has none."""
@@ -235,7 +233,7 @@ def has_ink(font: FT2Font, code_point: int) -> bool:
 
 
 def outline(font: FT2Font, code_point: int) -> Segments:
-    """The closed contours of a character as line segments, in units of the em."""
+    """The closed contours of a character as line segments, in units of the em, y upwards."""
     font.load_char(code_point, flags=_unscaled())
     vertices, codes = font.get_path()
     # matplotlib divides by 64 as if these were 26.6 fixed point; font units are not.

@@ -15,9 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from proxysynth.formatting import count
 from proxysynth.values import nearest
 
-NOTHING_TESTED = (
-    "Not evaluated: that needs images of at least 2 classes that are not used for training."
-)
+NOTHING_TESTED = "Not evaluated: that needs images of at least 2 classes that are not trained on."
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +65,9 @@ class Listing:
     def take(self, indices: ArrayLike) -> Listing:
         """These images in this order; all classes are kept, even without images."""
         chosen = np.asarray(indices, dtype=np.int64)
-        return replace(
-            self,
-            names=tuple(self.names[i] for i in chosen),
-            labels=self.labels[chosen],
-            pixels=None if self.pixels is None else self.pixels[chosen],
-        )
+        names = tuple(self.names[i] for i in chosen)
+        pixels = None if self.pixels is None else self.pixels[chosen]
+        return replace(self, names=names, labels=self.labels[chosen], pixels=pixels)
 
     def of_classes(self, classes: Sequence[str]) -> Listing:
         """The images of these classes, labeled 0, 1, ... in this order."""

@@ -157,9 +157,7 @@ def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, List
         listings[part] = listing_of_files(base, files)
         full = set(listings[part].classes)
         if empty := [entry.name for entry in classes if entry.name not in full]:
-            notes.append(
-                f"{len(empty)} folders hold no image and are ignored: {folders.some_names(empty)}."
-            )
+            notes.append(f"Ignored (folders without images): {folders.some_names(empty)}.")
         if others:
             notes.append(f"Ignored (not image files): {kinds}.")
     return listings, notes

@@ -12,12 +12,7 @@ from pathlib import Path
 
 from proxysynth.data.benchmarks.catalog import CATALOG, Contents, Counts, how_to_get
 from proxysynth.data.benchmarks.readers import READERS
-from proxysynth.data.check import (
-    Progress,
-    UnreadableImages,
-    errors_in_threads,
-    unreadable_images,
-)
+from proxysynth.data.check import Progress, UnreadableImages, errors_in_threads, unreadable_images
 from proxysynth.data.folders import absolute, some_names
 from proxysynth.data.images import PathLike, open_image, write_atomically
 from proxysynth.data.listing import Splits, require_usable

@@ -60,9 +60,7 @@ def read_cub200(entry: Benchmark, root: PathLike) -> Contents:
     for row in rows(base / "images.txt", ("image number", "path")):
         label = label_of.get(row.integer(0))
         if label is None:
-            raise ValueError(
-                f"{labels} lacks image {row.integer(0)} of {row.where}: download it again"
-            )
+            raise ValueError(f"{labels} lacks image {row.integer(0)}: download it again")
         name = row.path(1)
         folder_of.setdefault(label, name.partition("/")[0])
         files.append((f"images/{name}", label))
@@ -162,7 +160,7 @@ def _cars_split(entry: Benchmark, classes: list[str]) -> dict[str, list[str]]:
     else:
         ordered = sorted(classes)
         seen = [name for name in ordered if name.casefold() < CARS_FIRST_UNSEEN]
-    return {"train": seen, "test": [name for name in ordered if name not in set(seen)]}
+    return {"train": seen, "test": [name for name in ordered if name not in seen]}
 
 
 def read_sop(entry: Benchmark, root: PathLike) -> Contents:
