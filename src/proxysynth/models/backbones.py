@@ -54,7 +54,7 @@ BACKBONES: dict[str, Backbone] = {
     "preact_resnet18": Backbone(
         lambda width, size: resnet.PreActResNet18(width, stride=2 if size >= 64 else 1),
         image_size=32,
-        published=resnet.PREACT_PUBLISHED,
+        published=Published(classifier=("linear.",)),
         scalable=True,
     ),
 }
@@ -78,9 +78,8 @@ def make_embedder(
     """A network from images to embeddings; `dim`, `pooling`, `weights` and `width` are as in `Run`.
 
     Args:
-        backbone: a name in `BACKBONES`; `timm:name`; `hf:name_or_folder` of transformers;
-            `package.module:function`, your own function that returns an `nn.Module`; or an
-            `nn.Module`.
+        backbone: a name in `BACKBONES`; `timm:name`; `hf:name_or_folder` of transformers; an
+            `nn.Module`, or your own function that returns one as `package.module:function`.
         normalize: embeddings of unit length.
         pretrained: True for published weights, False for random ones. None: published weights if
             they come in a package, otherwise random ones, with a warning if others are published.

@@ -1,8 +1,7 @@
 """Backbones of other libraries: `timm:NAME`, and `hf:NAME_OR_FOLDER` for transformers.
 
-Image size, mean and standard deviation, and how far an image is resized before its center is
-cropped, come from the model's own configuration. Resizing is bilinear with antialiasing for all
-backbones. A name is data: neither library is ever asked to run code that comes with a model.
+Image size, mean, standard deviation and how an image is resized come from the model's own
+configuration, except that resizing is always bilinear. Code that comes with a model is never run.
 
 They have more poolings than feature maps do:
 

@@ -35,9 +35,8 @@ class ProxyHead(nn.Module):
 
     A regularizer works in training mode only; in evaluation mode the plain loss is computed.
 
-    With several processes, wrap the head in DistributedDataParallel, or average `proxies.grad` over
-    the processes before each step: otherwise each process trains proxies of its own. To compute the
-    loss over the batch of all processes, see `proxysynth.distributed.gather_with_gradient`.
+    With several processes, wrap the head in DistributedDataParallel, or average `proxies.grad` by
+    yourself. For a loss over the batch of all processes, see `distributed.gather_with_gradient`.
 
     Args:
         loss: a loss, a regularizer that holds one, or any `(x, y, p) -> scalar`.
@@ -77,10 +76,7 @@ class ProxyHead(nn.Module):
     def forward(
         self, embeddings: Tensor, labels: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The loss of embeddings (n, d) with labels (n,).
-
-        generator: for what a regularizer draws; default: torch's own.
-        """
+        """The loss of embeddings (n, d) with labels (n,); a regularizer draws from `generator`."""
         if self.training:
             self._warn_if_processes_drift_apart()
         loss = self.loss if self.training else self.plain
@@ -127,8 +123,7 @@ class ProxyHead(nn.Module):
 
         Args:
             names: the new classes' names, or how many there are if the head keeps no names.
-            optimizer: another optimizer to update; those alive in this process are found
-                automatically.
+            optimizer: one to update; those alive in this process are found automatically.
         """
         number, classes = functional.as_number(names), None
         if self.classes is None and isinstance(number, int):

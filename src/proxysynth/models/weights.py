@@ -116,8 +116,8 @@ def load_initial_weights(
 ) -> None:
     """Load the weights that were asked for; the network has random ones already."""
     advice = (
-        f"the published weights of {name} are a file: get {' or '.join(published.files)}, "
-        f"{published.where}, pass --set weights=PATH; `proxysynth data check weights PATH` tests it"
+        f"the published weights of {name} are a file (`proxysynth data check weights PATH` tests "
+        f"it): get {' or '.join(published.files)}, {published.where}, and pass --set weights=PATH"
     )
     if weights is not None:
         if published.files and not published.package and not Path(weights).is_file():
