@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import unicodedata
 import warnings
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from proxysynth.data.deformations import Segments, displaced, photographed
 from proxysynth.data.images import cache_folder, write_atomically
-from proxysynth.data.listing import Listing, Splits, shuffled_names
+from proxysynth.data.listing import Listing, Splits, earlier_ones, shuffled_names
 from proxysynth.values import digest
 
 if TYPE_CHECKING:  # slow to import, and not needed once the glyphs are cached
@@ -96,7 +95,7 @@ def _choose(
     rest = shuffled_names(have.keys() - set(test), seed)
     if len(test) < test_classes or len(rest) < train_classes:
         raise ValueError(
-            f"{len(have)} characters have {faces} faces, {len(complete)} all {len(FACES)}, got "
+            f"{len(have)} characters have {faces} faces, {len(complete)} have {len(FACES)}, got "
             f"train_classes={train_classes} and test_classes={test_classes}: use fewer classes"
         )
     pairs = []
@@ -113,10 +112,9 @@ def _choose(
 
 def _distorted(pairs: list[tuple[int, str]], strength: float, seed: int) -> NDArray[np.uint8]:
     """Images of (code point, face) pairs, each with draws of its own."""
-    draws, counts = [], Counter[int]()
-    for code, _ in pairs:
-        draws.append(np.random.default_rng([seed, code, counts[code]]))
-        counts[code] += 1
+    codes = [code for code, _ in pairs]
+    numbered = zip(codes, earlier_ones(codes), strict=True)
+    draws = [np.random.default_rng([seed, code, number]) for code, number in numbered]
     shapes = (_shape(*pair) for pair in pairs)
     ink = fill(displaced(x, SIDE, strength, rng) for x, rng in zip(shapes, draws, strict=True))
     return np.stack([photographed(x, strength, rng) for x, rng in zip(ink, draws, strict=True)])
@@ -142,11 +140,9 @@ def _check(faces: int, query_faces: int, test_faces: int, distortion: float, eac
 
 def _listing(pairs: NDArray[np.int64], pixels: NDArray[np.uint8]) -> Listing:
     distinct, labels = np.unique(pairs[:, 0], return_inverse=True)
-    names, counts = [], Counter[str]()
-    for code, face in pairs.tolist():
-        name = f"U+{code:04X}/{FACES[face]}"
-        counts[name] += 1
-        names.append(name if counts[name] == 1 else f"{name}-{counts[name]}")
+    names = [f"U+{code:04X}/{FACES[face]}" for code, face in pairs.tolist()]
+    numbered = zip(names, earlier_ones(names), strict=True)
+    names = [f"{name}-{i + 1}" if i else name for name, i in numbered]
     classes = (f"U+{code:04X} {unicodedata.name(chr(code), '')}".strip() for code in distinct)
     return Listing(tuple(names), labels, tuple(classes), pixels=pixels)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -22,13 +23,11 @@ NOTHING_TESTED = "Not evaluated: that needs images of at least 2 classes that ar
 class Listing:
     """Images with labels, as files under a root or as an array in memory."""
 
-    # one per image: the path under `root` with forward slashes, or any text for pixels
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # paths under `root` with forward slashes; any text for pixels
     labels: NDArray[np.int64]  # (n,) integers in [0, c), kept as read-only int64
     classes: tuple[str, ...]  # the name of each label; c = len(classes)
     root: Path | None = None  # the folder of the files; None for pixels
-    # (n, h, w) gray or (n, h, w, 3) RGB, uint8; None for files
-    pixels: NDArray[np.uint8] | None = None
+    pixels: NDArray[np.uint8] | None = None  # (n, h, w) gray or (n, h, w, 3) RGB; None for files
 
     def __post_init__(self) -> None:
         labels = np.array(self.labels, dtype=np.int64)
@@ -106,6 +105,12 @@ def listing_of_files(
     number = {label: i for i, label in enumerate(table)}
     labels = np.array([number[label] for _, label in pairs], dtype=np.int64)
     return Listing(tuple(name for name, _ in pairs), labels, table, root)
+
+
+def earlier_ones(items: Sequence[Hashable]) -> list[int]:
+    """For each item, how many equal ones come before it."""
+    numbers = defaultdict[Hashable, Iterator[int]](itertools.count)
+    return [next(numbers[item]) for item in items]
 
 
 def shuffled_names(names: Collection[str], seed: int) -> list[str]:
@@ -239,10 +244,7 @@ def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np
     """Sorted indices of at most `count` images, drawn by name, balanced over the classes."""
     place = {name: i for i, name in enumerate(shuffled_names(listing.names, seed))}
     order = np.argsort([place[name] for name in listing.names], kind="stable")
-    seen, turn = Counter[int](), []
-    for label in listing.labels[order].tolist():
-        turn.append(seen[label])  # the position of an image among those of its class
-        seen[label] += 1
+    turn = earlier_ones(listing.labels[order].tolist())
     return np.sort(order[np.argsort(turn, kind="stable")[:count]])
 
 
@@ -263,11 +265,9 @@ def require_usable(splits: Splits, tested: bool = False) -> Splits:
 class ClassSplit:
     """The rule that splits classes into seen ones, to train on, and unseen ones, to test on."""
 
-    # of the classes, rounded so that two are seen; a single unseen one could not be tested
-    unseen_fraction: float = 0.5
+    unseen_fraction: float = 0.5  # rounded so that two classes are seen, and two or none unseen
     seed: int = 0  # draws by name, the same on every machine; an added class keeps the order
-    # "sorted" takes the last in alphabetical order, as the benchmarks of the literature do
-    order: Literal["shuffled", "sorted"] = "shuffled"
+    order: Literal["shuffled", "sorted"] = "shuffled"  # sorted: the last by name are unseen
     unseen_classes: tuple[str, ...] = ()  # these instead of a fraction
     seen_classes: tuple[str, ...] = ()  # train on these; classes in neither list are ignored
 

@@ -4,9 +4,8 @@ Workers are threads: Pillow releases the GIL while it decodes and resizes, so th
 share one cache and copy nothing between processes. A batch does not depend on their number.
 torch is imported with the first batch: `proxysynth data list` does not wait for it.
 
-A batch leaves the loader as bytes, a quarter of what its float32 numbers take on the way to a GPU,
-and is normalized on the device. Crops, resizing and flips stay with the workers: Pillow's filter
-decides the pixels, which must not depend on the device, and a flip costs nothing in a copy.
+A batch leaves the loader as bytes, which are a quarter of float32 on the way to a GPU, and is
+normalized on the device. Workers crop, resize and flip: pixels must not depend on the device.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
     a CSV           the same options of ClassSplit, and root: where its paths start
     "NAME:ROOT"     incomplete: accept a copy of a benchmark that lacks images
 
-    Images may lie deeper inside a class's folder. Hidden files and files that are not images by
-    their name are ignored. Links are followed; nothing is ever written.
+    Images may lie deeper inside a class's folder. Hidden files, and those that are not images by
+    their name, are ignored. Links are followed; nothing is ever written.
     """
     text = os.fspath(spec)
     name, colon, root = text.partition(":")

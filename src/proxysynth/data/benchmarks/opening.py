@@ -151,8 +151,7 @@ class PreparedCopy:
     root: str  # its folder
     written: int  # images written now
     kept: int  # images that an earlier, interrupted call had written already
-    # images left out because they cannot be read, and why
-    unreadable: tuple[tuple[str, str], ...] = ()
+    unreadable: tuple[tuple[str, str], ...] = ()  # images left out, and why
 
 
 def prepare_benchmark(
@@ -167,9 +166,8 @@ def prepare_benchmark(
     """Write a downscaled copy of a benchmark to `out`, in the same layout: images with a short side
     of at most `side` pixels, which are copied where they are small enough already.
 
-    Files are written atomically, so an interrupted call can be repeated and resumes. `incomplete`
-    accepts an incomplete copy and leaves out unreadable images; else these are raised as
-    UnreadableImages, after all others have been written.
+    An interrupted call resumes when it is repeated. `incomplete` accepts an incomplete copy and
+    skips unreadable images; else UnreadableImages is raised after all others have been written.
     """
     if side < 1:
         raise ValueError(f"side must be >= 1 pixel, got {side}")

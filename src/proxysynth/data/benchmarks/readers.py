@@ -151,8 +151,7 @@ def _cars_by_folder(entry: Benchmark, root: Path) -> Contents | None:
 
 def _cars_split(entry: Benchmark, classes: list[str]) -> dict[str, list[str]]:
     """The class folders to train and to test on: by number if they have one, else by name."""
-    matches = {name: re.match(r"(\d+)(?![^\W_])", name) for name in classes}
-    numbers = {name: int(match[1]) for name, match in matches.items() if match}
+    numbers = {name: int(m[1]) for name in classes if (m := re.match(r"(\d+)(?![^\W_])", name))}
     if len(numbers) == len(classes):
         first = 0 if 0 in numbers.values() else 1
         ordered = sorted(classes, key=lambda name: numbers[name])
