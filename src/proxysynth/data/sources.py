@@ -120,9 +120,8 @@ def _unknown(text: str) -> ValueError:
     """The error for data that is none of these, with a suggestion."""
     name, colon, _ = text.partition(":")
     if os.path.isfile(os.path.expanduser(text)):
-        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in CATALOG)])
         got = f"got the file {printable(text)}"
-        return ValueError(f"data must be a folder, a CSV or one of {names}, {got}")
+        return ValueError(f"data must be glyphs, a folder, a CSV or BENCHMARK:ROOT, {got}")
     if colon and len(name) > 1 and name.isidentifier():
         return ValueError(f"there is no benchmark {name!r}: {nearest(name, CATALOG)}")
     hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *CATALOG])
