@@ -248,16 +248,16 @@ def test_bad_heads_get_one_line() -> None:
         ps.ProxyHead(ps.NormSoftmax())
     with pytest.raises(ValueError, match="num_classes=3, dim=4.0"):
         ps.ProxyHead(ps.NormSoftmax(), 3, 4.0)
-    with pytest.raises(ValueError, match="num_classes=3, but 2 names"):
+    with pytest.raises(ValueError, match="2 names"):
         ps.ProxyHead(ps.NormSoftmax(), 3, 4, classes=["a", "b"])
-    with pytest.raises(ValueError, match="distinct, got 'a' twice"):
+    with pytest.raises(ValueError, match="'a' twice"):
         ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["a", "b", "a"])
     named = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["a", "b"])
     with pytest.raises(ValueError, match="keeps names"):
         named.add_classes(2)
     with pytest.raises(ValueError, match="keeps names"):
         named.add_classes(2.5)
-    with pytest.raises(ValueError, match="distinct, got 'b' twice"):
+    with pytest.raises(ValueError, match="'b' twice"):
         named.add_classes(["b"])
     with pytest.raises(ValueError, match="no names"):
         ps.ProxyHead(ps.NormSoftmax(), 2, 4).add_classes(["c"])
