@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from proxysynth.data.deformations import Segments, displaced, photographed
 from proxysynth.data.images import cache_folder, write_atomically
-from proxysynth.data.listing import Listing, Splits, earlier_ones, shuffled_names
+from proxysynth.data.listing import Listing, Splits, cumcount, shuffled_names
 from proxysynth.values import digest
 
 if TYPE_CHECKING:  # slow to import, and not needed once the glyphs are cached
@@ -113,7 +113,7 @@ def _choose(
 def _distorted(pairs: list[tuple[int, str]], strength: float, seed: int) -> NDArray[np.uint8]:
     """Images of (code point, face) pairs, each with draws of its own."""
     codes = [code for code, _ in pairs]
-    numbered = zip(codes, earlier_ones(codes), strict=True)
+    numbered = zip(codes, cumcount(codes), strict=True)
     draws = [np.random.default_rng([seed, code, number]) for code, number in numbered]
     shapes = (_shape(*pair) for pair in pairs)
     ink = fill(displaced(x, SIDE, strength, rng) for x, rng in zip(shapes, draws, strict=True))
@@ -141,7 +141,7 @@ def _check(faces: int, query_faces: int, test_faces: int, distortion: float, eac
 def _listing(pairs: NDArray[np.int64], pixels: NDArray[np.uint8]) -> Listing:
     distinct, labels = np.unique(pairs[:, 0], return_inverse=True)
     names = [f"U+{code:04X}/{FACES[face]}" for code, face in pairs.tolist()]
-    numbered = zip(names, earlier_ones(names), strict=True)
+    numbered = zip(names, cumcount(names), strict=True)
     names = [f"{name}-{i + 1}" if i else name for name, i in numbered]
     classes = (f"U+{code:04X} {unicodedata.name(chr(code), '')}".strip() for code in distinct)
     return Listing(tuple(names), labels, tuple(classes), pixels=pixels)

@@ -107,7 +107,7 @@ def listing_of_files(
     return Listing(tuple(name for name, _ in pairs), labels, table, root)
 
 
-def earlier_ones(items: Sequence[Hashable]) -> list[int]:
+def cumcount(items: Sequence[Hashable]) -> list[int]:
     """For each item, how many equal ones come before it."""
     numbers = defaultdict[Hashable, Iterator[int]](itertools.count)
     return [next(numbers[item]) for item in items]
@@ -244,7 +244,7 @@ def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np
     """Sorted indices of at most `count` images, drawn by name, balanced over the classes."""
     place = {name: i for i, name in enumerate(shuffled_names(listing.names, seed))}
     order = np.argsort([place[name] for name in listing.names], kind="stable")
-    turn = earlier_ones(listing.labels[order].tolist())
+    turn = cumcount(listing.labels[order].tolist())
     return np.sort(order[np.argsort(turn, kind="stable")[:count]])
 
 
