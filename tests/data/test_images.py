@@ -142,8 +142,10 @@ UPRIGHT = {
 }
 
 
-@pytest.mark.parametrize("orientation", UPRIGHT)
-@pytest.mark.parametrize("suffix", [".png", ".tif", ".webp", ".jpg"])
+@pytest.mark.parametrize(
+    ("orientation", "suffix"),
+    [*((orientation, ".jpg") for orientation in UPRIGHT), (6, ".png"), (5, ".tif"), (8, ".webp")],
+)
 def test_exif_orientation(tmp_path, orientation, suffix):
     corners = np.kron(RNG.integers(0, 2, (2, 3, 1), np.uint8) * 255, np.ones((16, 16, 3), np.uint8))
     corners[:16, :16] = (255, 0, 0)
@@ -199,18 +201,12 @@ def png_header(width, height):
     )
 
 
-def test_a_decompression_bomb_is_refused(tmp_path):
+@pytest.mark.parametrize("limit", [Image.MAX_IMAGE_PIXELS, None])  # None: Pillow has no limit
+def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     path = tmp_path / "bomb.png"
     path.write_bytes(png_header(60_000, 60_000))
-    with pytest.raises(UnreadableImage, match="at most 178,956,970 pixels"):
-        open_image(path)
-
-
-def test_the_limit_holds_even_where_pillow_has_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    path = tmp_path / "bomb.png"
-    path.write_bytes(png_header(60_000, 60_000))
-    with pytest.raises(UnreadableImage, match="it has 60000 x 60000"):
+    with pytest.raises(UnreadableImage, match="178,956,970 pixels"):
         open_image(path)
 
 
@@ -548,17 +544,14 @@ def test_threads_share_one_cache(make_folder, tmp_path):
     assert sum(held.nbytes for held in cache._held.values()) <= 9000
 
 
-def test_faults_are_named(tmp_path):
-    with pytest.raises(UnreadableImage, match="no such file"):
-        ImageCache(folder=tmp_path).image(tmp_path / "missing.jpg")
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [("missing.jpg", "no such file"), ("bad.jpg", "HTML page"), ("a\0b.png", "null")],
+)
+def test_faults_are_named_by_the_cache(tmp_path, name, fault):
     (tmp_path / "bad.jpg").write_bytes(b"<html>")
-    with pytest.raises(UnreadableImage, match="HTML page"):
-        ImageCache(folder=tmp_path).image(tmp_path / "bad.jpg")
-
-
-def test_a_name_that_no_file_can_have(tmp_path):
-    with pytest.raises(UnreadableImage, match="null"):
-        ImageCache(folder=tmp_path).image("a\0b.png")
+    with pytest.raises(UnreadableImage, match=fault):
+        ImageCache(folder=tmp_path).image(os.path.join(tmp_path, name))
 
 
 def test_the_variable_names_the_folder(monkeypatch, tmp_path):

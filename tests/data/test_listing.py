@@ -254,7 +254,7 @@ def test_folds_cover_the_seen_classes_once():
 
 
 def test_fewer_classes_than_folds():
-    with pytest.raises(ValueError, match="4 folds need at least 8"):
+    with pytest.raises(ValueError, match="4 folds need 8"):
         with_fold(Splits(train=grid(7, 3), query=grid(2, 4)), 0, 4)
 
 

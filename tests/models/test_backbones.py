@@ -124,11 +124,11 @@ def test_any_module_is_a_backbone_and_is_left_as_it_was() -> None:
 
 
 def test_a_module_of_the_wrong_shape_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"feature maps .* but Flatten returned \(1, 3, 100\)"):
+    with pytest.raises(ValueError, match=r"Flatten returned \(1, 3, 100\)"):
         make_embedder(nn.Flatten(2), image_size=10)
-    with pytest.raises(ValueError, match=r"but LSTM (failed|returned)"):
+    with pytest.raises(ValueError, match="LSTM (failed|returned)"):
         make_embedder(nn.LSTM(10, 2), image_size=10)
-    with pytest.raises(ValueError, match=r"must take images \(n, 3, 10, 10\), but Linear failed"):
+    with pytest.raises(ValueError, match=r"images \(1, 3, 10, 10\), but Linear failed"):
         make_embedder(nn.Linear(4, 4), image_size=10)
 
 

@@ -107,7 +107,7 @@ def test_an_optimizer_whose_state_cannot_grow_is_refused_before_anything_changes
     x, y = torch.randn(6, 8), torch.arange(6) % 3
     head(x, y).backward()
     optimizer.step()
-    with pytest.raises(ValueError, match=r"Adafactor.*row_var"):
+    with pytest.raises(ValueError, match="row_var of Adafactor"):
         head.add_classes(["d"])
     assert head.classes == ["a", "b", "c"]
     head(x, y).backward()
@@ -136,7 +136,7 @@ def test_the_state_dict_says_what_was_trained(tmp_path) -> None:
 
     torch.save(head.state_dict(), tmp_path / "head.pt")
     wrong = ps.ProxyHead(ps.NormSoftmax(), num_classes=2, dim=4)
-    with pytest.warns(UserWarning, match="trained with .*ArcFace.*now used with .*NormSoftmax"):
+    with pytest.warns(UserWarning, match="ArcFace.*NormSoftmax"):
         wrong.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
 
 
@@ -144,7 +144,7 @@ def test_a_state_dict_of_other_classes_is_refused() -> None:
     state = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["ant", "bee"]).state_dict()
     for classes in (["bee", "ant"], ["ant", "cat"]):
         head = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=classes)
-        with pytest.raises(ValueError, match="class .* is .* there"):
+        with pytest.raises(ValueError, match="class . is"):
             head.load_state_dict(state)
         assert head.classes == classes
     with warnings.catch_warnings():
@@ -244,20 +244,20 @@ def test_neither_a_class_nor_a_name_is_a_loss(loss: object, came: str) -> None:
 
 
 def test_bad_heads_get_one_line() -> None:
-    with pytest.raises(ValueError, match="needs num_classes"):
+    with pytest.raises(ValueError, match="num_classes=None"):
         ps.ProxyHead(ps.NormSoftmax())
     with pytest.raises(ValueError, match="num_classes=3, dim=4.0"):
         ps.ProxyHead(ps.NormSoftmax(), 3, 4.0)
-    with pytest.raises(ValueError, match="num_classes=3, but 2 names"):
+    with pytest.raises(ValueError, match="2 names"):
         ps.ProxyHead(ps.NormSoftmax(), 3, 4, classes=["a", "b"])
-    with pytest.raises(ValueError, match="distinct, got 'a' twice"):
+    with pytest.raises(ValueError, match="'a' twice"):
         ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["a", "b", "a"])
     named = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["a", "b"])
     with pytest.raises(ValueError, match="keeps names"):
         named.add_classes(2)
     with pytest.raises(ValueError, match="keeps names"):
         named.add_classes(2.5)
-    with pytest.raises(ValueError, match="distinct, got 'b' twice"):
+    with pytest.raises(ValueError, match="'b' twice"):
         named.add_classes(["b"])
     with pytest.raises(ValueError, match="no names"):
         ps.ProxyHead(ps.NormSoftmax(), 2, 4).add_classes(["c"])
@@ -275,5 +275,5 @@ def test_proxies_that_are_not_finite_are_named(loss: object) -> None:
     head = ps.ProxyHead(loss, 5, 4)
     with torch.no_grad():
         head.proxies[3] = float("nan")
-    with pytest.raises(ValueError, match=r"proxies must be finite.* 1 of 5 .*class 3"):
+    with pytest.raises(ValueError, match="proxies must be finite.* 1 of 5 .*3"):
         head(torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]))

@@ -44,7 +44,7 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
         file.write_bytes(pickle.dumps(content))
     else:
         torch.save(content, file, _use_new_zipfile_serialization=save == "torch")
-    with pytest.raises(ValueError, match="is refused.*could run code.*safetensors") as caught:
+    with pytest.raises(ValueError, match="weights.pth is refused") as caught:
         load_weights(network, file, WITHOUT)
     assert "\n" not in str(caught.value)
     assert not trap.exists()
@@ -75,7 +75,7 @@ def test_every_form_of_state_dict_is_read(tmp_path: Path, network: Conv4, kind: 
 @pytest.mark.parametrize("content", [b"", b"<html>404 Not Found</html>", b"PK\x03\x04 cut off"])
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=rf"{name} (cannot be read as weights|is refused)") as e:
+    with pytest.raises(ValueError, match=name) as e:
         read_weights(tmp_path / name)
     assert "\n" not in str(e.value)
 
@@ -89,10 +89,10 @@ def test_an_absent_file_is_named(tmp_path: Path) -> None:
 
 def test_something_else_than_a_state_dict_is_refused(tmp_path: Path) -> None:
     torch.save([torch.zeros(2)], tmp_path / "list.pth")
-    with pytest.raises(ValueError, match=r"holds a list instead"):
+    with pytest.raises(ValueError, match="got a list"):
         read_weights(tmp_path / "list.pth")
     torch.save({"epoch": 3}, tmp_path / "epoch.pth")
-    with pytest.raises(ValueError, match="instead of a state dict"):
+    with pytest.raises(ValueError, match="got a dict"):
         read_weights(tmp_path / "epoch.pth")
 
 
@@ -111,9 +111,7 @@ def test_a_missing_misshapen_or_extra_key_is_named(tmp_path: Path, network: Conv
     lacking = {key: value for key, value in good.items() if key != "block3.1.running_mean"}
     refused(lacking, r"lacks block3\.1\.running_mean, so")
     misshapen = {**good, "block2.0.weight": torch.zeros(16, 8, 5, 5)}
-    refused(
-        misshapen, r"block2\.0\.weight should have the shape \(16, 8, 3, 3\) and has \(16, 8, 5"
-    )
+    refused(misshapen, r"block2\.0\.weight has the shape \(16, 8, 5, 5\)")
     # A deeper sister network holds every key, and more: ResNet-101 for ResNet-50.
     refused({**good, "block5.0.weight": torch.zeros(1)}, r"has not, block5\.0\.weight")
     refused(Conv4(width=0.5).state_dict(), "belongs to another network")

@@ -1,7 +1,7 @@
-"""Reads every image once before training, so that a bad file is named now and not in epoch 7.
+"""Reads every image once before training, so that a bad file is reported now and not in epoch 7.
 
-Files that were read without a fault are remembered by path, size and time of change, in the cache
-folder: the hundreds of Runs behind a table read them once.
+Files that could be read are remembered in the cache folder by path, size and modification time: the
+hundreds of Runs behind a table read them once.
 """
 
 from __future__ import annotations
@@ -93,23 +93,22 @@ def check_splits(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Splits:
-    """The splits with every image readable; `skip_bad` leaves out the others, with a note, instead
-    of raising. `say` gets a line for each of them if there are more than one message names."""
+    """The splits with every image readable; `skip_bad` skips the others, with a note, instead of
+    raising. If they are more than fit into one message, `say` gets a line for each of them."""
     parts = splits.parts
     files = "\n".join(file_state(path) for part in parts.values() for path in part.paths())
-    digest = hashlib.sha256(files.encode(errors="replace")).hexdigest()
-    memo = cache_folder() / "checked" / digest  # exists if these files are known to be readable
+    # A file of this name exists if these images are known to be readable.
+    memo = cache_folder() / "checked" / hashlib.sha256(files.encode(errors="replace")).hexdigest()
     if memo.exists():
         return splits
     bad = unreadable_images(parts, cache, workers, progress)
     if not bad:
-        with contextlib.suppress(OSError):  # a cache that cannot be written is no fault
+        with contextlib.suppress(OSError):  # the cache is optional
             write_atomically(memo, b"")
         return splits
-    errors = [error for _, _, error in bad]
-    problem = UnreadableImages(errors, sum(map(len, parts.values())))
-    if say is not None and len(errors) > SHOWN:
-        say("\n".join(f"{printable(e.path)}: {e.reason}" for e in errors))
+    problem = UnreadableImages([error for _, _, error in bad], sum(map(len, parts.values())))
+    if say is not None and len(bad) > SHOWN:
+        say("\n".join(f"{printable(e.path)}: {e.reason}" for e in problem.images))
     if not skip_bad:
         raise problem
     kept: dict[str, Any] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import filterfalse
 from pathlib import Path
 
 from proxysynth.data.images import SUFFIXES, PathLike
@@ -33,13 +34,13 @@ def folder_entries(place: PathLike) -> tuple[list[os.DirEntry[str]], list[os.Dir
             kept = [e for e in found if not e.name.startswith(".") and e.name not in CLUTTER]
     except OSError as error:
         raise ValueError(f"cannot read the folder {printable(place)}: {error.strerror}") from error
-    folders: list[os.DirEntry[str]] = []
-    others: list[os.DirEntry[str]] = []
-    for entry in sorted(kept, key=lambda entry: entry.name):
+
+    def is_folder(entry: os.DirEntry[str]) -> bool:
         # Of a circular link, `entry.is_dir` raises.
-        is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
-        (folders if is_folder else others).append(entry)
-    return folders, others
+        return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+
+    kept.sort(key=lambda entry: entry.name)
+    return list(filter(is_folder, kept)), list(filterfalse(is_folder, kept))
 
 
 def files_below(place: PathLike, above: frozenset[str] = frozenset()) -> Iterator[str]:

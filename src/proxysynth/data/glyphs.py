@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import unicodedata
 import warnings
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -21,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proxysynth.data.deformations import displaced, photographed
+from proxysynth.data.deformations import Segments, displaced, photographed
 from proxysynth.data.images import cache_folder, write_atomically
-from proxysynth.data.listing import Listing, Splits, shuffled_names
+from proxysynth.data.listing import Listing, Splits, cumcount, shuffled_names
 from proxysynth.values import digest
 
 if TYPE_CHECKING:  # slow to import, and not needed once the glyphs are cached
@@ -38,7 +37,7 @@ def glyphs(
     test_classes: int = 100,  # unseen characters
     seed: int = 0,  # chooses the characters
     faces_per_class: int = 16,  # images per seen character, 5 to 16
-    query_faces: int = 0,  # faces whose images are queries; those in the others are the gallery
+    query_faces: int = 0,  # faces of the queries, the others are the gallery; 0: no gallery
     test_faces: int = 0,  # classification: faces of the seen characters that are tested
     distortion: float = 0.0,  # strength of the seeded distortion of every image
     pictures_per_class: int = 0,  # with distortion: images of every character; 0: one per face
@@ -47,30 +46,29 @@ def glyphs(
 
     The unseen characters depend only on `seed` and their number and have all sixteen faces, so that
     training sets of any size share one test. About 500 distinct characters have sixteen faces,
-    three times as many have twelve; of more than `faces_per_class`, each draws its own choice. With
-    `query_faces` 0, every image is searched among all others.
+    three times as many have twelve; a character with more than `faces_per_class` draws its own.
     """
     _check(faces_per_class, query_faces, test_faces, distortion, pictures_per_class)
     if min(train_classes, test_classes) < 2:
-        asked_for = f"got {train_classes} and {test_classes}"
-        raise ValueError(f"glyphs need at least 2 train_classes and 2 test_classes, {asked_for}")
+        got = f"got {train_classes} and {test_classes}"
+        raise ValueError(f"glyphs need at least 2 train_classes and 2 test_classes, {got}")
     seen = train_classes * (pictures_per_class or faces_per_class)
     total = seen + test_classes * (pictures_per_class or len(FACES))
     asked: tuple[float, ...] = (train_classes, test_classes, seed, faces_per_class)
     asked += (distortion, pictures_per_class) if distortion else ()
     path = cache_folder() / f"glyphs-{digest((RECIPE, version('matplotlib'), asked))}.npz"
-    made = None
+    # Code point and index into FACES of each image, the training images first.
+    pairs, pixels = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.uint8)
     with suppress(Exception), np.load(path, allow_pickle=False) as kept:  # not there, or damaged
-        made = kept["pairs"], kept["pixels"]
-    if made is None or (len(made[0]), made[1].shape) != (total, (total, SIDE, SIDE)):
+        pairs, pixels = kept["pairs"], kept["pixels"]
+    if (len(pairs), pixels.shape) != (total, (total, SIDE, SIDE)):
         chosen = _choose(train_classes, test_classes, seed, faces_per_class, pictures_per_class)
         pixels = _distorted(chosen, distortion, seed) if distortion else 255 - draw(chosen)
-        made = np.array([(code, FACES.index(face)) for code, face in chosen]), pixels
+        pairs = np.array([(code, FACES.index(face)) for code, face in chosen])
         file = io.BytesIO()
-        np.savez(file, pairs=made[0], pixels=pixels)
+        np.savez(file, pairs=pairs, pixels=pixels)
         with suppress(OSError):  # a cache is not needed
             write_atomically(path, file.getbuffer())
-    pairs, pixels = made  # code point and index into FACES of each image, the training images first
     train, test = (_listing(pairs[cut], pixels[cut]) for cut in np.s_[:seen, seen:])
     if test_faces or query_faces:
         drawn = shuffled_names(FACES, seed)[: test_faces or query_faces]
@@ -81,12 +79,9 @@ def glyphs(
         tested, trained = (train.take(np.flatnonzero(x[:seen])) for x in (apart, ~apart))
         return Splits(trained, tested, name="glyphs")
     splits = Splits(train, test, name="glyphs")
-    found = splits.fingerprint()
-    if asked == (100, 100, 0, 16) and found != EXPECTED:
-        changed = "matplotlib's fonts have changed, so results may differ slightly"
-        warnings.warn(
-            f"the glyphs' fingerprint is {found}, not {EXPECTED}: {changed}", stacklevel=2
-        )
+    if asked == (100, 100, 0, 16) and splits.fingerprint() != EXPECTED:
+        message = "matplotlib's fonts have changed: results on glyphs may differ slightly"
+        warnings.warn(message, stacklevel=2)
     return splits
 
 
@@ -100,9 +95,8 @@ def _choose(
     rest = shuffled_names(have.keys() - set(test), seed)
     if len(test) < test_classes or len(rest) < train_classes:
         raise ValueError(
-            f"there are {len(complete)} characters with {len(FACES)} faces to test on and then "
-            f"{len(rest)} with {faces} faces to train on, got test_classes={test_classes} and "
-            f"train_classes={train_classes}: use fewer classes or fewer faces_per_class"
+            f"{len(have)} characters have {faces} faces, {len(complete)} have {len(FACES)}, got "
+            f"train_classes={train_classes} and test_classes={test_classes}: use fewer classes"
         )
     pairs = []
     for names, count in ((rest[:train_classes], faces), (test, len(FACES))):
@@ -118,10 +112,9 @@ def _choose(
 
 def _distorted(pairs: list[tuple[int, str]], strength: float, seed: int) -> NDArray[np.uint8]:
     """Images of (code point, face) pairs, each with draws of its own."""
-    draws, counts = [], Counter[int]()
-    for code, _ in pairs:
-        draws.append(np.random.default_rng([seed, code, counts[code]]))
-        counts[code] += 1
+    codes = [code for code, _ in pairs]
+    numbered = zip(codes, cumcount(codes), strict=True)
+    draws = [np.random.default_rng([seed, code, number]) for code, number in numbered]
     shapes = (_shape(*pair) for pair in pairs)
     ink = fill(displaced(x, SIDE, strength, rng) for x, rng in zip(shapes, draws, strict=True))
     return np.stack([photographed(x, strength, rng) for x, rng in zip(ink, draws, strict=True)])
@@ -147,11 +140,9 @@ def _check(faces: int, query_faces: int, test_faces: int, distortion: float, eac
 
 def _listing(pairs: NDArray[np.int64], pixels: NDArray[np.uint8]) -> Listing:
     distinct, labels = np.unique(pairs[:, 0], return_inverse=True)
-    names, counts = [], Counter[str]()
-    for code, face in pairs.tolist():
-        name = f"U+{code:04X}/{FACES[face]}"
-        counts[name] += 1
-        names.append(name if counts[name] == 1 else f"{name}-{counts[name]}")
+    names = [f"U+{code:04X}/{FACES[face]}" for code, face in pairs.tolist()]
+    numbered = zip(names, cumcount(names), strict=True)
+    names = [f"{name}-{i + 1}" if i else name for name, i in numbered]
     classes = (f"U+{code:04X} {unicodedata.name(chr(code), '')}".strip() for code in distinct)
     return Listing(tuple(names), labels, tuple(classes), pixels=pixels)
 
@@ -230,8 +221,6 @@ CHUNK = 64  # glyphs drawn at a time, to bound memory
 
 MOVE, LINE, QUADRATIC, CUBIC, CLOSE = 1, 2, 3, 4, 79  # matplotlib's path codes
 
-Segments = NDArray[np.float64]  # (s, 4): x0, y0, x1, y1, y upwards
-
 
 def has_ink(font: FT2Font, code_point: int) -> bool:
     """Whether the glyph has an outline: a blank Braille cell has none."""
@@ -240,7 +229,7 @@ def has_ink(font: FT2Font, code_point: int) -> bool:
 
 
 def outline(font: FT2Font, code_point: int) -> Segments:
-    """The closed contours of a character as line segments, in units of the em."""
+    """The closed contours of a character as line segments, in units of the em, y upwards."""
     font.load_char(code_point, flags=_unscaled())
     vertices, codes = font.get_path()
     # matplotlib divides by 64 as if these were 26.6 fixed point; font units are not.
@@ -287,29 +276,29 @@ def _pieces(control: list[NDArray[np.float64]]) -> Segments:
     return np.concatenate([along[:-1], along[1:]], axis=2).reshape(-1, 4)
 
 
-def centered(segments: Segments, fit: float = FIT) -> Segments:
+def centered(segments: Segments) -> Segments:
     """The outline in pixels, y downwards, its bounding box centered in the image."""
     if not len(segments):
         return segments
     x, y = segments[:, 0], segments[:, 1]
     width, height = x.max() - x.min(), y.max() - y.min()
-    scale = min(EM, fit / max(width, height, 1e-9))
+    scale = min(EM, FIT / max(width, height, 1e-9))
     middle = np.array([(x.max() + x.min()) / 2, (y.max() + y.min()) / 2] * 2)
     return (segments - middle) * (np.array([1.0, -1.0, 1.0, -1.0]) * scale) + SIDE / 2
 
 
-def fill(outlines: Iterable[Segments], side: int = SIDE) -> NDArray[np.uint8]:
+def fill(outlines: Iterable[Segments]) -> NDArray[np.uint8]:
     """Coverage of each pixel by the inside of the outlines (non-zero winding), 0 to 255."""
-    waiting, made = iter(outlines), [np.empty((0, side, side), dtype=np.uint8)]
+    waiting, made = iter(outlines), [np.empty((0, SIDE, SIDE), dtype=np.uint8)]
     while glyphs := list(islice(waiting, CHUNK)):
-        made.append(_fill(glyphs, side))
+        made.append(_fill(glyphs))
     return np.concatenate(made)
 
 
-def _fill(glyphs: list[Segments], side: int) -> NDArray[np.uint8]:
+def _fill(glyphs: list[Segments]) -> NDArray[np.uint8]:
     owner = np.repeat(np.arange(len(glyphs)), [len(g) for g in glyphs])
     x0, y0, x1, y1 = np.concatenate(glyphs).T if len(owner) else np.zeros((4, 0))
-    rows = side * LINES
+    rows, width = SIDE * LINES, SIDE + 2  # crossings may lie at the right border and beside it
     # The scan lines j + 1/2 that a segment crosses, in units of a line.
     low, high = np.minimum(y0, y1) * LINES, np.maximum(y0, y1) * LINES
     first = np.clip(np.ceil(low - 0.5), 0, rows).astype(np.int64)
@@ -317,16 +306,16 @@ def _fill(glyphs: list[Segments], side: int) -> NDArray[np.uint8]:
     piece = np.repeat(np.arange(len(owner)), count)
     line = first[piece] + np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
     t = ((line + 0.5) / LINES - y0[piece]) / (y1[piece] - y0[piece])
-    x = np.clip(x0[piece] + t * (x1[piece] - x0[piece]), 0, side)
+    x = np.clip(x0[piece] + t * (x1[piece] - x0[piece]), 0, SIDE)
     turn = np.where(y1[piece] > y0[piece], 1.0, -1.0)
     # A crossing at x covers everything to its right: its own pixel in part, later ones fully.
     column = np.floor(x).astype(np.int64)
-    spot = (owner[piece] * rows + line) * (side + 2) + column
-    size = len(glyphs) * rows * (side + 2)
+    spot = (owner[piece] * rows + line) * width + column
+    size = len(glyphs) * rows * width
     change = np.zeros(size)  # floats: of no crossings, bincount makes integers
     change += np.bincount(spot, turn * (1 - (x - column)), size)
     change += np.bincount(spot + 1, turn * (x - column), size)
-    winding = np.cumsum(change.reshape(len(glyphs), side, LINES, side + 2), axis=-1)[..., :side]
+    winding = np.cumsum(change.reshape(len(glyphs), SIDE, LINES, width), axis=-1)[..., :SIDE]
     covered = np.minimum(np.abs(winding, out=winding), 1.0, out=winding)
     # Integers before the sum, so that its order does not matter; 1e-6 above the half, so that a
     # half is rounded up even with a rounding error.

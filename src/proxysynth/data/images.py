@@ -36,12 +36,12 @@ SUFFIXES = frozenset(
     | {".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif"}
 )
 MAX_PIXELS = 178_956_970  # the largest image that is decoded; Pillow's own default refuses the same
-LARGE = 1 << 25  # pixels of an image that is decoded while no other large one is
+LARGE = 1 << 25  # images of more pixels are decoded one at a time
 BAND = 1 << 22  # pixels converted at a time
 TOO_LARGE = "at most {:,} pixels are decoded, {}: shrink it first"
 
-# What turns an image upright, by its EXIF orientation. ImageOps.exif_transpose also writes the EXIF
-# block again, which fails for many damaged ones.
+# By EXIF orientation. ImageOps.exif_transpose also writes the block again, which fails for many
+# damaged ones.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -82,12 +82,10 @@ def open_image(
 
     Args:
         source: a path or an open file in one of FORMATS, whatever its name; or a Pillow image.
+            Anything but a whole image of a reasonable size raises UnreadableImage.
         at_least: decode a JPEG at a half, a quarter or an eighth of its size if both sides keep
             this many pixels. With twice `side`: several times faster, and nearly the same pixels.
         side: the largest short side in pixels; smaller images are not enlarged. 0: any size.
-
-    Raises:
-        UnreadableImage: for anything but a whole image of a reasonable size.
     """
     try:
         with contextlib.ExitStack() as opened:
@@ -157,8 +155,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _bands(image: Image.Image) -> list[tuple[int, int, int, int]]:
-    rows = max(1, BAND // image.width)
     width, height = image.size
+    rows = max(1, BAND // width)
     return [(0, top, width, min(top + rows, height)) for top in range(0, height, rows)]
 
 
@@ -171,9 +169,9 @@ def _band_to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
-    """What makes bands of integers of 16 or 32 bits, or of floats, gray with 8 bits: the upper 8 of
-    16 bits, floats in [0, 255] as they are, in [0, 1] times 255. A wider range has no convention
-    and is scaled from its minimum to its maximum."""
+    """A function from bands of 16 or 32-bit integers or of floats to RGB: the upper 8 of 16 bits,
+    floats in [0, 255] as they are, in [0, 1] times 255. A wider range has no convention and is
+    scaled from its minimum to its maximum."""
 
     def finite(band: Image.Image) -> NDArray[np.float64]:
         return np.nan_to_num(np.asarray(band).astype(np.float64), posinf=0.0, neginf=0.0)
@@ -203,7 +201,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def _what_it_is(file: BinaryIO) -> str:
-    """Why no decoder took the file: what is most often found under an image's name."""
+    """Why no decoder takes the file: what is most often saved under an image's name."""
     file.seek(0)
     head = file.read(512)
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
@@ -230,8 +228,7 @@ MAGIC = b"PSP1"
 
 def cache_folder() -> Path:
     """`$PROXYSYNTH_CACHE`, else `~/.cache/proxysynth`; it may not exist yet."""
-    named = os.environ.get("PROXYSYNTH_CACHE")
-    if named:
+    if named := os.environ.get("PROXYSYNTH_CACHE"):
         return Path(named).expanduser()
     try:
         return Path.home() / ".cache" / "proxysynth"
@@ -240,7 +237,7 @@ def cache_folder() -> Path:
 
 
 def file_state(path: PathLike) -> str:
-    """What changes whenever the content of a file does: its path, time of change and size."""
+    """A file's path, modification time and size: one changes whenever the content does."""
     state = [os.path.abspath(path)]
     with contextlib.suppress(OSError, ValueError):  # a missing file, or a name that none can have
         found = os.stat(path)
@@ -262,11 +259,10 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
 
 
 class ImageCache:
-    """Shrunken images by path, in memory and on disk. Threads may share one.
+    """Downscaled images by path, in memory and on disk. Threads may share one.
 
-    Every epoch sees the downscaled image, the first one too, so results do not depend on what is
-    cached. A file on disk is keyed by the image's path, modification time and size; the folder may
-    be deleted at any time.
+    Every epoch, the first one too, sees the downscaled image: results do not depend on what is
+    cached. Files are keyed by path, modification time and size, and may be deleted at any time.
     """
 
     def __init__(

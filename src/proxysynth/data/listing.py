@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -15,29 +16,23 @@ from numpy.typing import ArrayLike, NDArray
 from proxysynth.formatting import count
 from proxysynth.values import nearest
 
-NOTHING_TESTED = (
-    "Not evaluated: that needs images of at least 2 classes that are not used for training."
-)
+NOTHING_TESTED = "Not evaluated: that needs images of at least 2 classes that are not trained on."
 
 
 @dataclass(frozen=True, eq=False)
 class Listing:
     """Images with labels, as files under a root or as an array in memory."""
 
-    # one per image: the path under `root` with forward slashes, or any text for pixels
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # paths under `root` with forward slashes; any text for pixels
     labels: NDArray[np.int64]  # (n,) integers in [0, c), kept as read-only int64
     classes: tuple[str, ...]  # the name of each label; c = len(classes)
     root: Path | None = None  # the folder of the files; None for pixels
-    # (n, h, w) gray or (n, h, w, 3) RGB, uint8; None for files
-    pixels: NDArray[np.uint8] | None = None
+    pixels: NDArray[np.uint8] | None = None  # (n, h, w) gray or (n, h, w, 3) RGB; None for files
 
     def __post_init__(self) -> None:
         labels = np.array(self.labels, dtype=np.int64)
         labels.setflags(write=False)
-        object.__setattr__(self, "names", tuple(self.names))
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "classes", tuple(self.classes))
         n, c, held = len(self.names), len(self.classes), self.pixels
         if labels.shape != (n,) or (n and not 0 <= labels.min() <= labels.max() < c):
             raise ValueError(f"expected {n} labels in [0, {c}), got {labels}")
@@ -69,12 +64,9 @@ class Listing:
     def take(self, indices: ArrayLike) -> Listing:
         """These images in this order; all classes are kept, even without images."""
         chosen = np.asarray(indices, dtype=np.int64)
-        return replace(
-            self,
-            names=tuple(self.names[i] for i in chosen),
-            labels=self.labels[chosen],
-            pixels=None if self.pixels is None else self.pixels[chosen],
-        )
+        names = tuple(self.names[i] for i in chosen)
+        pixels = None if self.pixels is None else self.pixels[chosen]
+        return replace(self, names=names, labels=self.labels[chosen], pixels=pixels)
 
     def of_classes(self, classes: Sequence[str]) -> Listing:
         """The images of these classes, labeled 0, 1, ... in this order."""
@@ -115,6 +107,12 @@ def listing_of_files(
     return Listing(tuple(name for name, _ in pairs), labels, table, root)
 
 
+def cumcount(items: Sequence[Hashable]) -> list[int]:
+    """For each item, how many equal ones come before it."""
+    numbers = defaultdict[Hashable, Iterator[int]](itertools.count)
+    return [next(numbers[item]) for item in items]
+
+
 def shuffled_names(names: Collection[str], seed: int) -> list[str]:
     """The names in an order that depends on the seed, not on machine or library versions: by the
     hash of each, so that adding a name keeps the order of the others."""
@@ -132,12 +130,10 @@ class Splits:
 
     train: Listing  # the images of the seen classes
     query: Listing  # the test images
-    # where they are searched, with the same classes; None if the queries are each other's gallery
-    gallery: Listing | None = None
-    # images of classes held out of the seen ones, to choose an epoch by
-    validation: Listing | None = None
+    gallery: Listing | None = None  # with the same classes; None: the queries are each other's
+    validation: Listing | None = None  # images of held-out seen classes, to choose an epoch by
     name: str = ""  # as the user gave it, such as "glyphs"
-    notes: tuple[str, ...] = ()  # remarks on how the set was read, such as which files were ignored
+    notes: tuple[str, ...] = ()  # on how the set was read, such as which files were ignored
 
     @property
     def parts(self) -> dict[str, Listing]:
@@ -181,14 +177,13 @@ class Splits:
         remarks = list(self.notes)
         if not self.testable:
             return (*remarks, NOTHING_TESTED)
-        lost, tested = self.without_positive(), len(self.query.classes)
-        if lost:
+        if lost := self.without_positive():
             remarks.append(
                 f"{lost} of {len(self.query)} test images have no other image of their class to "
                 "find and are excluded from the averages."
             )
-        both = len(set(self.train.classes) & set(self.query.classes))
-        if both:
+        tested = len(self.query.classes)
+        if both := len(set(self.train.classes) & set(self.query.classes)):
             some, alone = ("All", "") if both == tested else (f"{both} of {tested}", " alone")
             remarks.append(
                 f"{some} test classes are also trained on: the result does not measure unseen "
@@ -216,10 +211,10 @@ def with_validation(
     if splits.validation is not None:
         return splits
     if pictures:
-        kept = stratified_subset(splits.train, round((1 - fraction) * len(splits.train)), seed)
-        others = np.setdiff1d(np.arange(len(splits.train)), kept)
-        train, validation = splits.train.take(kept), splits.train.take(others)
-        return replace(splits, train=train, validation=validation)
+        size = len(splits.train)
+        kept = stratified_subset(splits.train, round((1 - fraction) * size), seed)
+        rest = np.delete(np.arange(size), kept)
+        return replace(splits, train=splits.train.take(kept), validation=splits.train.take(rest))
     classes = splits.train.classes
     held = max(2, round(fraction * len(classes)))
     if len(classes) - held < 2:
@@ -238,8 +233,7 @@ def with_fold(splits: Splits, fold: int, folds: int) -> Splits:
     are contiguous and as equal in size as possible; the unseen classes are not used."""
     classes = splits.train.classes
     if len(classes) < 2 * folds:
-        needed = f"{folds} folds need at least {2 * folds} seen classes"
-        raise ValueError(f"{needed}, got {len(classes)}: use fewer folds or more classes")
+        raise ValueError(f"{folds} folds need {2 * folds} seen classes or more, got {len(classes)}")
     start, stop = (len(classes) * i // folds for i in (fold, fold + 1))
     held = splits.train.of_classes(classes[start:stop])
     train = splits.train.of_classes((*classes[:start], *classes[stop:]))
@@ -249,13 +243,9 @@ def with_fold(splits: Splits, fold: int, folds: int) -> Splits:
 def stratified_subset(listing: Listing, count: int, seed: int = 0) -> NDArray[np.int64]:
     """Sorted indices of at most `count` images, drawn by name, balanced over the classes."""
     place = {name: i for i, name in enumerate(shuffled_names(listing.names, seed))}
-    order = sorted(range(len(listing)), key=lambda i: place[listing.names[i]])
-    seen, turn = Counter[int](), {}
-    for i in order:
-        label = int(listing.labels[i])
-        turn[i] = seen[label]  # its position among the images of its class
-        seen[label] += 1
-    return np.sort(np.array(sorted(order, key=turn.__getitem__)[:count], dtype=np.int64))
+    order = np.argsort([place[name] for name in listing.names], kind="stable")
+    turn = cumcount(listing.labels[order].tolist())
+    return np.sort(order[np.argsort(turn, kind="stable")[:count]])
 
 
 def require_usable(splits: Splits, tested: bool = False) -> Splits:
@@ -266,10 +256,8 @@ def require_usable(splits: Splits, tested: bool = False) -> Splits:
     if tested and not splits.testable:
         raise ValueError("testing needs images of at least 2 unseen classes: add classes")
     if splits.testable and splits.without_positive() == len(splits.query):
-        raise ValueError(
-            f"none of the {len(splits.query)} test images has another image of its class to find: "
-            "add images, or leave other classes unseen"
-        )
+        n, advice = len(splits.query), "add images, or leave other classes unseen"
+        raise ValueError(f"none of the {n} test images has another one of its class: {advice}")
     return splits
 
 
@@ -277,11 +265,9 @@ def require_usable(splits: Splits, tested: bool = False) -> Splits:
 class ClassSplit:
     """The rule that splits classes into seen ones, to train on, and unseen ones, to test on."""
 
-    # of the classes, rounded so that two are seen; a single unseen one could not be tested
-    unseen_fraction: float = 0.5
+    unseen_fraction: float = 0.5  # rounded so that two classes are seen, and two or none unseen
     seed: int = 0  # draws by name, the same on every machine; an added class keeps the order
-    # "sorted" takes the last in alphabetical order, as the benchmarks of the literature do
-    order: Literal["shuffled", "sorted"] = "shuffled"
+    order: Literal["shuffled", "sorted"] = "shuffled"  # sorted: the last by name are unseen
     unseen_classes: tuple[str, ...] = ()  # these instead of a fraction
     seen_classes: tuple[str, ...] = ()  # train on these; classes in neither list are ignored
 
@@ -302,8 +288,8 @@ class ClassSplit:
             seen = set(self.seen_classes) or set(names) - set(self.unseen_classes)
             unseen = set(self.unseen_classes) or set(names) - seen
         else:
-            drawn = self.order == "shuffled"
-            ordered = shuffled_names(names, self.seed) if drawn else sorted(names, reverse=True)
+            last_first = sorted(names, reverse=True)
+            ordered = last_first if self.order == "sorted" else shuffled_names(names, self.seed)
             count = min(round(self.unseen_fraction * len(names)), len(names) - 2)
             unseen = set(ordered[:count] if count >= 2 else ())
             seen = set(names) - unseen

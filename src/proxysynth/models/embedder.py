@@ -17,9 +17,7 @@ from proxysynth.values import look_up
 Pooling = Literal["average", "max", "both", "class", "own"]
 Mix = Callable[[Tensor], Tensor]
 
-RESIZE = 256 / 224
-"""The side to which a photograph is resized, relative to that of its central crop."""
-
+RESIZE = 256 / 224  # the side to which a photograph is resized, relative to its central crop
 
 POOLINGS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "average": lambda maps: maps.mean(dim=(2, 3)),
@@ -86,10 +84,8 @@ class Embedder(nn.Module):
         if maps.ndim != 4:
             return maps
         if self._pool is None:
-            raise ValueError(
-                f"pooling={self.pooling} is for timm: and hf: backbones that return vectors, got "
-                f"feature maps {tuple(maps.shape[1:])}: use average, max or both"
-            )
+            advice = "use average, max or both"
+            raise ValueError(f"pooling={self.pooling} cannot pool feature maps: {advice}")
         return self._pool(maps)
 
     @property

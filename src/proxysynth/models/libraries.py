@@ -1,14 +1,13 @@
 """Backbones of other libraries: `timm:NAME`, and `hf:NAME_OR_FOLDER` for transformers.
 
-Image size, mean and standard deviation, and how far an image is resized before its center is
-cropped, come from the model's own configuration. Resizing is bilinear with antialiasing for all
-backbones. A name is data: neither library is ever asked to run code that comes with a model.
+Image size, mean, standard deviation and how an image is resized come from the model's own
+configuration, except that resizing is always bilinear. Code that comes with a model is never run.
 
-Both kinds of network know more poolings than feature maps do:
+They have more poolings than feature maps do:
 
-    own              the network's own: its trained pooler or head, or its class token
-    class            the class token
-    average, max, both    over the patch tokens or the pixels of the feature maps
+own                   the network's own: its trained pooler or head, or its class token
+class                 the class token
+average, max, both    over the patch tokens or the pixels of the feature maps
 """
 
 from __future__ import annotations
@@ -27,7 +26,9 @@ from torch import Tensor, nn
 
 from proxysynth.errors import first_line
 
-LIBRARIES = ("timm", "hf")
+# From the model and images to tokens, the class token, if any, first, and how many of them are not
+# patches; or to vectors or feature maps.
+Tokens = Callable[[Any, Tensor], tuple[Tensor, int]]
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 PROCESSOR = ("image_mean", "image_std", "size", "crop_size", "do_center_crop")
 # Keys of a configuration that could name code to be fetched.
@@ -36,7 +37,7 @@ NOT_DATA = ("auto_map", "attn_implementation", "quantization_config", "custom_pi
 
 def is_library(backbone: object) -> bool:
     """Whether the name is one of timm's or transformers' networks."""
-    return isinstance(backbone, str) and backbone.partition(":")[0] in LIBRARIES
+    return isinstance(backbone, str) and backbone.startswith(("timm:", "hf:"))
 
 
 def is_plain_name(backbone: str) -> bool:
@@ -46,20 +47,9 @@ def is_plain_name(backbone: str) -> bool:
 
 class TokenNetwork(nn.Module):
     """A network whose output is tokens (n, t, d): as the class token (n, d), or as feature maps
-    (n, d, t, 1) of the patches, which the embedder pools.
+    (n, d, t, 1) of the patches, which the embedder pools. Vectors and feature maps pass."""
 
-    Args:
-        tokens: from the model and images to tokens, the class token, if any, first, and how many
-            of them are not patches; or to vectors or feature maps, which are returned as they are.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        tokens: Callable[[Any, Tensor], tuple[Tensor, int]],
-        pooling: str,
-        name: str,
-    ) -> None:
+    def __init__(self, model: nn.Module, tokens: Tokens, pooling: str, name: str) -> None:
         super().__init__()
         self.model, self.tokens, self.pooling, self.name = model, tokens, pooling, name
 
@@ -166,10 +156,8 @@ def _load_transformers(
         processor = _processor(library, source)
     missing = [key for key in loaded.get("missing_keys", ()) if "pooler" not in key]
     if missing:
-        raise ValueError(
-            f"the weights of {name} lack {missing[0]} and {len(missing) - 1} more: it is not a "
-            "vision model, or its files are damaged"
-        )
+        advice = "it is not a vision model, or its files are damaged"
+        raise ValueError(f"the weights of {name} lack {missing[0]}: {advice}")
     known = {key: processor[key] for key in PROCESSOR if key in processor}
     return model, {"config": _plain(config.to_dict()), "processor": known}
 
@@ -232,13 +220,11 @@ def import_library(
     try:
         return importlib.import_module(package)
     except Exception as error:  # some import torchvision, which can fail in many ways
-        reason = first_line(error)
-        mend = f"pip install 'proxysynth[{extra}]'"
+        reason, advice = first_line(error), f"pip install 'proxysynth[{extra}]'"
         if "torchvision" in reason:
-            mend = "install the torchvision release that was built for the installed torch"
+            advice = "install the torchvision release that was built for the installed torch"
         raise ValueError(
-            f"{backbone} needs the package {package}, which cannot be imported here ({reason}): "
-            f"{mend}, or use {otherwise}"
+            f"{backbone} cannot import {package} ({reason}): {advice}, or use {otherwise}"
         ) from error
 
 

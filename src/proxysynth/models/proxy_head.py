@@ -35,9 +35,8 @@ class ProxyHead(nn.Module):
 
     A regularizer works in training mode only; in evaluation mode the plain loss is computed.
 
-    With several processes, wrap the head in DistributedDataParallel, or average `proxies.grad` over
-    the processes before each step: otherwise each process trains proxies of its own. To compute the
-    loss over the batch of all processes, see `proxysynth.distributed.gather_with_gradient`.
+    With several processes, wrap the head in DistributedDataParallel, or average `proxies.grad` by
+    yourself. For a loss over the batch of all processes, see `distributed.gather_with_gradient`.
 
     Args:
         loss: a loss, a regularizer that holds one, or any `(x, y, p) -> scalar`.
@@ -62,10 +61,8 @@ class ProxyHead(nn.Module):
             num_classes = len(self.classes)
         c, d = functional.as_number(num_classes), functional.as_number(dim)
         if not (isinstance(c, int) and isinstance(d, int) and c >= 1 and d >= 1):
-            raise ValueError(
-                "ProxyHead needs num_classes (or classes) and dim as integers >= 1, got "
-                f"num_classes={num_classes!r}, dim={dim!r}"
-            )
+            got = f"got num_classes={num_classes!r}, dim={dim!r}"
+            raise ValueError(f"num_classes (or classes) and dim must be integers >= 1, {got}")
         if self.classes is not None and len(self.classes) != c:
             raise ValueError(f"num_classes={c}, but {len(self.classes)} names in classes")
         self.loss: Any = loss
@@ -79,10 +76,7 @@ class ProxyHead(nn.Module):
     def forward(
         self, embeddings: Tensor, labels: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The loss of embeddings (n, d) with labels (n,).
-
-        generator: for what a regularizer draws; default: torch's own.
-        """
+        """The loss of embeddings (n, d) with labels (n,); a regularizer draws from `generator`."""
         if self.training:
             self._warn_if_processes_drift_apart()
         loss = self.loss if self.training else self.plain
@@ -94,10 +88,9 @@ class ProxyHead(nn.Module):
             finite = torch.isfinite(self.proxies.detach()).flatten(1).all(dim=1)
             bad = (~finite).nonzero().flatten().tolist()
             if bad:
-                raise ValueError(
-                    f"proxies must be finite, got NaN or infinity in {len(bad)} of {len(finite)} "
-                    f"classes (first: class {bad[0]}): use an earlier checkpoint and a lower rate"
-                )
+                where = f"{len(bad)} of {len(finite)} classes, the first is {bad[0]}"
+                advice = "use an earlier checkpoint and a lower learning rate"
+                raise ValueError(f"proxies must be finite, got NaN or inf in {where}: {advice}")
         return value
 
     def logits(self, embeddings: Tensor) -> Tensor:
@@ -130,8 +123,7 @@ class ProxyHead(nn.Module):
 
         Args:
             names: the new classes' names, or how many there are if the head keeps no names.
-            optimizer: another optimizer to update; those alive in this process are found
-                automatically.
+            optimizer: one to update; those alive in this process are found automatically.
         """
         number, classes = functional.as_number(names), None
         if self.classes is None and isinstance(number, int):
@@ -182,24 +174,18 @@ class ProxyHead(nn.Module):
             saved = json.loads(bytes(state.tolist()).decode())
             classes, trained_with = saved["classes"], saved["loss"]
         except (AttributeError, TypeError, ValueError, KeyError) as error:
-            raise ValueError(
-                "the state dict's _extra_state is damaged or another module's: expected JSON of "
-                f"loss and classes, as bytes ({type(error).__name__}: {error})"
-            ) from error
+            raise ValueError(f"_extra_state must be JSON of loss and classes: {error!r}") from error
         if self.classes and classes and self.classes != classes:
             pairs = enumerate(zip_longest(self.classes, classes))
             at, (here, there) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
             raise ValueError(
-                f"the state dict has other classes than this head: class {at} is {there!r} there "
-                f"and {here!r} here. Give the head the same classes in the same order, or none"
+                f"class {at} is {there!r} in the state dict and {here!r} in this head: give it the "
+                "same classes in the same order, or none"
             )
         self.classes, self.trained_with = classes, trained_with
-        if _plain_description(trained_with) != _plain_description(_describe(self.loss)):
-            warnings.warn(
-                f"these proxies were trained with {trained_with}, and are now used with "
-                f"{_describe(self.loss)}",
-                stacklevel=2,
-            )
+        own = _describe(self.loss)
+        if _plain_description(trained_with) != _plain_description(own):
+            warnings.warn(f"proxies trained with {trained_with} are used with {own}", stacklevel=2)
 
     def _warn_if_processes_drift_apart(self) -> None:
         """Once, if other processes exist and nothing sums the gradient of the proxies over them."""
@@ -211,9 +197,8 @@ class ProxyHead(nn.Module):
         callers = {type(call.frame.f_locals.get("self")).__name__ for call in inspect.stack(0)}
         if callers.isdisjoint(DATA_PARALLEL):  # else one of them sums gradients over processes
             warnings.warn(
-                "a process group is initialized, but this ProxyHead is not wrapped in "
-                "DistributedDataParallel: unless you average proxies.grad over the processes, each "
-                "process trains proxies of its own",
+                "this ProxyHead is not wrapped in DistributedDataParallel: unless you average "
+                "proxies.grad over the processes, each process trains proxies of its own",
                 stacklevel=3,
             )
 
@@ -255,8 +240,7 @@ def _grown_state(
             continue
         if value.shape not in (old, old[:1]):  # a number for each entry, or for each row
             raise ValueError(
-                f"add_classes cannot enlarge the state of {type(optimizer).__name__}: {key} has "
-                f"shape {tuple(value.shape)}; start it from scratch with "
+                f"add_classes cannot enlarge {key} of {type(optimizer).__name__}: reset it with "
                 "optimizer.state.pop(head.proxies), or use Adam or SGD"
             )
         state[key] = torch.cat((value, value.new_zeros(count, *value.shape[1:])))

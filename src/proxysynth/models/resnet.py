@@ -1,9 +1,8 @@
 """ResNet-50, and PreActResNet18, the paper's network for classification; without classifiers.
 
 ResNet-50 (He et al., 2016) has the names of torchvision's state dict and its stride in the 3 x 3
-convolution. Input: RGB, ImageNet's mean and deviation. PreActResNet18 (He et al., 2016, "Identity
-mappings") is for 32 x 32 and 64 x 64 images, as in the manifold-mixup experiments, without a norm
-after the last block.                                                       [supplement, Table C]
+convolution. PreActResNet18 (He et al., 2016, "Identity mappings") is for 32 x 32 and 64 x 64 images
+as in the manifold-mixup experiments, without a norm after the last block.  [supplement, Table C]
 """
 
 from __future__ import annotations
@@ -77,9 +76,6 @@ def _layer(
 ) -> nn.Sequential:
     others = (block(outer, outer, 1) for _ in range(blocks - 1))
     return nn.Sequential(block(channels, outer, stride), *others)
-
-
-PREACT_PUBLISHED = Published(classifier=("linear.",))
 
 
 class PreActResNet18(nn.Module):

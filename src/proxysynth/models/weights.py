@@ -41,21 +41,17 @@ class Published:
 
 
 def load_weights(network: nn.Module, path: str | Path, published: Published) -> None:
-    """Load a file into the network; a missing, extra or misshapen key is an error.
-
-    Of a run's `model.safetensors`, the backbone is taken.
-    """
+    """Load a file into the network; of a run's `model.safetensors`, the backbone. A missing, extra
+    or misshapen key is an error."""
     state = read_weights(path)
     backbone = {k.removeprefix(OURS): v for k, v in state.items() if k.startswith(OURS)}
     fitted = fit(network.state_dict(), backbone or state, published, str(path))
     network.load_state_dict(fitted, strict=False)
     sha256 = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     if published.files and not backbone and not published.knows(sha256):
-        warnings.warn(
-            f"{path} is not a published file ({' or '.join(published.files)}): its weights fit and "
-            "are used; `proxysynth data check weights PATH` tests them on drawings",
-            stacklevel=2,
-        )
+        names = " or ".join(published.files)
+        advice = "test it with `proxysynth data check weights PATH`"
+        warnings.warn(f"{path} is not a published file ({names}): {advice}", stacklevel=2)
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
@@ -72,22 +68,17 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         what = found[1] if found else "something other than tensors"
-        raise ValueError(
-            f"{path} is refused, since it holds {what} and loading it could run code: "
-            "pass a .safetensors file, or a .pth that holds a state dict only"
-        ) from error
+        advice = "could run code: save it as .safetensors"
+        raise ValueError(f"{path} is refused, since it holds {what} and {advice}") from error
     except (safetensors.SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"{path} cannot be read as weights: save the state dict as .safetensors or .pth"
-        ) from error
+        advice = "save the state dict as .safetensors or .pth"
+        raise ValueError(f"{path} cannot be read as weights: {advice}") from error
     for wrapper in WRAPPERS:
         if isinstance(held, Mapping) and isinstance(held.get(wrapper), Mapping):
             held = held[wrapper]
     if not isinstance(held, Mapping) or not all(isinstance(v, Tensor) for v in held.values()):
-        raise ValueError(
-            f"{path} holds a {type(held).__name__} instead of a state dict: "
-            "save `network.state_dict()` and pass that file"
-        )
+        got = f"got a {type(held).__name__}"
+        raise ValueError(f"{path} must hold a state dict, {got}: save network.state_dict()")
     # DataParallel puts a prefix before each key.
     return {str(key).removeprefix("module."): value for key, value in held.items()}
 
@@ -105,10 +96,8 @@ def fit(
         if theirs.shape == (1, *ours.shape):
             found[key] = theirs = theirs[0]  # BN-Inception's port has norms of shape (1, channels)
         if theirs.shape != ours.shape:
-            raise ValueError(
-                f"{source} does not fit: {name_of(key)} should have the shape {tuple(ours.shape)} "
-                f"and has {tuple(theirs.shape)}, {OTHER}"
-            )
+            shapes = f"has the shape {tuple(theirs.shape)} instead of {tuple(ours.shape)}"
+            raise ValueError(f"{source} does not fit: {name_of(key)} {shapes}, {OTHER}")
     missing = [name_of(key) for key in own if key not in found]
     for keys, verb in ((missing, "lacks"), (rest, "has, and the network has not,")):
         keys = [key for key in keys if not key.endswith(COUNTER)]
@@ -127,9 +116,8 @@ def load_initial_weights(
 ) -> None:
     """Load the weights that were asked for; the network has random ones already."""
     advice = (
-        f"the published weights of {name} come as a file: get {' or '.join(published.files)}, "
-        f"{published.where}; check it with `proxysynth data check weights PATH` and pass "
-        "--set weights=PATH"
+        f"the published weights of {name} are a file (`proxysynth data check weights PATH` tests "
+        f"it): get {' or '.join(published.files)}, {published.where}, and pass --set weights=PATH"
     )
     if weights is not None:
         if published.files and not published.package and not Path(weights).is_file():

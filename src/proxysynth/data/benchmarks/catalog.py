@@ -67,8 +67,7 @@ class Contents:
     files: tuple[str, ...] = ()  # label files, which a downscaled copy needs too if they exist
     folders: tuple[str, ...] = ()  # where its images lie, and nothing else should
     missing: tuple[str, ...] = ()  # folders, or files of many images each, that are not there
-    # files of many images each that cannot be read, with the reason
-    damaged: tuple[tuple[str, str], ...] = ()
+    damaged: tuple[tuple[str, str], ...] = ()  # unreadable files of many images each, and why
 
     @cached_property
     def present(self) -> dict[str, Listing]:

@@ -12,12 +12,7 @@ from pathlib import Path
 
 from proxysynth.data.benchmarks.catalog import CATALOG, Contents, Counts, how_to_get
 from proxysynth.data.benchmarks.readers import READERS
-from proxysynth.data.check import (
-    Progress,
-    UnreadableImages,
-    errors_in_threads,
-    unreadable_images,
-)
+from proxysynth.data.check import Progress, UnreadableImages, errors_in_threads, unreadable_images
 from proxysynth.data.folders import absolute, some_names
 from proxysynth.data.images import PathLike, open_image, write_atomically
 from proxysynth.data.listing import Splits, require_usable
@@ -57,10 +52,8 @@ def splits_of(contents: Contents, incomplete: bool) -> Splits:
     entry, base, found = contents.entry, contents.base, dict(contents.present)
     counts = contents.counts()
     if any(n > published for pairs in counts for n, published in pairs.values()):
-        raise ValueError(
-            f"{base} is not {entry.title} as published ({counts}): remove what was added, or "
-            "use it as a folder of your own"
-        )
+        advice = "remove what was added, or use it as a folder of your own"
+        raise ValueError(f"{base} is not {entry.title} as published ({counts}): {advice}")
     if not counts.complete and not incomplete:
         missing = contents.all_missing()
         why = f", there is no {base / missing[0]}" if missing else ""
@@ -128,10 +121,8 @@ def check_benchmark(
         unreadable.append((contents.present[part].names[i], error.reason))
     if unreadable:  # no option accepts these
         file, why = unreadable[0]
-        refusal = (
-            f"{contents.base} has unreadable files ({len(unreadable):,}), the first is "
-            f"{printable(file)} ({why}): download them again"
-        )
+        first = f"{printable(file)} ({why})"
+        refusal = f"{len(unreadable):,} files cannot be read, such as {first}: download them again"
     else:
         try:
             splits_of(contents, allow_incomplete)
@@ -160,8 +151,7 @@ class PreparedCopy:
     root: str  # its folder
     written: int  # images written now
     kept: int  # images that an earlier, interrupted call had written already
-    # images left out because they cannot be read, and why
-    unreadable: tuple[tuple[str, str], ...] = ()
+    unreadable: tuple[tuple[str, str], ...] = ()  # images left out, and why
 
 
 def prepare_benchmark(
@@ -176,9 +166,8 @@ def prepare_benchmark(
     """Write a downscaled copy of a benchmark to `out`, in the same layout: images with a short side
     of at most `side` pixels, which are copied where they are small enough already.
 
-    Files are written atomically, so an interrupted call can be repeated and resumes. `incomplete`
-    accepts an incomplete copy and leaves out unreadable images; else these are raised as
-    UnreadableImages, after all others have been written.
+    An interrupted call resumes when it is repeated. `incomplete` accepts an incomplete copy and
+    skips unreadable images; else UnreadableImages is raised after all others have been written.
     """
     if side < 1:
         raise ValueError(f"side must be >= 1 pixel, got {side}")

@@ -60,9 +60,7 @@ def read_cub200(entry: Benchmark, root: PathLike) -> Contents:
     for row in rows(base / "images.txt", ("image number", "path")):
         label = label_of.get(row.integer(0))
         if label is None:
-            raise ValueError(
-                f"{labels} has no line for image {row.integer(0)} of {row.where}: download it again"
-            )
+            raise ValueError(f"{labels} lacks image {row.integer(0)}: download it again")
         name = row.path(1)
         folder_of.setdefault(label, name.partition("/")[0])
         files.append((f"images/{name}", label))
@@ -153,8 +151,7 @@ def _cars_by_folder(entry: Benchmark, root: Path) -> Contents | None:
 
 def _cars_split(entry: Benchmark, classes: list[str]) -> dict[str, list[str]]:
     """The class folders to train and to test on: by number if they have one, else by name."""
-    matches = {name: re.match(r"(\d+)(?![^\W_])", name) for name in classes}
-    numbers = {name: int(match[1]) for name, match in matches.items() if match}
+    numbers = {name: int(m[1]) for name in classes if (m := re.match(r"(\d+)(?![^\W_])", name))}
     if len(numbers) == len(classes):
         first = 0 if 0 in numbers.values() else 1
         ordered = sorted(classes, key=lambda name: numbers[name])
@@ -162,16 +159,14 @@ def _cars_split(entry: Benchmark, classes: list[str]) -> dict[str, list[str]]:
     else:
         ordered = sorted(classes)
         seen = [name for name in ordered if name.casefold() < CARS_FIRST_UNSEEN]
-    return {"train": seen, "test": [name for name in ordered if name not in set(seen)]}
+    return {"train": seen, "test": [name for name in ordered if name not in seen]}
 
 
 def read_sop(entry: Benchmark, root: PathLike) -> Contents:
-    """Stanford Online Products: 22,634 things once for sale (Oh Song et al. 2016).
+    """Stanford Online Products: 22,634 products (Oh Song et al. 2016), split by the label files.
 
-        Ebay_train.txt   image_id class_id super_class_id path
-                         1 1 1 bicycle_final/111085122871_0.JPG
-
-    The two label files are the split.
+    Ebay_train.txt   image_id class_id super_class_id path
+                     1 1 1 bicycle_final/111085122871_0.JPG
     """
     labels = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
     base = copy_folder(entry, root, tuple(labels.values()))
@@ -185,13 +180,11 @@ def read_sop(entry: Benchmark, root: PathLike) -> Contents:
 
 
 def read_inshop(entry: Benchmark, root: PathLike) -> Contents:
-    """In-Shop Clothes Retrieval: 7,982 garments (Liu et al. 2016).
+    """In-Shop Clothes Retrieval: 7,982 garments (Liu et al. 2016). The last column is the split.
 
-        list_eval_partition.txt   52712
-                                  image_name item_id evaluation_status
-                                  img/WOMEN/Dresses/id_00000002/02_1_front.jpg id_00000002 train
-
-    The last column is the split.
+    list_eval_partition.txt   52712
+                              image_name item_id evaluation_status
+                              img/WOMEN/Dresses/id_00000002/02_1_front.jpg id_00000002 train
     """
     places = ("list_eval_partition.txt", "Eval/list_eval_partition.txt")
     base = copy_folder(entry, root, places)
@@ -213,14 +206,12 @@ def read_inshop(entry: Benchmark, root: PathLike) -> Contents:
 
 
 def read_tiny_imagenet(entry: Benchmark, root: PathLike) -> Contents:
-    """TinyImageNet: 200 classes of ImageNet at 64 x 64.
+    """TinyImageNet: 200 classes of ImageNet at 64 x 64; its validation images are the test.
 
-        wnids.txt                  n02124075
-        train/                     n02124075/images/n02124075_0.JPEG
-        val/val_annotations.txt    val_0.JPEG n03444034 0 32 44 62
-        val/images/                val_0.JPEG
-
-    Train and test have the same classes; the validation images are the test.
+    wnids.txt                  n02124075
+    train/                     n02124075/images/n02124075_0.JPEG
+    val/val_annotations.txt    val_0.JPEG n03444034 0 32 44 62
+    val/images/                val_0.JPEG
     """
     base = copy_folder(entry, root, ("wnids.txt",))
     listed = list(rows(base / "wnids.txt", ("class",)))
@@ -241,14 +232,12 @@ def read_tiny_imagenet(entry: Benchmark, root: PathLike) -> Contents:
 
 
 def read_cifar(entry: Benchmark, root: PathLike) -> Contents:
-    """CIFAR-10 and CIFAR-100 (Krizhevsky 2009): photographs of 32 x 32.
+    """CIFAR-10 and CIFAR-100 (Krizhevsky 2009): 32 x 32; train and test share their classes.
 
-        binary   data_batch_1.bin to _5, test_batch.bin, batches.meta.txt; an image is its label, a
-                 byte, and 1,024 bytes each of red, green and blue. CIFAR-100: train.bin, test.bin,
-                 fine_label_names.txt, and the coarse label before the fine one.
-        python   the same without suffix, as pickles.
-
-    Train and test have the same classes.
+    binary   data_batch_1.bin to _5, test_batch.bin, batches.meta.txt; an image is its label, a
+             byte, and 1,024 bytes each of red, green and blue. CIFAR-100: train.bin, test.bin,
+             fine_label_names.txt, and the coarse label before the fine one.
+    python   the same without suffix, as pickles.
     """
     stems, prefix, before = {"train": ["train"], "test": ["test"]}, "fine_", 2
     names_files = ("fine_label_names.txt", "meta")
@@ -289,11 +278,9 @@ def _is_list_of(values: Any, kind: type) -> bool:
 
 
 def read_svhn(entry: Benchmark, root: PathLike) -> Contents:
-    """SVHN (Netzer et al. 2011): photographs of digits on house fronts, 32 x 32.
+    """SVHN (Netzer et al. 2011): house numbers, 32 x 32; train and test share their classes.
 
-        train_32x32.mat, test_32x32.mat   X (32, 32, 3, n) and y (n, 1), where 10 is the digit 0
-
-    Train and test have the same classes.
+    train_32x32.mat, test_32x32.mat   X (32, 32, 3, n) and y (n, 1), where 10 is the digit 0
     """
     base = copy_folder(entry, root, ("train_32x32.mat", "test_32x32.mat"))
 
