@@ -155,7 +155,7 @@ def test_settings_reach_every_run_and_every_note(tmp_path: Path) -> None:
     for name, artifact in load_artifacts().items():
         asked = requests([artifact], scale)
         if asked.runs or asked.studies:
-            made = artifact.make(scale, Store(tmp_path / "none", read_only=True))
+            made = artifact(scale, Store(tmp_path / "none", read_only=True))
             assert any("epochs 2" in note for note in made.notes), name
 
 

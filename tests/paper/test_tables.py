@@ -32,7 +32,7 @@ ARTIFACTS = load_artifacts()
 
 
 def _made(name: str, store: Store, scale: Any = SMOKE) -> Table:
-    made = ARTIFACTS[name].make(scale, store)
+    made = ARTIFACTS[name](scale, store)
     assert isinstance(made, Table)
     return made
 
@@ -254,7 +254,7 @@ def test_csv_holds_every_seed_and_the_paper(smoke: dict[str, Any]) -> None:
 
 def test_table_a_that_was_not_measured_shows_dashes_beside_the_papers(tmp_path: Path) -> None:
     store = Store(tmp_path / "empty", read_only=True)
-    table = ARTIFACTS["tableA"].make(SMOKE, store)
+    table = ARTIFACTS["tableA"](SMOKE, store)
     assert isinstance(table, Table)
     assert not any(cell.ours for row in table.rows for cell in row.cells)
     cell = table.cell("1", "generation")
@@ -269,7 +269,7 @@ def test_a_read_only_store_leaves_deformations_out(smoke_store: Store, tmp_path:
     (tmp_path / "runs").symlink_to(smoke_store.folder / "runs")
     store = Store(tmp_path, read_only=True)
     for name in ("table3", "tableB"):
-        table = ARTIFACTS[name].make(SMOKE, store)
+        table = ARTIFACTS[name](SMOKE, store)
         assert isinstance(table, Table)
         assert not any(cell.ours for row in table.rows for cell in row.cells)
     assert not (tmp_path / "kept").exists()

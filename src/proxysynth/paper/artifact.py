@@ -67,8 +67,6 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A measured column."""
-
     name: str
     ours: str = ""  # what it ran on; empty if only the paper has numbers, as for cited methods
     paper: str = ""  # the paper's dataset; empty if only we have numbers
@@ -95,8 +93,7 @@ class Row:
     cells: tuple[Cell, ...]
 
     @property
-    def key(self) -> str:
-        """The name that claims use."""
+    def key(self) -> str:  # the name that claims use
         return " ".join(self.labels)
 
 
@@ -179,9 +176,6 @@ class Choice:
     by: str = "map@r"  # the metric of `Result.validation` that decides
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """How to make a table or a figure. The store says what results there are; what is missing is
-    shown as a dash. What an artifact asks the store for is what has to be trained for it."""
-
-    make: Callable[[Scale, Store], Table | PaperFigure]
+Artifact = Callable[["Scale", "Store"], "Table | PaperFigure"]
+"""Makes a table or a figure from the results that the store has; what is missing is shown as a
+dash. What an artifact asks the store for is what has to be trained for it."""

@@ -34,19 +34,12 @@ EVERY_SET: Settings = {
 }  # fmt: skip
 
 
-def _each_set(lr: float, frozen: bool, decay_at: int, epochs: int) -> Settings:
-    return {
-        "lr": lr, "freeze_batch_norm": frozen, "decay_epochs": (decay_at,), "epochs": epochs,
-        # C.2 gives the proxies no learning rate of their own; the code uses 100 times as much.
-        "proxy_lr": 100 * lr,
-    }  # fmt: skip
-
-
-EACH_SET = {  # C.2, except for the epochs
-    "cub200": _each_set(1e-4, True, 20, 60),  # ours
-    "cars196": _each_set(1e-4, True, 50, 130),  # README
-    "sop": _each_set(1e-3, False, 20, 60),  # ours
-    "inshop": _each_set(1e-3, False, 60, 100),  # ours
+# C.2: learning rate, frozen batch norm, epoch of the decay; then the number of epochs
+EACH_SET = {
+    "cub200": (1e-4, True, 20, 60),  # ours
+    "cars196": (1e-4, True, 50, 130),  # README
+    "sop": (1e-3, False, 20, 60),  # ours
+    "inshop": (1e-3, False, 60, 100),  # ours
 }
 PROXY_ANCHOR: Settings = {
     "batch_size": 180, "optimizer": "adamw", "pooling": "both",  # C.2
@@ -95,13 +88,13 @@ def paper_settings(name: str, loss: str = "norm_softmax") -> Settings:
     for classification of Table D. Proxy-anchor has settings of its own."""
     if name in EACH_CLASSIFIED:
         return CLASSIFIED | EACH_CLASSIFIED[name]
-    settings: Settings = EVERY_SET | look_up(name, EACH_SET, "benchmark")
+    lr, frozen, at, epochs = look_up(name, EACH_SET, "benchmark")
+    own: Settings = {"freeze_batch_norm": frozen, "decay_epochs": (at,), "epochs": epochs}
     if loss == "proxy_anchor":
         every, decay, lr = PROXY_ANCHOR_RATES[name]
-        at = tuple(range(every, 60, every))
-        own = {"lr": lr, "proxy_lr": 100 * lr, "decay": decay, "decay_epochs": at}
-        settings |= PROXY_ANCHOR | own
-    return settings
+        own |= PROXY_ANCHOR | {"decay": decay, "decay_epochs": tuple(range(every, 60, every))}
+    # C.2 gives the proxies no learning rate of their own; the code uses 100 times as much.
+    return EVERY_SET | own | {"lr": lr, "proxy_lr": 100 * lr}
 
 
 def classified_loss(name: str, regularizer: str) -> Any:

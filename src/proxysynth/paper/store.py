@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from proxysynth.values import digest, encode
 
 STUDIES = "mlrc"
 POLL = 1.0  # seconds between checks of Runs that other processes train
+_identity = cache(attrgetter("identity"))  # tables ask for the hash of a Run thousands of times
 
 
 class Store:
@@ -121,7 +123,7 @@ class Store:
         return [] if None in found else found
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Lock the folder itself while tables are measured and written; waits for its turn."""
+        """Lock the folder while tables are measured and written; waits for its turn."""
         make_folder(self.folder)
         return locked(self.folder, wait=True)
 
@@ -133,16 +135,10 @@ class Store:
         with ExitStack() as held:
             try:
                 held.enter_context(locked(place))
+                ours = True
             except WrongFolder:
-                yield False
-            else:
-                yield True
-
-
-@cache
-def _identity(run: Run) -> str:
-    """A Run's hash; cached, since tables ask for it thousands of times."""
-    return run.identity
+                ours = False
+            yield ours
 
 
 # Planning and training
@@ -180,7 +176,7 @@ def requests(
     """What these artifacts need; by default without the Runs that wait for what a search finds."""
     asked = Requests(choose)
     for artifact in artifacts:
-        artifact.make(scale, asked)
+        artifact(scale, asked)
     return asked
 
 

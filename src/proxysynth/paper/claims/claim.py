@@ -32,6 +32,7 @@ LEVEL = 0.95
 MOST_SEEDS = 1000
 FULL = 99.0  # percent; a stand-in above it leaves no room for a gain
 Keys = Sequence[str]
+Tables = Mapping[str, Table]
 EQUAL = 1e-9  # added to a margin that may be zero, as in "at least"
 
 
@@ -79,25 +80,23 @@ class Gains:
     @property
     def text(self) -> str:
         """The mean and all of them, or how many rise where there are many."""
-        found = list(self.values.values())
-        text = f"average {self.mean:+.2f}; " * (len(found) > 1) + listed(self.values, sign=True)
-        if len(found) > 8:
+        found, many = list(self.values.values()), len(self.values)
+        text = f"average {self.mean:+.2f}; " * (many > 1) + listed(self.values, sign=True)
+        if many > 8:
             text = (
                 f"average {self.mean:+.1f}, least {min(found):+.1f}, largest {max(found):+.1f}; "
-                f"{sum(gain > 0 for gain in found)} of {len(found)} rise"
+                f"{sum(gain > 0 for gain in found)} of {many} rise"
             )
         if self.verdicts is not None:
             better, worse = map(self.verdicts.count, ("better", "worse"))
-            text += (
-                f"; beyond the spread of the seeds: {better} better, {worse} worse of {len(found)}"
-            )
+            text += f"; beyond the spread of the seeds: {better} better, {worse} worse of {many}"
         return text
 
 
 class Evidence:
     """What a rule reads: tables by name, seen as one seed, as the mean, or as the paper's."""
 
-    def __init__(self, tables: Mapping[str, Table], view: Literal["mean", "paper"] | int) -> None:
+    def __init__(self, tables: Tables, view: Literal["mean", "paper"] | int) -> None:
         self.tables = defaultdict(lambda: Table("", "", (), (), ()), tables)
         self.view = view
         self.seeds: set[int] = set()  # the numbers of seeds behind the values read so far
@@ -204,9 +203,7 @@ class Checked:
     paper: Verdict
 
 
-def check(
-    claims: Iterable[Claim], tables: Mapping[str, Table], smoke: bool = False
-) -> list[Checked]:
+def check(claims: Iterable[Claim], tables: Tables, smoke: bool = False) -> list[Checked]:
     """Test every claim on our numbers and on the paper's; with `smoke`, ours come from a few steps
     of training and can support nothing."""
     checked = []
@@ -225,7 +222,7 @@ def check(
     return checked
 
 
-def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
+def _judge(claim: Claim, tables: Tables) -> Verdict:
     try:
         mean = Evidence(tables, "mean")
         found = claim.rule(mean)

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
-from proxysynth.paper.artifact import Artifact, PaperFigure
+from proxysynth.paper.artifact import PaperFigure
 from proxysynth.paper.figures import style
 from proxysynth.paper.figures.style import BLUE, DARK_GOLD, GOLD, GREY, INK, RED, dots, mark
 from proxysynth.paper.scale import Scale
@@ -151,4 +151,4 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     )
 
 
-ARTIFACTS = {"figure1": Artifact(_make)}
+ARTIFACTS = {"figure1": _make}

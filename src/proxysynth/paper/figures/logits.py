@@ -27,7 +27,7 @@ from torch import Tensor
 
 from proxysynth.data.listing import shuffled_names
 from proxysynth.losses.functional import unit
-from proxysynth.paper.artifact import Artifact, PaperFigure
+from proxysynth.paper.artifact import PaperFigure
 from proxysynth.paper.figures import style
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.store import Store
@@ -58,13 +58,12 @@ def batch_of(model: Trained) -> tuple[Tensor, Tensor]:
     return x[first], unit(model.proxies.detach().float().cpu())[rows]
 
 
-def logits(x: Tensor, p: Tensor, loss: Any, lam: float = LAM, seed: int = 0) -> Matrix:
+def logits(x: Tensor, p: Tensor, loss: Any) -> Matrix:
     """Cosines of embeddings and proxies, (c, c): D0 is the diagonal. With Proxy Synthesis, those of
     originals and synthetics, (2c, 2c), originals first in rows and columns."""
     if isinstance(loss, ProxySynthesis):
-        fixed = replace(loss, lam=lam, mu=1.0, per_pair=False, duplicates="keep")
-        generator = torch.Generator().manual_seed(seed)
-        made = fixed.synthesize(x, torch.arange(len(x)), p, generator)
+        fixed = replace(loss, lam=LAM, mu=1.0, per_pair=False, duplicates="keep")
+        made = fixed.synthesize(x, torch.arange(len(x)), p, torch.Generator().manual_seed(0))
         order = torch.argsort(made.i)  # synthetic i beside its larger parent i
         x, p = torch.cat((x, made.x[order])), torch.cat((p, made.p[order]))
     return (x @ p.T).double().numpy()
@@ -77,10 +76,9 @@ def diagonals(S: Matrix, c: int) -> dict[str, float]:
     return dict(zip(DIAGONALS[1:] if len(S) > c else DIAGONALS, means, strict=False))
 
 
-def confidences(S: Matrix, scale: float) -> Matrix:
+def confidences(S: Matrix) -> Matrix:
     """The softmax of each row over the proxies shown, at the loss's scale."""
-    made: Matrix = softmax(scale * S, axis=1)
-    return made
+    return np.asarray(softmax(GAMMA * S, axis=1))
 
 
 @style.styled
@@ -89,11 +87,10 @@ def draw_logits(plain: Matrix, mixed: Matrix) -> Figure:
     titles = [f"{method}: {what}" for what in ("cosine", "softmax") for method in METHODS]
     figure, axes = style.panels(titles, 2, height=7.0, pad=20)
     c = len(plain)
-    shown = [plain, mixed, confidences(plain, GAMMA), confidences(mixed, GAMMA)]
+    shown = [plain, mixed, confidences(plain), confidences(mixed)]
     for S, one in zip(shown, axes, strict=True):
         style.without_ticks(one)
         image = one.imshow(S, cmap=style.COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
-        blocks = len(S) // c
         corners = product((0, c), repeat=2)
         for (name, mean), (row, column) in zip(diagonals(S, c).items(), corners, strict=False):
             above = row == 0  # above or below its block, so that it covers no cell
@@ -103,12 +100,12 @@ def draw_logits(plain: Matrix, mixed: Matrix) -> Figure:
                 textcoords="offset points", ha="center", va="bottom" if above else "top",
                 annotation_clip=False,
             )  # fmt: skip
+        blocks = len(S) // c
         if blocks > 1:
             one.axhline(c - 0.5, color=style.INK, linewidth=1)
             one.axvline(c - 0.5, color=style.INK, linewidth=1)
         middles = [(i + 0.5) * c - 0.5 for i in range(blocks)]
-        names = ["embeddings", "synthetic"][:blocks]
-        one.set_yticks(middles, names, rotation=90, va="center")
+        one.set_yticks(middles, ["embeddings", "synthetic"][:blocks], rotation=90, va="center")
         one.set_xticks(middles, ["proxies", "synthetic"][:blocks])
         one.tick_params(length=0)
         one.tick_params(axis="x", pad=14 if blocks > 1 else 4)
@@ -142,7 +139,7 @@ def diagonals_of(plain: Sequence[Matrix], mixed: Sequence[Matrix]) -> list[dict[
         {
             name + after: mean
             for S in pair
-            for after, shown in (("", S), (" softmax", confidences(S, GAMMA)))
+            for after, shown in (("", S), (" softmax", confidences(S)))
             for name, mean in diagonals(shown, len(pair[0])).items()
         }
         for pair in zip(plain, mixed, strict=False)
@@ -187,7 +184,7 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     data = [
         {"method": method, "row": i, "column": j, "cosine": round(float(S[i, j]), 5),
          "confidence": round(float(P[i, j]), 5)}
-        for method, S, P in zip(METHODS, made, (confidences(S, GAMMA) for S in made), strict=True)
+        for method, S, P in zip(METHODS, made, map(confidences, made), strict=True)
         for i, j in np.ndindex(S.shape)
     ]  # fmt: skip
     notes = (
@@ -200,4 +197,4 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     return PaperFigure("Figure 4", caption, partial(draw_logits, *made), data, notes, numbers)
 
 
-ARTIFACTS = {"figure4": Artifact(_make)}
+ARTIFACTS = {"figure4": _make}

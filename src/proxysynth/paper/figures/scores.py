@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from proxysynth.formatting import count
-from proxysynth.paper.artifact import Artifact, PaperFigure
+from proxysynth.paper.artifact import PaperFigure
 from proxysynth.paper.figures import style
 from proxysynth.paper.printed import rows_of
 from proxysynth.paper.scale import NAMES, Scale, trained_loss
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables import cells
-from proxysynth.paper.tables.cars196 import ON, mixed_recalls
+from proxysynth.paper.tables.cars196 import ON, PARTS, Recalls, mixed_recalls
 from proxysynth.paper.tables.cells import PAIR, measured, method_name, ran_as
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
@@ -31,9 +31,6 @@ LOOKS: dict[str, dict[str, Any]] = {
     "proxy_synthesis": {"color": style.GOLD, "linestyle": "-"},
 }
 MARKS = {"none": "s", "proxy_synthesis": "o"}
-PARTS = {"train": "seen classes", "test": "unseen classes"}
-Recalls = Mapping[str, Mapping[float, tuple[float, ...]]]
-"""Recall@1 (%) by part and lam, a number per seed."""
 
 
 def _papers(part: str, regularizer: str) -> list[tuple[float, float]]:
@@ -85,7 +82,9 @@ def _figure5(scale: Scale, store: Store) -> PaperFigure:
         for part, at_lam in recalls.items()
         for lam, values in at_lam.items()
     ]  # fmt: skip
-    seeds = len(scale.seeds)
+    lines = "Lines are of one seed."
+    if len(scale.seeds) > 1:
+        lines = f"Lines are means over {len(scale.seeds)} seeds, bands their standard deviation."
     return PaperFigure(
         "Figure 5",
         "Recall@1 of mixed embeddings searching for others of the same two classes, among these "
@@ -94,9 +93,7 @@ def _figure5(scale: Scale, store: Store) -> PaperFigure:
         data,
         (
             *cells.stands_for(scale, ON),
-            f"Lines are means over {seeds} seeds, bands their standard deviation."
-            if seeds > 1
-            else "Lines are of one seed.",
+            lines,
             *cells.scale_notes(scale),
             _beside(found),
             *(f"{method} was not run." for method, recalls in found.items() if not recalls),
@@ -199,4 +196,4 @@ def _figureA(scale: Scale, store: Store) -> PaperFigure:
     )
 
 
-ARTIFACTS = {"figure5": Artifact(_figure5), "figureA": Artifact(_figureA)}
+ARTIFACTS = {"figure5": _figure5, "figureA": _figureA}

@@ -108,18 +108,22 @@ def not_run(message: str) -> Figure:
     return figure
 
 
+Numbers = Mapping[str, Mapping[str, tuple[float, ...]]]
+"""By row and column, one per seed."""
+
+
 def figure_table(
     title: str,
     stub: str,
     columns: Mapping[str, str],
-    rows: Mapping[str, Mapping[str, tuple[float, ...]]],
+    rows: Numbers,
     base: str = "",
     digits: int = 1,
 ) -> Table:
     """The numbers behind a figure, which claims read; differences are against the row `base`."""
 
     def cell(row: str, key: str) -> Cell:
-        baseline = rows[base].get(key, ()) if base and base != row else ()
+        baseline = rows[base].get(key, ()) if base not in ("", row) else ()
         return Cell(rows[row].get(key, ()), baseline=baseline, digits=digits, better=0)
 
     heads = {Column(name or key, "here", "", key): (key,) for key, name in columns.items()}

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from proxysynth.paper.artifact import Artifact, Cell, Column, Table, grid
+from proxysynth.paper.artifact import Cell, Column, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import NAMES, NETWORK, Scale
 from proxysynth.paper.store import Store
@@ -123,7 +123,7 @@ def _amount(ran: str, studies: Iterable[dict[str, Any]]) -> list[str]:
     return [f"{ran}: {each} for each row{after}"] if amounts else []
 
 
-ARTIFACTS = {"table4": Artifact(partial(_table, "4", tuple(TABLE_OF)))} | {
-    f"table{letter}": Artifact(partial(_table, letter, (benchmark,)))
+ARTIFACTS = {"table4": partial(_table, "4", tuple(TABLE_OF))} | {
+    f"table{letter}": partial(_table, letter, (benchmark,))
     for benchmark, letter in TABLE_OF.items()
 }

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from proxysynth.losses import Softmax
-from proxysynth.paper.artifact import Artifact, Cell, Choice, Column, Grid, Table, grid
+from proxysynth.paper.artifact import Cell, Choice, Column, Grid, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import CLASSIFICATION, NAMES, SCALES, Scale, trained_loss
 from proxysynth.paper.settings import INPUT_MIXUP_ALPHA, MANIFOLD_MIXUP_ALPHA, classified_loss
@@ -204,9 +204,4 @@ def _tableD(scale: Scale, store: Store) -> Table:
     )
 
 
-ARTIFACTS = {
-    "table5": Artifact(_table5),
-    "tableC": Artifact(_tableC),
-    "tableD": Artifact(_tableD),
-    "tableE": Artifact(_tableE),
-}
+ARTIFACTS = {"table5": _table5, "tableC": _tableC, "tableD": _tableD, "tableE": _tableE}
