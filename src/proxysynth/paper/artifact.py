@@ -6,7 +6,7 @@ CSV, LaTeX and HTML.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -54,8 +54,7 @@ class Cell:
     @cached_property
     def interval(self) -> Interval | None:
         """The 95 % interval of the difference; None with fewer than two seeds."""
-        base, ours = self.reference, self.ours
-        return difference_interval(base, ours, self.paired and len(ours) == len(base))
+        return difference_interval(self.reference, self.ours, self.paired)
 
     @property
     def verdict(self) -> Literal["better", "worse", ""]:
@@ -136,8 +135,8 @@ Grid = tuple[tuple[Column, ...], tuple[Row, ...]]
 
 
 def grid(
-    columns: Mapping[Column, tuple[Any, ...]],
-    rows: Mapping[tuple[str, ...], tuple[Any, ...]],
+    columns: Mapping[Column, Sequence[Any]],
+    rows: Mapping[Any, Sequence[Any]],
     cell: Callable[..., Cell],
 ) -> Grid:
     """The columns and rows of a table: the cells are `cell(*of_row, *of_column)`, with what `rows`

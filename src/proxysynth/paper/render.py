@@ -209,8 +209,7 @@ def render(template: str, **context: Any) -> str:
 
 
 def section(name: str, made: Table | PaperFigure, folder: Path) -> str:
-    """A table or figure as a section of the page, with its image in `folder`; `name` is its
-    anchor."""
+    """A table or figure as a section of the page; `name` is its anchor, `folder` has its image."""
     path, kind = folder / f"{name}.png", "table" if isinstance(made, Table) else "figure"
     image = data_uri(path.read_bytes()) if path.exists() else ""
     given = {"table": None, "figure": None, kind: made, "cell_text": cell_text}

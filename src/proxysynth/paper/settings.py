@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxysynth.losses import LOSSES, Softmax, SoftTriple, SquaredProxyNCA
+from proxysynth.losses import LOSSES, SoftTriple, SquaredProxyNCA
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.values import look_up
 
@@ -101,19 +101,19 @@ def classified_loss(name: str, regularizer: str) -> Any:
     """Softmax with a regularizer and the values that the paper found best, as in Table D."""
     alpha, mu = CLASSIFIED_ALPHA_MU[name]
     values: dict[str, Settings] = {
+        "none": {},
         "proxy_synthesis": {"alpha": alpha, "mu": mu},
         "virtual_softmax": {"clip": None},  # section D.4 clips for retrieval only
         "input_mixup": {"alpha": INPUT_MIXUP_ALPHA},
         "manifold_mixup": {"alpha": MANIFOLD_MIXUP_ALPHA[name]},
     }
-    over: Any = REGULARIZERS[regularizer]
-    return Softmax() if over is None else over(Softmax(), **values[regularizer])
+    return trained_loss("softmax", regularizer, **values[regularizer])
 
 
-def trained_loss(name: str, regularizer: str = "none") -> Any:
-    """A loss by name, with the values it is trained with, and with a regularizer's defaults; the
-    margins of C.2 are the losses' own defaults."""
+def trained_loss(name: str, regularizer: str = "none", **values: Any) -> Any:
+    """A loss by name, with the values it is trained with, and a regularizer with these `values`,
+    else its defaults; the margins of C.2 are the losses' own defaults."""
     kind = look_up(name, LOSSES, "loss")
     loss = TRAINED_LOSSES.get(name) or kind()
     over = look_up(regularizer, REGULARIZERS, "regularizer")
-    return loss if over is None else over(loss)
+    return loss if over is None else over(loss, **values)

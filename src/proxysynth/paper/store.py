@@ -246,22 +246,17 @@ def make_plans(
         return store.pick(choice) or next((run.loss for run in choice.runs), None)
 
     def plan(*some: Artifact) -> Plan:
-        asked = requests(some, scale)
-        later = [run for run in requests(some, scale, guess).runs if run not in asked.runs]
+        asked, every = requests(some, scale), requests(some, scale, guess)
+        known = store.missing(asked.runs)
+        later = store.missing(run for run in every.runs if run not in asked.runs)
         studies = {k: study for k, study in asked.studies.items() if not store.study(k, study)}
-        left, left_later = store.missing(asked.runs), store.missing(later)
-        times: dict[Run | str, float] = {run: estimate(run) for run in (*left, *left_later)}
+        times: dict[Run | str, float] = {run: estimate(run) for run in (*known, *later)}
         times |= {name: estimate.study(study) for name, study in studies.items()}
-        runs = [*left, *left_later, *(study.base for study in studies.values())]
-        return Plan(
-            tuple(left),
-            tuple(left_later),
-            studies,
-            len(asked.runs) + len(later) + len(asked.studies) - len(times),
-            times,
-            all(kind_of(run) in estimate.finished for run in runs),
-            not_given(some, scale),
-        )
+        done = len(every.runs) + len(every.studies) - len(times)
+        runs = [*known, *later, *(study.base for study in studies.values())]
+        measured = all(kind_of(run) in estimate.finished for run in runs)
+        missing_data = not_given(some, scale)
+        return Plan(tuple(known), tuple(later), studies, done, times, measured, missing_data)
 
     return plan(*artifacts.values()), {name: plan(one) for name, one in artifacts.items()}
 

@@ -33,7 +33,6 @@ MOST_SEEDS = 1000
 FULL = 99.0  # percent; a stand-in above it leaves no room for a gain
 Keys = Sequence[str]
 Tables = Mapping[str, Table]
-EQUAL = 1e-9  # added to a margin that may be zero, as in "at least"
 
 
 class Missing(LookupError):
@@ -278,11 +277,6 @@ def _seeds_needed(values: list[float], level: float) -> int:
 def titled(table: str) -> str:
     """ "table6" as "Table 6"."""
     return table.replace("table", "Table ").replace("figure", "Figure ")
-
-
-def rounded(value: float, digits: int = 1) -> float:
-    """As a table prints it: the paper's own differences are of rounded numbers."""
-    return round(value + 1e-9, digits)
 
 
 def listed(values: Mapping[str, float], digits: int = 1, sign: bool = False) -> str:

@@ -188,13 +188,13 @@ def draw_clouds(clouds: dict[str, Cloud]) -> Figure:
             for kind, mark in MARKS.items()
         }
         marks["proxy"] |= {"color": "none", "edgecolor": DARK_BLUE, "linewidth": 0.8, "s": 28}
-    for one, (cloud, kinds) in zip(axes, product(clouds.values(), PANELS.values()), strict=True):
-        style.without_ticks(one)
-        one.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
+    for ax, (cloud, kinds) in zip(axes, product(clouds.values(), PANELS.values()), strict=True):
+        style.without_ticks(ax)
+        ax.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
         for kind, mark in marks.items():
             at = [(row["x"], row["y"]) for row in cloud if row["kind"] == kind]
             if at and kind in kinds:
-                one.scatter(*zip(*at, strict=True), **mark)
+                ax.scatter(*zip(*at, strict=True), **mark)
     legend = []
     for kind, label in LABELS.items():
         m, size = marks[kind], max(4.0, marks[kind]["s"] ** 0.5)
@@ -310,7 +310,7 @@ def _final(
     between clusters; how many classes and images are shown."""
     chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
     found, shown = nearness_of(store, runs, chosen), shown_of(store, runs, chosen)
-    rows: dict[str, dict[str, tuple[float, ...]]] = {}
+    rows: style.Numbers = {}
     for part, kind in PARTS.items():
         between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
         labels = (row["label"] for row in shown.get("cloud", ()) if row["kind"] == kind)

@@ -10,7 +10,7 @@ readers and in gray print; marks differ in shape too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -65,9 +65,9 @@ def panels(
     layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.03, hspace=0.05)
     figure = Figure(figsize=(width, height), layout=layout, dpi=200)
     axes = figure.subplots(len(titles) // columns, columns, squeeze=False, **options)
-    for letter, title, one in zip(ascii_lowercase, titles, axes.flat, strict=False):
+    for letter, title, ax in zip(ascii_lowercase, titles, axes.flat, strict=False):
         text = rf"$\bf{{({letter})}}$ {title}" if title else ""
-        one.set_title(text, loc="left", fontsize=9.5, color=INK, pad=pad)
+        ax.set_title(text, loc="left", fontsize=9.5, color=INK, pad=pad)
     return figure, list(axes.flat)
 
 
@@ -108,17 +108,12 @@ def not_run(message: str) -> Figure:
     return figure
 
 
-Numbers = Mapping[str, Mapping[str, tuple[float, ...]]]
+Numbers = dict[str, dict[str, tuple[float, ...]]]
 """By row and column, one per seed."""
 
 
 def figure_table(
-    title: str,
-    stub: str,
-    columns: Mapping[str, str],
-    rows: Numbers,
-    base: str = "",
-    digits: int = 1,
+    title: str, stub: str, columns: dict[str, str], rows: Numbers, base: str = "", digits: int = 1
 ) -> Table:
     """The numbers behind a figure, which claims read; differences are against the row `base`."""
 

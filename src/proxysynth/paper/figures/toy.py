@@ -188,23 +188,23 @@ def draw_boundaries(shown: dict[str, dict[str, Space]]) -> Figure:
     order = list(product(HALF, METHODS))
     titles = [f"{method}: {space}s" for space, method in order]
     figure, axes = style.panels(titles, 2, width=0.86 * style.PAGE, height=0.87 * style.PAGE)
-    for (space, method), one in zip(order, axes, strict=True):
-        style.without_ticks(one)
+    for (space, method), ax in zip(order, axes, strict=True):
+        style.without_ticks(ax)
         found, half = shown[method][space], HALF[space]
         blue, extent = np.asarray(found["blue"]), (-half, half, -half, half)
-        image = one.imshow(
+        image = ax.imshow(
             blue, cmap=style.RED_TO_BLUE, vmin=0, vmax=1, extent=extent, origin="lower",
             interpolation="bilinear",
         )  # fmt: skip
         at = np.linspace(-half, half, len(blue))
-        one.contour(at, at, blue, levels=[0.1, 0.9], colors=INK, linewidths=0.6, linestyles="--")
-        one.contour(at, at, blue, levels=[0.5], colors=INK, linewidths=1.2)
+        ax.contour(at, at, blue, levels=[0.1, 0.9], colors=INK, linewidths=0.6, linestyles="--")
+        ax.contour(at, at, blue, levels=[0.5], colors=INK, linewidths=1.2)
         for cloud, (_, color) in zip(found["points"], CLASSES, strict=True):
-            style.dots(one, cloud, 13, color, linewidth=0.45)
+            style.dots(ax, cloud, 13, color, linewidth=0.45)
         for proxy, color in zip(found["proxies"], (RED, BLUE), strict=False):
-            one.plot((0, proxy[0]), (0, proxy[1]), color=INK, linewidth=0.9)
-            style.dots(one, proxy, 62, color, marker="D", edgecolor=INK, linewidth=1, zorder=4)
-        one.set(xlim=(-half, half), ylim=(-half, half))
+            ax.plot((0, proxy[0]), (0, proxy[1]), color=INK, linewidth=0.9)
+            style.dots(ax, proxy, 62, color, marker="D", edgecolor=INK, linewidth=1, zorder=4)
+        ax.set(xlim=(-half, half), ylim=(-half, half))
     bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=28, pad=0.02, ticks=[0, 0.5, 1])
     bar.ax.set_yticklabels(["red", "50 %", "blue"])
     bar.outline.set_visible(False)
@@ -241,7 +241,7 @@ def toys_of(scale: Scale, store: Store) -> dict[str, Any]:
 
 def _make(scale: Scale, store: Store) -> PaperFigure:
     toy, found = Toy(), toys_of(scale, store)
-    rows: dict[str, dict[str, tuple[float, ...]]] = {}
+    rows: style.Numbers = {}
     for method in METHODS:
         ours = [row for row in found["numbers"] if row["method"] == method]
         rows[method] = {name: tuple(row[name] for row in ours) for name in BETWEEN}

@@ -139,16 +139,13 @@ def _table3(scale: Scale, store: Store) -> Table:
 
     finished = [run for run in runs["none"] if store.result(run)]
     png = store.on_models("contact_sheet_2", finished[:1], protocol, pictures)
-    names = (UNDEFORMED, *DEFORMATIONS)
+    columns = {column(scale, ON, method_name("norm_softmax", reg), reg): (reg,) for reg in PAIR}
+    rows = {(name.replace("_", " "),): (name,) for name in (UNDEFORMED, *DEFORMATIONS)}
     return Table(
         "Table 3",
         "Recall@1 (%) where query and gallery are deformed in ways not seen in training.",
         ("deformation",),
-        *grid(
-            {column(scale, ON, method_name("norm_softmax", reg), reg): (reg,) for reg in PAIR},
-            {(name.replace("_", " "),): (name,) for name in names},
-            of,
-        ),
+        *grid(columns, rows, of),
         (
             *cells.ran_on(scale, ON),
             "The deformations follow section C.3, in our own code. Zoom in shows the middle half "

@@ -59,8 +59,8 @@ def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -
     embeddings = ("concatenated", "separated") if alone else ("concatenated",)
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for benchmark, loss, reg in product(benchmarks, LOSSES, PAIR):
-        planned = study_of(scale, benchmark, loss, reg)
-        study = store.study(f"{benchmark}-{loss}-{reg}", planned)
+        name = f"{benchmark}-{loss}-{reg}"
+        study = store.study(name, study_of(scale, benchmark, loss, reg))
         wanted = {"scale": scale.name, "loss": loss, "regularizer": reg}
         ours = all(study.get(key, it) == it for key, it in wanted.items())
         found[benchmark, loss, reg] = study if ours else {}
