@@ -93,7 +93,6 @@ def test_the_numbers_that_claims_read_are_those_of_the_figures(store: Store) -> 
     heat = [row for row in FIGURES["figure4"](SMOKE, store).data
             if row["method"] == "Norm-softmax" and row["row"] == row["column"]]  # fmt: skip
     d0 = tables["figure4"].cell("D0", "mean")
-    assert d0 is not None
     assert d0.ours[0] == pytest.approx(np.mean([row["cosine"] for row in heat]), abs=1e-4)
     periods = [row.key for row in tables["figureD"].rows]
     assert [name.split()[0] for name in periods] == ["step", "epoch", "epoch", "epoch"]

@@ -61,17 +61,12 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Unit vectors of several kinds."""
+    """Unit vectors by kind, of `LABELS`."""
 
-    x: Tensor  # (n, d)
-    kind: NDArray[np.str_]  # (n,), of `LABELS`
-    label: NDArray[np.int64]  # (n,), the class among those shown, or -1 for synthetics
+    x: dict[str, Tensor]  # (n, d) for each kind
+    label: dict[str, NDArray[np.int64]]  # (n,), the class among those shown; synthetics have none
     proxies: Tensor  # (c, d), of all seen classes, shown or not
     note: str = ""  # what could not be shown as requested
-
-    def of(self, *kinds: str) -> Tensor:
-        """The vectors of these kinds, in their order in `x`."""
-        return self.x[torch.from_numpy(np.isin(self.kind, kinds))]
 
 
 def select(listing: Listing, selection: Selection) -> tuple[Listing, str]:
@@ -106,15 +101,10 @@ def points_of(model: Trained, selection: Selection) -> Points:
     draws = torch.Generator().manual_seed(selection.seed)
     made = shown.synthesize(x, torch.from_numpy(train.labels.copy()), p, draws)
     parts = (x, p, unseen, made.x, torch.unique(made.p, dim=0))
-    none = (np.full(len(part), -1) for part in parts[3:])
+    labels = {"train": train.labels, "proxy": np.arange(len(p)), "test": test.labels}
     notes = (("seen", few_seen), ("unseen", few_unseen))
-    return Points(
-        torch.cat(parts),
-        np.repeat(np.array(list(LABELS)), [len(part) for part in parts]),
-        np.concatenate((train.labels, np.arange(len(p)), test.labels, *none)),
-        every,
-        " ".join(f"Among the {which} classes, {text}." for which, text in notes if text),
-    )
+    note = " ".join(f"Among the {which} classes, {text}." for which, text in notes if text)
+    return Points(dict(zip(LABELS, parts, strict=True)), labels, every, note)
 
 
 # t-SNE and drawing
@@ -136,7 +126,7 @@ PANELS = {
 }
 PARTS = {"seen": "train", "unseen": "test", "synthetic": "synthetic"}
 Cloud = list[dict[str, Any]]
-"""A row for each point: {"kind", "label", "x", "y"}."""
+"""A row for each point: {"kind", "label", "x", "y"}; the label is -1 for synthetics."""
 
 
 def project(points: Points) -> Cloud:
@@ -147,15 +137,18 @@ def project(points: Points) -> Cloud:
         raise RuntimeError(
             "t-SNE needs scikit-learn, which is not installed: pip install 'proxysynth[paper]'"
         ) from error
-    x = points.x.numpy()
+    x = torch.cat([*points.x.values()]).numpy()
     perplexity = float(min(30, max(2, (len(x) - 1) // 4)))
     at = TSNE(perplexity=perplexity, random_state=0, n_jobs=1).fit_transform(x)
     middle = (at.max(axis=0) + at.min(axis=0)) / 2
     at = (at - middle) / np.abs(at - middle).max(axis=0)  # t-SNE has no unit
-    return [
-        {"kind": str(kind), "label": int(label), "x": round(float(u), 4), "y": round(float(v), 4)}
-        for kind, label, (u, v) in zip(points.kind, points.label, at, strict=True)
+    rows = [
+        {"kind": kind, "label": int(label)}
+        for kind, part in points.x.items()
+        for label in points.label.get(kind, np.full(len(part), -1))
     ]
+    placed = zip(rows, at.tolist(), strict=True)
+    return [{**row, "x": round(u, 4), "y": round(v, 4)} for row, (u, v) in placed]
 
 
 def nearness(points: Points) -> dict[str, float]:
@@ -166,10 +159,10 @@ def nearness(points: Points) -> dict[str, float]:
     clusters they are equal. "unseen at synthetic": the share of unseen embeddings that are nearer
     to a synthetic one than to any seen one.
     """
-    seen, made = ((points.of("test") @ points.of(k).T).amax(1) for k in ("train", "synthetic"))
+    seen, made = ((points.x["test"] @ points.x[k].T).amax(1) for k in ("train", "synthetic"))
     found = {"unseen at synthetic": float((made > seen).double().mean())}
     for name, kind in PARTS.items():
-        top = (points.of(kind) @ points.proxies.T).topk(2, dim=1).values.mean(dim=0)
+        top = (points.x[kind] @ points.proxies.T).topk(2, dim=1).values.mean(dim=0)
         found |= {f"{name} nearest": float(top[0]), f"{name} second": float(top[1])}
     return found
 
