@@ -268,8 +268,7 @@ def train_all(
     resources: Resources,
     progress: Progress,
 ) -> dict[Run, str]:
-    """Train everything that these artifacts need: known Runs, what searches decide, studies.
-    Returns the Runs that failed, with the reason."""
+    """Train what these artifacts need; returns the Runs that failed, with the reason."""
     estimate = Estimate(store.folder, resources.device)
     known = requests(artifacts.values(), scale)
     failed = train_missing(known.runs, store, resources, progress, estimate)
@@ -291,9 +290,8 @@ def train_missing(
     progress: Progress,
     estimate: Callable[[Run], float],
 ) -> dict[Run, str]:
-    """Train the unfinished Runs; returns those that failed, with the reason. A Run that another
-    process trains is skipped and checked again later. A loss that becomes non-finite ends its own
-    Run only: its cell stays a dash."""
+    """Train the unfinished Runs; returns those that failed, with the reason: a loss that becomes
+    non-finite ends its own Run only. A Run that another process trains is checked again later."""
     waiting = store.missing(runs)
     failed: dict[Run, str] = {}
     left, number, total = sum(map(estimate, waiting)), 0, len(waiting)

@@ -65,12 +65,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Gains:
-    """Changes against the plain loss by name, the plain loss's values, and the changes that exceed
-    the spread of the seeds (None for the paper's, which have none)."""
+    """Changes against the plain loss."""
 
-    values: dict[str, float]
-    baselines: list[float]
-    verdicts: Sequence[str] | None
+    values: dict[str, float]  # by name
+    baselines: list[float]  # of the plain loss
+    verdicts: Sequence[str] | None  # "better" or "worse" beyond the spread of the seeds, if known
 
     @property
     def mean(self) -> float:
@@ -113,7 +112,7 @@ class Evidence:
     ) -> Gains:
         """The changes against the plain loss in some tables: in all rows and in the columns that
         the paper has, by default. With `partial`, missing numbers are left out."""
-        found: list[tuple[str, str, str, float, float, Cell]] = []
+        found: list[tuple[tuple[str, str, str], float, float, Cell]] = []
         for table in tables:
             for row, head, cell in self.tables[table].cells():
                 asked = head.key in columns if columns else head.paper
@@ -122,19 +121,20 @@ class Evidence:
                     continue
                 ours = self._seen(cell.ours, cell.paper)
                 base = self._seen(cell.baseline, cell.paper_baseline)
-                name = self.named(table, head.key)
+                name = (titled(table), row.key, self.named(table, head.key))
                 if ours is not None and base is not None:
-                    found.append((titled(table), row.key, name, ours - base, base, cell))
+                    found.append((name, ours - base, base, cell))
                 elif not partial:
-                    raise Missing(f"{row.key} under {name} in {titled(table)}")
+                    raise Missing(f"{name[1]} under {name[2]} in {name[0]}")
         if not found:
             raise Missing(titled(tables[0]))
+        names, changes, baselines, cells = zip(*found, strict=True)
         # What all of them share is no part of their names.
-        varying = [i for i in range(3) if len({one[i] for one in found}) > 1] or [2]
-        values = {", ".join(str(one[i]) for i in varying): one[3] for one in found}
-        known = self.view != "paper" and all(one[5].interval for one in found)
-        verdicts = [one[5].verdict for one in found] if known else None
-        return Gains(values, [one[4] for one in found], verdicts)
+        varying = [i for i in range(3) if len({name[i] for name in names}) > 1] or [2]
+        short = (", ".join(name[i] for i in varying) for name in names)
+        known = self.view != "paper" and all(cell.interval for cell in cells)
+        verdicts = [cell.verdict for cell in cells] if known else None
+        return Gains(dict(zip(short, changes, strict=True)), list(baselines), verdicts)
 
     def _seen(self, ours: tuple[float, ...], paper: float | None) -> float | None:
         """One seed, the mean, or the paper's; None if missing."""
@@ -203,8 +203,7 @@ class Checked:
 
 
 def check(claims: Iterable[Claim], tables: Tables, smoke: bool = False) -> list[Checked]:
-    """Test every claim on our numbers and on the paper's; with `smoke`, ours come from a few steps
-    of training and can support nothing."""
+    """Test every claim on our numbers, which can support nothing with `smoke`, and the paper's."""
     checked = []
     for claim in claims:
         ours, paper = _judge(claim, tables), Verdict("not printed", "")

@@ -27,10 +27,9 @@ from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
 METHODS = {method_name("norm_softmax", regularizer): regularizer for regularizer in PAIR}
 LOOKS: dict[str, dict[str, Any]] = {
-    "none": {"color": style.INK, "linestyle": (0, (4, 1.5))},
-    "proxy_synthesis": {"color": style.GOLD, "linestyle": "-"},
+    "none": {"color": style.INK, "linestyle": (0, (4, 1.5)), "marker": "s"},
+    "proxy_synthesis": {"color": style.GOLD, "linestyle": "-", "marker": "o"},
 }
-MARKS = {"none": "s", "proxy_synthesis": "o"}
 
 
 def _papers(part: str, regularizer: str) -> list[tuple[float, float]]:
@@ -51,16 +50,14 @@ def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
         ax.set_xticks([0.1, 0.3, 0.5, 0.7, 0.9])
         for method, regularizer in METHODS.items():
             name, at = f"{method}, the paper on {NAMES[ON]}", _papers(part, regularizer)
-            look = {"label": name, "alpha": 0.4, "lw": 1, **LOOKS[regularizer]}
-            handles[name] = ax.plot(*zip(*at, strict=True), **look)[0]
+            look = {**LOOKS[regularizer], "marker": "", "alpha": 0.4, "lw": 1}
+            handles[name] = ax.plot(*zip(*at, strict=True), label=name, **look)[0]
         for method, recalls in found.items():
             at_lam = recalls.get(part, {})
-            lams, look = sorted(at_lam), LOOKS[METHODS[method]]
+            lams = sorted(at_lam)
             means = [fmean(at_lam[lam]) for lam in lams]
-            handles[method] = ax.plot(
-                lams, means, label=method, marker=MARKS[METHODS[method]], markersize=4,
-                markeredgecolor="white", markeredgewidth=0.4, **look,
-            )[0]  # fmt: skip
+            look = {**LOOKS[METHODS[method]], "markeredgecolor": "white", "markeredgewidth": 0.4}
+            handles[method] = ax.plot(lams, means, label=method, markersize=4, **look)[0]
             if lams and len(at_lam[lams[0]]) > 1:
                 middle, wide = np.array(means), np.array([stdev(at_lam[lam]) for lam in lams])
                 band = {"color": look["color"], "alpha": 0.3, "linewidth": 0}
@@ -76,12 +73,11 @@ def _figure5(scale: Scale, store: Store) -> PaperFigure:
         for method, reg in METHODS.items()
     }
     data = [
-        {"method": method, "classes": part, "lam": lam, "mean": fmean(values),
-         "values": " ".join(f"{value:.6g}" for value in values)}
+        {"method": method, "classes": part, "lam": lam, "mean": fmean(v), "values": _listed(v)}
         for method, recalls in found.items()
         for part, at_lam in recalls.items()
-        for lam, values in at_lam.items()
-    ]  # fmt: skip
+        for lam, v in at_lam.items()
+    ]
     lines = "Lines are of one seed."
     if len(scale.seeds) > 1:
         lines = f"Lines are means over {len(scale.seeds)} seeds, bands their standard deviation."
@@ -99,6 +95,10 @@ def _figure5(scale: Scale, store: Store) -> PaperFigure:
             *(f"{method} was not run." for method, recalls in found.items() if not recalls),
         ),
     )
+
+
+def _listed(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.6g}" for value in values)
 
 
 def _beside(found: Mapping[str, Recalls]) -> str:
@@ -161,14 +161,14 @@ def _figureA(scale: Scale, store: Store) -> PaperFigure:
         for alpha, mu in product(alphas, mus)
     }
     grids: dict[str, Scores] = {}
-    data: list[dict[str, Any]] = []
-    spreads = []
+    data, spreads = [], []
     for metric, name in METRICS.items():
         grids[name] = {at: measured(store, each, metric) for at, each in runs.items()}
         for (alpha, mu), values in grids[name].items():
-            data.append({"metric": metric, "alpha": alpha, "mu": mu, "seeds": len(values),
-                         "mean": fmean(values) if values else "",
-                         "values": " ".join(f"{value:.6g}" for value in values)})  # fmt: skip
+            about = {"metric": metric, "alpha": alpha, "mu": mu, "seeds": len(values)}
+            data.append(
+                {**about, "mean": fmean(values) if values else "", "values": _listed(values)}
+            )
         if ran := [values for values in grids[name].values() if values]:
             means = [fmean(values) for values in ran]
             spreads.append(f"{name} lies between {min(means):.1f} and {max(means):.1f}")

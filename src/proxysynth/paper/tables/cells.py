@@ -66,8 +66,7 @@ def cell(
 
 
 def papers(file: str, regularizer: str, **keys: str) -> dict[str, Any]:
-    """The fields of a cell with the paper's numbers of `numbers/FILE.csv`: that of a regularizer,
-    and that of the plain loss which it is compared with."""
+    """The paper's numbers of a cell, from `numbers/FILE.csv`: a regularizer's and its baseline."""
     base = number(file, regularizer="none", **keys) if regularizer != "none" else None
     return {"paper": number(file, regularizer=regularizer, **keys), "paper_baseline": base}
 

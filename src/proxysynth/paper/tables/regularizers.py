@@ -133,8 +133,7 @@ def runs_of(
 def _compared(
     scale: Scale, store: Store, file: str, columns: dict[Column, tuple[str, str]]
 ) -> Grid:
-    """A row per regularizer, beside the paper's numbers of `numbers/FILE.csv`; each column is of a
-    loss on a benchmark."""
+    """A row per regularizer, a column per loss and benchmark; the paper's are in FILE.csv."""
 
     def one(regularizer: str, loss: str, benchmark: str) -> Cell:
         if regularizer == "virtual_softmax" and loss == "norm_softmax":
