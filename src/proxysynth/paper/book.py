@@ -113,11 +113,14 @@ def render_page(
     """The page of what was made, in HTML; the claims read `tables`."""
     rows = []
     for run in runs:
-        result, failed = store.result(run), (store.folder_of(run) / NOT_FINITE).exists()
-        state = f"{result.seconds:.1f} s" if result else "failed: non-finite loss"
+        state = "not run"
+        if result := store.result(run):
+            state = f"{result.seconds:.1f} s"
+        elif (store.folder_of(run) / NOT_FINITE).exists():
+            state = "failed: non-finite loss"
         settings = ", ".join(f"{path} {value}" for path, value in unusual(run).items())
-        about_run = {"label": label(run), "settings": settings, "identity": run.identity}
-        rows.append({**about_run, "state": state if result or failed else "not run"})
+        row = {"label": label(run), "settings": settings, "identity": run.identity}
+        rows.append({**row, "state": state})
     return render(
         "paper.html",
         scale=scale,

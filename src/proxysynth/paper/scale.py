@@ -185,11 +185,8 @@ class Scale:
             parsed["weights"] = _absolute(parsed["weights"])
         made = replace(self, settings=tuple(sorted(parsed.items())))
         runs = [made.run(name, "norm_softmax") for name in NAMES]  # which checks the values
-        if (
-            parsed.get("weights")
-            and self.name != "paper"
-            and not any(r and r.weights for r in runs)
-        ):
+        used = self.name == "paper" or any(run and run.weights for run in runs)
+        if parsed.get("weights") and not used:
             raise ValueError(
                 f"--set weights: no network at --scale {self.name} starts from published weights: "
                 "remove it or choose --scale paper"

@@ -111,8 +111,8 @@ def classified_loss(name: str, regularizer: str) -> Any:
 
 
 def trained_loss(name: str, regularizer: str = "none", **values: Any) -> Any:
-    """A loss by name, with the values it is trained with, and a regularizer with these `values`,
-    else its defaults; the margins of C.2 are the losses' own defaults."""
+    """A loss by name, with the values it is trained with, and a regularizer with its defaults or
+    these `values`; the margins of C.2 are the losses' own defaults."""
     kind = look_up(name, LOSSES, "loss")
     loss = TRAINED_LOSSES.get(name) or kind()
     over = look_up(regularizer, REGULARIZERS, "regularizer")
