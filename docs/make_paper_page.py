@@ -74,7 +74,7 @@ def main() -> None:
     nothing = Store(FOLDER, read_only=True)
     made: dict[str, Table | PaperFigure] = {}
     for name, artifact in load_artifacts().items():
-        empty = artifact.make(SCALE, nothing)
+        empty = artifact(SCALE, nothing)
         if isinstance(empty, PaperFigure):
             caption = (FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()[4]
             numbers = empty.numbers and filled(f"{name}_numbers", empty.numbers)

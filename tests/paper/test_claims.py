@@ -35,7 +35,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """All tables of an empty, read-only folder: the paper's numbers only."""
     folder = tmp_path_factory.mktemp("none")
     small, store = SCALES["small"], Store(folder, read_only=True)
-    made = {name: artifact.make(small, store) for name, artifact in load_artifacts().items()}
+    made = {name: artifact(small, store) for name, artifact in load_artifacts().items()}
     assert not list(folder.iterdir())
     return evidence(made)
 

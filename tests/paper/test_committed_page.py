@@ -32,7 +32,7 @@ def script() -> Any:
 def test_tables_are_rebuilt_with_their_differences_and_verdicts(
     name: str, script: Any, tmp_path: Path
 ) -> None:
-    empty = load_artifacts([name])[name].make(script.SCALE, Store(tmp_path, read_only=True))
+    empty = load_artifacts([name])[name](script.SCALE, Store(tmp_path, read_only=True))
     assert isinstance(empty, Table)
     table = script.filled(name, empty)
     cells: dict[tuple[str, str], Any] = {}

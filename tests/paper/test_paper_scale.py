@@ -106,6 +106,6 @@ def test_a_run_of_every_table(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     result = train(run, store.folder_of(run), resources=Resources(workers=0, threads=1))
     assert result.run == run.identity
     assert store.result(run) == result
-    table = load_artifacts([name])[name].make(scale, Store(tmp_path / "out", read_only=True))
+    table = load_artifacts([name])[name](scale, Store(tmp_path / "out", read_only=True))
     assert isinstance(table, Table)
     assert any("--set" in note and "epochs 1" in note for note in table.notes)

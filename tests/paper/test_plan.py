@@ -78,10 +78,8 @@ def test_nothing_is_missing_after_the_smoke(smoke_store: Store) -> None:
 def test_estimates_rest_on_finished_runs_of_the_same_kind(smoke_store: Store) -> None:
     rates = measured_rates(smoke_store.folder)
     run = SMOKE.run("cars196", NormSoftmax())
-    assert run is not None
     assert rates[kind_of(run)] > 0
     result = smoke_store.result(run)
-    assert result is not None
     assert result.seconds > 0
     estimate = Estimate(smoke_store.folder)
     estimate.finished = {kind_of(run): 10.0}
@@ -93,8 +91,6 @@ def test_without_finished_runs_a_few_steps_are_timed(empty: Store) -> None:
     run, longer = (
         SMOKE.run("cars196", NormSoftmax(), epochs=epochs, evaluate_every=1) for epochs in (1, 10)
     )
-    assert run is not None
-    assert longer is not None
     seconds = estimate(run)
     assert 1 < seconds < 60
     assert estimate(longer) == pytest.approx(1 + 10 * (seconds - 1))  # timed once

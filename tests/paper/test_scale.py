@@ -28,8 +28,6 @@ def test_the_small_sets_are_shaped_like_the_benchmarks() -> None:
     }
     for name, sizes in sizes_of.items():
         run, small = SMALL.run(name, NormSoftmax()), SMOKE.run(name, NormSoftmax())
-        assert run is not None
-        assert small is not None
         split, classes = run.split, run.split.train_classes or 0
         faces = split.faces_per_class or 16
         assert (classes, classes * (split.pictures_per_class or faces)) == sizes
@@ -41,9 +39,7 @@ def test_the_small_sets_are_shaped_like_the_benchmarks() -> None:
 
 def test_queries_and_gallery_of_the_in_shop_stand_in_have_no_face_in_common() -> None:
     run = SMOKE.run("inshop", NormSoftmax())
-    assert run is not None
     splits = open_splits(run)
-    assert splits.gallery is not None
     faces = [{name.split("/")[1] for name in part.names} for part in (splits.query, splits.gallery)]
     assert faces[0]
     assert faces[1]
@@ -52,7 +48,6 @@ def test_queries_and_gallery_of_the_in_shop_stand_in_have_no_face_in_common() ->
 
 def test_classification_trains_on_twelve_faces_and_tests_on_four() -> None:
     run = SMOKE.run("cifar10", Softmax())
-    assert run is not None
     assert run.task == "classification"
     splits = open_splits(run)
     assert (len(splits.train), len(splits.query)) == (96, 32)
@@ -64,13 +59,11 @@ def test_classification_trains_on_twelve_faces_and_tests_on_four() -> None:
 def test_photographs_are_used_where_their_folder_is_given() -> None:
     scale = SMALL.with_roots({"cub200": "/data/cub", "cifar10": "/data/cifar"})
     run = scale.run("cub200", NormSoftmax())
-    assert run is not None
     assert (run.data, run.image_size, run.backbone) == (
         "cub200:/data/cub", 96, "efficientnet_lite0",
     )  # fmt: skip
     assert (run.epochs, run.decay_epochs, run.freeze_batch_norm) == (12, (8,), True)
     few = scale.run("cifar10", Softmax())
-    assert few is not None
     assert few.data == "cifar10:/data/cifar"
     assert (few.width, few.split.train_pictures, few.split.test_pictures) == (0.25, 2000, 2000)
     assert "CUB" in scale.heading("cub200")
@@ -82,13 +75,11 @@ def test_the_papers_scale_has_nothing_without_a_folder() -> None:
     assert all(PAPER.heading(name) == "" for name in (*RETRIEVAL, *CLASSIFICATION))
     scale = PAPER.with_roots({"cars196": "/data/cars", "cifar100": "/data/cifar"})
     run = scale.run("cars196", NormSoftmax(), seed=3, report_epoch="best")
-    assert run is not None
     assert (run.backbone, run.dim, run.batch_size, run.decay_epochs, run.seed) == (
         "bn_inception", 512, 128, (50,), 3,
     )  # fmt: skip
     assert run.report_epoch == "best"
     anchor = scale.run("cars196", ProxySynthesis(ProxyAnchor()))
-    assert anchor is not None
     assert (anchor.batch_size, anchor.optimizer) == (180, "adamw")
     assert scale.run("cifar100", Softmax()) is not None
 
@@ -96,13 +87,11 @@ def test_the_papers_scale_has_nothing_without_a_folder() -> None:
 def test_unknown_names_are_errors_that_list_the_known_ones() -> None:
     with pytest.raises(ValueError, match="cars196"):
         SMALL.run("cars", NormSoftmax())
-    with pytest.raises(ValueError, match="unknown benchmark 'cub'"):
+    with pytest.raises(ValueError, match="'cub'"):
         SMALL.with_roots({"cub": "/x"})
 
 
 def test_a_run_is_the_same_on_every_call_and_another_for_another_seed() -> None:
     a, b, c = (SMALL.run("sop", "softmax", seed) for seed in (0, 0, 1))
-    assert a is not None
-    assert c is not None
     assert a == b
     assert a.identity != c.identity

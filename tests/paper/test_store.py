@@ -100,7 +100,6 @@ def test_a_claimed_run_is_locked_until_its_process_ends(empty: Store) -> None:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        assert other.stdout is not None
         assert other.stdout.readline().strip() == "True"
         with empty.claim(run) as mine:
             assert not mine
@@ -137,9 +136,7 @@ def test_a_finished_run_gives_its_result_and_model(smoke_store: Store) -> None:
     from proxysynth.paper.scale import SCALES
 
     run = SCALES["smoke"].run("cars196", NormSoftmax())
-    assert run is not None
     result, model = smoke_store.result(run), load(smoke_store.folder_of(run))
-    assert result is not None
     assert result.run == run.identity
     assert model.run == run
     assert Path(model.folder) == smoke_store.folder_of(run)

@@ -17,7 +17,7 @@ from PIL import Image
 from paper.conftest import SMOKED, TABLES
 from proxysynth.paper.artifact import Table
 from proxysynth.paper.artifacts import load_artifacts
-from proxysynth.paper.printed import number
+from proxysynth.paper.printed import number, printed
 from proxysynth.paper.scale import SCALES
 from proxysynth.paper.store import Store, requests
 from proxysynth.paper.tables.cells import LOSS_NAMES, cell as cell_of, measured, synthesis_search
@@ -32,7 +32,7 @@ ARTIFACTS = load_artifacts()
 
 
 def _made(name: str, store: Store, scale: Any = SMOKE) -> Table:
-    made = ARTIFACTS[name].make(scale, store)
+    made = ARTIFACTS[name](scale, store)
     assert isinstance(made, Table)
     return made
 
@@ -59,14 +59,9 @@ def test_every_cell_that_could_run_did(name: str, smoke_store: Store) -> None:
 def test_without_a_run_every_number_of_ours_is_missing(name: str, empty: Store) -> None:
     for scale in (SMALL, SCALES["paper"]):
         table = _made(name, empty, scale)
-        ran = [
-            column.key
-            for row in table.rows
-            for column, cell in zip(table.columns, row.cells, strict=True)
-            if cell.ours
-        ]
+        ran = [column.key for _, column, cell in table.cells() if cell.ours]
         assert all(key.endswith("photographs") for key in ran)  # from a study in the checkout
-        assert any(cell.paper is not None for row in table.rows for cell in row.cells)
+        assert any(cell.paper is not None for _, _, cell in table.cells())
     assert not empty.folder.exists()  # making trains and writes nothing
 
 
@@ -88,20 +83,14 @@ def test_the_papers_numbers_are_in_their_cells(empty: Store) -> None:
 
 def _paper(name: str, row: str, column: str, store: Store) -> float | None:
     cell = _made(name, store, SMALL).cell(row, column)
-    assert cell is not None, (name, row, column)
     return cell.paper
 
 
 def test_every_printed_number_is_shown_somewhere(empty: Store) -> None:
-    files = {"table1": "table1", "table2": "table2", "table3": "table3", "table5": "table5",
-             "table6": "table6", "tableB": "tableB", "tableC": "tableC", "tableD": "tableD",
-             "tableE": "tableE"}  # fmt: skip
-    from proxysynth.paper.printed import printed
-
-    for table, file in files.items():
-        cells = [c for row in _made(table, empty, SMALL).rows for c in row.cells]
+    for name in (f"table{letter}" for letter in "12356BCDE"):
+        cells = [cell for _, _, cell in _made(name, empty, SMALL).cells()]
         shown = sorted(cell.paper for cell in cells if cell.paper is not None)
-        assert shown == sorted(float(row["value"]) for row in printed(file)), table
+        assert shown == sorted(float(row["value"]) for row in printed(name)), name
 
 
 def test_table_1_is_the_mean_of_its_runs(smoke_store: Store) -> None:
@@ -109,7 +98,6 @@ def test_table_1_is_the_mean_of_its_runs(smoke_store: Store) -> None:
     results = [smoke_store.result(run) for run in runs]
     table = _made("table1", smoke_store)
     for row, result in zip(table.rows, results, strict=True):
-        assert result is not None
         assert row.cells[0].ours == (100 * result.metrics["recall@1"],)
     assert table.rows[0].cells[0].baseline == ()
     assert table.rows[1].cells[0].baseline != ()
@@ -130,12 +118,9 @@ def test_boosts_follow_from_the_rows_above_them(smoke_store: Store) -> None:
     for loss in losses:
         plain = table.cell(f"Proxy {loss} BN 512", "recall@2")
         ours = table.cell(f"Proxy PS + {loss} BN 512", "recall@2")
-        assert plain is not None
-        assert ours is not None
         gains.append(ours.ours[0] - plain.ours[0])
     for boost, rule in (("average", fmean), ("minimum", min), ("maximum", max)):
         cell = table.cell(f"- PS: {boost} boost - -", "recall@2")
-        assert cell is not None
         assert cell.ours[0] == pytest.approx(rule(gains))
         supported = replace(cell, ours=(3.0, 3.1, 3.2))
         assert bool(supported.verdict) == (boost == "average")
@@ -147,8 +132,6 @@ def test_table_6_is_the_first_column_of_the_extended_tables(smoke_store: Store) 
         other = _made(f"table{letter}", smoke_store)
         for name in ("ArcFace", "PS + ArcFace"):
             a, b = table.cell(name, benchmark), other.cell(f"Proxy {name} BN 512", "recall@1")
-            assert a is not None
-            assert b is not None
             assert (a.ours, a.paper) == (b.ours, b.paper)
 
 
@@ -162,7 +145,6 @@ def test_searches_choose_on_validation_and_the_notes_say_what(smoke_store: Store
         for run in search.runs:
             assert run.report_epoch == "best"
             result = smoke_store.result(run)
-            assert result is not None
             scores.append(result.validation[search.by])
         found = smoke_store.pick(search)
         assert found == search.runs[scores.index(max(scores))].loss
@@ -191,13 +173,11 @@ def test_mlrc_tables_read_studies(empty: Store) -> None:
     for name in ("table4", "tableG"):
         table = _made(name, empty, SMALL)
         cell = table.cell("PS + CosFace", "cub200 concatenated precision@1")
-        assert cell is not None
         assert cell.ours == pytest.approx((70.0, 72.0))
         assert cell.baseline == pytest.approx((60, 62))
         assert (cell.paper, cell.paper_spread) == (69.52, 0.26)
         assert not cell.paired
         other = table.cell("ArcFace", "cub200 concatenated precision@1")
-        assert other is not None
         assert other.ours == ()
         said = "distorted glyphs 1: 5 trials of 4 folds and 2 repetitions for each row; 6 trials"
         assert any(note.startswith(said) for note in table.notes)
@@ -205,14 +185,11 @@ def test_mlrc_tables_read_studies(empty: Store) -> None:
     assert not any(c.ours for row in _made("table4", empty, SMOKE).rows for c in row.cells)
     (empty.folder / "mlrc" / "cub200-cosface-none" / "result.json").write_text("{half")
     cell = _made("table4", empty, SMALL).cell("CosFace", "cub200 concatenated precision@1")
-    assert cell is not None
     assert cell.ours == ()
 
 
 def test_a_study_is_trained_on_what_its_scale_says() -> None:
     run, study = SMALL.run("sop", "arcface"), study_of(SMALL, "sop", "arcface", "none")
-    assert run is not None
-    assert study is not None
     assert study.base.split == replace(run.split, train_classes=400)
     assert study.scale.trials == 2
     assert study.base.epochs == 8
@@ -228,11 +205,9 @@ def test_table_a_is_measured_once(smoke_store: Store) -> None:
     first, again = (_made("tableA", smoke_store) for _ in range(2))
     assert first == again
     cell = first.cell("1", "generation")
-    assert cell is not None
     assert cell.paper == 0.435
     assert cell.ours[0] > 0
     laid = first.cell("2", "features")
-    assert laid is not None
     assert laid.ours == (3.0,)
     assert laid.paper == 3.0
 
@@ -254,11 +229,10 @@ def test_csv_holds_every_seed_and_the_paper(smoke: dict[str, Any]) -> None:
 
 def test_table_a_that_was_not_measured_shows_dashes_beside_the_papers(tmp_path: Path) -> None:
     store = Store(tmp_path / "empty", read_only=True)
-    table = ARTIFACTS["tableA"].make(SMOKE, store)
+    table = ARTIFACTS["tableA"](SMOKE, store)
     assert isinstance(table, Table)
     assert not any(cell.ours for row in table.rows for cell in row.cells)
     cell = table.cell("1", "generation")
-    assert cell is not None
     assert cell.paper == 0.435
     assert "Nothing was measured." in table.notes
     assert not store.folder.exists()
@@ -269,7 +243,7 @@ def test_a_read_only_store_leaves_deformations_out(smoke_store: Store, tmp_path:
     (tmp_path / "runs").symlink_to(smoke_store.folder / "runs")
     store = Store(tmp_path, read_only=True)
     for name in ("table3", "tableB"):
-        table = ARTIFACTS[name].make(SMOKE, store)
+        table = ARTIFACTS[name](SMOKE, store)
         assert isinstance(table, Table)
         assert not any(cell.ours for row in table.rows for cell in row.cells)
     assert not (tmp_path / "kept").exists()
@@ -301,7 +275,6 @@ def test_photographs_of_a_study_are_shown_beside_the_stand_in(empty: Store) -> N
     table6, tableF = _made("table6", empty, SMALL), _made("tableF", empty, SMALL)
     shown = table6.cell("PS + Norm-softmax", "cub200 photographs")
     again = tableF.cell("Proxy PS + Norm-softmax BN 512", "recall@1 photographs")
-    assert shown is not None
     assert len(shown.ours) == len(shown.baseline) == 3
     assert shown == again
     assert "EfficientNet" in tableF.columns[-1].ours

@@ -134,7 +134,6 @@ def test_a_runs_label_says_what_is_unusual() -> None:
     from proxysynth.regularizers import ProxySynthesis
 
     run = SMOKE.run("cars196", ProxySynthesis(NormSoftmax(), alpha=0.8), 2, report_epoch="best")
-    assert run is not None
     assert plan.label(run) == (
         "NormSoftmax with ProxySynthesis (alpha 0.8) on distorted glyphs 2, validation held out, "
         "1 epoch, seed 2"

@@ -81,7 +81,7 @@ def _make(
     with store.exclusive():
         for name, artifact in wanted.items():
             try:
-                made = artifact.make(scale, store)
+                made = artifact(scale, store)
             except ValueError as error:
                 if len(wanted) == 1:
                     raise

@@ -6,7 +6,7 @@ CSV, LaTeX and HTML.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -54,8 +54,7 @@ class Cell:
     @cached_property
     def interval(self) -> Interval | None:
         """The 95 % interval of the difference; None with fewer than two seeds."""
-        base, ours = self.reference, self.ours
-        return difference_interval(base, ours, self.paired and len(ours) == len(base))
+        return difference_interval(self.reference, self.ours, self.paired)
 
     @property
     def verdict(self) -> Literal["better", "worse", ""]:
@@ -67,8 +66,6 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A measured column."""
-
     name: str
     ours: str = ""  # what it ran on; empty if only the paper has numbers, as for cited methods
     paper: str = ""  # the paper's dataset; empty if only we have numbers
@@ -95,8 +92,7 @@ class Row:
     cells: tuple[Cell, ...]
 
     @property
-    def key(self) -> str:
-        """The name that claims use."""
+    def key(self) -> str:  # the name that claims use
         return " ".join(self.labels)
 
 
@@ -139,8 +135,8 @@ Grid = tuple[tuple[Column, ...], tuple[Row, ...]]
 
 
 def grid(
-    columns: Mapping[Column, tuple[Any, ...]],
-    rows: Mapping[tuple[str, ...], tuple[Any, ...]],
+    columns: Mapping[Column, Sequence[Any]],
+    rows: Mapping[Any, Sequence[Any]],
     cell: Callable[..., Cell],
 ) -> Grid:
     """The columns and rows of a table: the cells are `cell(*of_row, *of_column)`, with what `rows`
@@ -179,9 +175,6 @@ class Choice:
     by: str = "map@r"  # the metric of `Result.validation` that decides
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """How to make a table or a figure. The store says what results there are; what is missing is
-    shown as a dash. What an artifact asks the store for is what has to be trained for it."""
-
-    make: Callable[[Scale, Store], Table | PaperFigure]
+Artifact = Callable[["Scale", "Store"], "Table | PaperFigure"]
+"""Makes a table or a figure from the results that the store has; what is missing is shown as a
+dash. What an artifact asks the store for is what has to be trained for it."""

@@ -31,7 +31,7 @@ from proxysynth.paper.claims.claim import (
     titled,
 )
 from proxysynth.paper.claims.rules import CLAIMS, DIFFERENCES, contradictions
-from proxysynth.paper.render import markdown_row, section, templates, write_files
+from proxysynth.paper.render import markdown_row, render, section, write_files
 from proxysynth.paper.scale import NAMES, Scale
 from proxysynth.paper.store import Store, label, requests, unusual
 from proxysynth.paper.tables.cells import PAIR
@@ -60,11 +60,10 @@ def add(
     name: str, made: Table | PaperFigure, scale: Scale, store: Store, about: Mapping[str, str]
 ) -> list[Path]:
     """Write an artifact's files and add it to the page; returns the files."""
-    folder = store.folder
-    files = write_files(folder, name, made, about)
-    entries = sorted({*read_entries(folder, scale), name})
+    files = write_files(store.folder, name, made, about)
+    entries = sorted({*read_entries(store.folder, scale), name})
     record = {"scale": scale.name, "settings": encode(dict(scale.settings)), "made": entries}
-    write_json(folder / MADE, record)
+    write_json(store.folder / MADE, record)
     return files
 
 
@@ -85,7 +84,7 @@ def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Pa
     unmeasured = Store(store.folder, read_only=True)
     found = {
         # The others provide the paper's numbers, without new measurements of ours.
-        name: artifact.make(scale, store if name in on_page else unmeasured)
+        name: artifact(scale, store if name in on_page else unmeasured)
         for name, artifact in load_artifacts().items()
     }
     made, tables = {name: found[name] for name in on_page}, evidence(found)
@@ -98,9 +97,7 @@ def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Pa
 
 def evidence(found: Mapping[str, Table | PaperFigure]) -> dict[str, Table]:
     """The tables, and the numbers behind the figures, for the claims to read."""
-    tables = {
-        name: made if isinstance(made, Table) else made.numbers for name, made in found.items()
-    }
+    tables = {name: m if isinstance(m, Table) else m.numbers for name, m in found.items()}
     return {name: table for name, table in tables.items() if table is not None}
 
 
@@ -116,13 +113,16 @@ def render_page(
     """The page of what was made, in HTML; the claims read `tables`."""
     rows = []
     for run in runs:
-        result, failed = store.result(run), (store.folder_of(run) / NOT_FINITE).exists()
-        state = f"{result.seconds:.1f} s" if result else "failed: non-finite loss"
+        state = "not run"
+        if result := store.result(run):
+            state = f"{result.seconds:.1f} s"
+        elif (store.folder_of(run) / NOT_FINITE).exists():
+            state = "failed: non-finite loss"
         settings = ", ".join(f"{path} {value}" for path, value in unusual(run).items())
-        about_run = {"label": label(run), "settings": settings, "identity": run.identity}
-        rows.append({**about_run, "state": state if result or failed else "not run"})
-    template = templates().get_template("paper.html")
-    return template.render(
+        row = {"label": label(run), "settings": settings, "identity": run.identity}
+        rows.append({**row, "state": state})
+    return render(
+        "paper.html",
         scale=scale,
         scale_text=SCALE_TEXTS[scale.name],
         findings=findings(tables, checked, scale),
@@ -158,19 +158,11 @@ def claims_markdown(checked: Sequence[Checked], scale: Scale) -> str:
 
 def departures(checked: Sequence[Checked]) -> list[tuple[str, str, str, Sequence[str]]]:
     """Two lists after the claims: an anchor, a title, an introduction and the items of each."""
+    theirs = "Found while reading it, or by testing its sentences on its own tables."
+    ours = "This code departs from the paper's text, or fills in what it does not say."
     return [
-        (
-            "contradictions",
-            "Where the paper contradicts itself",
-            "Found while reading it, or by testing its sentences on its own tables.",
-            contradictions(checked),
-        ),
-        (
-            "differences",
-            "Where we chose differently",
-            "This code departs from the paper's text, or fills in what it does not say.",
-            DIFFERENCES,
-        ),
+        ("contradictions", "Where the paper contradicts itself", theirs, contradictions(checked)),
+        ("differences", "Where we chose differently", ours, DIFFERENCES),
     ]
 
 

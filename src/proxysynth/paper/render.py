@@ -5,12 +5,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
-
-from jinja2 import Environment
 
 from proxysynth.files import write_bytes
 from proxysynth.formatting import DASH
@@ -147,7 +144,7 @@ def rows_csv(rows: Sequence[Mapping[str, Any]], fields: Iterable[str] = ()) -> s
     """Any rows, such as the numbers behind a figure."""
     names = list(fields) or list(dict.fromkeys(name for row in rows for name in row))
     file = io.StringIO()
-    writer = csv.DictWriter(file, names, lineterminator="\n", extrasaction="ignore")
+    writer = csv.DictWriter(file, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
@@ -155,11 +152,11 @@ def rows_csv(rows: Sequence[Mapping[str, Any]], fields: Iterable[str] = ()) -> s
 
 # LaTeX
 
-SPECIAL = {
+SPECIAL = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     DASH: "--", "±": r"$\pm$",
-}  # fmt: skip
+})  # fmt: skip
 COLORS = {"better": "ForestGreen", "worse": "Red"}
 
 
@@ -200,27 +197,23 @@ def table_latex(table: Table) -> str:
 
 
 def latex_escape(text: str) -> str:
-    return "".join(SPECIAL.get(character, character) for character in text)
+    return text.translate(SPECIAL)
 
 
 # HTML
 
 
-@cache
-def templates() -> Environment:
-    """The templates of this package, which extend those of the report."""
-    made = environment("proxysynth.paper")
-    made.filters["cell_text"] = cell_text
-    return made
+def render(template: str, **context: Any) -> str:
+    """A page or a part of it from the templates of this package, which extend the report's."""
+    return environment("proxysynth.paper").get_template(template).render(**context)
 
 
 def section(name: str, made: Table | PaperFigure, folder: Path) -> str:
-    """A table or figure as a section of the page, with its image in `folder`; `name` is its
-    anchor."""
+    """A table or figure as a section of the page; `name` is its anchor, `folder` has its image."""
     path, kind = folder / f"{name}.png", "table" if isinstance(made, Table) else "figure"
     image = data_uri(path.read_bytes()) if path.exists() else ""
-    given = {"table": None, "figure": None, kind: made}
-    return templates().get_template("section.html").render(name=name, image=image, **given)
+    given = {"table": None, "figure": None, kind: made, "cell_text": cell_text}
+    return render("section.html", name=name, image=image, **given)
 
 
 # Files

@@ -33,8 +33,6 @@ from proxysynth.training.inference import usual_ks
 from proxysynth.training.run import KINDS, Run, Split
 from proxysynth.values import look_up, parse_field, parse_settings
 
-__all__ = ["SCALES", "Scale", "trained_loss"]
-
 NAMES = {
     "cub200": "CUB200",
     "cars196": "CARS196",
@@ -172,8 +170,8 @@ class Scale:
         """This scale with the folders of benchmarks, as absolute paths."""
         for name in roots:
             look_up(name, NAMES, "benchmark")
-        made = {name: _absolute(root) for name, root in roots.items()}
-        return replace(self, roots=tuple(sorted(made.items())))
+        made = sorted((name, _absolute(root)) for name, root in roots.items())
+        return replace(self, roots=tuple(made))
 
     def with_settings(self, settings: Iterable[str]) -> Scale:
         """This scale with `--set` arguments, "field=value", that reach every Run. What makes an
@@ -183,10 +181,10 @@ class Scale:
             if path.partition(".")[0] in FIXED:
                 raise ValueError(f"--set {path}: the tables and figures decide it, remove it")
             parsed[path] = parse_field(Run, path, text, KINDS)
-            if path == "weights" and parsed[path]:
-                parsed[path] = _absolute(parsed[path])
+        if parsed.get("weights"):
+            parsed["weights"] = _absolute(parsed["weights"])
         made = replace(self, settings=tuple(sorted(parsed.items())))
-        runs = [made.run(name, "norm_softmax") for name in NAMES]
+        runs = [made.run(name, "norm_softmax") for name in NAMES]  # which checks the values
         used = self.name == "paper" or any(run and run.weights for run in runs)
         if parsed.get("weights") and not used:
             raise ValueError(

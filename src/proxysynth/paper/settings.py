@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxysynth.losses import LOSSES, Softmax, SoftTriple, SquaredProxyNCA
+from proxysynth.losses import LOSSES, SoftTriple, SquaredProxyNCA
 from proxysynth.regularizers import REGULARIZERS
 from proxysynth.values import look_up
 
@@ -34,19 +34,12 @@ EVERY_SET: Settings = {
 }  # fmt: skip
 
 
-def _each_set(lr: float, frozen: bool, decay_at: int, epochs: int) -> Settings:
-    return {
-        "lr": lr, "freeze_batch_norm": frozen, "decay_epochs": (decay_at,), "epochs": epochs,
-        # C.2 gives the proxies no learning rate of their own; the code uses 100 times as much.
-        "proxy_lr": 100 * lr,
-    }  # fmt: skip
-
-
-EACH_SET = {  # C.2, except for the epochs
-    "cub200": _each_set(1e-4, True, 20, 60),  # ours
-    "cars196": _each_set(1e-4, True, 50, 130),  # README
-    "sop": _each_set(1e-3, False, 20, 60),  # ours
-    "inshop": _each_set(1e-3, False, 60, 100),  # ours
+# C.2: learning rate, frozen batch norm, epoch of the decay; then the number of epochs
+EACH_SET = {
+    "cub200": (1e-4, True, 20, 60),  # ours
+    "cars196": (1e-4, True, 50, 130),  # README
+    "sop": (1e-3, False, 20, 60),  # ours
+    "inshop": (1e-3, False, 60, 100),  # ours
 }
 PROXY_ANCHOR: Settings = {
     "batch_size": 180, "optimizer": "adamw", "pooling": "both",  # C.2
@@ -95,32 +88,32 @@ def paper_settings(name: str, loss: str = "norm_softmax") -> Settings:
     for classification of Table D. Proxy-anchor has settings of its own."""
     if name in EACH_CLASSIFIED:
         return CLASSIFIED | EACH_CLASSIFIED[name]
-    settings: Settings = EVERY_SET | look_up(name, EACH_SET, "benchmark")
+    lr, frozen, at, epochs = look_up(name, EACH_SET, "benchmark")
+    own: Settings = {"freeze_batch_norm": frozen, "decay_epochs": (at,), "epochs": epochs}
     if loss == "proxy_anchor":
         every, decay, lr = PROXY_ANCHOR_RATES[name]
-        at = tuple(range(every, 60, every))
-        own = {"lr": lr, "proxy_lr": 100 * lr, "decay": decay, "decay_epochs": at}
-        settings |= PROXY_ANCHOR | own
-    return settings
+        own |= PROXY_ANCHOR | {"decay": decay, "decay_epochs": tuple(range(every, 60, every))}
+    # C.2 gives the proxies no learning rate of their own; the code uses 100 times as much.
+    return EVERY_SET | own | {"lr": lr, "proxy_lr": 100 * lr}
 
 
 def classified_loss(name: str, regularizer: str) -> Any:
     """Softmax with a regularizer and the values that the paper found best, as in Table D."""
     alpha, mu = CLASSIFIED_ALPHA_MU[name]
     values: dict[str, Settings] = {
+        "none": {},
         "proxy_synthesis": {"alpha": alpha, "mu": mu},
         "virtual_softmax": {"clip": None},  # section D.4 clips for retrieval only
         "input_mixup": {"alpha": INPUT_MIXUP_ALPHA},
         "manifold_mixup": {"alpha": MANIFOLD_MIXUP_ALPHA[name]},
     }
-    over: Any = REGULARIZERS[regularizer]
-    return Softmax() if over is None else over(Softmax(), **values[regularizer])
+    return trained_loss("softmax", regularizer, **values[regularizer])
 
 
-def trained_loss(name: str, regularizer: str = "none") -> Any:
-    """A loss by name, with the values it is trained with, and with a regularizer's defaults; the
-    margins of C.2 are the losses' own defaults."""
+def trained_loss(name: str, regularizer: str = "none", **values: Any) -> Any:
+    """A loss by name, with the values it is trained with, and a regularizer with its defaults or
+    these `values`; the margins of C.2 are the losses' own defaults."""
     kind = look_up(name, LOSSES, "loss")
     loss = TRAINED_LOSSES.get(name) or kind()
     over = look_up(regularizer, REGULARIZERS, "regularizer")
-    return loss if over is None else over(loss)
+    return loss if over is None else over(loss, **values)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from proxysynth.values import digest, encode
 
 STUDIES = "mlrc"
 POLL = 1.0  # seconds between checks of Runs that other processes train
+_identity = cache(attrgetter("identity"))  # tables ask for the hash of a Run thousands of times
 
 
 class Store:
@@ -121,7 +123,7 @@ class Store:
         return [] if None in found else found
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Lock the folder itself while tables are measured and written; waits for its turn."""
+        """Lock the folder while tables are measured and written; waits for its turn."""
         make_folder(self.folder)
         return locked(self.folder, wait=True)
 
@@ -133,16 +135,10 @@ class Store:
         with ExitStack() as held:
             try:
                 held.enter_context(locked(place))
+                ours = True
             except WrongFolder:
-                yield False
-            else:
-                yield True
-
-
-@cache
-def _identity(run: Run) -> str:
-    """A Run's hash; cached, since tables ask for it thousands of times."""
-    return run.identity
+                ours = False
+            yield ours
 
 
 # Planning and training
@@ -180,7 +176,7 @@ def requests(
     """What these artifacts need; by default without the Runs that wait for what a search finds."""
     asked = Requests(choose)
     for artifact in artifacts:
-        artifact.make(scale, asked)
+        artifact(scale, asked)
     return asked
 
 
@@ -250,22 +246,17 @@ def make_plans(
         return store.pick(choice) or next((run.loss for run in choice.runs), None)
 
     def plan(*some: Artifact) -> Plan:
-        asked = requests(some, scale)
-        later = [run for run in requests(some, scale, guess).runs if run not in asked.runs]
+        asked, every = requests(some, scale), requests(some, scale, guess)
+        known = store.missing(asked.runs)
+        later = store.missing(run for run in every.runs if run not in asked.runs)
         studies = {k: study for k, study in asked.studies.items() if not store.study(k, study)}
-        left, left_later = store.missing(asked.runs), store.missing(later)
-        times: dict[Run | str, float] = {run: estimate(run) for run in (*left, *left_later)}
+        times: dict[Run | str, float] = {run: estimate(run) for run in (*known, *later)}
         times |= {name: estimate.study(study) for name, study in studies.items()}
-        runs = [*left, *left_later, *(study.base for study in studies.values())]
-        return Plan(
-            tuple(left),
-            tuple(left_later),
-            studies,
-            len(asked.runs) + len(later) + len(asked.studies) - len(times),
-            times,
-            all(kind_of(run) in estimate.finished for run in runs),
-            not_given(some, scale),
-        )
+        done = len(every.runs) + len(every.studies) - len(times)
+        runs = [*known, *later, *(study.base for study in studies.values())]
+        measured = all(kind_of(run) in estimate.finished for run in runs)
+        missing_data = not_given(some, scale)
+        return Plan(tuple(known), tuple(later), studies, done, times, measured, missing_data)
 
     return plan(*artifacts.values()), {name: plan(one) for name, one in artifacts.items()}
 
@@ -277,8 +268,7 @@ def train_all(
     resources: Resources,
     progress: Progress,
 ) -> dict[Run, str]:
-    """Train everything that these artifacts need: known Runs, what searches decide, studies.
-    Returns the Runs that failed, with the reason."""
+    """Train what these artifacts need; returns the Runs that failed, with the reason."""
     estimate = Estimate(store.folder, resources.device)
     known = requests(artifacts.values(), scale)
     failed = train_missing(known.runs, store, resources, progress, estimate)
@@ -300,9 +290,8 @@ def train_missing(
     progress: Progress,
     estimate: Callable[[Run], float],
 ) -> dict[Run, str]:
-    """Train the unfinished Runs; returns those that failed, with the reason. A Run that another
-    process trains is skipped and checked again later. A loss that becomes non-finite ends its own
-    Run only: its cell stays a dash."""
+    """Train the unfinished Runs; returns those that failed, with the reason: a loss that becomes
+    non-finite ends its own Run only. A Run that another process trains is checked again later."""
     waiting = store.missing(runs)
     failed: dict[Run, str] = {}
     left, number, total = sum(map(estimate, waiting)), 0, len(waiting)

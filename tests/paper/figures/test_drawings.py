@@ -8,7 +8,7 @@ import torch
 from matplotlib.colors import to_hex
 
 from proxysynth import NormSoftmax, ProxySynthesis
-from proxysynth.paper.figures.logits import confidences, diagonals, logits
+from proxysynth.paper.figures.logits import GAMMA, LAM, confidences, diagonals, logits
 from proxysynth.paper.figures.scores import draw_grids, draw_mixtures
 from proxysynth.paper.figures.style import GOLD, INK
 from proxysynth.paper.figures.toy import HALF, Toy, TrainedToy, spaces
@@ -20,9 +20,9 @@ def unit(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def test_logits_have_originals_first_and_own_proxies_on_the_diagonals() -> None:
-    c, lam = 6, 0.7
+    c, lam = 6, LAM
     x, p = unit(c, 5), unit(c, 5, seed=1)
-    S = logits(x, p, ProxySynthesis(NormSoftmax()), lam=lam, seed=3)
+    S = logits(x, p, ProxySynthesis(NormSoftmax()))
     assert np.allclose(S[:c, :c], logits(x, p, NormSoftmax()))
     # The second parent of row i is the one that explains the synthetic proxy's similarities.
     for i in range(c):
@@ -48,11 +48,8 @@ def test_diagonals_are_means_of_their_blocks() -> None:
 
 def test_confidences_are_the_softmax_of_each_row() -> None:
     S = np.array([[1.0, 0.5], [0.2, 0.2]])
-    got = confidences(S, 4.0)
-    assert got.tolist() == [
-        pytest.approx([1 / (1 + math.exp(-2)), 1 / (1 + math.exp(2))]),
-        [0.5, 0.5],
-    ]
+    gap = math.exp(0.5 * GAMMA)
+    assert confidences(S).tolist() == [pytest.approx([gap / (1 + gap), 1 / (1 + gap)]), [0.5, 0.5]]
 
 
 def test_the_map_of_the_toy_is_its_confidence() -> None:

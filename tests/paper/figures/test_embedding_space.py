@@ -36,15 +36,16 @@ def model(tmp_path_factory):
 def test_points_are_what_they_say(model) -> None:
     selection = Selection(classes=3, pictures=5, mu=2.0, lam=0.25)
     points = points_of(model, selection)
-    assert torch.allclose(points.x.norm(dim=1), torch.ones(len(points.x)), atol=1e-5)
-    many = {kind: int((points.kind == kind).sum()) for kind in np.unique(points.kind)}
+    norms = torch.cat([*points.x.values()]).norm(dim=1)
+    assert torch.allclose(norms, torch.ones(len(norms)), atol=1e-5)
+    many = {kind: len(x) for kind, x in points.x.items()}
     assert many["train"] == many["test"] == 15
     assert many["proxy"] == 3
     assert many["synthetic"] == 30
     assert many["synthetic proxy"] <= 6  # ordered pairs of three classes, each once
     # Every synthetic is a mix of two seen ones of different classes, by trying all of them.
-    x, label = points.of("train").double(), points.label[points.kind == "train"]
-    for one in points.of("synthetic").double():
+    x, label = points.x["train"].double(), points.label["train"]
+    for one in points.x["synthetic"].double():
         mixes = 0.25 * x[:, None] + 0.75 * x[None]
         mixes = mixes / mixes.norm(dim=-1, keepdim=True)
         i, j = divmod(int((mixes @ one).argmax()), len(x))
@@ -73,11 +74,13 @@ def test_project_keeps_clusters_apart() -> None:
     middles = torch.eye(6)[:3]
     label = torch.arange(3).repeat_interleave(12)
     x = middles[label] + 0.02 * torch.randn(36, 6, generator=generator)
-    kind = np.array(["train", "proxy", "test", "synthetic"] * 9)
-    points = Points(x / x.norm(dim=1, keepdim=True), kind, label.numpy(), middles)
-    rows = project(points)
-    assert [row["kind"] for row in rows] == kind.tolist()  # each once, for both panels
-    assert {k for kinds in PANELS.values() for k in kinds} >= set(kind)
+    x = x / x.norm(dim=1, keepdim=True)
+    kinds = ("train", "proxy", "test", "synthetic")
+    parts = {kind: x[i::4] for i, kind in enumerate(kinds)}
+    labels = {kind: label[i::4].numpy() for i, kind in enumerate(kinds)}
+    rows = project(Points(parts, labels, middles))
+    assert [row["kind"] for row in rows] == np.repeat(kinds, 9).tolist()  # each once
+    assert {k for kinds in PANELS.values() for k in kinds} >= set(kinds)
     at, of = np.array([(r["x"], r["y"]) for r in rows]), np.array([r["label"] for r in rows])
     assert np.abs(at).max() <= 1 + 1e-6
     far = np.linalg.norm(at[:, None] - at[None], axis=-1) + 10 * np.eye(len(at))
@@ -85,9 +88,9 @@ def test_project_keeps_clusters_apart() -> None:
 
 
 def test_nearness_by_hand() -> None:
-    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.8, 0.6], [1.0, 0.0], [0.8, 0.6]])
-    kind = np.array(["proxy", "proxy", "test", "test", "train", "synthetic"])
-    got = nearness(Points(x, kind, np.zeros(6, np.int64), x[:2]))
+    parts = {"test": [[0.6, 0.8], [0.8, 0.6]], "train": [[1.0, 0.0]], "synthetic": [[0.8, 0.6]]}
+    x = {kind: torch.tensor(vectors) for kind, vectors in parts.items()}
+    got = nearness(Points(x, {}, torch.eye(2)))
     expected = {"seen": (1.0, 0.0), "unseen": (0.8, 0.6), "synthetic": (0.8, 0.6)}
     for part, (first, second) in expected.items():
         assert got[f"{part} nearest"] == pytest.approx(first)

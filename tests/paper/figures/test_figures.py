@@ -33,7 +33,7 @@ def test_all_nine_are_there() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_made_of_runs(name: str, store: Store) -> None:
-    picture = FIGURES[name].make(SMOKE, store)
+    picture = FIGURES[name](SMOKE, store)
     assert isinstance(picture, PaperFigure)
     assert isinstance(picture.figure, Figure)
     assert picture.title == f"Figure {name.removeprefix('figure')}"
@@ -48,7 +48,7 @@ def test_made_of_runs(name: str, store: Store) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if requests([FIGURES[name]], SMOKE).runs])
 def test_without_its_runs_there_is_a_dash_and_no_number(name: str, tmp_path) -> None:
-    picture = FIGURES[name].make(SMOKE, Store(tmp_path))
+    picture = FIGURES[name](SMOKE, Store(tmp_path))
     assert not [row for row in picture.data if row.get("mean", "") != "" or "cosine" in row]
     text = " ".join((*_texts(picture.figure), *picture.notes))
     assert "not run" in text or "–" in text
@@ -62,7 +62,7 @@ def test_paper_scale_without_folders_needs_no_run(name: str) -> None:
 
 def test_letters_can_be_read_at_half_size(store: Store) -> None:
     for name in NAMES:
-        figure = FIGURES[name].make(SMOKE, store).figure
+        figure = FIGURES[name](SMOKE, store).figure
         sizes = [
             text.get_fontsize() for text in figure.findobj(_is_text) if text.get_text().strip()
         ]
@@ -81,7 +81,7 @@ def _texts(figure: Figure) -> list[str]:
 
 
 def _numbers(store: Store):
-    made = {name: one.make(SMOKE, store).numbers for name, one in FIGURES.items()}
+    made = {name: one(SMOKE, store).numbers for name, one in FIGURES.items()}
     return {name: numbers for name, numbers in made.items() if numbers is not None}
 
 
@@ -90,10 +90,9 @@ def test_the_numbers_that_claims_read_are_those_of_the_figures(store: Store) -> 
     assert list(tables) == [n for n in NAMES if n not in ("figure1", "figure5")]
     for name, table in tables.items():
         assert all(row.cells[0].ours for row in table.rows), name
-    heat = [row for row in FIGURES["figure4"].make(SMOKE, store).data
+    heat = [row for row in FIGURES["figure4"](SMOKE, store).data
             if row["method"] == "Norm-softmax" and row["row"] == row["column"]]  # fmt: skip
     d0 = tables["figure4"].cell("D0", "mean")
-    assert d0 is not None
     assert d0.ours[0] == pytest.approx(np.mean([row["cosine"] for row in heat]), abs=1e-4)
     periods = [row.key for row in tables["figureD"].rows]
     assert [name.split()[0] for name in periods] == ["step", "epoch", "epoch", "epoch"]
@@ -109,13 +108,13 @@ def test_looking_for_the_numbers_of_figures_makes_nothing(tmp_path) -> None:
 def test_figure_4_has_a_pair_of_runs_for_each_seed_and_notes_their_means(store: Store) -> None:
     more = replace(SMOKE, seeds=(0, 1, 2))
     assert len(requests([FIGURES["figure4"]], more).runs) == 6
-    notes = " ".join(FIGURES["figure4"].make(SMOKE, store).notes)
+    notes = " ".join(FIGURES["figure4"](SMOKE, store).notes)
     assert "of the one seed are D0 " in notes
     assert ", D4 " in notes
 
 
 def test_figure_5_notes_the_papers_means_beside_ours(store: Store) -> None:
-    made = FIGURES["figure5"].make(SMOKE, store)
+    made = FIGURES["figure5"](SMOKE, store)
     text = " ".join(made.notes)
     assert "seen classes 18.8 and 42.3 in the paper" in text  # means of the 18 rows of Table B
     ours = [row["mean"] for row in made.data

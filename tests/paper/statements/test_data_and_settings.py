@@ -57,7 +57,6 @@ def test_the_amount_of_an_mlrc_study() -> None:
 
 def _sides(train: RandomResizedCrop) -> tuple[int, int]:
     """The smallest and largest side of a square crop."""
-    assert train.resize is not None
     least, most = (round(train.resize * sqrt(share)) for share in train.scale)
     return least, most
 

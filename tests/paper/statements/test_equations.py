@@ -116,7 +116,6 @@ def lams(alpha: float) -> Tensor:
     """The coefficients that Proxy Synthesis draws."""
     loss = ProxySynthesis(NormSoftmax(), alpha=alpha, per_pair=True)
     draw = loss.draw(torch.arange(DRAWN), torch.Generator().manual_seed(0))
-    assert draw is not None
     return draw.lam.double()
 
 

@@ -32,7 +32,7 @@ LEVEL = 0.95
 MOST_SEEDS = 1000
 FULL = 99.0  # percent; a stand-in above it leaves no room for a gain
 Keys = Sequence[str]
-EQUAL = 1e-9  # added to a margin that may be zero, as in "at least"
+Tables = Mapping[str, Table]
 
 
 class Missing(LookupError):
@@ -65,12 +65,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Gains:
-    """Changes against the plain loss by name, the plain loss's values, and the changes that exceed
-    the spread of the seeds (None for the paper's, which have none)."""
+    """Changes against the plain loss."""
 
-    values: dict[str, float]
-    baselines: list[float]
-    verdicts: Sequence[str] | None
+    values: dict[str, float]  # by name
+    baselines: list[float]  # of the plain loss
+    verdicts: Sequence[str] | None  # "better" or "worse" beyond the spread of the seeds, if known
 
     @property
     def mean(self) -> float:
@@ -79,25 +78,23 @@ class Gains:
     @property
     def text(self) -> str:
         """The mean and all of them, or how many rise where there are many."""
-        found = list(self.values.values())
-        text = f"average {self.mean:+.2f}; " * (len(found) > 1) + listed(self.values, sign=True)
-        if len(found) > 8:
+        found, many = list(self.values.values()), len(self.values)
+        text = f"average {self.mean:+.2f}; " * (many > 1) + listed(self.values, sign=True)
+        if many > 8:
             text = (
                 f"average {self.mean:+.1f}, least {min(found):+.1f}, largest {max(found):+.1f}; "
-                f"{sum(gain > 0 for gain in found)} of {len(found)} rise"
+                f"{sum(gain > 0 for gain in found)} of {many} rise"
             )
         if self.verdicts is not None:
             better, worse = map(self.verdicts.count, ("better", "worse"))
-            text += (
-                f"; beyond the spread of the seeds: {better} better, {worse} worse of {len(found)}"
-            )
+            text += f"; beyond the spread of the seeds: {better} better, {worse} worse of {many}"
         return text
 
 
 class Evidence:
     """What a rule reads: tables by name, seen as one seed, as the mean, or as the paper's."""
 
-    def __init__(self, tables: Mapping[str, Table], view: Literal["mean", "paper"] | int) -> None:
+    def __init__(self, tables: Tables, view: Literal["mean", "paper"] | int) -> None:
         self.tables = defaultdict(lambda: Table("", "", (), (), ()), tables)
         self.view = view
         self.seeds: set[int] = set()  # the numbers of seeds behind the values read so far
@@ -115,7 +112,7 @@ class Evidence:
     ) -> Gains:
         """The changes against the plain loss in some tables: in all rows and in the columns that
         the paper has, by default. With `partial`, missing numbers are left out."""
-        found: list[tuple[str, str, str, float, float, Cell]] = []
+        found: list[tuple[tuple[str, str, str], float, float, Cell]] = []
         for table in tables:
             for row, head, cell in self.tables[table].cells():
                 asked = head.key in columns if columns else head.paper
@@ -124,19 +121,20 @@ class Evidence:
                     continue
                 ours = self._seen(cell.ours, cell.paper)
                 base = self._seen(cell.baseline, cell.paper_baseline)
-                name = self.named(table, head.key)
+                name = (titled(table), row.key, self.named(table, head.key))
                 if ours is not None and base is not None:
-                    found.append((titled(table), row.key, name, ours - base, base, cell))
+                    found.append((name, ours - base, base, cell))
                 elif not partial:
-                    raise Missing(f"{row.key} under {name} in {titled(table)}")
+                    raise Missing(f"{name[1]} under {name[2]} in {name[0]}")
         if not found:
             raise Missing(titled(tables[0]))
+        names, changes, baselines, cells = zip(*found, strict=True)
         # What all of them share is no part of their names.
-        varying = [i for i in range(3) if len({one[i] for one in found}) > 1] or [2]
-        values = {", ".join(str(one[i]) for i in varying): one[3] for one in found}
-        known = self.view != "paper" and all(one[5].interval for one in found)
-        verdicts = [one[5].verdict for one in found] if known else None
-        return Gains(values, [one[4] for one in found], verdicts)
+        varying = [i for i in range(3) if len({name[i] for name in names}) > 1] or [2]
+        short = (", ".join(name[i] for i in varying) for name in names)
+        known = self.view != "paper" and all(cell.interval for cell in cells)
+        verdicts = [cell.verdict for cell in cells] if known else None
+        return Gains(dict(zip(short, changes, strict=True)), list(baselines), verdicts)
 
     def _seen(self, ours: tuple[float, ...], paper: float | None) -> float | None:
         """One seed, the mean, or the paper's; None if missing."""
@@ -204,11 +202,8 @@ class Checked:
     paper: Verdict
 
 
-def check(
-    claims: Iterable[Claim], tables: Mapping[str, Table], smoke: bool = False
-) -> list[Checked]:
-    """Test every claim on our numbers and on the paper's; with `smoke`, ours come from a few steps
-    of training and can support nothing."""
+def check(claims: Iterable[Claim], tables: Tables, smoke: bool = False) -> list[Checked]:
+    """Test every claim on our numbers, which can support nothing with `smoke`, and the paper's."""
     checked = []
     for claim in claims:
         ours, paper = _judge(claim, tables), Verdict("not printed", "")
@@ -225,7 +220,7 @@ def check(
     return checked
 
 
-def _judge(claim: Claim, tables: Mapping[str, Table]) -> Verdict:
+def _judge(claim: Claim, tables: Tables) -> Verdict:
     try:
         mean = Evidence(tables, "mean")
         found = claim.rule(mean)
@@ -281,11 +276,6 @@ def _seeds_needed(values: list[float], level: float) -> int:
 def titled(table: str) -> str:
     """ "table6" as "Table 6"."""
     return table.replace("table", "Table ").replace("figure", "Figure ")
-
-
-def rounded(value: float, digits: int = 1) -> float:
-    """As a table prints it: the paper's own differences are of rounded numbers."""
-    return round(value + 1e-9, digits)
 
 
 def listed(values: Mapping[str, float], digits: int = 1, sign: bool = False) -> str:

@@ -21,7 +21,7 @@ from proxysynth.data import Listing
 from proxysynth.data.listing import shuffled_names
 from proxysynth.formatting import count
 from proxysynth.losses.functional import unit
-from proxysynth.paper.artifact import Artifact, PaperFigure, Table
+from proxysynth.paper.artifact import PaperFigure, Table
 from proxysynth.paper.figures import style
 from proxysynth.paper.figures.style import BLUE, DARK_BLUE, DARK_GOLD, GOLD, GREY
 from proxysynth.paper.scale import Scale, trained_loss
@@ -61,17 +61,12 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Unit vectors of several kinds."""
+    """Unit vectors by kind, of `LABELS`."""
 
-    x: Tensor  # (n, d)
-    kind: NDArray[np.str_]  # (n,), of `LABELS`
-    label: NDArray[np.int64]  # (n,), the class among those shown, or -1 for synthetics
+    x: dict[str, Tensor]  # (n, d) for each kind
+    label: dict[str, NDArray[np.int64]]  # (n,), the class among those shown; synthetics have none
     proxies: Tensor  # (c, d), of all seen classes, shown or not
     note: str = ""  # what could not be shown as requested
-
-    def of(self, *kinds: str) -> Tensor:
-        """The vectors of these kinds, in their order in `x`."""
-        return self.x[torch.from_numpy(np.isin(self.kind, kinds))]
 
 
 def select(listing: Listing, selection: Selection) -> tuple[Listing, str]:
@@ -106,15 +101,10 @@ def points_of(model: Trained, selection: Selection) -> Points:
     draws = torch.Generator().manual_seed(selection.seed)
     made = shown.synthesize(x, torch.from_numpy(train.labels.copy()), p, draws)
     parts = (x, p, unseen, made.x, torch.unique(made.p, dim=0))
-    none = (np.full(len(part), -1) for part in parts[3:])
+    labels = {"train": train.labels, "proxy": np.arange(len(p)), "test": test.labels}
     notes = (("seen", few_seen), ("unseen", few_unseen))
-    return Points(
-        torch.cat(parts),
-        np.repeat(np.array(list(LABELS)), [len(part) for part in parts]),
-        np.concatenate((train.labels, np.arange(len(p)), test.labels, *none)),
-        every,
-        " ".join(f"Among the {which} classes, {text}." for which, text in notes if text),
-    )
+    note = " ".join(f"Among the {which} classes, {text}." for which, text in notes if text)
+    return Points(dict(zip(LABELS, parts, strict=True)), labels, every, note)
 
 
 # t-SNE and drawing
@@ -136,27 +126,29 @@ PANELS = {
 }
 PARTS = {"seen": "train", "unseen": "test", "synthetic": "synthetic"}
 Cloud = list[dict[str, Any]]
-"""A row for each point: {"kind", "label", "x", "y"}."""
+"""A row for each point: {"kind", "label", "x", "y"}; the label is -1 for synthetics."""
 
 
-def project(points: Points, seed: int = 0) -> Cloud:
-    """One t-SNE of all points together, so that the seen classes lie in the same places in both
-    panels."""
+def project(points: Points) -> Cloud:
+    """One t-SNE of all points, so that the seen classes are in the same places in both panels."""
     try:
         from sklearn.manifold import TSNE
     except ImportError as error:
         raise RuntimeError(
             "t-SNE needs scikit-learn, which is not installed: pip install 'proxysynth[paper]'"
         ) from error
-    x = points.x.numpy()
+    x = torch.cat([*points.x.values()]).numpy()
     perplexity = float(min(30, max(2, (len(x) - 1) // 4)))
-    at = TSNE(perplexity=perplexity, random_state=seed, n_jobs=1).fit_transform(x)
+    at = TSNE(perplexity=perplexity, random_state=0, n_jobs=1).fit_transform(x)
     middle = (at.max(axis=0) + at.min(axis=0)) / 2
     at = (at - middle) / np.abs(at - middle).max(axis=0)  # t-SNE has no unit
-    return [
-        {"kind": str(kind), "label": int(label), "x": round(float(u), 4), "y": round(float(v), 4)}
-        for kind, label, (u, v) in zip(points.kind, points.label, at, strict=True)
+    rows = [
+        {"kind": kind, "label": int(label)}
+        for kind, part in points.x.items()
+        for label in points.label.get(kind, np.full(len(part), -1))
     ]
+    placed = zip(rows, at.tolist(), strict=True)
+    return [{**row, "x": round(u, 4), "y": round(v, 4)} for row, (u, v) in placed]
 
 
 def nearness(points: Points) -> dict[str, float]:
@@ -167,36 +159,35 @@ def nearness(points: Points) -> dict[str, float]:
     clusters they are equal. "unseen at synthetic": the share of unseen embeddings that are nearer
     to a synthetic one than to any seen one.
     """
-    found: dict[str, float] = {}
-    p = points.proxies
+    seen, made = ((points.x["test"] @ points.x[k].T).amax(1) for k in ("train", "synthetic"))
+    found = {"unseen at synthetic": float((made > seen).double().mean())}
     for name, kind in PARTS.items():
-        top = (points.of(kind) @ p.T).topk(2, dim=1).values.mean(dim=0)
+        top = (points.x[kind] @ points.proxies.T).topk(2, dim=1).values.mean(dim=0)
         found |= {f"{name} nearest": float(top[0]), f"{name} second": float(top[1])}
-    seen, made = ((points.of("test") @ points.of(k).T).amax(1) for k in ("train", "synthetic"))
-    return {**found, "unseen at synthetic": float((made > seen).double().mean())}
+    return found
 
 
 @style.styled
-def draw_clouds(clouds: Sequence[Cloud], names: Sequence[str] = ("",)) -> Figure:
+def draw_clouds(clouds: dict[str, Cloud]) -> Figure:
     """A row per cloud: seen and unseen on the left, seen and synthetic on the right."""
-    rows, marks = len(clouds), MARKS
-    high = 3.1 if rows == 1 else 2.3  # four rows fit on a page
-    titles = [f"{panel}, {name}" if name else panel for name, panel in product(names, PANELS)]
-    figure, axes = style.panels(titles, 2, height=0.4 + rows * high)
-    if max(sum(point["kind"] == "proxy" for point in cloud) for cloud in clouds) > 40:
+    high = 3.1 if len(clouds) == 1 else 2.3  # four rows fit on a page
+    titles = [f"{panel}, {name}" if name else panel for name, panel in product(clouds, PANELS)]
+    figure, axes = style.panels(titles, 2, height=0.4 + len(clouds) * high)
+    marks = MARKS
+    if max(sum(point["kind"] == "proxy" for point in cloud) for cloud in clouds.values()) > 40:
         # Large marks would hide small ones, so a proxy becomes an outline around its embeddings.
         marks = {
             kind: {**mark, "s": 0.3 * mark["s"] + 2, "linewidth": 0.6 * mark["linewidth"]}
             for kind, mark in MARKS.items()
         }
         marks["proxy"] |= {"color": "none", "edgecolor": DARK_BLUE, "linewidth": 0.8, "s": 28}
-    for one, (cloud, kinds) in zip(axes, product(clouds, PANELS.values()), strict=True):
-        style.without_ticks(one)
-        one.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
+    for ax, (cloud, kinds) in zip(axes, product(clouds.values(), PANELS.values()), strict=True):
+        style.without_ticks(ax)
+        ax.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
         for kind, mark in marks.items():
             at = [(row["x"], row["y"]) for row in cloud if row["kind"] == kind]
             if at and kind in kinds:
-                one.scatter(*zip(*at, strict=True), **mark)
+                ax.scatter(*zip(*at, strict=True), **mark)
     legend = []
     for kind, label in LABELS.items():
         m, size = marks[kind], max(4.0, marks[kind]["s"] ** 0.5)
@@ -216,21 +207,19 @@ EPOCHS = (2, 30, 60, 150)
 
 
 def runs_of(scale: Scale, benchmark: str) -> tuple[Run, ...]:
-    """PS + Norm-softmax with the paper's alpha and mu, one per seed; the first is drawn."""
+    """PS + Norm-softmax, a Run per seed; the first is drawn."""
     return seeded(scale, benchmark, trained_loss("norm_softmax", "proxy_synthesis"))
 
 
 def runs_over_time(scale: Scale) -> dict[str, tuple[Run, ...]]:
-    """The training of Figure D as it was after each of four periods, by their names; a Run for each
-    seed, of which the first is drawn.
+    """The training of Figure D after each of four periods, by their names; a Run per seed.
 
     A Run keeps only its last weights. But training up to an epoch does not depend on how many
     follow, unless the learning rates do: Runs of fewer epochs with the same seed are the same
     training, stopped earlier. So a schedule that depends on the end is replaced by a constant one.
     A short training has clusters after its first epoch, so it starts with a Run of a few steps.
     """
-    runs = runs_of(scale, "cars196")
-    if not runs:
+    if not (runs := runs_of(scale, "cars196")):
         return {}
     last = runs[0]
     if last.schedule in ("cosine", "one_cycle"):
@@ -238,8 +227,9 @@ def runs_over_time(scale: Scale) -> dict[str, tuple[Run, ...]]:
     made, epochs = {}, list(EPOCHS)
     if scale.name != "paper":
         images = 4 * (last.split.train_classes or 100)
-        few = replace(last, epochs=1, split=replace(last.split, train_pictures=images))
-        made[f"step {math.ceil(images / last.batch_size)}"] = replace(few, evaluate_every=1)
+        few = replace(last.split, train_pictures=images)
+        steps = math.ceil(images / last.batch_size)
+        made[f"step {steps}"] = replace(last, epochs=1, evaluate_every=1, split=few)
         epochs = []
         for epoch in EPOCHS[1:]:  # three different ones, even of a very short training
             after = max(epochs, default=0) + 1
@@ -252,8 +242,8 @@ def runs_over_time(scale: Scale) -> dict[str, tuple[Run, ...]]:
 
 
 def shown_of(store: Store, runs: Sequence[Run], selection: Selection) -> dict[str, Any]:
-    """The positions of all points of the first Run, as "cloud", and what could not be shown, as
-    "note"; empty if the Run is missing."""
+    """The "cloud" of the first Run, and a "note" on what could not be shown; empty if the Run is
+    missing."""
 
     def measure(model: Trained) -> dict[str, Any]:
         points = points_of(model, selection)
@@ -279,18 +269,14 @@ def _figure(
     caption: str, shown: dict[str, dict[str, Any]], notes: Sequence[str], numbers: Table
 ) -> PaperFigure:
     """A row of panels for each named cloud, or a dash if a Run is missing."""
-    title = numbers.title
     if not shown or not all(shown.values()):
-        missing = partial(style.not_run, "PS + Norm-softmax was not run")
-        return PaperFigure(title, caption, missing, [], tuple(notes), numbers)
-    draw = partial(draw_clouds, [one["cloud"] for one in shown.values()], list(shown))
-    rows = [
-        {"epoch": name, **row} if name else row
-        for name, one in shown.items()
-        for row in one["cloud"]
-    ]
-    few = dict.fromkeys(one["note"] for one in shown.values() if one["note"])
-    return PaperFigure(title, caption, draw, rows, (*notes, *few), numbers)
+        draw, rows = partial(style.not_run, "PS + Norm-softmax was not run"), []
+    else:
+        clouds = {name: one["cloud"] for name, one in shown.items()}
+        draw = partial(draw_clouds, clouds)
+        rows = [{"epoch": name, **row} if name else row for name in clouds for row in clouds[name]]
+        notes = (*notes, *dict.fromkeys(one["note"] for one in shown.values() if one["note"]))
+    return PaperFigure(numbers.title, caption, draw, rows, tuple(notes), numbers)
 
 
 def _near(found: Sequence[dict[str, float]]) -> str:
@@ -317,14 +303,13 @@ def _final(
     between clusters; how many classes and images are shown."""
     chosen, runs = selection_for(scale, selection), runs_of(scale, benchmark)
     found, shown = nearness_of(store, runs, chosen), shown_of(store, runs, chosen)
-    rows: dict[str, dict[str, tuple[float, ...]]] = {}
+    rows: style.Numbers = {}
     for part, kind in PARTS.items():
         between = tuple(one[f"{part} second"] / one[f"{part} nearest"] for one in found)
-        rows[part] = {"between": between}
-        cloud = shown.get("cloud", [])
-        sizes = Counter(row["label"] for row in cloud if row["kind"] == kind).values()
-        for name, count_of in (("classes", len), ("least", min), ("most", max)):
-            rows[part][name] = (float(count_of(sizes)),) if sizes else ()
+        labels = (row["label"] for row in shown.get("cloud", ()) if row["kind"] == kind)
+        sizes = Counter(labels).values()
+        sized = {"classes": len(sizes), "least": min(sizes), "most": max(sizes)} if sizes else {}
+        rows[part] = {"between": between} | {name: (float(n),) for name, n in sized.items()}
     columns = dict.fromkeys(("between", "classes", "least", "most"), "")
     notes = _notes(scale, benchmark, chosen)
     if found:
@@ -366,8 +351,8 @@ def _over_time(scale: Scale, store: Store) -> PaperFigure:
 
 
 ARTIFACTS = {
-    "figure3": Artifact(partial(_final, "Figure 3", "cars196", FEW)),
-    "figureB": Artifact(partial(_final, "Figure B", "cub200", FEW)),
-    "figureC": Artifact(partial(_final, "Figure C", "sop", MANY)),
-    "figureD": Artifact(_over_time),
+    "figure3": partial(_final, "Figure 3", "cars196", FEW),
+    "figureB": partial(_final, "Figure B", "cub200", FEW),
+    "figureC": partial(_final, "Figure C", "sop", MANY),
+    "figureD": _over_time,
 }

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
-from proxysynth.paper.artifact import Artifact, PaperFigure
+from proxysynth.paper.artifact import PaperFigure
 from proxysynth.paper.figures import style
 from proxysynth.paper.figures.style import BLUE, DARK_GOLD, GOLD, GREY, INK, RED, dots, mark
 from proxysynth.paper.scale import Scale
@@ -70,35 +70,35 @@ def _draw(*drawn: Panel) -> Figure:
     unseen = any(panel.unseen for panel in drawn)
     titles = [panel.title for panel in drawn]
     figure, axes = style.panels(titles, 3, height=2.1 if unseen else 2.3)
-    for panel, one in zip(drawn, axes, strict=True):
-        style.without_ticks(one)
-        one.set(xlim=(-WIDE, WIDE), ylim=(-HIGH, HIGH), aspect="equal")
+    for panel, ax in zip(drawn, axes, strict=True):
+        style.without_ticks(ax)
+        ax.set(xlim=(-WIDE, WIDE), ylim=(-HIGH, HIGH), aspect="equal")
         if panel.steepness:  # the confidence of a classifier changes from red to blue
             blue = 1 / (1 + np.exp(-panel.steepness * np.linspace(-WIDE, WIDE, 512)))
-            one.imshow(
+            ax.imshow(
                 blue[None], cmap=style.RED_TO_BLUE, vmin=-0.5, vmax=1.5,
                 extent=(-WIDE, WIDE, -HIGH, HIGH), aspect="equal", zorder=0,
             )  # fmt: skip
         for middle, x, color, side in ((RED_AT, X, RED, 1), (BLUE_AT, OTHER, BLUE, -1)):
-            dots(one, np.vstack((middle + CLOUD * (side, 1), x)), 24, color, zorder=3)
+            dots(ax, np.vstack((middle + CLOUD * (side, 1), x)), 24, color, zorder=3)
             if panel.proxies:
-                dots(one, middle, 75, color, marker="D", edgecolor=INK, linewidth=1, zorder=4)
+                dots(ax, middle, 75, color, marker="D", edgecolor=INK, linewidth=1, zorder=4)
         if panel.synthetic:
-            _draw_synthetic(one)
+            _draw_synthetic(ax)
         if panel.unseen:
             cloud = np.vstack((UNSEEN_AT + 0.85 * CLOUD, UNSEEN_AT + (0.05, 0.55), UNSEEN_AT))
             at = (UNSEEN_AT[0], UNSEEN_AT[1])
-            one.add_patch(Ellipse(at, 1.95, 1.95, fill=False, edgecolor=INK, linestyle=(0, (3, 2))))
-            dots(one, cloud, 24, GREY, zorder=3)
+            ax.add_patch(Ellipse(at, 1.95, 1.95, fill=False, edgecolor=INK, linestyle=(0, (3, 2))))
+            dots(ax, cloud, 24, GREY, zorder=3)
         for end, line in ((panel.near, "-"), (panel.far, DASHED)):
             if end is not None:
                 look = {
                     "arrowstyle": "-|>", "mutation_scale": 9, "shrinkA": 3, "shrinkB": 5,
                     "color": INK, "linewidth": 1.1, "linestyle": line,
                 }  # fmt: skip
-                one.annotate("", (end[0], end[1]), (X[0], X[1]), arrowprops=look, zorder=6)
+                ax.annotate("", (end[0], end[1]), (X[0], X[1]), arrowprops=look, zorder=6)
         if panel.text:
-            one.text(0, 1.8, panel.text, ha="center", va="center", fontsize=8.5)
+            ax.text(0, 1.8, panel.text, ha="center", va="center", fontsize=8.5)
     style.legend_below(figure, _legend(unseen), ncols=5 if unseen else 3)
     return figure
 
@@ -151,4 +151,4 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     )
 
 
-ARTIFACTS = {"figure1": Artifact(_make)}
+ARTIFACTS = {"figure1": _make}

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from proxysynth.data.listing import shuffled_names
 from proxysynth.losses.functional import unit
-from proxysynth.paper.artifact import Artifact, PaperFigure
+from proxysynth.paper.artifact import PaperFigure
 from proxysynth.paper.figures import style
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.store import Store
@@ -58,13 +58,12 @@ def batch_of(model: Trained) -> tuple[Tensor, Tensor]:
     return x[first], unit(model.proxies.detach().float().cpu())[rows]
 
 
-def logits(x: Tensor, p: Tensor, loss: Any, lam: float = LAM, seed: int = 0) -> Matrix:
+def logits(x: Tensor, p: Tensor, loss: Any) -> Matrix:
     """Cosines of embeddings and proxies, (c, c): D0 is the diagonal. With Proxy Synthesis, those of
     originals and synthetics, (2c, 2c), originals first in rows and columns."""
     if isinstance(loss, ProxySynthesis):
-        fixed = replace(loss, lam=lam, mu=1.0, per_pair=False, duplicates="keep")
-        generator = torch.Generator().manual_seed(seed)
-        made = fixed.synthesize(x, torch.arange(len(x)), p, generator)
+        fixed = replace(loss, lam=LAM, mu=1.0, per_pair=False, duplicates="keep")
+        made = fixed.synthesize(x, torch.arange(len(x)), p, torch.Generator().manual_seed(0))
         order = torch.argsort(made.i)  # synthetic i beside its larger parent i
         x, p = torch.cat((x, made.x[order])), torch.cat((p, made.p[order]))
     return (x @ p.T).double().numpy()
@@ -77,10 +76,9 @@ def diagonals(S: Matrix, c: int) -> dict[str, float]:
     return dict(zip(DIAGONALS[1:] if len(S) > c else DIAGONALS, means, strict=False))
 
 
-def confidences(S: Matrix, scale: float) -> Matrix:
+def confidences(S: Matrix) -> Matrix:
     """The softmax of each row over the proxies shown, at the loss's scale."""
-    made: Matrix = softmax(scale * S, axis=1)
-    return made
+    return np.asarray(softmax(GAMMA * S, axis=1))
 
 
 @style.styled
@@ -89,41 +87,33 @@ def draw_logits(plain: Matrix, mixed: Matrix) -> Figure:
     titles = [f"{method}: {what}" for what in ("cosine", "softmax") for method in METHODS]
     figure, axes = style.panels(titles, 2, height=7.0, pad=20)
     c = len(plain)
-    shown = [plain, mixed, confidences(plain, GAMMA), confidences(mixed, GAMMA)]
-    for S, one in zip(shown, axes, strict=True):
-        style.without_ticks(one)
-        image = one.imshow(S, cmap=style.COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
-        blocks = len(S) // c
+    shown = [plain, mixed, confidences(plain), confidences(mixed)]
+    for S, ax in zip(shown, axes, strict=True):
+        style.without_ticks(ax)
+        image = ax.imshow(S, cmap=style.COLD_TO_HOT, vmin=0, vmax=1, interpolation="nearest")
         corners = product((0, c), repeat=2)
         for (name, mean), (row, column) in zip(diagonals(S, c).items(), corners, strict=False):
             above = row == 0  # above or below its block, so that it covers no cell
-            one.annotate(
+            ax.annotate(
                 f"${name[0]}_{name[1]}$  {mean:.2f}",
                 (column + c / 2 - 0.5, -0.5 if above else row + c - 0.5), (0, 3 if above else -3),
                 textcoords="offset points", ha="center", va="bottom" if above else "top",
                 annotation_clip=False,
             )  # fmt: skip
+        blocks = len(S) // c
         if blocks > 1:
-            one.axhline(c - 0.5, color=style.INK, linewidth=1)
-            one.axvline(c - 0.5, color=style.INK, linewidth=1)
+            ax.axhline(c - 0.5, color=style.INK, linewidth=1)
+            ax.axvline(c - 0.5, color=style.INK, linewidth=1)
         middles = [(i + 0.5) * c - 0.5 for i in range(blocks)]
-        names = ["embeddings", "synthetic"][:blocks]
-        one.set_yticks(middles, names, rotation=90, va="center")
-        one.set_xticks(middles, ["proxies", "synthetic"][:blocks])
-        one.tick_params(length=0)
-        one.tick_params(axis="x", pad=14 if blocks > 1 else 4)
+        ax.set_yticks(middles, ["embeddings", "synthetic"][:blocks], rotation=90, va="center")
+        ax.set_xticks(middles, ["proxies", "synthetic"][:blocks])
+        ax.tick_params(length=0)
+        ax.tick_params(axis="x", pad=14 if blocks > 1 else 4)
     look: dict[str, Any] = {"shrink": 0.5, "aspect": 30, "pad": 0.02, "extend": "min"}
     bar = figure.colorbar(image, ax=axes, ticks=[0, 0.25, 0.5, 0.75, 1], **look)
     bar.outline.set_visible(False)
     bar.set_label("cosine similarity, softmax confidence")
     return figure
-
-
-def _runs(scale: Scale) -> list[tuple[Run, ...]]:
-    """Norm-softmax without and with Proxy Synthesis, one Run per seed; the first is drawn."""
-    # The learning rates of C.2 fall in steps, so this is the paper's longer Run up to epoch 100.
-    at = {"epochs": 100, "report_epoch": "last"} if scale.name == "paper" else {}
-    return [seeded(scale, ON, trained_loss("norm_softmax", reg), **at) for reg in PAIR]
 
 
 def logits_of(store: Store, runs: Sequence[Run]) -> list[Matrix]:
@@ -136,26 +126,25 @@ def logits_of(store: Store, runs: Sequence[Run]) -> list[Matrix]:
     return [np.array(S) for S in found]
 
 
-def diagonals_of(plain: Sequence[Matrix], mixed: Sequence[Matrix]) -> list[dict[str, float]]:
-    """The means of D0 to D4, of cosines ("D0") and of confidences ("D0 softmax"), for each seed."""
-    return [
-        {
-            name + after: mean
-            for S in pair
-            for after, shown in (("", S), (" softmax", confidences(S, GAMMA)))
-            for name, mean in diagonals(shown, len(pair[0])).items()
-        }
-        for pair in zip(plain, mixed, strict=False)
-    ]
+def diagonals_of(plain: Sequence[Matrix], mixed: Sequence[Matrix]) -> style.Numbers:
+    """The means of D0 to D4 for each seed: of the cosines, and of their softmax."""
+    rows: style.Numbers = {name: {"mean": (), "softmax": ()} for name in DIAGONALS}
+    for pair in zip(plain, mixed, strict=False):
+        for S in pair:
+            for key, shown in (("mean", S), ("softmax", confidences(S))):
+                for name, mean in diagonals(shown, len(pair[0])).items():
+                    rows[name][key] += (mean,)
+    return rows
 
 
-def _note(found: list[dict[str, float]]) -> str:
+def _note(rows: style.Numbers) -> str:
     """The diagonals over the seeds, and what the paper finds in them."""
     cosines, softmax = (
-        ", ".join(f"{name} {fmean(one[name + after] for one in found):.2f}" for name in DIAGONALS)
-        for after in ("", " softmax")
+        ", ".join(f"{name} {fmean(row[key]):.2f}" for name, row in rows.items())
+        for key in ("mean", "softmax")
     )
-    many = f"over {len(found)} seeds" if len(found) > 1 else "of the one seed"
+    seeds = len(rows["D0"]["mean"])
+    many = f"over {seeds} seeds" if seeds > 1 else "of the one seed"
     return (
         "The paper finds less confidence with Proxy Synthesis, D1 and D4 below D0, but more "
         f"than for the rivals, D2 and D3. Here the mean cosines {many} are {cosines}; the mean "
@@ -165,8 +154,11 @@ def _note(found: list[dict[str, float]]) -> str:
 
 
 def _make(scale: Scale, store: Store) -> PaperFigure:
-    found = diagonals_of(*(logits_of(store, runs) for runs in _runs(scale)))
-    made = [S for runs in _runs(scale) for S in logits_of(store, runs[:1])]
+    # The learning rates of C.2 fall in steps, so this is the paper's longer Run up to epoch 100.
+    at = {"epochs": 100, "report_epoch": "last"} if scale.name == "paper" else {}
+    methods = [seeded(scale, ON, trained_loss("norm_softmax", reg), **at) for reg in PAIR]
+    rows = diagonals_of(*(logits_of(store, runs) for runs in methods))
+    made = [S for runs in methods for S in logits_of(store, runs[:1])]
     caption = (
         "Cosine similarities (logits without their scale) of one batch, an image of each of "
         f"{len(made[0]) if made else CLASSES} seen classes, at the end of training on "
@@ -174,11 +166,6 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
         "means of the diagonals are above and below their blocks: D0, D1 and D4 are of an "
         "embedding with its own proxy, D2 and D3 with the rival made from it."
     )
-    after = {"mean": "", "softmax": " softmax"}
-    rows = {
-        name: {key: tuple(one[name + end] for one in found) for key, end in after.items()}
-        for name in DIAGONALS
-    }
     columns = {"mean": "cosine", "softmax": "softmax"}
     numbers = style.figure_table("Figure 4", "diagonal", columns, rows, "D0", digits=2)
     if len(made) < 2:
@@ -187,17 +174,17 @@ def _make(scale: Scale, store: Store) -> PaperFigure:
     data = [
         {"method": method, "row": i, "column": j, "cosine": round(float(S[i, j]), 5),
          "confidence": round(float(P[i, j]), 5)}
-        for method, S, P in zip(METHODS, made, (confidences(S, GAMMA) for S in made), strict=True)
+        for method, S, P in zip(METHODS, made, map(confidences, made), strict=True)
         for i, j in np.ndindex(S.shape)
     ]  # fmt: skip
     notes = (
         f"The paper shows CARS196 at epoch 100. Here, {scale.stand_in(ON).about}.",
         f"lam is fixed at {LAM:g}, so that the synthetic of a row is nearer to the embedding "
         f"of that row; training draws it. The figure shows seed {scale.seeds[0]}.",
-        *([_note(found)] if found else []),
+        *([_note(rows)] if rows["D0"]["mean"] else []),
         *scale_notes(scale),
     )
     return PaperFigure("Figure 4", caption, partial(draw_logits, *made), data, notes, numbers)
 
 
-ARTIFACTS = {"figure4": Artifact(_make)}
+ARTIFACTS = {"figure4": _make}

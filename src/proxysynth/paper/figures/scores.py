@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from proxysynth.formatting import count
-from proxysynth.paper.artifact import Artifact, PaperFigure
+from proxysynth.paper.artifact import PaperFigure
 from proxysynth.paper.figures import style
 from proxysynth.paper.printed import rows_of
 from proxysynth.paper.scale import NAMES, Scale, trained_loss
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables import cells
-from proxysynth.paper.tables.cars196 import ON, mixed_recalls
+from proxysynth.paper.tables.cars196 import ON, PARTS, Recalls, mixed_recalls
 from proxysynth.paper.tables.cells import PAIR, measured, method_name, ran_as
 from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
@@ -27,13 +27,9 @@ from proxysynth.regularizers.proxy_synthesis import ProxySynthesis
 
 METHODS = {method_name("norm_softmax", regularizer): regularizer for regularizer in PAIR}
 LOOKS: dict[str, dict[str, Any]] = {
-    "none": {"color": style.INK, "linestyle": (0, (4, 1.5))},
-    "proxy_synthesis": {"color": style.GOLD, "linestyle": "-"},
+    "none": {"color": style.INK, "linestyle": (0, (4, 1.5)), "marker": "s"},
+    "proxy_synthesis": {"color": style.GOLD, "linestyle": "-", "marker": "o"},
 }
-MARKS = {"none": "s", "proxy_synthesis": "o"}
-PARTS = {"train": "seen classes", "test": "unseen classes"}
-Recalls = Mapping[str, Mapping[float, tuple[float, ...]]]
-"""Recall@1 (%) by part and lam, a number per seed."""
 
 
 def _papers(part: str, regularizer: str) -> list[tuple[float, float]]:
@@ -47,27 +43,25 @@ def draw_mixtures(found: Mapping[str, Recalls]) -> Figure:
     """Two panels, seen and unseen classes; our lines with bands, the paper's pale behind them."""
     figure, axes = style.panels(list(PARTS.values()), 2, height=3.2, sharey=True)
     handles = {}
-    for part, one in zip(PARTS, axes, strict=True):
-        one.set_xlabel(r"$\lambda$, share of the first class")
-        one.grid(axis="y", color=style.FAINT, linewidth=0.6)
-        one.set_axisbelow(True)
-        one.set_xticks([0.1, 0.3, 0.5, 0.7, 0.9])
+    for part, ax in zip(PARTS, axes, strict=True):
+        ax.set_xlabel(r"$\lambda$, share of the first class")
+        ax.grid(axis="y", color=style.FAINT, linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.set_xticks([0.1, 0.3, 0.5, 0.7, 0.9])
         for method, regularizer in METHODS.items():
             name, at = f"{method}, the paper on {NAMES[ON]}", _papers(part, regularizer)
-            look = {"label": name, "alpha": 0.4, "lw": 1, **LOOKS[regularizer]}
-            handles[name] = one.plot(*zip(*at, strict=True), **look)[0]
+            look = {**LOOKS[regularizer], "marker": "", "alpha": 0.4, "lw": 1}
+            handles[name] = ax.plot(*zip(*at, strict=True), label=name, **look)[0]
         for method, recalls in found.items():
             at_lam = recalls.get(part, {})
-            lams, look = sorted(at_lam), LOOKS[METHODS[method]]
+            lams = sorted(at_lam)
             means = [fmean(at_lam[lam]) for lam in lams]
-            handles[method] = one.plot(
-                lams, means, label=method, marker=MARKS[METHODS[method]], markersize=4,
-                markeredgecolor="white", markeredgewidth=0.4, **look,
-            )[0]  # fmt: skip
+            look = {**LOOKS[METHODS[method]], "markeredgecolor": "white", "markeredgewidth": 0.4}
+            handles[method] = ax.plot(lams, means, label=method, markersize=4, **look)[0]
             if lams and len(at_lam[lams[0]]) > 1:
                 middle, wide = np.array(means), np.array([stdev(at_lam[lam]) for lam in lams])
                 band = {"color": look["color"], "alpha": 0.3, "linewidth": 0}
-                one.fill_between(lams, middle - wide, middle + wide, **band)
+                ax.fill_between(lams, middle - wide, middle + wide, **band)
     axes[0].set_ylabel("Recall@1 (%)")
     style.legend_below(figure, list(handles.values()), ncols=2)
     return figure
@@ -79,13 +73,14 @@ def _figure5(scale: Scale, store: Store) -> PaperFigure:
         for method, reg in METHODS.items()
     }
     data = [
-        {"method": method, "classes": part, "lam": lam, "mean": fmean(values),
-         "values": " ".join(f"{value:.6g}" for value in values)}
+        {"method": method, "classes": part, "lam": lam, "mean": fmean(v), "values": _listed(v)}
         for method, recalls in found.items()
         for part, at_lam in recalls.items()
-        for lam, values in at_lam.items()
-    ]  # fmt: skip
-    seeds = len(scale.seeds)
+        for lam, v in at_lam.items()
+    ]
+    lines = "Lines are of one seed."
+    if len(scale.seeds) > 1:
+        lines = f"Lines are means over {len(scale.seeds)} seeds, bands their standard deviation."
     return PaperFigure(
         "Figure 5",
         "Recall@1 of mixed embeddings searching for others of the same two classes, among these "
@@ -94,14 +89,16 @@ def _figure5(scale: Scale, store: Store) -> PaperFigure:
         data,
         (
             *cells.stands_for(scale, ON),
-            f"Lines are means over {seeds} seeds, bands their standard deviation."
-            if seeds > 1
-            else "Lines are of one seed.",
+            lines,
             *cells.scale_notes(scale),
             _beside(found),
             *(f"{method} was not run." for method, recalls in found.items() if not recalls),
         ),
     )
+
+
+def _listed(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.6g}" for value in values)
 
 
 def _beside(found: Mapping[str, Recalls]) -> str:
@@ -126,7 +123,7 @@ Scores = dict[tuple[float, float], tuple[float, ...]]
 def draw_grids(grids: dict[str, Scores], alphas: Sequence[float], mus: Sequence[float]) -> Figure:
     """A heat map per grid, every cell with its number or a dash."""
     figure, axes = style.panels(list(grids), len(grids), height=0.9 + 0.42 * len(alphas))
-    for grid, one in zip(grids.values(), axes, strict=True):
+    for grid, ax in zip(grids.values(), axes, strict=True):
         seeds = [[grid.get((alpha, mu), ()) for mu in mus] for alpha in alphas]
         values = np.array([[fmean(cell) if cell else np.nan for cell in row] for row in seeds])
         there = values[~np.isnan(values)]
@@ -134,24 +131,24 @@ def draw_grids(grids: dict[str, Scores], alphas: Sequence[float], mus: Sequence[
         room = max(high - low, 1e-9)
         # Keep the palest color off white, and the darkest from hiding its number.
         pale, dark = low - 0.1 * room, high + 0.25 * room
-        one.imshow(values, cmap=style.WARM, vmin=pale, vmax=dark, aspect="auto")
-        style.without_ticks(one)
+        ax.imshow(values, cmap=style.WARM, vmin=pale, vmax=dark, aspect="auto")
+        style.without_ticks(ax)
         for (row, column), value in np.ndenumerate(values):
             cell = seeds[row][column]
             text = f"{value:.1f}" if cell else "–"
             text += f"\n±{stdev(cell):.1f}" if len(cell) > 1 else ""
             color = "white" if cell and (value - low) / room > 0.75 else style.INK
-            one.text(column, row, text, ha="center", va="center", color=color, fontsize=8)
+            ax.text(column, row, text, ha="center", va="center", color=color, fontsize=8)
         if len(there):
             row, column = np.unravel_index(np.nanargmax(values), values.shape)
             at = (column - 0.47, row - 0.47)
-            one.add_patch(Rectangle(at, 0.94, 0.94, fill=False, color=style.INK, linewidth=1.6))
-        one.set_xticks(range(len(mus)), [f"{mu:g}" for mu in mus])
-        one.set_yticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
-        one.tick_params(length=0)
-        one.set_xlabel(r"$\mu$, synthetics per embedding")
-        one.set_ylabel(r"$\alpha$")
-        for line, many in ((one.axvline, len(mus)), (one.axhline, len(alphas))):
+            ax.add_patch(Rectangle(at, 0.94, 0.94, fill=False, color=style.INK, linewidth=1.6))
+        ax.set_xticks(range(len(mus)), [f"{mu:g}" for mu in mus])
+        ax.set_yticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
+        ax.tick_params(length=0)
+        ax.set_xlabel(r"$\mu$, synthetics per embedding")
+        ax.set_ylabel(r"$\alpha$")
+        for line, many in ((ax.axvline, len(mus)), (ax.axhline, len(alphas))):
             for edge in range(1, many):
                 line(edge - 0.5, color=style.FAINT, linewidth=0.6)
     return figure
@@ -164,14 +161,14 @@ def _figureA(scale: Scale, store: Store) -> PaperFigure:
         for alpha, mu in product(alphas, mus)
     }
     grids: dict[str, Scores] = {}
-    data: list[dict[str, Any]] = []
-    spreads = []
+    data, spreads = [], []
     for metric, name in METRICS.items():
         grids[name] = {at: measured(store, each, metric) for at, each in runs.items()}
         for (alpha, mu), values in grids[name].items():
-            data.append({"metric": metric, "alpha": alpha, "mu": mu, "seeds": len(values),
-                         "mean": fmean(values) if values else "",
-                         "values": " ".join(f"{value:.6g}" for value in values)})  # fmt: skip
+            about = {"metric": metric, "alpha": alpha, "mu": mu, "seeds": len(values)}
+            data.append(
+                {**about, "mean": fmean(values) if values else "", "values": _listed(values)}
+            )
         if ran := [values for values in grids[name].values() if values]:
             means = [fmean(values) for values in ran]
             spreads.append(f"{name} lies between {min(means):.1f} and {max(means):.1f}")
@@ -199,4 +196,4 @@ def _figureA(scale: Scale, store: Store) -> PaperFigure:
     )
 
 
-ARTIFACTS = {"figure5": Artifact(_figure5), "figureA": Artifact(_figureA)}
+ARTIFACTS = {"figure5": _figure5, "figureA": _figureA}

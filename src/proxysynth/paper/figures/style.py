@@ -10,7 +10,7 @@ readers and in gray print; marks differ in shape too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -65,9 +65,9 @@ def panels(
     layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05, wspace=0.03, hspace=0.05)
     figure = Figure(figsize=(width, height), layout=layout, dpi=200)
     axes = figure.subplots(len(titles) // columns, columns, squeeze=False, **options)
-    for letter, title, one in zip(ascii_lowercase, titles, axes.flat, strict=False):
+    for letter, title, ax in zip(ascii_lowercase, titles, axes.flat, strict=False):
         text = rf"$\bf{{({letter})}}$ {title}" if title else ""
-        one.set_title(text, loc="left", fontsize=9.5, color=INK, pad=pad)
+        ax.set_title(text, loc="left", fontsize=9.5, color=INK, pad=pad)
     return figure, list(axes.flat)
 
 
@@ -108,18 +108,17 @@ def not_run(message: str) -> Figure:
     return figure
 
 
+Numbers = dict[str, dict[str, tuple[float, ...]]]
+"""By row and column, one per seed."""
+
+
 def figure_table(
-    title: str,
-    stub: str,
-    columns: Mapping[str, str],
-    rows: Mapping[str, Mapping[str, tuple[float, ...]]],
-    base: str = "",
-    digits: int = 1,
+    title: str, stub: str, columns: dict[str, str], rows: Numbers, base: str = "", digits: int = 1
 ) -> Table:
     """The numbers behind a figure, which claims read; differences are against the row `base`."""
 
     def cell(row: str, key: str) -> Cell:
-        baseline = rows[base].get(key, ()) if base and base != row else ()
+        baseline = rows[base].get(key, ()) if base not in ("", row) else ()
         return Cell(rows[row].get(key, ()), baseline=baseline, digits=digits, better=0)
 
     heads = {Column(name or key, "here", "", key): (key,) for key, name in columns.items()}

@@ -10,7 +10,7 @@ from typing import Any
 
 from proxysynth.data.deformations import DEFORMATIONS
 from proxysynth.losses import NormSoftmax
-from proxysynth.paper.artifact import Artifact, Cell, Column, Table, grid
+from proxysynth.paper.artifact import Cell, Column, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import Scale, trained_loss
 from proxysynth.paper.store import Store
@@ -94,26 +94,26 @@ def _ablation(
 
 # Tables 3 and B
 
-PARTS = ("train", "test")
+PARTS = {"train": "seen classes", "test": "unseen classes"}
 LOSSES = ("norm_softmax", "proxy_nca")
+Recalls = dict[str, dict[float, tuple[float, ...]]]
+"""Recall@1 (%) by part and lam, a number per seed."""
 
 
-def mixed_recalls(store: Store, runs: Iterable[Run]) -> dict[str, dict[float, tuple[float, ...]]]:
-    """Recall@1 (%) of mixed embeddings: part ("train", "test") -> lam -> one number per Run; empty
-    unless every Run is finished.                                            [Table B, Figure 5]"""
+def mixed_recalls(store: Store, runs: Iterable[Run]) -> Recalls:
+    """The recalls of mixed embeddings; empty unless every Run is finished.   [Table B, Figure 5]"""
     protocol = EmbeddingDeformation()
 
     def measure(model: Trained) -> dict[str, list[float]]:
         splits, found = open_splits(model.run), {}
         for part, listing in zip(PARTS, (splits.train, splits.query), strict=True):
             recalls = protocol(embeddings_of(model, listing), listing.labels)
-            found[part] = [recalls[lam] for lam in protocol.lams]
+            found[part] = [recalls[lam] for lam in LAMS]
         return found
 
     found = store.on_models("embedding_deformation", runs, protocol, measure)
-    lams = list(enumerate(protocol.lams))
     return {
-        part: {lam: tuple(100 * one[part][i] for one in found) for i, lam in lams}
+        part: {lam: tuple(100 * one[part][i] for one in found) for i, lam in enumerate(LAMS)}
         for part in (PARTS if found else ())
     }
 
@@ -139,16 +139,13 @@ def _table3(scale: Scale, store: Store) -> Table:
 
     finished = [run for run in runs["none"] if store.result(run)]
     png = store.on_models("contact_sheet_2", finished[:1], protocol, pictures)
-    names = (UNDEFORMED, *DEFORMATIONS)
+    columns = {column(scale, ON, method_name("norm_softmax", reg), reg): (reg,) for reg in PAIR}
+    rows = {(name.replace("_", " "),): (name,) for name in (UNDEFORMED, *DEFORMATIONS)}
     return Table(
         "Table 3",
         "Recall@1 (%) where query and gallery are deformed in ways not seen in training.",
         ("deformation",),
-        *grid(
-            {column(scale, ON, method_name("norm_softmax", reg), reg): (reg,) for reg in PAIR},
-            {(name.replace("_", " "),): (name,) for name in names},
-            of,
-        ),
+        *grid(columns, rows, of),
         (
             *cells.ran_on(scale, ON),
             "The deformations follow section C.3, in our own code. Zoom in shows the middle half "
@@ -188,9 +185,4 @@ def _tableB(scale: Scale, store: Store) -> Table:
     )
 
 
-ARTIFACTS = {
-    "table1": Artifact(_table1),
-    "table2": Artifact(_table2),
-    "table3": Artifact(_table3),
-    "tableB": Artifact(_tableB),
-}
+ARTIFACTS = {"table1": _table1, "table2": _table2, "table3": _table3, "tableB": _tableB}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from proxysynth.paper.artifact import Cell, Choice, Column
@@ -65,8 +66,7 @@ def cell(
 
 
 def papers(file: str, regularizer: str, **keys: str) -> dict[str, Any]:
-    """The fields of a cell with the paper's numbers of `numbers/FILE.csv`: that of a regularizer,
-    and that of the plain loss which it is compared with."""
+    """The paper's numbers of a cell, from `numbers/FILE.csv`: a regularizer's and its baseline."""
     base = number(file, regularizer="none", **keys) if regularizer != "none" else None
     return {"paper": number(file, regularizer=regularizer, **keys), "paper_baseline": base}
 
@@ -143,7 +143,7 @@ def synthesis_search(scale: Scale, benchmark: str, loss: str) -> Choice:
     what, plain = ran_as(scale, benchmark), trained_loss("norm_softmax")
     if scale.name == "paper":
         what, plain = f"{LOSS_NAMES[loss]} on {what}", trained_loss(loss)
-    grid = [(alpha, mu) for alpha in scale.search_alphas for mu in scale.search_mus]
+    grid = product(scale.search_alphas, scale.search_mus)
     losses = [ProxySynthesis(plain, alpha=alpha, mu=mu) for alpha, mu in grid]
     return search(scale, benchmark, what, losses)
 

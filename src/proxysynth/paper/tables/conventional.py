@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from proxysynth.paper.artifact import Artifact, Cell, Column, Grid, Row, Table, grid
+from proxysynth.paper.artifact import Cell, Column, Grid, Row, Table, grid
 from proxysynth.paper.printed import number, rows_of
 from proxysynth.paper.scale import CUB_96, KS, NAMES, RETRIEVAL, Scale, trained_loss
 from proxysynth.paper.store import Store
@@ -178,7 +178,6 @@ def _cited(benchmark: str, metrics: Iterable[str], blank: tuple[Cell, ...]) -> I
         yield Row(labels, (*found, *blank))
 
 
-ARTIFACTS = {"table6": Artifact(_table6)} | {
-    f"table{letter}": Artifact(partial(_extended, benchmark))
-    for benchmark, letter in TABLE_OF.items()
+ARTIFACTS = {"table6": _table6} | {
+    f"table{letter}": partial(_extended, benchmark) for benchmark, letter in TABLE_OF.items()
 }

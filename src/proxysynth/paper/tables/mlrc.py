@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from proxysynth.paper.artifact import Artifact, Cell, Column, Table, grid
+from proxysynth.paper.artifact import Cell, Column, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import NAMES, NETWORK, Scale
 from proxysynth.paper.store import Store
@@ -59,8 +59,8 @@ def _table(letter: str, benchmarks: Sequence[str], scale: Scale, store: Store) -
     embeddings = ("concatenated", "separated") if alone else ("concatenated",)
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for benchmark, loss, reg in product(benchmarks, LOSSES, PAIR):
-        planned = study_of(scale, benchmark, loss, reg)
-        study = store.study(f"{benchmark}-{loss}-{reg}", planned)
+        name = f"{benchmark}-{loss}-{reg}"
+        study = store.study(name, study_of(scale, benchmark, loss, reg))
         wanted = {"scale": scale.name, "loss": loss, "regularizer": reg}
         ours = all(study.get(key, it) == it for key, it in wanted.items())
         found[benchmark, loss, reg] = study if ours else {}
@@ -123,7 +123,7 @@ def _amount(ran: str, studies: Iterable[dict[str, Any]]) -> list[str]:
     return [f"{ran}: {each} for each row{after}"] if amounts else []
 
 
-ARTIFACTS = {"table4": Artifact(partial(_table, "4", tuple(TABLE_OF)))} | {
-    f"table{letter}": Artifact(partial(_table, letter, (benchmark,)))
+ARTIFACTS = {"table4": partial(_table, "4", tuple(TABLE_OF))} | {
+    f"table{letter}": partial(_table, letter, (benchmark,))
     for benchmark, letter in TABLE_OF.items()
 }

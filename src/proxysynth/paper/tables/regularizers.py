@@ -8,14 +8,14 @@ from itertools import product
 from typing import Any
 
 from proxysynth.losses import Softmax
-from proxysynth.paper.artifact import Artifact, Cell, Choice, Column, Grid, Table, grid
+from proxysynth.paper.artifact import Cell, Choice, Column, Grid, Table, grid
 from proxysynth.paper.printed import number
 from proxysynth.paper.scale import CLASSIFICATION, NAMES, SCALES, Scale, trained_loss
 from proxysynth.paper.settings import INPUT_MIXUP_ALPHA, MANIFOLD_MIXUP_ALPHA, classified_loss
 from proxysynth.paper.store import Store
 from proxysynth.paper.tables import cells
 from proxysynth.paper.tables.cells import LOSS_NAMES, column, ran_as, seeded
-from proxysynth.regularizers import REGULARIZERS, ProxySynthesis
+from proxysynth.regularizers import ProxySynthesis
 from proxysynth.training.run import Run
 
 PAPER = SCALES["paper"]
@@ -33,16 +33,10 @@ ON, WITH = ("cars196", "sop"), ("softmax", "norm_softmax")
 # Searches
 
 
-def mixed(regularizer: str, loss: str, alpha: float) -> Any:
-    """A loss with one of the Mixups."""
-    kind: Any = REGULARIZERS[regularizer]
-    return kind(trained_loss(loss), alpha=alpha)
-
-
 def mixup_search(scale: Scale, benchmark: str, loss: str, regularizer: str) -> Choice:
     """The alpha of a Mixup, for one loss on one dataset.                             [Table E]"""
     what = f"{MIXUPS[regularizer]} with {LOSS_NAMES[loss]} on {ran_as(scale, benchmark)}"
-    losses = [mixed(regularizer, loss, alpha) for alpha in scale.mixup_alphas]
+    losses = [trained_loss(loss, regularizer, alpha=alpha) for alpha in scale.mixup_alphas]
     return cells.search(scale, benchmark, what, losses)
 
 
@@ -68,18 +62,19 @@ def _tableE(scale: Scale, store: Store) -> Table:
     def one(loss: str, alpha: float, benchmark: str, reg: str) -> Cell:
         keys = {"regularizer": reg, "loss": loss, "benchmark": benchmark, "alpha": str(alpha)}
         search, paper = mixup_search(scale, benchmark, loss, reg), number("tableE", **keys)
-        return _tried(store, search, mixed(reg, loss, alpha), "recall@1", paper)
+        return _tried(store, search, trained_loss(loss, reg, alpha=alpha), "recall@1", paper)
 
-    heads, settings = product(ON, MIXUPS), product(WITH, PAPER.mixup_alphas)
+    columns = {
+        column(scale, b, f"{name}, {NAMES[b]}", f"{reg} {b}"): (b, reg)
+        for b, (reg, name) in product(ON, MIXUPS.items())
+    }
+    settings = product(WITH, PAPER.mixup_alphas)
+    rows = {(LOSS_NAMES[loss], f"{alpha:g}"): (loss, alpha) for loss, alpha in settings}
     return Table(
         "Table E",
         "Recall@1 (%) over the alpha of Input and Manifold Mixup in image retrieval.",
         ("loss", "alpha"),
-        *grid(
-            {column(scale, b, f"{MIXUPS[r]}, {NAMES[b]}", f"{r} {b}"): (b, r) for b, r in heads},
-            {(LOSS_NAMES[loss], f"{alpha:g}"): (loss, alpha) for loss, alpha in settings},
-            one,
-        ),
+        *grid(columns, rows, one),
         (
             *cells.stands_for(scale, *ON),
             "Ours is Recall@1 on the unseen classes, over one seed, of models trained on four "
@@ -99,21 +94,19 @@ def _tableC(scale: Scale, store: Store) -> Table:
         loss = ProxySynthesis(Softmax(), alpha=alpha, mu=mu)
         return _tried(store, searches[name], loss, "accuracy", paper)
 
-    settings = list(product(PAPER.class_alphas, PAPER.class_mus))
+    columns = {column(scale, name, NAMES[name], name): (name,) for name in CLASSIFICATION}
+    settings = product(PAPER.class_alphas, PAPER.class_mus)
+    rows = {(f"{alpha:g}", f"{mu:g}"): (alpha, mu) for alpha, mu in settings}
     return Table(
         "Table C",
         "Accuracy (%) over alpha and mu of Proxy Synthesis in image classification.",
         ("alpha", "mu"),
-        *grid(
-            {column(scale, name, NAMES[name], name): (name,) for name in CLASSIFICATION},
-            {(f"{alpha:g}", f"{mu:g}"): (alpha, mu) for alpha, mu in settings},
-            one,
-        ),
+        *grid(columns, rows, one),
         (
             *cells.stands_for(scale, *CLASSIFICATION),
             "Ours is the test accuracy over 1 seed of models trained on four fifths of the "
             "training images; the other fifth chooses the cell (marked *).",
-            *_fewer(len(scale.class_alphas) * len(scale.class_mus), len(settings)),
+            *_fewer(len(scale.class_alphas) * len(scale.class_mus), len(rows)),
             *cells.scale_notes(scale),
         ),
     )
@@ -140,8 +133,7 @@ def runs_of(
 def _compared(
     scale: Scale, store: Store, file: str, columns: dict[Column, tuple[str, str]]
 ) -> Grid:
-    """A row per regularizer, beside the paper's numbers of `numbers/FILE.csv`; each column is of a
-    loss on a benchmark."""
+    """A row per regularizer, a column per loss and benchmark; the paper's are in FILE.csv."""
 
     def one(regularizer: str, loss: str, benchmark: str) -> Cell:
         if regularizer == "virtual_softmax" and loss == "norm_softmax":
@@ -204,9 +196,4 @@ def _tableD(scale: Scale, store: Store) -> Table:
     )
 
 
-ARTIFACTS = {
-    "table5": Artifact(_table5),
-    "tableC": Artifact(_tableC),
-    "tableD": Artifact(_tableD),
-    "tableE": Artifact(_tableE),
-}
+ARTIFACTS = {"table5": _table5, "tableC": _tableC, "tableD": _tableD, "tableE": _tableE}
