@@ -154,7 +154,7 @@ def join_process_group() -> Iterator[Ranks]:
             "another process of this run ended or no longer answers: run the same command to resume"
         ) from error
     finally:
-        if not joined and ranks.world > 1:
+        if not joined:
             leave()
 
 
@@ -202,7 +202,8 @@ def own_device(device: torch.device, ranks: Ranks) -> torch.device:
 def _join() -> Ranks:
     """Join the process group that the environment describes."""
     world, rank = (os.environ.get(name, "") for name in ("WORLD_SIZE", "RANK"))
-    if not world or not rank or world == "1":
+    by_torchrun = "TORCHELASTIC_RUN_ID" in os.environ  # scripts may need a group of one, too
+    if not world or not rank or (world == "1" and not by_torchrun):
         return Ranks()
     # This module has `group.WORLD` as a default argument, and the first step of an optimizer
     # imports it. Imported after the group exists, it would hold the group for good, and a thread of

@@ -54,6 +54,11 @@ def train(
     another run is refused.
 
     Args:
+        run: what to train; `default_run` makes one for a folder of images.
+        folder: where to write; created if it does not exist.
+        resources: device, threads and caches of this machine; default: chosen automatically.
+        progress: receives the messages and metrics; default: nobody. The command line uses
+            `callbacks.Progress` with bars.
         all_classes: train the run into `evaluated` inside the folder, then a run with the same
             settings on all classes into the folder itself. The result has the metrics of the first.
     """

@@ -11,7 +11,7 @@ from proxysynth import losses
 from proxysynth.distributed import check_shardable
 from proxysynth.distributed.sharded_loss import check_fraction
 from proxysynth.interfaces import ProxyLoss
-from proxysynth.losses.functional import check_not_negative, check_positive
+from proxysynth.losses.functional import check_not_negative, check_positive, plain_loss
 from proxysynth.losses.norm_softmax import NormSoftmax
 from proxysynth.regularizers import REGULARIZERS, ProxySynthesis, Regularizer
 from proxysynth.values import LARGEST, check_integers, digest
@@ -272,7 +272,10 @@ class Run:
 
     def __post_init__(self) -> None:
         must = partial(_require, self)
-        must("loss", callable(self.loss), "a loss such as NormSoftmax()")
+        for held in (self.loss, plain_loss(self.loss)):
+            known = KINDS.get(type(held).__name__) is type(held)
+            must("loss", known, "one of ps.LOSSES, perhaps in one of ps.REGULARIZERS")
+        must("split", isinstance(self.split, Split), "a ps.Split")
         named = "a name; for your own network 'package.module:function', which returns it"
         must("backbone", isinstance(self.backbone, str), named)
         for name, hint in typing.get_type_hints(Run).items():
@@ -350,7 +353,7 @@ class Run:
         return replace(self, epochs=epochs, extended=(*self.extended, self.epochs))
 
 
-_LOSSES = [getattr(losses, name) for name in losses.__all__ if name != "LOSSES"]
+_LOSSES = [kind for kind in vars(losses).values() if isinstance(kind, type)]
 KINDS: dict[str, type] = {
     kind.__name__: kind for kind in (*_LOSSES, *filter(None, REGULARIZERS.values()), Split, Run)
 }
