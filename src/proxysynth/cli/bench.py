@@ -17,7 +17,6 @@ from proxysynth.values import look_up
 
 
 def run_bench(args: argparse.Namespace) -> dict[str, Any]:
-    """Print tables to standard output; write CSV files on request."""
     benchmarks = find_benchmarks()
     known = benchmarks.BENCHES
     names = args.names if args.names and "all" not in args.names else list(known)

@@ -24,7 +24,6 @@ ENORMOUS = 2 * 24 * 3600  # seconds from which on a plan suggests a smaller scal
 
 
 def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the study, alone or with other processes; write and print its result."""
     machine = resources(args)
     with usage_errors():
         check_exists(args.data)

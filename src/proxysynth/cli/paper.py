@@ -23,17 +23,13 @@ if TYPE_CHECKING:
 
 
 def run_paper(args: argparse.Namespace) -> dict[str, Any]:
-    """Make tables and figures, or list or plan them."""
     if args.list:  # must not wait for torch
         for name, title in TITLES.items():
             output(args).say(f"{name:8}  {title}")
         return {"artifacts": TITLES}
     names = args.artifacts
     if not names:
-        raise UsageError(
-            "expected the names of tables or figures, got none: give `all`, or some of "
-            "`proxysynth paper --list`"
-        )
+        raise UsageError("name tables or figures, see `proxysynth paper --list`, or give `all`")
     with usage_errors():
         for name in names:
             look_up(name, {**TITLES, "all": ""}, "artifact")
@@ -119,9 +115,7 @@ def _scale(args: argparse.Namespace) -> Scale:
         for text in args.data:
             name, _, root = text.partition(":")
             if not root:
-                raise ValueError(
-                    f"--data takes NAME:ROOT such as cub200:data/CUB_200_2011, got {text!r}"
-                )
+                raise ValueError(f"--data takes NAME:ROOT such as cub200:birds, got {text!r}")
             if not Path(root).expanduser().is_dir():
                 raise ValueError(f"--data {name}: there is no folder {root!r}, check the path")
             roots[name] = root
