@@ -48,9 +48,8 @@ def check_integers(owner: object, **least: int) -> None:
     for name, low in least.items():
         value = getattr(owner, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise ValueError(
-                f"{type(owner).__name__}: {name} must be an integer >= {low}, got {value!r}"
-            )
+            field = f"{type(owner).__name__}: {name}"
+            raise ValueError(f"{field} must be an integer >= {low}, got {value!r}")
 
 
 def encode(value: Any, with_defaults: bool = True) -> Any:

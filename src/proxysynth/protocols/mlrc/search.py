@@ -145,10 +145,8 @@ def best_of(trials: Sequence[Searched]) -> Searched:
     complete = [trial for trial in trials if not trial.pruned]
     best = max(complete, key=lambda trial: trial.value)
     if best.value <= 0:
-        raise TrainingFailed(
-            f"none of the {len(complete)} trials learned anything, the loss became non-finite: "
-            "lower the learning rate with --set lr=..., in another folder"
-        )
+        advice = "lower the learning rate with --set lr=..., in another folder"
+        raise TrainingFailed(f"the loss became non-finite in all {len(complete)} trials: {advice}")
     return best
 
 
@@ -276,10 +274,8 @@ def check_folds(study: Study) -> str:
     for listing in (splits.query, splits.train):
         for name, images in zip(listing.classes, listing.counts(), strict=True):
             if images < 2:
-                raise ValueError(
-                    f"class {name!r} has {count(int(images), 'image')}, but validation needs at "
-                    "least 2: add one, or remove the class"
-                )
+                has = count(int(images), "image")
+                raise ValueError(f"class {name!r} has {has}, but validation needs at least 2")
     return f"{splits.query.fingerprint()}-{splits.train.fingerprint()}"
 
 

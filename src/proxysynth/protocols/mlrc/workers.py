@@ -48,9 +48,7 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise ValueError(
-            "the search needs Optuna, which is not installed: pip install 'proxysynth[mlrc]'"
-        ) from error
+        raise ValueError("the search needs Optuna: pip install 'proxysynth[mlrc]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     return optuna
