@@ -95,11 +95,9 @@ def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
         with Bars().task("embedding", len(files)) as tick:
             found = evaluate_queries(index, args.data, **options, tick=tick)
     if found.unreadable and not args.skip_bad:
-        one = found.unreadable[0]
-        raise ValueError(
-            f"{count(len(found.unreadable), 'query', 'queries')} cannot be read, such as "
-            f"{one.path} ({one.reason}): remove them, or skip them with --skip-bad"
-        )
+        one, bad = found.unreadable[0], count(len(found.unreadable), "query", "queries")
+        such = f"such as {one.path} ({one.reason})"
+        raise ValueError(f"{bad} cannot be read, {such}: remove them, or add --skip-bad")
     title = f"{found.metrics['queries']:,} queries against {len(index):,} images, percent"
     _show(args, {printable(args.run.name): found.metrics}, title)
     return {
@@ -149,8 +147,9 @@ def _mixed(args: Namespace, model: Trained, data: Splits, machine: Resources) ->
         if not parts:  # other data than the run's has no training part
             continue
         with Bars().task("embedding", sum(map(len, parts))) as tick:
-            options: dict[str, Any] = {"resources": machine, "tick": tick}
-            x = [protocols.embeddings_of(model, part, **options) for part in parts]
+            x = [
+                protocols.embeddings_of(model, part, resources=machine, tick=tick) for part in parts
+            ]
         labels = torch.cat([label_tensor(part) for part in parts])
         with Bars().task("mixing", len(protocol.lams)) as tick:
             recalls = protocol(torch.cat(x), labels, tick=tick)
@@ -210,10 +209,7 @@ def _own_data(args: Namespace, model: Trained, machine: Resources) -> Splits:
     if not open_splits(model.run).testable:
         evaluated = args.run / EVALUATED
         other = f", or evaluate {evaluated}" if find_run(evaluated) else ""
-        raise UsageError(
-            f"{args.run} was trained on all classes of its data, or all but one, which leaves "
-            f"nothing to evaluate it on: name other data{other}"
-        )
+        raise UsageError(f"{args.run} was trained on all its classes: name other data{other}")
     return replace(protocols.own_splits(model, machine, Bars()), name=model.run.data)
 
 

@@ -41,12 +41,10 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
     wanted, scale = load_artifacts(list(TITLES) if "all" in names else names), _scale(args)
     store = Store(args.out)
     try:  # before anything is trained
-        if args.plan and os.path.isfile(store.folder):
-            raise FileExistsError(errno.EEXIST, "")
-        if not args.plan:
+        if not args.plan or store.folder.is_file():  # mkdir refuses a file
             store.folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(store.folder, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, "")
+        if not args.plan and not os.access(store.folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "")
     except OSError as error:
         raise UsageError(
             f"--out takes a folder that can be written to, got {str(store.folder)[:100]!r} "

@@ -131,10 +131,7 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
     lists = {"gallery": [], **names}  # no gallery: the queries are their own
     lacking += [k for k in ("classes", "query", "gallery") if not isinstance(lists.get(k), list)]
     if lacking:
-        raise ValueError(
-            f"the files in {path} lack {lacking[0]!r}, so another version wrote them: train the "
-            "run again in another folder"
-        )
+        raise ValueError(f"the files in {path} lack {lacking[0]!r}: train the run again elsewhere")
     return FinishedRun(
         path=path,
         name=name,
