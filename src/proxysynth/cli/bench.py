@@ -35,7 +35,7 @@ def run_bench(args: argparse.Namespace) -> dict[str, Any]:
         for path in [] if args.save is None else benchmarks.save(measured, args.save):
             messages.print(f"wrote {path}", markup=False)
     if args.quick:
-        messages.print("Quick sizes check that it works: the timings mean nothing.")
+        messages.print("--quick only checks that everything works: ignore the timings.")
     return {"rows": rows, **provenance()}
 
 

@@ -39,7 +39,7 @@ class Console(rich.console.Console):
             self.say("  ".join(map(set_cell_size, map(printable, row), widths)).rstrip())
 
     def on_broken_pipe(self) -> None:
-        """Leave it to `main`, to which a reader that is gone is no failure."""
+        """Leave it to `main`: a closed pipe is not a failure."""
         raise BrokenPipeError
 
     def render(
@@ -52,5 +52,5 @@ class Console(rich.console.Console):
 
 
 def output(args: argparse.Namespace) -> Console:
-    """Standard output for people: with `--json`, which has it for itself, nothing is printed."""
+    """Standard output for people; silent with `--json`, which prints its own line."""
     return Console(quiet=args.json)

@@ -20,7 +20,7 @@ from proxysynth.training import WrongFolder
 from proxysynth.training.callbacks import Bars
 
 STUDIES = Path("runs") / "mlrc"
-ENORMOUS = 2 * 24 * 3600  # seconds from which on a plan suggests a smaller scale
+ENORMOUS = 2 * 24 * 3600  # seconds above which a plan suggests a smaller scale
 
 
 def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class FinishedRun:
             raise ValueError(f"{path} lacks {error}: train the run again") from error
 
     def pictures(self) -> Pictures:
-        """The test images, from the data where it is now."""
+        """The test images, from the current location of the data."""
         return open_pictures(self.tested.run, self.query_names, self.gallery_names)
 
 

@@ -53,7 +53,7 @@ class Searched:
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker works with."""
+    """What every part of a worker's task needs."""
 
     study: Study
     folder: Path
