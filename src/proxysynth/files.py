@@ -97,10 +97,8 @@ def check_seal(path: Path, fields: dict[str, Any]) -> None:
     without one is from version 0.1, or was edited and the checksum removed."""
     crc32 = fields.pop("crc32", None)
     if crc32 is not None and crc32 != seal(fields):
-        raise WrongFolder(
-            f"{path} is damaged, or was edited: its content does not match its checksum. Restore "
-            'it; if you edited it yourself, delete its field "crc32"'
-        )
+        advice = 'restore it, or delete its field "crc32" if you edited it yourself'
+        raise WrongFolder(f"{path} does not match its checksum: {advice}")
 
 
 def seal(fields: Mapping[str, Any]) -> int:

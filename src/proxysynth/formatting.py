@@ -64,12 +64,10 @@ def and_join(items: Iterable[str]) -> str:
 def duration(seconds: float, rough: bool = False) -> str:
     """75 -> 1 min 15 s; with `rough`, for estimates, 1 min."""
     if seconds < 59.5:
-        return f"{seconds:.0f} s" if rough else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if rough:
-        minutes = round(seconds / 60)
+        return f"{seconds:.{0 if rough else 1}f} s"
+    minutes = round(seconds / 60) if rough else round(seconds) // 60
     if minutes < 60:
-        return f"{minutes} min" if rough else f"{minutes} min {rest} s"
+        return f"{minutes} min" if rough else f"{minutes} min {round(seconds) % 60} s"
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{round(minutes / 60 / 24)} days"

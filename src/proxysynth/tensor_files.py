@@ -80,10 +80,8 @@ def read_tensors(path: Path, crc32: int | None = None) -> tuple[dict[str, Tensor
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return tensors, {name: json.loads(text) for name, text in about.items()}
     except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
-        raise TrainingFailed(
-            f"{path} is damaged or unreadable ({error}): put the original file back, or train the "
-            "run again in another folder"
-        ) from error
+        advice = "restore it, or train the run again in another folder"
+        raise TrainingFailed(f"{path} is damaged or unreadable ({error}): {advice}") from error
 
 
 def checksum(path: Path) -> int:

@@ -44,13 +44,12 @@ def look_up(name: str, table: Mapping[str, Any], what: str) -> Any:
 
 
 def check_integers(owner: object, **least: int) -> None:
-    """Each of these attributes must be an integer of at least so much."""
+    """Check that each of these attributes is an integer of at least this value."""
     for name, low in least.items():
         value = getattr(owner, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise ValueError(
-                f"{type(owner).__name__}: {name} must be an integer >= {low}, got {value!r}"
-            )
+            field = f"{type(owner).__name__}: {name}"
+            raise ValueError(f"{field} must be an integer >= {low}, got {value!r}")
 
 
 def encode(value: Any, with_defaults: bool = True) -> Any:

@@ -41,27 +41,6 @@ def test_every_option_has_help_and_says_its_default(capsys) -> None:
                 assert re.search("default:|required", about), f"{command}: {flags}"
 
 
-@pytest.mark.parametrize(
-    ("argv", "expected"),
-    [
-        (["bnech"], "did you mean 'bench'?"),
-        (["data", "chekc"], "did you mean 'check'?"),
-        (["bench", "stpe"], "did you mean 'step'?"),
-        (["bench", "--fast"], "--fast"),
-        (["train", "--epocs", "1"], "did you mean '--epochs'? see `proxysynth train --help`"),
-        (["train", "--epoch", "1"], "did you mean '--epochs'?"),  # no abbreviations
-        (["data", "check", "cub200", ".", "--allow"], "'--allow'"),
-        (["train", "photos", "more"], "'more'"),
-    ],
-)
-def test_a_usage_error_is_one_line_and_exits_with_2(capsys, argv, expected) -> None:
-    code, out, err = run(capsys, *argv)
-    assert code == 2
-    assert out == ""
-    assert expected in err
-    assert err.count("\n") == 1
-
-
 def test_bench_as_tables_json_and_csv(capsys, tmp_path, monkeypatch) -> None:
     rows = [
         {"bench": "step", "table": "step", "method": "plain", "ms": 1.5, "reached": None},
@@ -166,6 +145,14 @@ def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
+        (["bnech"], "did you mean 'bench'?"),
+        (["data", "chekc"], "did you mean 'check'?"),
+        (["bench", "stpe"], "did you mean 'step'?"),
+        (["bench", "--fast"], "--fast"),
+        (["train", "--epocs", "1"], "did you mean '--epochs'? see `proxysynth train --help`"),
+        (["train", "--epoch", "1"], "did you mean '--epochs'?"),  # no abbreviations
+        (["data", "check", "cub200", ".", "--allow"], "'--allow'"),
+        (["train", "photos", "more"], "'more'"),
         (["train", "no/such/folder"], "no/such/folder"),
         (["train", "--loss", "arcfase"], "did you mean 'arcface'?"),
         (["train", "--regularizer", "mixup"], "'mixup'"),
@@ -182,7 +169,9 @@ def test_compare_prints_and_writes(trained, capsys, tmp_path) -> None:
         (["compare", "no/such/run", "nor/this"], "no/such/run"),
     ],
 )
-def test_usage_errors_of_the_other_verbs(capsys, argv, expected, tmp_path, monkeypatch) -> None:
+def test_a_usage_error_is_one_line_and_exits_with_2(
+    capsys, argv, expected, tmp_path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, *argv)
     assert code == 2
@@ -251,30 +240,6 @@ def test_a_traceback_on_request(capsys, argv) -> None:
     code, _, err = run(capsys, *argv, "--traceback")
     assert code == 2
     assert "Traceback" in err
-
-
-LIGHT = [
-    ["--help"],
-    ["train", "--help"],
-    ["bench", "--help"],
-    ["paper", "--list"],
-]
-
-
-@pytest.mark.parametrize("argv", LIGHT, ids=" ".join)
-def test_what_needs_no_torch_does_not_import_it(argv) -> None:
-    code = f"""
-import sys
-from proxysynth.cli import main
-try:
-    main({argv!r})
-finally:
-    heavy = set(["torch", "matplotlib", "scipy"])
-    print(sorted(heavy & set(sys.modules)), file=sys.stderr)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0
-    assert done.stderr.strip().splitlines()[-1] == "[]"
 
 
 def test_too_little_memory_is_one_line(capsys, monkeypatch) -> None:

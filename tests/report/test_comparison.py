@@ -131,6 +131,7 @@ def test_groups_of_seeds_by_hand(tmp_path, pictures):
     assert "…" not in shown(made, width=40)
     page = page_of(made, tmp_path)
     assert "92.00 ± 2.00" in page.text
+    assert "Differences from A (a)" in page.text
     assert "+4.00 +1.52 to +6.48" in page.text
     told = made.to_json()
     assert told["groups"][0]["measures"]["recall@1"] == {

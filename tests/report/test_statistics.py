@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from proxysynth.report.statistics import paired_interval, t_quantile, unpaired_interval
@@ -24,6 +24,7 @@ values = st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=2, max_
 
 
 @pytest.mark.filterwarnings("ignore:Precision loss")  # scipy's, where one list does not vary
+@settings(deadline=None)  # the first call of scipy is slow
 @given(values, values)
 def test_welch_is_that_of_scipy(a, b):
     low, high = unpaired_interval(a, b)

@@ -17,7 +17,6 @@ from proxysynth.values import look_up
 
 
 def run_bench(args: argparse.Namespace) -> dict[str, Any]:
-    """Print tables to standard output; write CSV files on request."""
     benchmarks = find_benchmarks()
     known = benchmarks.BENCHES
     names = args.names if args.names and "all" not in args.names else list(known)
@@ -36,7 +35,7 @@ def run_bench(args: argparse.Namespace) -> dict[str, Any]:
         for path in [] if args.save is None else benchmarks.save(measured, args.save):
             messages.print(f"wrote {path}", markup=False)
     if args.quick:
-        messages.print("Quick sizes check that it works: the timings mean nothing.")
+        messages.print("--quick only checks that everything works: ignore the timings.")
     return {"rows": rows, **provenance()}
 
 

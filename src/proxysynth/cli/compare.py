@@ -11,11 +11,10 @@ from proxysynth.report import compare, render_comparison, write_comparison
 
 
 def run_compare(args: argparse.Namespace) -> dict[str, Any]:
-    """Print the comparison; write a page on request."""
     with usage_errors():
         comparison = compare(args.runs)
     render_comparison(comparison, output(args))
-    result: dict[str, Any] = comparison.to_json()
+    result = comparison.to_json()
     if args.out is not None:
         result["page"] = str(write_comparison(comparison, args.out))
         Console(stderr=True).say(f"Page: {result['page']}")

@@ -31,15 +31,15 @@ class Console(rich.console.Console):
         self.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     def columns(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print aligned columns. No line is wrapped or cut: the last column is of paths."""
-        table = [[printable(cell) for cell in row] for row in (headings, *rows)]
-        widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
-        for row in table:
-            cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)]
-            self.say("  ".join(cells).rstrip())
+        """Print aligned columns, without empty ones. No line is wrapped or cut: the last column
+        is of paths."""
+        columns = [column for column in zip(headings, *rows, strict=True) if any(column[1:])]
+        widths = [max(cell_len(printable(cell)) for cell in column) for column in columns]
+        for row in zip(*columns, strict=True):
+            self.say("  ".join(map(set_cell_size, map(printable, row), widths)).rstrip())
 
     def on_broken_pipe(self) -> None:
-        """Leave it to `main`, to which a reader that is gone is no failure."""
+        """Leave it to `main`: a closed pipe is not a failure."""
         raise BrokenPipeError
 
     def render(
@@ -52,5 +52,5 @@ class Console(rich.console.Console):
 
 
 def output(args: argparse.Namespace) -> Console:
-    """Standard output for people: with `--json`, which has it for itself, nothing is printed."""
+    """Standard output for people; silent with `--json`, which prints its own line."""
     return Console(quiet=args.json)

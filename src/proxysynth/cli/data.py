@@ -17,7 +17,6 @@ from proxysynth.values import encode, look_up
 
 
 def run_list(args: argparse.Namespace) -> dict[str, Any]:
-    """List each benchmark's files, source, license and size."""
     rows = data.catalog_rows()
     console = output(args)
     for row in rows:
@@ -46,10 +45,8 @@ def run_check(args: argparse.Namespace) -> dict[str, Any]:
         checked = check_weights(args.root)
         result = {**encode(checked), "plausible": checked.plausible}
         if not checked.plausible:
-            refusal = (
-                f"{args.root} fits {checked.backbone}, but recognizes {checked.recognized} of "
-                f"{len(checked.ranks)} drawings: its numbers are not ImageNet's, get another copy"
-            )
+            found = f"recognizes {checked.recognized} of {len(checked.ranks)} drawings"
+            refusal = f"{args.root} fits {checked.backbone}, but {found}: get another copy"
     else:
         with _reading(args, "reading") as options:
             checked = data.check_benchmark(args.name, args.root, args.allow_incomplete, **options)
@@ -64,7 +61,6 @@ def run_check(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_prepare(args: argparse.Namespace) -> dict[str, Any]:
-    """Write a downscaled copy in the same format."""
     out = args.out or args.root.with_name(f"{args.root.name}-{args.side}")
     copy = (args.name, args.root, out, args.side, args.allow_incomplete)
     try:

@@ -35,11 +35,10 @@ ONLY_FOR = {
     "opposite_zoom": ("deformation",),
     "seed": ("deformation", "embedding_deformation"),
 }
-"""Options that only some protocols have."""
+"""The protocols that have these options."""
 
 
 def run_eval(args: Namespace) -> dict[str, Any]:
-    """Embed the images, measure, and print the metrics."""
     machine = resources(args)
     with usage_errors():
         _check_options(args)
@@ -89,21 +88,16 @@ def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
     options = {"ks": args.ks or (1, 2, 4, 8), "rerank": args.rerank, "workers": machine.workers}
     with usage_errors():
         if args.data is None or args.protocol != "conventional" or args.nmi:
-            raise ValueError(
-                "an index is evaluated with a folder of queries, one sub-folder per label, and "
-                "without --protocol and --nmi"
-            )
+            raise ValueError("an index needs a folder of labeled queries, no --protocol or --nmi")
         index = Index.open(args.run)
         model = index.embedder(None, args.device, backbone=args.backbone, trust=args.trust).model
         files = scan_folder(args.data)
         with Bars().task("embedding", len(files)) as tick:
             found = evaluate_queries(index, args.data, **options, tick=tick)
     if found.unreadable and not args.skip_bad:
-        one = found.unreadable[0]
-        raise ValueError(
-            f"{count(len(found.unreadable), 'query', 'queries')} cannot be read, such as "
-            f"{one.path} ({one.reason}): remove them, or skip them with --skip-bad"
-        )
+        one, bad = found.unreadable[0], count(len(found.unreadable), "query", "queries")
+        such = f"such as {one.path} ({one.reason})"
+        raise ValueError(f"{bad} cannot be read, {such}: remove them, or add --skip-bad")
     title = f"{found.metrics['queries']:,} queries against {len(index):,} images, percent"
     _show(args, {printable(args.run.name): found.metrics}, title)
     return {
@@ -153,8 +147,9 @@ def _mixed(args: Namespace, model: Trained, data: Splits, machine: Resources) ->
         if not parts:  # other data than the run's has no training part
             continue
         with Bars().task("embedding", sum(map(len, parts))) as tick:
-            options: dict[str, Any] = {"resources": machine, "tick": tick}
-            x = [protocols.embeddings_of(model, part, **options) for part in parts]
+            x = [
+                protocols.embeddings_of(model, part, resources=machine, tick=tick) for part in parts
+            ]
         labels = torch.cat([label_tensor(part) for part in parts])
         with Bars().task("mixing", len(protocol.lams)) as tick:
             recalls = protocol(torch.cat(x), labels, tick=tick)
@@ -165,11 +160,7 @@ def _mixed(args: Namespace, model: Trained, data: Splits, machine: Resources) ->
     return {"seed": protocol.seed, "pairs": protocol.pairs, "metrics": metrics}
 
 
-MEASURES = {
-    "conventional": _retrieval,
-    "deformation": _deformed,
-    "embedding_deformation": _mixed,
-}
+MEASURES = {"conventional": _retrieval, "deformation": _deformed, "embedding_deformation": _mixed}
 
 
 def _show(args: Namespace, rows: dict[str, dict[str, float]], title: str) -> None:
@@ -197,10 +188,8 @@ def _one_class(data: Splits) -> Iterator[str]:
     """A warning if every answer is correct."""
     searched = (data.gallery or data.query).without_empty_classes().classes
     if len(searched) == 1:
-        yield (
-            f"All searched images are of one class ({searched[0]}), so every query is correct with "
-            "any model: evaluate on 2 or more classes."
-        )
+        one = f"All searched images are of one class ({searched[0]})"
+        yield f"{one}, so every query is correct: evaluate on 2 or more classes."
 
 
 def _seen(classes: Iterable[str], model: Trained) -> Iterator[str]:
@@ -209,10 +198,7 @@ def _seen(classes: Iterable[str], model: Trained) -> Iterator[str]:
     both = 0 if model.run.task == "classification" else len(tested & set(model.classes))
     if both:
         some = "All" if both == len(tested) else f"{both:,} of {len(tested):,}"
-        yield (
-            f"{some} classes have the names of classes seen in training, so the result is not only "
-            "about unseen classes."
-        )
+        yield f"{some} classes share names with classes seen in training and may not be unseen."
 
 
 def _own_data(args: Namespace, model: Trained, machine: Resources) -> Splits:
@@ -223,10 +209,7 @@ def _own_data(args: Namespace, model: Trained, machine: Resources) -> Splits:
     if not open_splits(model.run).testable:
         evaluated = args.run / EVALUATED
         other = f", or evaluate {evaluated}" if find_run(evaluated) else ""
-        raise UsageError(
-            f"{args.run} was trained on all classes of its data, or all but one, which leaves "
-            f"nothing to evaluate it on: name other data{other}"
-        )
+        raise UsageError(f"{args.run} was trained on all its classes: name other data{other}")
     return replace(protocols.own_splits(model, machine, Bars()), name=model.run.data)
 
 

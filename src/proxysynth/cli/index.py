@@ -27,7 +27,6 @@ ANY = -2.0  # a threshold below every similarity
 
 
 def run_index(args: argparse.Namespace) -> dict[str, Any]:
-    """Embed the new images of the folder, write the index, and print a summary."""
     machine, progress = resources(args), Bars()
     if args.out.is_dir():
         raise UsageError(f"{args.out} is a folder: give a file such as {args.out / 'shop.index'}")
@@ -58,7 +57,6 @@ def run_index(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_predict(args: argparse.Namespace) -> dict[str, Any]:
-    """Predict the classes of the images and print them."""
     machine = resources(args)
     wanted: float | str | None = ANY if args.threshold == "none" else args.threshold
     with suppress(ValueError, TypeError):  # a similarity; others are targets
@@ -71,19 +69,15 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
         paths = [path for picture in args.pictures for path in _files(picture)]
         least = model.known_from(wanted) if index is None else index.threshold(wanted, args.run)
     options = {"index": index, "k": args.k, "threshold": ANY if least is None else least}
-    options |= {"workers": machine.workers}
-    made: list[tuple[Path, Prediction]] = []
-    unreadable: list[tuple[Path, str]] = []
+    predicted: list[tuple[Path, Prediction | UnreadableImage]] = []
     with Bars().task("predicting", len(paths)) as tick, usage_errors():
         for at in range(0, len(paths), BATCH):
             batch = paths[at : at + BATCH]
-            for path, one in _predict(model, batch, options):
-                if isinstance(one, UnreadableImage):
-                    unreadable.append((path, one.reason))
-                else:
-                    made.append((path, one))
+            predicted += _predict(model, batch, {**options, "workers": machine.workers})
             tick(len(batch), "")
-    for path, reason in unreadable:
+    made = [(path, one) for path, one in predicted if isinstance(one, Prediction)]
+    bad = [(path, one.reason) for path, one in predicted if isinstance(one, UnreadableImage)]
+    for path, reason in bad:
         Bars().say(f"skipped {path}: {reason}")
     if not made:
         raise UsageError("none of the images can be read")
@@ -106,7 +100,7 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
         "threshold": None if least is None or least < -1 else least,
         "predictions": [{"path": str(path), **one._asdict()} for path, one in made],
         "unknown": unknown,
-        "unreadable": [{"path": str(path), "reason": reason} for path, reason in unreadable],
+        "unreadable": [{"path": str(path), "reason": reason} for path, reason in bad],
     }
 
 
@@ -131,7 +125,6 @@ def _predict(
 
 
 def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
-    """Print groups of near-duplicates, and write a contact sheet on request."""
     with usage_errors():
         index = Index.open(args.index)
         groups = find_duplicates(index, args.threshold)
@@ -162,7 +155,6 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
-    """Print the clusters, and write contact sheets on request."""
     with usage_errors():
         index = Index.open(args.index)
         clusters = cluster_index(index, args.method, k=args.k, least=args.min_size, seed=args.seed)

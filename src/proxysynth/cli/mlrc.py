@@ -20,11 +20,10 @@ from proxysynth.training import WrongFolder
 from proxysynth.training.callbacks import Bars
 
 STUDIES = Path("runs") / "mlrc"
-ENORMOUS = 2 * 24 * 3600  # seconds from which on a plan suggests a smaller scale
+ENORMOUS = 2 * 24 * 3600  # seconds above which a plan suggests a smaller scale
 
 
 def run_mlrc(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the study, alone or with other processes; write and print its result."""
     machine = resources(args)
     with usage_errors():
         check_exists(args.data)

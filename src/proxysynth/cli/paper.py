@@ -23,17 +23,13 @@ if TYPE_CHECKING:
 
 
 def run_paper(args: argparse.Namespace) -> dict[str, Any]:
-    """Make tables and figures, or list or plan them."""
     if args.list:  # must not wait for torch
         for name, title in TITLES.items():
             output(args).say(f"{name:8}  {title}")
         return {"artifacts": TITLES}
     names = args.artifacts
     if not names:
-        raise UsageError(
-            "expected the names of tables or figures, got none: give `all`, or some of "
-            "`proxysynth paper --list`"
-        )
+        raise UsageError("name tables or figures, see `proxysynth paper --list`, or give `all`")
     with usage_errors():
         for name in names:
             look_up(name, {**TITLES, "all": ""}, "artifact")
@@ -45,12 +41,10 @@ def run_paper(args: argparse.Namespace) -> dict[str, Any]:
     wanted, scale = load_artifacts(list(TITLES) if "all" in names else names), _scale(args)
     store = Store(args.out)
     try:  # before anything is trained
-        if args.plan and os.path.isfile(store.folder):
-            raise FileExistsError(errno.EEXIST, "")
-        if not args.plan:
+        if not args.plan or store.folder.is_file():  # mkdir refuses a file
             store.folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(store.folder, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, "")
+        if not args.plan and not os.access(store.folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "")
     except OSError as error:
         raise UsageError(
             f"--out takes a folder that can be written to, got {str(store.folder)[:100]!r} "
@@ -119,9 +113,7 @@ def _scale(args: argparse.Namespace) -> Scale:
         for text in args.data:
             name, _, root = text.partition(":")
             if not root:
-                raise ValueError(
-                    f"--data takes NAME:ROOT such as cub200:data/CUB_200_2011, got {text!r}"
-                )
+                raise ValueError(f"--data takes NAME:ROOT such as cub200:birds, got {text!r}")
             if not Path(root).expanduser().is_dir():
                 raise ValueError(f"--data {name}: there is no folder {root!r}, check the path")
             roots[name] = root

@@ -37,7 +37,7 @@ class UsageError(ValueError):
 
 @contextmanager
 def usage_errors(kind: type[ValueError] = ValueError) -> Iterator[None]:
-    """Turn an error about the command's arguments into a UsageError; `TrainingFailed` is none."""
+    """Turn ValueErrors about the arguments into UsageErrors; `TrainingFailed` stays as it is."""
     try:
         yield
     except TrainingFailed:

@@ -19,7 +19,6 @@ SHEET = Path("neighbors.html")
 
 
 def run_search(args: argparse.Namespace) -> dict[str, Any]:
-    """Find the nearest images, print them, and write a contact sheet on request."""
     resources(args)
     messages = Console(stderr=True)
     with usage_errors():
@@ -37,21 +36,16 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
         options = {"label": args.label, "rerank": args.rerank, "approximate": args.approximate}
         hits = index.search(args.pictures, args.k, threshold=threshold, **options)
     console = output(args)
-    labeled = any(hit.label is not None for hit in hits)
-    rows = []
-    for place, hit in enumerate(hits, 1):
-        label = [hit.label or ""] if labeled else []
-        rows.append((str(place), f"{hit.similarity:.4f}", *label, hit.path))
-    if hits:
-        label = ["label"] if labeled else []
-        console.columns(("", "similarity", *label, f"in {index.root}"), rows)
+    rows = [
+        (str(place), f"{hit.similarity:.4f}", hit.label or "", hit.path)
+        for place, hit in enumerate(hits, 1)
+    ]
+    if rows:
+        console.columns(("", "similarity", "label", f"in {index.root}"), rows)
     else:
         console.say("No image in the index is that similar.")
     if args.same and same_from is not None:
-        console.say(
-            f"Only images of similarity {same_from:.4f} or more are taken to be of the same class "
-            f"({target}); --target sets another threshold."
-        )
+        console.say(f"Shown: similarity {same_from:.4f} or more ({target}); --target changes this.")
     facts: dict[str, Any] = {
         "index": str(args.index),
         "items": len(index),

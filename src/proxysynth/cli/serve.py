@@ -16,7 +16,6 @@ NEEDED = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
 
 
 def run_serve(args: argparse.Namespace) -> dict[str, Any]:
-    """Serve the index until interrupted."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         names = and_join(missing)
         raise RuntimeError(f"the search page needs {names}: pip install 'proxysynth[serve]'")

@@ -29,7 +29,6 @@ RUNS = Path("runs")
 
 
 def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
-    """Train, write the report and print the result; of several processes, the first one prints."""
     if args.show_config:
         run, _ = _run_and_folder(args)
         if not args.json:
@@ -131,10 +130,7 @@ def _resumed(args: argparse.Namespace, settings: config.Settings) -> Run | None:
     if changes := {path: value for path, value in settings.items() if path != "epochs"}:
         run = config.make_run(config.override(config.to_settings(run), changes))
     if epochs is not None and epochs < run.epochs and epochs not in run.extended:
-        raise ValueError(
-            f"--resume --epochs {epochs}: the run has {run.epochs} epochs, and can only be "
-            "extended: give more"
-        )
+        raise ValueError(f"--epochs {epochs}: the run has {run.epochs} epochs already, give more")
     return run if epochs is None or epochs <= run.epochs else run.extend(epochs)
 
 

@@ -84,10 +84,8 @@ class EmbeddingDeformation:
         least = math.ceil(math.sqrt(2 * half))
         members = [rows for rows in np.split(order, starts[1:]) if len(rows) >= least]
         if len(members) < 2:
-            raise ValueError(
-                f"mixing classes needs at least 2 with {least} images or more, got {len(members)}: "
-                "give more images, or ask for fewer synthetics"
-            )
+            needed = f"at least 2 classes with {least} images or more"
+            raise ValueError(f"mixing needs {needed}, got {len(members)}")
         parts = []
         for number, (a, b) in enumerate(_pairs(len(members), self.pairs, rng)):
             one, other = members[a], members[b]

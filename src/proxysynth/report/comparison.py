@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from string import ascii_uppercase
@@ -179,10 +180,8 @@ def compare(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
         got = ", ".join(os.fspath(folder) for folder in folders) or "none"
         raise ValueError(f"expected two or more different runs to compare, got {got}")
     runs = [read_finished(folder) for folder in folders]
-    paths = [run.path.resolve() for run in runs]
-    above = os.path.commonpath([path.parent for path in paths])
-    names = [str(path.relative_to(above)) for path in paths]
-    runs = [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    above = os.path.commonpath([run.path.resolve().parent for run in runs])
+    runs = [replace(run, name=str(run.path.resolve().relative_to(above))) for run in runs]
     groups = group_by_seed(runs)
     measures = formatting.metric_keys(*(run.metrics for run in runs))
     contrasts = [contrast(groups[0], group, key) for group in groups[1:] for key in measures]
@@ -239,9 +238,8 @@ def _disagreements(groups: Sequence[Group]) -> list[Disagreement]:
     first, *others = groups
     pairs = [] if others else [(first.runs[0], first.runs[1])]
     for group in others:
-        both = [(a, b) for a in first.runs for b in group.runs]
-        same_seed = ((a, b) for a, b in both if a.run.seed == b.run.seed)
-        pairs.append(next(same_seed, both[0]))
+        both = product(first.runs, group.runs)
+        pairs.append(min(both, key=lambda pair: pair[0].run.seed != pair[1].run.seed))
     return [
         disagreement(a.name, a.embedded(), b.name, b.embedded())
         for a, b in pairs

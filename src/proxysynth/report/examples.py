@@ -140,7 +140,7 @@ def disagreement(
 
 
 def sample(data: Sets, most: int) -> Sets:
-    """At most so many queries and gallery images, drawn with a fixed seed."""
+    """At most `most` queries and gallery images, drawn with a fixed seed."""
     query, gallery = (
         np.random.default_rng(0).permutation(len(labels))[:most]
         for labels in (data.y, data.gallery_y)
@@ -151,7 +151,7 @@ def sample(data: Sets, most: int) -> Sets:
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """The images of a test by their index in it: the listing and index that they have now."""
+    """The images of a test by their index in it, each as a listing and an index into it."""
 
     query: dict[int, tuple[Listing, int]] = field(default_factory=dict)
     gallery: dict[int, tuple[Listing, int]] = field(default_factory=dict)

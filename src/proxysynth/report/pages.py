@@ -22,7 +22,7 @@ def tone(change: float) -> str:
 
 
 def with_code(text: str) -> Markup:
-    """The text with what stands between backticks as code."""
+    """The text with the parts between backticks as code."""
     return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 

@@ -15,18 +15,10 @@ from proxysynth.formatting import distinct_captions, metric_keys, metric_name
 from proxysynth.retrieval.calibration import DEFAULT_TARGET, Calibration, count_pairs
 from proxysynth.retrieval.knn import Sets, as_sets
 from proxysynth.tensor_files import read_tensors
+from proxysynth.training import run_folder
 from proxysynth.training.defaults import default_run
 from proxysynth.training.run import Run
-from proxysynth.training.run_folder import (
-    EMBEDDINGS,
-    EVALUATED,
-    METRICS,
-    RUN,
-    Result,
-    read_metrics,
-    read_result,
-    read_run,
-)
+from proxysynth.training.run_folder import Result
 from proxysynth.values import encode
 
 from .examples import Pictures, choose, open_pictures, sample
@@ -87,7 +79,7 @@ class FinishedRun:
     @property
     def command(self) -> str:
         """What trains the run again in another folder."""
-        config, out = self.tested.path.resolve() / RUN, f"{self.name}-again"
+        config, out = self.tested.path.resolve() / run_folder.RUN, f"{self.name}-again"
         if option_names(self.tested.run.loss) is None:  # the command line knows no such loss
             return PYTHON.format(str(config.parent), out)
         command = ["proxysynth", "train", "--config", str(config), "--out", out]
@@ -95,8 +87,8 @@ class FinishedRun:
 
     def embedded(self) -> Sets:
         """The test embeddings, read on demand: those of many runs could fill the memory."""
-        path = self.tested.path / EMBEDDINGS
-        tensors, _ = read_tensors(path, self.tested.result.checksums.get(EMBEDDINGS))
+        path = self.tested.path / run_folder.EMBEDDINGS
+        tensors, _ = read_tensors(path, self.tested.result.checksums.get(run_folder.EMBEDDINGS))
         try:
             query = tensors["query"].float(), tensors["query_labels"].long()
             if self.gallery_names is None:
@@ -106,7 +98,7 @@ class FinishedRun:
             raise ValueError(f"{path} lacks {error}: train the run again") from error
 
     def pictures(self) -> Pictures:
-        """The test images, from the data where it is now."""
+        """The test images, from the current location of the data."""
         return open_pictures(self.tested.run, self.query_names, self.gallery_names)
 
 
@@ -117,43 +109,35 @@ def read_finished(folder: str | os.PathLike[str]) -> FinishedRun:
         ValueError: for a folder that is no run or whose run is not finished.
     """
     path = Path(folder).expanduser()
-    run, result = read_run(path).run, read_result(path)
+    run, result = run_folder.read_run(path).run, run_folder.read_result(path)
     if result is None or result.epochs != run.epochs:
-        lines = read_metrics(path)
+        lines = run_folder.read_metrics(path)
         raise ValueError(
             f"the run in {path} is not finished (epoch {lines[-1]['epoch'] if lines else 0} of "
             f"{run.epochs}): repeat its `proxysynth train` command to resume it"
         )
-    history = read_metrics(path, result.checksums.get(METRICS))
     name = path.resolve().name
     if result.evaluated:
-        tested = read_finished(path / EVALUATED)
+        tested = read_finished(path / run_folder.EVALUATED)
         return replace(tested, path=path, name=name, run=run, result=result, evaluated=tested)
     names: dict[str, Any] = {"classes": [], "query": []}
     if result.metrics:
-        _, names = read_tensors(path / EMBEDDINGS, result.checksums.get(EMBEDDINGS))
-    needed = {
-        "name": str,
-        "fingerprint": str,
-        "test_fingerprint": str,
-        "train": dict,
-        "query": dict,
-    }
-    lacking = [key for key, kind in needed.items() if not isinstance(result.data.get(key), kind)]
-    for key in ("classes", "query", "gallery"):
-        if not isinstance(names.get(key), list) and (key in names or key != "gallery"):
-            lacking.append(key)
-    if lacking:
-        raise ValueError(
-            f"the files in {path} lack {lacking[0]!r}, so another version wrote them: train the "
-            "run again in another folder"
+        _, names = read_tensors(
+            path / run_folder.EMBEDDINGS, result.checksums.get(run_folder.EMBEDDINGS)
         )
+    needed: dict[str, type] = dict.fromkeys(("name", "fingerprint", "test_fingerprint"), str)
+    needed |= dict.fromkeys(("train", "query"), dict)
+    lacking = [key for key, kind in needed.items() if not isinstance(result.data.get(key), kind)]
+    lists = {"gallery": [], **names}  # no gallery: the queries are their own
+    lacking += [k for k in ("classes", "query", "gallery") if not isinstance(lists.get(k), list)]
+    if lacking:
+        raise ValueError(f"the files in {path} lack {lacking[0]!r}: train the run again elsewhere")
     return FinishedRun(
         path=path,
         name=name,
         run=run,
         result=result,
-        history=tuple(history),
+        history=tuple(run_folder.read_metrics(path, result.checksums.get(run_folder.METRICS))),
         classes=tuple(names["classes"]),
         query_names=tuple(names["query"]),
         gallery_names=tuple(names["gallery"]) if "gallery" in names else None,

@@ -20,7 +20,8 @@ def rows(settings: Settings) -> dict[str, str]:
 
     The paths are those of `--set`: a regularizer is listed beside the loss that it wraps.
     """
-    return {path: _text(value) for path, value in flatten(unwrap(settings)).items()}
+    flat = flatten(unwrap(settings))
+    return {path: _text(value) for path, value in flat.items() if path != "split"}
 
 
 def changed(settings: Settings, defaults: Settings) -> dict[str, str]:
@@ -79,11 +80,10 @@ def _text(value: Any) -> str:
 
 def unwrap(settings: Settings) -> dict[str, Any]:
     """The settings with the regularizer beside the loss instead of around it."""
-    loss, regularizer = settings["loss"], None
-    if isinstance(loss.get("loss"), Mapping):
-        regularizer = {key: value for key, value in loss.items() if key != "loss"}
-        loss = loss["loss"]
+    outer = dict(settings["loss"])
+    inner = outer.pop("loss", None)
+    parts = {"loss": inner or outer, "regularizer": outer if inner else None}
     made: dict[str, Any] = {}
     for key, value in settings.items():
-        made |= {"loss": loss, "regularizer": regularizer} if key == "loss" else {key: value}
+        made |= parts if key == "loss" else {key: value}
     return made

@@ -28,7 +28,7 @@ Result = Mapping[str, Any]  # what result.json holds
 def write_study(outcome: Outcome, folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Write the page and `result.json`; returns the contents of the latter.
 
-    Workers that finish at the same time write one after the other, and the same.
+    Workers that finish at the same time write the same files, one after the other.
     """
     folder = Path(folder).expanduser()
     result = result_of(outcome)

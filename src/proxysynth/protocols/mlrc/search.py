@@ -53,7 +53,7 @@ class Searched:
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker works with."""
+    """What every part of a worker's task needs."""
 
     study: Study
     folder: Path
@@ -121,7 +121,7 @@ def search(work: Work, queue: Queue) -> list[Searched]:
         slots = queue.slots()
         values = [s.current.value or 0 for s in slots if s.current.state.name == "COMPLETE"]
         best = f"best MAP@R {100 * max(values):.1f}" if values else ""
-        return "  ".join(part for part in (best, time_left(study.scale, slots)) if part)
+        return f"{best}  {time_left(study.scale, slots)}".strip()
 
     return [
         Searched(
@@ -145,10 +145,8 @@ def best_of(trials: Sequence[Searched]) -> Searched:
     complete = [trial for trial in trials if not trial.pruned]
     best = max(complete, key=lambda trial: trial.value)
     if best.value <= 0:
-        raise TrainingFailed(
-            f"none of the {len(complete)} trials learned anything, the loss became non-finite: "
-            "lower the learning rate with --set lr=..., in another folder"
-        )
+        advice = "lower the learning rate with --set lr=..., in another folder"
+        raise TrainingFailed(f"the loss became non-finite in all {len(complete)} trials: {advice}")
     return best
 
 
@@ -276,10 +274,8 @@ def check_folds(study: Study) -> str:
     for listing in (splits.query, splits.train):
         for name, images in zip(listing.classes, listing.counts(), strict=True):
             if images < 2:
-                raise ValueError(
-                    f"class {name!r} has {count(int(images), 'image')}, but validation needs at "
-                    "least 2: add one, or remove the class"
-                )
+                has = count(int(images), "image")
+                raise ValueError(f"class {name!r} has {has}, but validation needs at least 2")
     return f"{splits.query.fingerprint()}-{splits.train.fingerprint()}"
 
 

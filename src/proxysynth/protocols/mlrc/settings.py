@@ -153,10 +153,8 @@ def mlrc_run(
         made |= {"optimizer": "rmsprop", "lr": 1e-6, "momentum": 0.9, "weight_decay": 1e-4}
         made |= {"proxy_lr": PROXY_LR.start, "embedding_lr": None, "freeze_batch_norm": True}
         made |= {"schedule": "constant", "warmup_epochs": 0}
-        run = default_run(data, **made | changes)
-        converted: dict[str, Any] = epochs_for(run)
-        return replace(run, **converted | {k: v for k, v in changes.items() if k in converted})
-    if scale == "small":
+        made |= epochs_for(default_run(data, **made | changes))
+    elif scale == "small":
         made |= {"epochs": 20, "evaluate_every": 5} if data == "glyphs" else {"interpolate": None}
     else:
         made |= {"backbone": "conv4", "width": 0.25, "dim": 16, "pretrained": False}

@@ -1,8 +1,9 @@
 """The search spaces: the ranges of each loss and each regularizer.
 
 A range is named by the path that `--set` takes: `proxy_lr`, `loss.scale`, `regularizer.mu`. The
-ranges are those of the paper's scale; they hold every optimum that the protocol's authors published
-for these losses (temperatures as scales, degrees as radians, inverse temperatures as temperatures).
+ranges are those of the paper's scale and include every optimum that the protocol's authors
+published for these losses (temperatures as scales, degrees as radians, inverse temperatures as
+temperatures).
 """
 
 from __future__ import annotations

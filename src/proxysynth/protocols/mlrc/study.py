@@ -173,9 +173,7 @@ def claim_folder(folder: Path, study: Study, facts: Mapping[str, Any]) -> None:
     names = [item.name for item in folder.iterdir() if item.name != LOCK]
     others = [name for name in names if not name.startswith(ours)]
     if others:
-        raise WrongFolder(
-            f"{folder} holds no study but {min(others)!r}: choose another folder with --out"
-        )
+        raise WrongFolder(f"{folder} holds {min(others)!r} and no study: choose another --out")
     about = {"format": FORMAT, "name": study.name, "scale": study.scale_name, "facts": facts}
     write_json(path, {**about, "provenance": provenance()})
 

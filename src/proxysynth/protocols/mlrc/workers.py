@@ -29,6 +29,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proxysynth.errors import first_line
+
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.study import Study as OptunaStudy
@@ -48,9 +50,7 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise ValueError(
-            "the search needs Optuna, which is not installed: pip install 'proxysynth[mlrc]'"
-        ) from error
+        raise ValueError("the search needs Optuna: pip install 'proxysynth[mlrc]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     return optuna
@@ -101,12 +101,9 @@ def storage_errors(location: str, opening: bool = False) -> Iterator[None]:
         cause: BaseException = error  # the innermost one says most
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        reason = str(getattr(cause, "orig", None) or cause).strip() or type(cause).__name__
-        raise StorageFailed(
-            f"the storage {hide_password(location)} cannot be used "
-            f"({hide_password(reason.splitlines()[0])[:200]}): check that it exists and is "
-            "writable, or omit --storage"
-        ) from error
+        reason = hide_password(first_line(getattr(cause, "orig", None) or cause))[:200]
+        place, advice = hide_password(location), "check that it exists and is writable"
+        raise StorageFailed(f"the storage {place} cannot be used ({reason}): {advice}") from error
 
 
 def hide_password(location: str) -> str:
