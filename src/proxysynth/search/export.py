@@ -97,7 +97,7 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
 def describe(model: Trained) -> dict[str, Any]:
     """How to prepare an image for the network, and what comes out of it."""
     pixels, embedder = pixels_named(model.embedder.preprocess), model.embedder
-    side, calibration = model.run.cache_side, model.calibration
+    calibration = model.calibration
     constant = files("proxysynth.search").joinpath("templates/preprocessing.json").read_text()
     return {
         "input": ["n", pixels.channels, model.recorded.image_size, model.recorded.image_size],
@@ -106,7 +106,7 @@ def describe(model: Trained) -> dict[str, Any]:
         "preprocessing": {
             "resize_short_side": model.recorded.short_side,
             "center_crop": model.recorded.image_size,
-            "shrink_short_side": model.recorded.short_side if side is None else side,
+            "shrink_short_side": model.shrink,
             "max_aspect": MAX_ASPECT,
             "channels": pixels.order,
             "divide_by": pixels.unit,

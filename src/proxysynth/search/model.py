@@ -133,7 +133,7 @@ def open_model(
 
 
 def _identity(model: Trained, folder: str | None) -> ModelIdentity:
-    side, recorded = model.run.cache_side, model.recorded
+    recorded = model.recorded
     return ModelIdentity(
         folder=folder,
         run=None if folder is None else recorded.identity,
@@ -143,7 +143,7 @@ def _identity(model: Trained, folder: str | None) -> ModelIdentity:
         preprocess=model.embedder.preprocess,
         resize=recorded.short_side,
         crop=recorded.image_size,
-        shrink=recorded.short_side if side is None else side,
+        shrink=model.shrink,
         weights=weights_digest(model.embedder),
     )
 

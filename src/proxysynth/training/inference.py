@@ -43,9 +43,9 @@ KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 40)}
 """The ks that the literature prints for a dataset; (1, 2, 4, 8) for the others."""
 
 
-def usual_ks(data: str) -> tuple[int, ...]:
-    """The ks of Recall@k for a dataset by its name or specification."""
-    return KS.get(data.partition(":")[0], (1, 2, 4, 8))
+def reported_ks(run: Run) -> tuple[int, ...]:
+    """The ks of Recall@k for a run: its own, or the usual ones of its dataset."""
+    return run.ks or KS.get(run.data.partition(":")[0], (1, 2, 4, 8))
 
 
 def embed(
@@ -231,6 +231,13 @@ class Trained:
         return CenterCrop(self.recorded.short_side, self.recorded.image_size)
 
     @property
+    def shrink(self) -> int:
+        """The short side to which large files are decoded, as the training's cache did, so that an
+        image has one embedding; 0 decodes them at full size."""
+        side = self.run.cache_side
+        return self.recorded.short_side if side is None else side
+
+    @property
     def calibration(self) -> Calibration | None:
         """The thresholds of the run; None if it is not finished, or made by an earlier version."""
         return read_calibration(self.folder)
@@ -307,9 +314,8 @@ class Trained:
                 takes = "paths, Pillow images or uint8 arrays (h, w) or (h, w, 3)"
                 raise ValueError(f"embed takes {takes}, got {got}")
             picture = Image.fromarray(picture)
-        # Reduced as the training's cache does it, so that an image has one embedding.
-        side, pixels = self.run.cache_side, data.pixels_named(self.embedder.preprocess)
-        image = data.open_image(picture, side=self.recorded.short_side if side is None else side)
+        pixels = data.pixels_named(self.embedder.preprocess)
+        image = data.open_image(picture, side=self.shrink)
         made = self.transform(image if image.mode == pixels.mode else image.convert(pixels.mode))
         return made.reshape(*made.shape[:2], pixels.channels)
 

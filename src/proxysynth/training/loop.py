@@ -307,7 +307,7 @@ class Training:
         classifies = run.task == "classification" and not untrained
         predict = inference.nearest_class(run.loss, learner.proxies) if classifies else None
         images = len(query.listing) + (0 if gallery is None else len(gallery.listing))
-        ks = run.ks or inference.usual_ks(run.data)
+        ks = inference.reported_ks(run)
         with self.progress.task("testing", images) as tick:
             return inference.measure(
                 net or learner.net,
