@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard, cast
+from typing import Any, BinaryIO, NamedTuple, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -194,8 +194,8 @@ def label_tensor(listing: Listing) -> Tensor:
     return torch.from_numpy(listing.labels.copy())
 
 
-Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
-"""A file, a Pillow image, or a uint8 array (h, w) or (h, w, 3)."""
+Picture = str | os.PathLike[str] | BinaryIO | Image.Image | NDArray[np.uint8]
+"""A path, an open file, a Pillow image, or a uint8 array (h, w) or (h, w, 3)."""
 
 
 class Prediction(NamedTuple):
@@ -292,7 +292,7 @@ class Trained:
     def embed(self, pictures: Picture | Iterable[Picture], workers: int | None = None) -> Tensor:
         """Embeddings (n, d), float32 on the CPU, of files or images; one alone gives (1, d).
         `workers` threads decode files; default: the number of processors."""
-        alone = isinstance(pictures, (str, os.PathLike, Image.Image)) or _is_one(pictures)
+        alone = _is_image_or_file(pictures) or _is_one(pictures)
         rest = iter(cast(Iterable[Picture], [pictures] if alone else pictures))
         device, pixels = self.proxies.device, data.pixels_named(self.embedder.preprocess)
         made = [torch.empty(0, self.embedder.dim)]
@@ -307,13 +307,14 @@ class Trained:
 
     def _bytes(self, picture: Picture) -> NDArray[np.uint8]:
         """One image, resized and cropped, (h, w, channels)."""
-        if not isinstance(picture, (str, os.PathLike, Image.Image)):
-            if not (_is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size):
-                is_array = isinstance(picture, np.ndarray)
-                got = f"{picture.dtype} {picture.shape}" if is_array else type(picture).__name__
-                takes = "paths, Pillow images or uint8 arrays (h, w) or (h, w, 3)"
-                raise ValueError(f"embed takes {takes}, got {got}")
+        if _is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size:
             picture = Image.fromarray(picture)
+        elif not _is_image_or_file(picture):
+            got = type(picture).__name__
+            if isinstance(picture, np.ndarray):
+                got = f"{picture.dtype} {picture.shape}"
+            takes = "paths, open files, Pillow images or uint8 arrays (h, w) or (h, w, 3)"
+            raise ValueError(f"embed takes {takes}, got {got}")
         pixels = data.pixels_named(self.embedder.preprocess)
         image = data.open_image(picture, side=self.shrink)
         made = self.transform(image if image.mode == pixels.mode else image.convert(pixels.mode))
@@ -409,6 +410,10 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     if not isinstance(about.get("epoch"), int):
         raise TrainingFailed(f"{path} does not name its epoch: restore the original file")
     return tensors, about["epoch"]
+
+
+def _is_image_or_file(item: Any) -> TypeGuard[str | os.PathLike[str] | BinaryIO | Image.Image]:
+    return isinstance(item, (str, os.PathLike, Image.Image)) or hasattr(item, "read")
 
 
 def _is_one(item: Any) -> TypeGuard[NDArray[np.uint8]]:
