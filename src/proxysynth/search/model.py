@@ -7,11 +7,8 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from proxysynth.models.backbones import BACKBONES, make_embedder
@@ -68,13 +65,6 @@ class ModelIdentity:
             )
 
 
-def as_list(images: Picture | Iterable[Picture]) -> Iterable[Picture]:
-    """One image as a list of one; several as they are."""
-    alone = isinstance(images, (str, os.PathLike, Image.Image, np.ndarray))
-    several = isinstance(images, Iterable) and not alone and not hasattr(images, "read")
-    return cast(Iterable[Picture], images if several else [images])
-
-
 class ImageEmbedder:
     """The model of an index: images in, embeddings of unit length out. Thread-safe."""
 
@@ -88,7 +78,7 @@ class ImageEmbedder:
 
         A file has one embedding, whether given by its path, opened, or uploaded.
         """
-        return unit(self.model.embed(as_list(images), workers))
+        return unit(self.model.embed(images, workers))
 
 
 def open_model(

@@ -198,6 +198,12 @@ Picture = str | os.PathLike[str] | BinaryIO | Image.Image | NDArray[np.uint8]
 """A path, an open file, a Pillow image, or a uint8 array (h, w) or (h, w, 3)."""
 
 
+def as_list(pictures: Picture | Iterable[Picture]) -> Iterable[Picture]:
+    """One image as a list of one; several, also those in one array, as they are."""
+    alone = _is_image_or_file(pictures) or _is_one(pictures) or not isinstance(pictures, Iterable)
+    return cast(Iterable[Picture], [pictures] if alone else pictures)
+
+
 class Prediction(NamedTuple):
     """The class of an image."""
 
@@ -292,8 +298,7 @@ class Trained:
     def embed(self, pictures: Picture | Iterable[Picture], workers: int | None = None) -> Tensor:
         """Embeddings (n, d), float32 on the CPU, of files or images; one alone gives (1, d).
         `workers` threads decode files; default: the number of processors."""
-        alone = _is_image_or_file(pictures) or _is_one(pictures)
-        rest = iter(cast(Iterable[Picture], [pictures] if alone else pictures))
+        rest = iter(as_list(pictures))
         device, pixels = self.proxies.device, data.pixels_named(self.embedder.preprocess)
         made = [torch.empty(0, self.embedder.dim)]
         threads = data.default_workers() if workers is None else max(1, workers)
