@@ -304,7 +304,7 @@ class Trained:
             if not (_is_one(picture) and picture.shape[2:] in ((), (3,)) and picture.size):
                 is_array = isinstance(picture, np.ndarray)
                 got = f"{picture.dtype} {picture.shape}" if is_array else type(picture).__name__
-                takes = "paths, Pillow images or uint8 arrays (h, w) or (h, w, 3)"
+                takes = "paths, Pillow images or numpy uint8 arrays (h, w) or (h, w, 3)"
                 raise ValueError(f"embed takes {takes}, got {got}")
             picture = Image.fromarray(picture)
         # Reduced as the training's cache does it, so that an image has one embedding.
