@@ -50,7 +50,7 @@ def run(quick: bool = False) -> list[Row]:
         for name, megabytes in taken.items():
             ratio, beyond = megabytes / taken["plain"], megabytes - 4 * c * D / 2**20
             target, reached = None, None
-            if name == "fused" and c == sizes[-1] and not quick:
+            if name == "fused" and c == sizes[-1]:
                 target, reached = f"{TARGET} of plain", ratio <= TARGET
             elif name.startswith("blocked"):
                 target, reached = f"{FLAT:.0f} MB flat", beyond <= FLAT

@@ -90,9 +90,9 @@ def summary() -> str:
     ]  # fmt: skip
     return (
         "Relative to plain PyTorch, 512 dimensions, one thread; below 1 is better "
-        "([details](docs/speed.md)). *Step*, *memory*: Norm-softmax, forward and backward, batch "
-        "128, by number of classes. *Evaluation*: all metrics of 10,000 embeddings, by images per "
-        "class.\n\n"
+        "([details](docs/speed.md)). *Step*, *memory* (peak, with the proxies' gradient): "
+        "Norm-softmax, forward and backward, batch 128, by number of classes. *Evaluation*: all "
+        "metrics of 10,000 embeddings, by images per class.\n\n"
         f"{table(head, body)}"
     )
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import proxysynth as ps
+from proxysynth import losses
 from batches import EVERY_LOSS, batch
 from losses.oracle import value as oracle
 
@@ -24,6 +25,9 @@ def test_a_loss_has_everything_it_needs(name: str) -> None:
     assert kind.__dataclass_params__.frozen
     assert isinstance(loss.normalized, bool)
     assert getattr(ps, kind.__name__) is kind
+    assert kind.__name__ in losses.__all__
+    for member in ("similarity", "from_similarity", "logits"):
+        assert hasattr(loss, member), f"a loss needs {member}, see ProxyLoss in interfaces.py"
     source = re.search(r"Eq|\b(19|20)\d\d\b", kind.__doc__ or "")
     assert source, "the docstring names the equation, or the authors and the year of another paper"
     assert (CARDS / f"{name}.md").is_file(), f"write docs/losses/{name}.md"

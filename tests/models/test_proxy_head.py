@@ -140,6 +140,14 @@ def test_the_state_dict_says_what_was_trained(tmp_path) -> None:
         wrong.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
 
 
+def test_a_state_dict_of_other_settings_names_those_that_differ() -> None:
+    state = ps.ProxyHead(ps.CosFace(11.0), 2, 4).state_dict()
+    head = ps.ProxyHead(ps.ProxySynthesis(ps.CosFace(23.0)), 2, 4)
+    with pytest.warns(UserWarning, match="scale 11.0 in the state dict, 23.0") as warned:
+        head.load_state_dict(state)
+    assert "m3" not in str(warned[0].message)
+
+
 def test_a_state_dict_of_other_classes_is_refused() -> None:
     state = ps.ProxyHead(ps.NormSoftmax(), dim=4, classes=["ant", "bee"]).state_dict()
     for classes in (["bee", "ant"], ["ant", "cat"]):
@@ -179,6 +187,7 @@ def test_a_process_group_without_data_parallel_is_warned_of(monkeypatch) -> None
     x, y = torch.randn(6, 4), torch.arange(6) % 3
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
     head = ps.ProxyHead(ps.NormSoftmax(), 3, 4)
     with pytest.warns(UserWarning, match="DistributedDataParallel"):
         head(x, y)
@@ -186,6 +195,9 @@ def test_a_process_group_without_data_parallel_is_warned_of(monkeypatch) -> None
         warnings.simplefilter("error")
         head(x, y)  # once is enough
         ps.ProxyHead(ps.NormSoftmax(), 3, 4).eval()(x, y)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+        ps.ProxyHead(ps.NormSoftmax(), 3, 4)(x, y)  # the first process warns for all
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
 
         class DistributedDataParallel(torch.nn.Module):
             def __init__(self, module) -> None:

@@ -332,6 +332,14 @@ def test_a_missing_number_is_named_for_readers(tables: Tables) -> None:
     assert Evidence(tables, "mean").named("table1", "R@1") == "R@1"
 
 
+def test_an_artifact_that_was_not_made_is_named(tables: Tables) -> None:
+    checked = check(CLAIMS, tables, made=["table5"])
+    assert _found(checked, "average -2.15%").ours.evidence.endswith("in Table 5")
+    for one in checked:
+        if one.ours.status == "not run" and "Table 5" not in one.ours.evidence:
+            assert re.fullmatch("(Table|Figure) . was not made", one.ours.evidence)
+
+
 def test_a_number_that_the_paper_does_not_print() -> None:
     claim = Claim("s", "w", "c", lambda e: Finding({"a": e.value("t", "r", "k")}, ""))
     (one,) = check([claim], {})

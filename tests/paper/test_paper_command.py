@@ -46,6 +46,7 @@ def test_the_list_has_all_27(capsys: pytest.CaptureFixture[str]) -> None:
         (("tabel6",), "did you mean 'table6'"),
         (("table1", "--data", "cub200"), "NAME:ROOT"),
         (("table1", "--data", "cub200:/no/such/folder"), "no folder"),
+        (("table1", "--data", "cub20:/no/such/folder"), "did you mean 'cub200'"),
         (("table1", "--seeds", "0"), "--seeds"),
     ],
 )

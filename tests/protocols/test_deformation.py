@@ -7,6 +7,7 @@ import io
 import numpy as np
 import pytest
 import torch
+from matplotlib.axes import Axes
 from PIL import Image
 
 from proxysynth.data import PIXELS, AsIs, CenterCrop, Listing, glyphs, open_data
@@ -14,7 +15,7 @@ from proxysynth.data.deformations import DEFORMATIONS, Deformed, Zoom
 from proxysynth.data.transforms import uniforms
 from proxysynth.protocols import Conventional, Deformation, contact_sheet, embeddings_of
 from proxysynth.protocols.conventional import make_loader
-from proxysynth.protocols.deformation import some_images, versions
+from proxysynth.protocols.deformation import some_images
 from proxysynth.retrieval import evaluate
 from proxysynth.training import Run, Split, load, train
 from proxysynth.training.resources import Resources
@@ -129,11 +130,14 @@ def test_embeddings_are_those_that_are_tested(trained) -> None:
     assert torch.equal(embeddings_of(model, query), Conventional()(model, query).query)
 
 
-def test_the_sheet_shows_what_the_network_is_given(photos) -> None:
+def test_the_sheet_shows_what_the_network_is_given(photos, monkeypatch) -> None:
     model, query = photos
-    protocol = Deformation(seed=2)
-    made = versions(model, query, protocol, rows=2, resources=Resources())
-    assert list(made) == ["undeformed", *TABLE_3]
+    drawn = []
+    monkeypatch.setattr(Axes, "imshow", lambda axes, image, **options: drawn.append(image))
+    contact_sheet(model, query, Deformation(seed=2), rows=2)
+    made = dict(
+        zip(["undeformed", *TABLE_3], zip(drawn[::2], drawn[1::2], strict=True), strict=True)
+    )
     transform = make_loader(model, query, Resources(), DEFORMATIONS["cutout"], seed=2).transform
     assert isinstance(transform, Deformed)
     assert isinstance(transform.transform, CenterCrop)

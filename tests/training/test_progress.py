@@ -38,7 +38,7 @@ def nested(file):
     """What is shown of three levels of bars."""
     bars = Bars(file)
     with bars.task("trials", 5, 2) as trials:
-        trials(1, "best MAP@R 61.2  12 min left")
+        trials(1, "best MAP@R 61.2, 12 min left")
         with bars.task("folds of trial 3", 4) as folds:
             folds(1, "MAP@R 60.1")
             with bars.task("training", 100) as tick:

@@ -26,6 +26,8 @@ def run_bench(args: argparse.Namespace) -> dict[str, Any]:
     messages = Console(stderr=True)
     if not args.names:
         messages.print("All benchmarks, about an hour; `proxysynth bench NAME` runs a single one.")
+    if args.quick:
+        messages.print("--quick only checks that everything works: ignore the timings.")
     rows: list[dict[str, Any]] = []
     for name in names:
         with messages.status(f"bench {name}: {known[name]}; keep the machine otherwise idle"):
@@ -34,8 +36,6 @@ def run_bench(args: argparse.Namespace) -> dict[str, Any]:
         benchmarks.show(measured, output(args))
         for path in [] if args.save is None else benchmarks.save(measured, args.save):
             messages.print(f"wrote {path}", markup=False)
-    if args.quick:
-        messages.print("--quick only checks that everything works: ignore the timings.")
     return {"rows": rows, **provenance()}
 
 

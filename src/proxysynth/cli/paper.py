@@ -114,10 +114,11 @@ def _scale(args: argparse.Namespace) -> Scale:
             name, _, root = text.partition(":")
             if not root:
                 raise ValueError(f"--data takes NAME:ROOT such as cub200:birds, got {text!r}")
-            if not Path(root).expanduser().is_dir():
-                raise ValueError(f"--data {name}: there is no folder {root!r}, check the path")
             roots[name] = root
         scale = SCALES[args.scale].with_roots(roots).with_settings(args.settings)
+        for name, root in scale.roots:
+            if not os.path.isdir(root):
+                raise ValueError(f"--data {name}: there is no folder {root!r}, check the path")
         if args.seeds is not None and args.seeds < 1:
             raise ValueError(f"--seeds must be an integer >= 1, got {args.seeds}")
     return scale if args.seeds is None else replace(scale, seeds=tuple(range(args.seeds)))

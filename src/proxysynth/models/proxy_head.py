@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from proxysynth.interfaces import Loss
 from proxysynth.losses import functional
-from proxysynth.values import encode
+from proxysynth.values import describe_differences, encode
 
 DATA_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel")
 
@@ -183,9 +183,10 @@ class ProxyHead(nn.Module):
                 "same classes in the same order, or none"
             )
         self.classes, self.trained_with = classes, trained_with
-        own = _describe(self.loss)
-        if _plain_description(trained_with) != _plain_description(own):
-            warnings.warn(f"proxies trained with {trained_with} are used with {own}", stacklevel=2)
+        there, here = _plain_description(trained_with), _plain_description(_describe(self.loss))
+        where = ("in the state dict", "in this head")
+        if differences := describe_differences({"loss": there}, {"loss": here}, where):
+            warnings.warn(f"the state dict is of another loss: {differences}", stacklevel=2)
 
     def _warn_if_processes_drift_apart(self) -> None:
         """Once, if other processes exist and nothing sums the gradient of the proxies over them."""
@@ -195,7 +196,8 @@ class ProxyHead(nn.Module):
             return
         self._processes_checked = True
         callers = {type(call.frame.f_locals.get("self")).__name__ for call in inspect.stack(0)}
-        if callers.isdisjoint(DATA_PARALLEL):  # else one of them sums gradients over processes
+        # One of DATA_PARALLEL sums gradients over processes. The first process warns for all.
+        if callers.isdisjoint(DATA_PARALLEL) and dist.get_rank() == 0:
             warnings.warn(
                 "this ProxyHead is not wrapped in DistributedDataParallel: unless you average "
                 "proxies.grad over the processes, each process trains proxies of its own",

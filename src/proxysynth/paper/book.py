@@ -88,7 +88,7 @@ def write_book(scale: Scale, store: Store, about: Mapping[str, str]) -> tuple[Pa
         for name, artifact in load_artifacts().items()
     }
     made, tables = {name: found[name] for name in on_page}, evidence(found)
-    checked = check(CLAIMS, tables, smoke=scale.name == "smoke")
+    checked = check(CLAIMS, tables, scale.name == "smoke", list(on_page))
     runs = requests(on_page.values(), scale, store.pick).runs
     page = render_page(made, tables, checked, runs, scale, store, about)
     write_bytes(store.folder / CLAIMS_FILE, claims_markdown(checked, scale).encode())

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from proxysynth.data import Listing
 from proxysynth.data.deformations import DEFORMATIONS, Deform, Zoom
-from proxysynth.data.transforms import Bytes
 from proxysynth.protocols.conventional import make_loader
 from proxysynth.training.callbacks import Tick
 from proxysynth.training.inference import Trained, measure, reported_ks
@@ -92,37 +91,25 @@ def contact_sheet(
     """
     from matplotlib.figure import Figure
 
-    protocol = protocol or Deformation()
-    columns = versions(model, query, protocol, rows, resources or Resources())
-    rows = len(next(iter(columns.values())))
-    summaries = {name: d.summary.format(d) for name, d in protocol.versions() if d}
-    height = CELL * rows + 0.5
-    figure = Figure((CELL * len(columns), height), dpi=dpi)
+    protocol, resources = protocol or Deformation(), resources or Resources()
+    chosen, versions = some_images(query, rows), list(protocol.versions())
+    height = CELL * len(chosen) + 0.5
+    figure = Figure((CELL * len(versions), height), dpi=dpi)
     space = {"wspace": 0.05, "hspace": 0.05}
-    axes = figure.subplots(rows, len(columns), squeeze=False, gridspec_kw=space)
+    axes = figure.subplots(len(chosen), len(versions), squeeze=False, gridspec_kw=space)
     figure.subplots_adjust(left=0.02, right=0.98, bottom=0.1 / height, top=1 - 0.45 / height)
-    for column, (name, images) in enumerate(columns.items()):
-        title = f"{name.replace('_', ' ')}\n{summaries.get(name, '')}"
-        axes[0, column].set_title(title, fontsize=8, pad=4)
-        for axis, image in zip(axes[:, column], images, strict=True):
+    for column, (name, deform) in zip(axes.T, versions, strict=True):
+        summary = deform.summary.format(deform) if deform else ""
+        column[0].set_title(f"{name.replace('_', ' ')}\n{summary}", fontsize=8, pad=4)
+        loader = make_loader(model, query, resources, deform, protocol.seed, QUERY)
+        (batch,) = loader.batches([chosen])
+        for axis, image in zip(column, batch.images.permute(0, 2, 3, 1).numpy(), strict=True):
             axis.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
             axis.set(xticks=[], yticks=[])
             axis.spines[:].set(color="0.7", linewidth=0.5)
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()
-
-
-def versions(
-    model: Trained, query: Listing, protocol: Deformation, rows: int, resources: Resources
-) -> dict[str, Bytes]:
-    """The first images of some classes, (rows, h, w, channels), by the name of the version."""
-    made = {}
-    for name, deform in protocol.versions():
-        loader = make_loader(model, query, resources, deform, protocol.seed, QUERY)
-        (batch,) = loader.batches([some_images(query, rows)])
-        made[name] = batch.images.permute(0, 2, 3, 1).numpy()
-    return made
 
 
 def some_images(listing: Listing, count: int) -> NDArray[np.int64]:

@@ -318,7 +318,7 @@ class Trained:
             got = type(picture).__name__
             if isinstance(picture, np.ndarray):
                 got = f"{picture.dtype} {picture.shape}"
-            takes = "paths, open files, Pillow images or uint8 arrays (h, w) or (h, w, 3)"
+            takes = "paths, open files, Pillow images or numpy uint8 arrays (h, w) or (h, w, 3)"
             raise ValueError(f"embed takes {takes}, got {got}")
         pixels = data.pixels_named(self.embedder.preprocess)
         image = data.open_image(picture, side=self.shrink)

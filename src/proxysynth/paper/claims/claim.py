@@ -36,7 +36,11 @@ Tables = Mapping[str, Table]
 
 
 class Missing(LookupError):
-    """A number that a rule needs does not exist."""
+    """A number that a rule needs does not exist; `what` is such as "M2 under R@1 in "."""
+
+    def __init__(self, table: str, what: str = "") -> None:
+        super().__init__(f"no number for {what}{titled(table)}")
+        self.table = table
 
 
 class NotTestable(Exception):
@@ -104,7 +108,7 @@ class Evidence:
         cell = self.tables[table].cell(row, column)
         found = self._seen(cell.ours, cell.paper) if cell else None
         if found is None:
-            raise Missing(f"{row} under {self.named(table, column)} in {titled(table)}")
+            raise Missing(table, f"{row} under {self.named(table, column)} in ")
         return found
 
     def gains(
@@ -125,9 +129,9 @@ class Evidence:
                 if ours is not None and base is not None:
                     found.append((name, ours - base, base, cell))
                 elif not partial:
-                    raise Missing(f"{name[1]} under {name[2]} in {name[0]}")
+                    raise Missing(table, f"{name[1]} under {name[2]} in ")
         if not found:
-            raise Missing(titled(tables[0]))
+            raise Missing(tables[0])
         names, changes, baselines, cells = zip(*found, strict=True)
         # What all of them share is no part of their names.
         varying = [i for i in range(3) if len({name[i] for name in names}) > 1] or [2]
@@ -148,7 +152,7 @@ class Evidence:
     def rows(self, table: str) -> tuple[str, ...]:
         """The keys of a table's rows."""
         if not self.tables[table].rows:
-            raise Missing(titled(table))
+            raise Missing(table)
         return tuple(row.key for row in self.tables[table].rows)
 
     def column(self, table: str, column: str) -> dict[str, float]:
@@ -160,7 +164,7 @@ class Evidence:
         cells, paper = self.tables[table].cells(), self.view == "paper"
         found = [h.key for _, h, c in cells if (c.paper is not None if paper else c.ours)]
         if not found:
-            raise Missing(titled(table))
+            raise Missing(table)
         return list(dict.fromkeys(found))
 
     def named(self, table: str, column: str) -> str:
@@ -202,11 +206,14 @@ class Checked:
     paper: Verdict
 
 
-def check(claims: Iterable[Claim], tables: Tables, smoke: bool = False) -> list[Checked]:
-    """Test every claim on our numbers, which can support nothing with `smoke`, and the paper's."""
+def check(
+    claims: Iterable[Claim], tables: Tables, smoke: bool = False, made: Keys | None = None
+) -> list[Checked]:
+    """Test every claim on our numbers, which can support nothing with `smoke`, and the paper's.
+    Of the tables, those named in `made` were made here, all by default."""
     checked = []
     for claim in claims:
-        ours, paper = _judge(claim, tables), Verdict("not printed", "")
+        ours, paper = _judge(claim, tables, made), Verdict("not printed", "")
         if smoke and claim.scaled and ours.status != "not run":
             ours = Verdict("not testable", f"a few training steps only: {ours.evidence}")
         if claim.printed:
@@ -215,12 +222,12 @@ def check(claims: Iterable[Claim], tables: Tables, smoke: bool = False) -> list[
                 status: PaperStatus = "holds" if found.holds else "contradicts itself"
                 paper = Verdict(status, found.text)
             except Missing as missing:
-                paper = Verdict("not printed", f"the paper prints no number for {missing}")
+                paper = Verdict("not printed", f"the paper prints {missing}")
         checked.append(Checked(claim, ours, paper))
     return checked
 
 
-def _judge(claim: Claim, tables: Tables) -> Verdict:
+def _judge(claim: Claim, tables: Tables, made: Keys | None) -> Verdict:
     try:
         mean = Evidence(tables, "mean")
         found = claim.rule(mean)
@@ -228,7 +235,9 @@ def _judge(claim: Claim, tables: Tables) -> Verdict:
             return Verdict("supported" if found.holds else "contradicted", found.text)
         seeds = [claim.rule(Evidence(tables, seed)).margins for seed in range(min(mean.seeds))]
     except Missing as missing:
-        return Verdict("not run", f"no number for {missing}")
+        if made is not None and missing.table not in made:
+            return Verdict("not run", f"{titled(missing.table)} was not made")
+        return Verdict("not run", str(missing))
     except NotTestable as error:
         return Verdict("not testable", str(error))
     if len(seeds) < 2:

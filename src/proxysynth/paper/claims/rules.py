@@ -205,7 +205,7 @@ def small_alphas(e: Evidence) -> Finding:
     found = {a: fmean(e.value("figureA", a, mu) for mu in mus) for a in e.rows("figureA")}
     large = [value for alpha, value in found.items() if float(alpha) > 0.8]
     if not large:
-        raise Missing("Figure A, alpha above 0.8")
+        raise Missing("figureA", "alpha above 0.8 in ")
     small = fmean(value for alpha, value in found.items() if float(alpha) <= 0.8)
     text = f"mean {small:.1f} for alpha up to 0.8, {fmean(large):.1f} above"
     return Finding({"small above large alpha": small - fmean(large)}, text)
@@ -216,7 +216,7 @@ def mu_around_one(e: Evidence) -> Finding:
     mus = [head.key for head in e.tables["figureA"].columns]
     found = {mu: fmean(e.column("figureA", mu).values()) for mu in mus}
     if len(found) < 3:
-        raise Missing("Figure A, more than two mu")
+        raise Missing("figureA", "more than two mu in ")
     inside = max(value for mu, value in found.items() if 0.5 <= float(mu) <= 1.5)
     outside = max(value for mu, value in found.items() if not 0.5 <= float(mu) <= 1.5)
     text = listed({f"mu {mu}": value for mu, value in found.items()})

@@ -121,7 +121,7 @@ def search(work: Work, queue: Queue) -> list[Searched]:
         slots = queue.slots()
         values = [s.current.value or 0 for s in slots if s.current.state.name == "COMPLETE"]
         best = f"best MAP@R {100 * max(values):.1f}" if values else ""
-        return f"{best}  {time_left(study.scale, slots)}".strip()
+        return ", ".join(filter(None, (best, time_left(study.scale, slots))))
 
     return [
         Searched(
