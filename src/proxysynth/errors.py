@@ -56,9 +56,12 @@ def import_optional(module: str, extra: str, purpose: str, otherwise: str = "") 
     """Import what an extra of this package installs, or raise an error that names the extra."""
     try:
         return import_module(module)
-    except ImportError as error:
-        advice = f"pip install 'proxysynth[{extra}]'{otherwise and f', or {otherwise}'}"
-        raise ValueError(f"{purpose} needs {error.name or module}: {advice}") from error
+    except Exception as error:  # some import torchvision, which can fail in many ways
+        why, advice = first_line(error), f"pip install 'proxysynth[{extra}]'"
+        if "torchvision" in why:
+            advice = "install the torchvision release that was built for the installed torch"
+        advice += f", or {otherwise}" if otherwise else ""
+        raise ValueError(f"{purpose} needs {module} ({why}): {advice}") from error
 
 
 def newer_version(path: Path, found: object, known: int) -> WrongFolder:
