@@ -116,7 +116,7 @@ def test_next_month_starts_from_this_one(words, capsys, tmp_path) -> None:
     assert json.loads((fourth / "run.json").read_text())["run"]["dim"] is None
     code, _, err = run(capsys, "train", "--init", tmp_path / "nowhere")
     assert code == 2
-    assert f"{tmp_path / 'nowhere'} holds no run" in err
+    assert f"{tmp_path / 'nowhere'} does not exist" in err
 
 
 def test_an_earlier_run_runs_no_code(words, capsys, tmp_path) -> None:
