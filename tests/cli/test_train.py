@@ -157,3 +157,9 @@ def test_more_epochs_than_the_recorded_run(words, capsys, tmp_path) -> None:
         code, _, err = run(capsys, "train", "--resume", "--out", place, *option)
         assert code == 2
         assert "holds another run" in err
+
+
+def test_a_folder_without_classes_is_wrong_usage(tmp_path, capsys) -> None:
+    (tmp_path / "1.png").write_bytes(b"x")
+    code, _, err = run(capsys, "train", tmp_path, "--out", tmp_path / "run")
+    assert code == 2, err

@@ -19,7 +19,7 @@ from proxysynth.report import write_report
 from proxysynth.report.run_report import REPORT
 from proxysynth.report.settings import option_names
 from proxysynth.report.terminal import render_metrics
-from proxysynth.training import Run, WrongFolder, read_run, train
+from proxysynth.training import Run, read_run, train
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.inference import has_embedding_layer, require_trust
 from proxysynth.training.interrupts import handle_signals
@@ -56,7 +56,7 @@ def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     both = args.all_classes or find_run(folder / EVALUATED) is not None
     # A finished run keeps its report: its images may have moved since.
     before = _reported(folder)
-    with usage_errors(WrongFolder):
+    with usage_errors():
         result = train(run, folder, all_classes=both, resources=machine, progress=Bars())
     if not ranks.first:
         return None
