@@ -45,7 +45,7 @@ def test_few_images_are_named():
     def data(images):
         return {"query": {"classes": 5, "pictures": images}}
 
-    assert "40 images, of 2.5 points each" in result(BETTER, data=data(40)).verdict
+    assert "40 images; one is 2.5 points" in result(BETTER, data=data(40)).verdict
     assert "images" not in result(BETTER, data=data(400)).verdict
 
 

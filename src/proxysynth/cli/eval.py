@@ -88,8 +88,7 @@ def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
     options = {"ks": args.ks or (1, 2, 4, 8), "rerank": args.rerank, "workers": machine.workers}
     with usage_errors():
         if args.data is None:
-            command = f"`proxysynth eval {args.run} FOLDER`"
-            raise ValueError(f"an index is evaluated with a folder of labeled queries: {command}")
+            raise ValueError(f"an index needs labeled queries: `proxysynth eval {args.run} FOLDER`")
         if args.protocol != "conventional" or args.nmi:
             raise ValueError("--protocol and --nmi need a run, got an index")
         index = Index.open(args.run)

@@ -275,7 +275,7 @@ class Result:
         lowered, raised = and_join(map(change, self.worse)), and_join(map(change, better))
         tested, images = self.tested, self.data.get("query", {}).get("pictures", 0)
         if 0 < images < 1 / LEAST_CHANGE:
-            tested += f" ({count(images, 'image')}, of {percent(1 / images)} points each)"
+            tested += f" ({count(images, 'image')}; one is {percent(1 / images)} points)"
         command = f"Use it without training (`proxysynth index {self.backbone} FOLDER -o FILE`)"
         if not lowered and not raised:
             same = f"changed no metric on {tested} by more than {100 * LEAST_CHANGE:g} points"
