@@ -106,7 +106,7 @@ def test_a_finished_run_prints_its_result_again(trained, capsys) -> None:
 def test_another_run_is_refused(trained, capsys) -> None:
     code, out, err = run(capsys, "train", "--epochs", "2", "--out", str(trained / "0"), *SMALL)
     assert code == 2
-    assert "holds another run" in err
+    assert f"--resume --out {trained / '0'} --epochs 2" in err
     assert err.count("\n") == 1
     assert out == ""
 

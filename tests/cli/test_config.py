@@ -59,7 +59,7 @@ def test_a_run_json_is_a_config(tmp_path: Path) -> None:
     run = Run(loss=ps.ProxySynthesis(ps.CosFace(), mu=2.0), epochs=7)
     file = tmp_path / "run.json"
     file.write_text(json.dumps({"format": 1, "run": encode(run)}))
-    assert run_of("--config", str(file)) == run
+    assert run_of("--config", str(file)) == run_of("--config", str(tmp_path)) == run
     changed = run_of("--config", str(file), "--epochs", "3", "--set", "regularizer.mu=1")
     assert changed == Run(loss=ps.ProxySynthesis(ps.CosFace()), epochs=3)
 

@@ -51,7 +51,7 @@ def test_index_tells_what_it_did(trained, shop, capsys):
 def test_another_model_needs_rebuild(trained, shop, capsys):
     code, _, err = run(capsys, "index", trained / "run1", "photos", "-o", "shop.index")
     assert code == 2
-    assert "made by another model" in err
+    assert "was made by" in err
     assert "--rebuild" in err
     assert err.count("\n") == 1
     argv = ("index", trained / "run1", "photos", "-o", "shop.index", "--rebuild", "--json")
@@ -148,12 +148,12 @@ def test_a_moved_run(trained, shop, capsys):
     Image.new("RGB", (64, 64), "red").save(shop / "new.png")
     code, _, err = run(capsys, "search", "b.index", "new.png")
     assert code == 2
-    assert f"not at {shop / 'here'}" in err.split("--run")[1]
+    assert f"not at {shop / 'here'}" in err.split("--run")[0]
     code, _, err = run(capsys, "search", "b.index", "new.png", "--run", "there")
     assert code == 0
     code, _, err = run(capsys, "search", "b.index", "new.png", "--run", trained / "run1")
     assert code == 2
-    assert "made by another model" in err
+    assert "was made by" in err
 
 
 def test_export_and_its_json(trained, shop, capsys):
@@ -173,7 +173,7 @@ def test_export_and_its_json(trained, shop, capsys):
     ("argv", "expected"),
     [
         (["index", "RUN", "gone", "-o", "x.index"], "does not exist"),
-        (["index", "gone", "photos", "-o", "x.index"], "folder of a trained run or a backbone"),
+        (["index", "gone", "photos", "-o", "x.index"], "gone does not exist"),
         (["index", "efficientnet_lite9", "photos", "-o", "x"], "did you mean 'efficientnet_lite"),
         (["index", "RUN", "photos", "-o", "photos"], "is a folder"),
         (["index", "RUN", "photos", "-o", "photos/class0/0.png"], "not an index"),
@@ -193,7 +193,13 @@ def test_export_and_its_json(trained, shop, capsys):
             ["search", "shop.index"],
             "required: IMAGE; expected IMAGE (query images",
         ),
-        (["export", "gone", "--to", "onnx", "-o", "x"], "holds no run"),
+        (["export", "gone", "--to", "onnx", "-o", "x"], "gone does not exist"),
+        (["index", "shop.index", "photos", "-o", "x.index"], "shop.index is a file"),
+        (["search", "photos", "photos/class0/0.png"], "proxysynth index photos FOLDER"),
+        (["search", "shop.index", "photos"], "must be an image file"),
+        (["predict", "shop.index", "photos"], "predict RUN --index shop.index"),
+        (["predict", "RUN", "photos", "-k", "5"], "--index"),
+        (["eval", "shop.index"], "proxysynth eval shop.index FOLDER"),
         (["export", "RUN", "-o", "x"], "arguments are required: --to; see"),
         (["export", "RUN", "--to", "tflite", "-o", "x"], "choice 'tflite'"),
         (["export", "RUN", "--to", "torch", "-o", "photos"], "is a folder"),

@@ -116,7 +116,7 @@ def test_next_month_starts_from_this_one(words, capsys, tmp_path) -> None:
     assert json.loads((fourth / "run.json").read_text())["run"]["dim"] is None
     code, _, err = run(capsys, "train", "--init", tmp_path / "nowhere")
     assert code == 2
-    assert f"{tmp_path / 'nowhere'} holds no run" in err
+    assert f"{tmp_path / 'nowhere'} does not exist" in err
 
 
 def test_an_earlier_run_runs_no_code(words, capsys, tmp_path) -> None:
@@ -157,3 +157,9 @@ def test_more_epochs_than_the_recorded_run(words, capsys, tmp_path) -> None:
         code, _, err = run(capsys, "train", "--resume", "--out", place, *option)
         assert code == 2
         assert "holds another run" in err
+
+
+def test_a_folder_without_classes_is_wrong_usage(tmp_path, capsys) -> None:
+    (tmp_path / "1.png").write_bytes(b"x")
+    code, _, err = run(capsys, "train", tmp_path, "--out", tmp_path / "run")
+    assert code == 2, err

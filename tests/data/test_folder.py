@@ -47,6 +47,7 @@ def test_what_is_not_an_image_is_left_out(make_folder):
     assert "empty" not in (*splits.train.classes, *splits.query.classes)
     assert splits.notes == (
         "Ignored (folders without images): empty.",
+        "Ignored (images of no class): loose.jpg.",
         "Ignored (not image files): 1 .txt, 1 .heic.",
     )
 
@@ -171,7 +172,7 @@ def test_other_errors_of_folders(tmp_path):
     loose = tmp_path / "loose"
     loose.mkdir()
     (loose / "1.jpg").write_bytes(b"x")
-    with pytest.raises(ValueError, match="got 1 images directly in"):
+    with pytest.raises(ValueError, match="images directly in"):
         open_data(loose)
     (tmp_path / "phone" / "shoes").mkdir(parents=True)
     (tmp_path / "phone" / "shoes" / "1.heic").write_bytes(b"x")

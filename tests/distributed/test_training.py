@@ -274,10 +274,10 @@ def test_live_batch_norm_is_told_of(trained):
 @pytest.mark.parametrize(
     ("name", "code", "sentence"),
     [
-        ("different", 1, "seed 0 on rank 0, 5 on rank 1"),
+        ("different", 2, "seed 0 on rank 0, 5 on rank 1"),
         ("cannot shard", 2, "ProxyNCA"),
-        ("few classes", 1, "3 classes cannot be divided over 4"),
-        ("few pictures", 1, "batch_size"),
+        ("few classes", 2, "3 classes cannot be divided over 4"),
+        ("few pictures", 2, "batch_size"),
         ("broken", 1, "the loss is not finite in step 3 of epoch 1, in a batch of 16"),
         ("shard missing", 1, "proxies-1-of-2.safetensors"),
     ],

@@ -23,6 +23,7 @@ SECTIONS = [
     "Queries and what they retrieve",
     "Similarity of pairs",
     "Settings",
+    "Search with this model",
     "Reproduce",
     "Provenance",
 ]
@@ -69,7 +70,7 @@ def test_the_result_comes_first_with_its_protocol(report, run):
     assert f"Recall@1 {100 * metrics['recall@1']:.1f} %" in head
     assert f"MAP@R {100 * metrics['map@r']:.1f} %" in head
     assert "12 images of 3 classes, none of them seen in training" in head
-    assert "8 images of 2 other classes of pets & <birds>" in head
+    assert "8 images of 2 other classes of “pets & <birds>”" in head
     assert "epoch 3, the last epoch" in head
     assert "NormSoftmax with ProxySynthesis" in head
 
@@ -100,7 +101,7 @@ def test_settings_repeat_and_provenance(report, run):
     settings = text[text.index("Different from the defaults") : text.index("at their defaults")]
     assert "lr 0.5" in settings
     assert "batch_size" not in settings
-    assert f"proxysynth train --config '{run}/run.json' --out 'birds <1>-again'" in text
+    assert f"proxysynth train --config '{run}/run.json' --out '{run}-again'" in text
     for fact in ("abc123", "2.13.0", "a machine", "1 min 15 s", "cpu (1 thread)"):
         assert fact in text[text.index("Provenance") :]
     assert read_finished(run).data["fingerprint"] in text
@@ -255,10 +256,10 @@ def test_a_loss_without_a_command_is_repeated_from_python(tmp_path, pictures):
 
 
 def test_a_folder_that_is_no_run(tmp_path):
-    with pytest.raises(ValueError, match="holds no run") as e:
+    with pytest.raises(ValueError, match="not the folder of a run") as e:
         write_report(tmp_path)
     assert "\n" not in str(e.value)
-    with pytest.raises(ValueError, match="holds no run"):
+    with pytest.raises(ValueError, match="does not exist"):
         write_report(tmp_path / "nowhere")
 
 

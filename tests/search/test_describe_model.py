@@ -77,7 +77,7 @@ def test_one_weight_changes_the_identity(run_folder, model):
 def test_neither_a_run_nor_a_backbone(tmp_path):
     with pytest.raises(ValueError, match="efficientnet_lite0"):
         open_model("eficientnet_lite0")
-    with pytest.raises(ValueError, match="folder of a trained run"):
+    with pytest.raises(ValueError, match="not the folder of a run"):
         open_model(tmp_path)
     with pytest.raises(ValueError, match="conv4"):
         open_model("conv4")  # it has none: its features would be noise

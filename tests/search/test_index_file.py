@@ -199,7 +199,7 @@ def test_a_file_of_another_kind(tmp_path):
             Index.open(tmp_path / name)
     with pytest.raises(NotAnIndex, match="there is no index"):
         Index.open(tmp_path / "gone.index")
-    with pytest.raises(NotAnIndex, match="cannot open"):
+    with pytest.raises(NotAnIndex, match="is a folder"):
         Index.open(tmp_path)
 
 

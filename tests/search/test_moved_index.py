@@ -76,7 +76,7 @@ def test_the_folder_can_be_given(shop, tmp_path, query, capsys):
         Index.open(file, folder=tmp_path / "nowhere")
 
 
-def test_a_message_says_what_to_do_and_where_was_looked_now_before_the_old_place(
+def test_a_message_says_where_was_looked_now_before_the_old_place_and_what_to_do(
     shop, tmp_path, query
 ):
     shutil.rmtree(shop / "data")
@@ -88,11 +88,16 @@ def test_a_message_says_what_to_do_and_where_was_looked_now_before_the_old_place
         (index.missing_images(), "--folder", "data/photos"),
         (str(lost.value), "--run", "runs/shop"),
     ):
-        places = [option, str(tmp_path / "there" / name), str(shop / name)]
+        places = [str(tmp_path / "there" / name), str(shop / name), option]
         found = [message.find(place) for place in places]
         assert -1 not in found
         assert found == sorted(found)
-    assert Index.open(index.file, folder=tmp_path).missing_images().endswith(f"in {tmp_path}")
+    assert (
+        Index.open(index.file, folder=tmp_path)
+        .missing_images()
+        .split(":")[0]
+        .endswith(f"in {tmp_path}")
+    )
 
 
 def test_a_sample_of_a_large_index_is_checked(shop, monkeypatch):

@@ -79,7 +79,8 @@ def test_an_unfinished_run_is_loaded_from_its_checkpoint(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "run" / MODEL).unlink()
     (tmp_path / "run" / "result.json").unlink()
-    one, other = load(tmp_path / "run"), load(finished)
+    with pytest.warns(UserWarning, match="not finished: using epoch"):
+        one, other = load(tmp_path / "run"), load(finished)
     picture = np.full((32, 32), 200, np.uint8)
     assert torch.equal(one.embed(picture), other.embed(picture))
     shutil.rmtree(tmp_path / "run" / "checkpoint")
@@ -88,7 +89,7 @@ def test_an_unfinished_run_is_loaded_from_its_checkpoint(finished, tmp_path):
 
 
 def test_no_run(tmp_path):
-    with pytest.raises(WrongFolder, match="holds no run"):
+    with pytest.raises(WrongFolder, match="not the folder of a run"):
         load(tmp_path)
 
 

@@ -27,7 +27,7 @@ def test_it_says_what_wrote_it(tmp_path):
 def test_no_run(tmp_path):
     assert find_run(tmp_path) is None
     assert find_run(tmp_path / "nowhere") is None
-    with pytest.raises(WrongFolder, match="holds no run"):
+    with pytest.raises(WrongFolder, match="not the folder of a run"):
         read_run(tmp_path)
 
 

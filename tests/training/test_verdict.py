@@ -1,5 +1,7 @@
 """Trained against untrained, in one sentence."""
 
+from dataclasses import replace
+
 import pytest
 
 from proxysynth.training import Result
@@ -37,6 +39,20 @@ def test_which_classes_were_tested(shared, tested):
         made = result(metrics, data=data)
         assert made.tested == tested
         assert f" {tested}" in made.verdict
+
+
+def test_few_images_are_named():
+    def data(images):
+        return {"query": {"classes": 5, "pictures": images}}
+
+    assert "40 images; one is 2.5 points" in result(BETTER, data=data(40)).verdict
+    assert "images" not in result(BETTER, data=data(400)).verdict
+
+
+def test_no_falling_metric_is_hidden():
+    made = replace(result({**BETTER, "recall@8": 0.8}), untrained={**BEFORE, "recall@8": 0.9})
+    assert made.worse == ("recall@8",)
+    assert "lowered Recall@8 from 90.0 to 80.0" in made.verdict
 
 
 def test_what_to_do_when_training_did_not_help():

@@ -129,7 +129,7 @@ def test_the_command_reloads_when_asked_and_serves_until_it_is_interrupted(shop,
     served = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=dict(os.environ))
     try:
         warning, line = served.stderr.readline(), served.stderr.readline()
-        assert f"1 of 48 are not in {pictures}" in warning.split("--folder")[1]
+        assert f"1 of 48 images are not in {pictures}" in warning.split("--folder")[0]
         assert "48 images at http://127.0.0.1:" in line
         address = line.split(" at ")[1].split()[0]
         with urllib.request.urlopen(f"{address}/api/health", timeout=30) as answer:

@@ -87,8 +87,10 @@ def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
     """A folder of labeled queries against an index."""
     options = {"ks": args.ks or (1, 2, 4, 8), "rerank": args.rerank, "workers": machine.workers}
     with usage_errors():
-        if args.data is None or args.protocol != "conventional" or args.nmi:
-            raise ValueError("an index needs a folder of labeled queries, no --protocol or --nmi")
+        if args.data is None:
+            raise ValueError(f"an index needs labeled queries: `proxysynth eval {args.run} FOLDER`")
+        if args.protocol != "conventional" or args.nmi:
+            raise ValueError("--protocol and --nmi need a run, got an index")
         index = Index.open(args.run)
         model = index.embedder(None, args.device, backbone=args.backbone, trust=args.trust).model
         files = scan_folder(args.data)
@@ -98,7 +100,7 @@ def _evaluate_index(args: Namespace, machine: Resources) -> dict[str, Any]:
         one, bad = found.unreadable[0], count(len(found.unreadable), "query", "queries")
         such = f"such as {one.path} ({one.reason})"
         raise ValueError(f"{bad} cannot be read, {such}: remove them, or add --skip-bad")
-    title = f"{found.metrics['queries']:,} queries against {len(index):,} images, percent"
+    title = f"{found.metrics['queries']:,} queries, each searching {len(index):,} images, percent"
     _show(args, {printable(args.run.name): found.metrics}, title)
     return {
         "index": str(args.run),
@@ -181,7 +183,9 @@ def _count(data: Splits) -> int:
 
 def _title(data: Splits) -> str:
     classes = count(len(data.query.classes), "class", "classes")
-    return f"{data.name}: {count(len(data.query), 'image')} of {classes}, percent"
+    others = "the others" if data.gallery is None else count(len(data.gallery), "image")
+    images = count(len(data.query), "image")
+    return f"{data.name}: {images} of {classes}, each searching {others}, percent"
 
 
 def _one_class(data: Splits) -> Iterator[str]:

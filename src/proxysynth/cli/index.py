@@ -62,8 +62,10 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     with suppress(ValueError, TypeError):  # a similarity; others are targets
         wanted = float(args.threshold)
     with usage_errors():
-        if args.k < 1 or (args.k > 1 and args.index is None):
-            raise ValueError(f"-k must be an integer >= 1, and needs --index, got {args.k}")
+        if args.run.is_file():
+            raise ValueError(f"{args.run} is a file: use `predict RUN --index {args.run}`")
+        if args.k != 1 and args.index is None:
+            raise ValueError(f"-k {args.k} needs --index")
         model = load(args.run, args.device, backbone=args.backbone, trust=args.trust)
         index = None if args.index is None else Index.open(args.index)
         paths = [path for picture in args.pictures for path in _files(picture)]
@@ -93,7 +95,12 @@ def run_predict(args: argparse.Namespace) -> dict[str, Any]:
     if least is None:
         console.say("No threshold was fitted, so no image is unknown; --threshold sets one.")
     elif unknown:
-        console.say(f"Unknown: similarity below {least:.4f}; --threshold sets another limit.")
+        number = f"{unknown:,} of {count(len(made), 'image')}"
+        console.say(f"Unknown: {number}, with a similarity below {least:.4f} (see --threshold).")
+        data = model.recorded.data
+        if index is None and (held_out := data["query"]["classes"] - data["shared_classes"]):
+            held = f"Held out of training: {count(held_out, 'class', 'classes')} of {data['name']}"
+            console.say(f"{held}; predict with --index, or train with --all-classes.")
     return {
         "run": str(args.run),
         "by": "proxies" if index is None else str(args.index),
@@ -129,20 +136,20 @@ def run_duplicates(args: argparse.Namespace) -> dict[str, Any]:
         index = Index.open(args.index)
         groups = find_duplicates(index, args.threshold)
     images, several = sum(map(len, groups)), count(len(groups), "group")
-    titles = [f"group {i}: {count(len(group), 'image')}" for i, group in enumerate(groups, 1)]
+    titled = [(f"group {i}: {count(len(one), 'image')}", one) for i, one in enumerate(groups, 1)]
     console = output(args)
     if groups:
         console.say(f"Near-duplicates: {count(images, 'image')} of {len(index):,} in {several}")
     else:
-        at = f"at {args.threshold:g} or above"
+        at = f"at {args.threshold:g} or above; a lower --threshold finds more"
         console.say(f"No near-duplicates among {len(index):,} images {at}.")
-    _show(console, titles, groups)
+    nearest = "similarity to the nearest image of the group"
+    _show(console, nearest, titled)
     if args.out is not None:
         from proxysynth.search.contact_sheet import write_sheet
 
-        sections = zip(titles, groups, strict=True)
-        lead = f"{several} of similarity {args.threshold:g} or more, by {index.model.name}."
-        write_sheet(args.out, index, "Near-duplicates", lead, sections)
+        lead = f"{several} at {args.threshold:g} or above, with the {nearest}."
+        write_sheet(args.out, index, "Near-duplicates", lead, titled)
         console.say(f"Contact sheet: {args.out}")
     return {
         "index": str(args.index),
@@ -161,7 +168,8 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
         nmi = agreement(index, clusters)
     sheets = [] if args.out is None else write_sheets(args.out, index, clusters)
     console = output(args)
-    _show(console, [each.title for each in clusters], [each.images for each in clusters])
+    titled = [(each.title, each.images) for each in clusters]
+    _show(console, "similarity to the mean of the cluster", titled)
     if nmi is not None:
         console.say(f"NMI of clusters and labels: {100 * nmi:.1f} %")
     if sheets:
@@ -183,9 +191,11 @@ def run_cluster(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, titles: Sequence[str], groups: Sequence[Sequence[Hit]]) -> None:
-    """Print the first groups of images, and the first images of each."""
-    for title, images in list(zip(titles, groups, strict=True))[:SHOWN]:
+def _show(console: Console, number: str, groups: Sequence[tuple[str, Sequence[Hit]]]) -> None:
+    """Print the first groups of images, and the first images of each, below a heading."""
+    if groups:
+        console.say(f"Columns: {number}, path")
+    for title, images in groups[:SHOWN]:
         console.say(title)
         for hit in images[:MEMBERS]:
             console.say(f"  {hit.similarity:.4f}  {hit.path}")

@@ -26,6 +26,8 @@ def run_search(args: argparse.Namespace) -> dict[str, Any]:
             raise ValueError("--same has its own threshold: omit --threshold")
         if args.target is not None and not args.same:
             raise ValueError("--target needs --same")
+        if any(map(os.path.isdir, args.pictures)):
+            raise ValueError("a query must be an image file: for folders, use `predict` or `eval`")
         index = Index.open(args.index, folder=args.folder)
         if any(index.find(picture) is None for picture in args.pictures):
             index.embedder(args.run, args.device, backbone=args.backbone, trust=args.trust)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from proxysynth.report import write_report
 from proxysynth.report.run_report import REPORT
 from proxysynth.report.settings import option_names
 from proxysynth.report.terminal import render_metrics
-from proxysynth.training import Run, WrongFolder, read_run, train
+from proxysynth.training import Run, read_run, train
 from proxysynth.training.callbacks import Bars
 from proxysynth.training.inference import has_embedding_layer, require_trust
 from proxysynth.training.interrupts import handle_signals
@@ -49,11 +50,13 @@ def run_train(args: argparse.Namespace) -> dict[str, Any] | None:
 
 def _train(args: argparse.Namespace, ranks: Ranks) -> dict[str, Any] | None:
     machine = resources(args)
+    if args.tensorboard and find_spec("tensorboard") is None:  # before all images are read
+        raise UsageError("--tensorboard needs TensorBoard: pip install 'proxysynth[tensorboard]'")
     run, folder = _run_and_folder(args)
     both = args.all_classes or find_run(folder / EVALUATED) is not None
     # A finished run keeps its report: its images may have moved since.
     before = _reported(folder)
-    with usage_errors(WrongFolder):
+    with usage_errors():
         result = train(run, folder, all_classes=both, resources=machine, progress=Bars())
     if not ranks.first:
         return None
@@ -91,6 +94,8 @@ def _reported(folder: Path) -> bytes | None:
 def _run_and_folder(args: argparse.Namespace) -> tuple[Run, Path]:
     """The run that the options and the configuration file describe, and its folder."""
     with usage_errors():
+        if args.config is not None and args.config.is_dir():  # of a run
+            args.config /= RUN
         options = (*config.NAMED, "backbone", "epochs", "seed")
         given = {name: getattr(args, name) for name in options}
         given |= {"pretrained": False if args.from_scratch else None}

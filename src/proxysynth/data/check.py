@@ -27,13 +27,14 @@ from proxysynth.data.images import (
     write_atomically,
 )
 from proxysynth.data.listing import Listing, Splits, require_usable
+from proxysynth.errors import TrainingFailed
 from proxysynth.formatting import printable
 
 SHOWN = 10  # unreadable images named in one message
 Progress = Callable[[int, int], None]  # images done, images in total
 
 
-class UnreadableImages(ValueError):
+class UnreadableImages(TrainingFailed):
     """Several images that cannot be read; `images` holds an UnreadableImage for each."""
 
     def __init__(self, images: Sequence[UnreadableImage], total: int) -> None:

@@ -99,7 +99,7 @@ def open_image(
             else:  # reading a pipe could block forever
                 raise UnreadableImage(source, "it is a folder or a device, not a file")
             try:
-                image = Image.open(file, formats=_formats())
+                image = Image.open(file, formats=readable_formats())
             except UnidentifiedImageError as error:
                 raise UnreadableImage(source, _what_it_is(file)) from error
             if image.width * image.height > MAX_PIXELS:
@@ -194,7 +194,7 @@ def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
 
 
 @lru_cache(maxsize=1)
-def _formats() -> tuple[str, ...]:
+def readable_formats() -> tuple[str, ...]:
     """FORMATS as far as this Pillow has them."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
@@ -215,7 +215,7 @@ def _what_it_is(file: BinaryIO) -> str:
         return "it is a Git LFS pointer, fetch the file itself"
     if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"hevc"):
         return "it is a HEIC image, convert it to JPEG first"
-    return "it is damaged or not one of " + ", ".join(_formats())
+    return "it is damaged or not one of " + ", ".join(readable_formats())
 
 
 # The cache

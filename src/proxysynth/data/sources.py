@@ -28,7 +28,7 @@ from proxysynth.data.images import PathLike
 from proxysynth.data.listing import ClassSplit, Listing, Splits, listing_of_files, require_usable
 from proxysynth.errors import first_line
 from proxysynth.formatting import printable
-from proxysynth.values import nearest
+from proxysynth.values import nearest, suggestion
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 TESTED = ({"test"}, {"query", "gallery"})
@@ -124,8 +124,8 @@ def _unknown(text: str) -> ValueError:
         return ValueError(f"data must be glyphs, a folder, a CSV or BENCHMARK:ROOT, {got}")
     if colon and len(name) > 1 and name.isidentifier():
         return ValueError(f"there is no benchmark {name!r}: {nearest(name, CATALOG)}")
-    hint = "check the path" if os.sep in text else nearest(text, ["glyphs", *CATALOG])
-    return ValueError(f"there is no folder or CSV {text!r}: {hint}, or {ADVICE}")
+    near = suggestion(text, [*filter(os.path.isdir, os.listdir()), "glyphs", *CATALOG])
+    return ValueError(f"there is no folder or CSV {text!r}: {near}check the path, or {ADVICE}")
 
 
 def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, Listing], list[str]]:
@@ -145,11 +145,12 @@ def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, List
                 else:
                     others[os.path.splitext(path)[1].lower() or "without suffix"] += 1
         kinds = folders.some_names(f"{n} {kind}" for kind, n in others.most_common())
+        beside = [entry.name for entry in loose if folders.is_image(entry.path)]
         if not files:
             shown = printable(where)
             got = f"nothing in {shown}: add images or give another folder"
-            if n := sum(folders.is_image(entry.path) for entry in loose):
-                got = f"{n} images directly in {shown}: move each class to its own folder"
+            if beside:
+                got = f"images directly in {shown}: move each class to its own folder"
             elif others:
                 got = f"only other files in {shown} ({kinds}): convert them to JPEG or PNG"
             raise ValueError(f"expected a sub-folder per class with images inside, got {got}")
@@ -157,6 +158,8 @@ def _listings(base: Path, parts: Mapping[str, PathLike]) -> tuple[dict[str, List
         full = set(listings[part].classes)
         if empty := [entry.name for entry in classes if entry.name not in full]:
             notes.append(f"Ignored (folders without images): {folders.some_names(empty)}.")
+        if beside:
+            notes.append(f"Ignored (images of no class): {folders.some_names(beside)}.")
         if others:
             notes.append(f"Ignored (not image files): {kinds}.")
     return listings, notes

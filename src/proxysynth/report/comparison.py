@@ -99,7 +99,7 @@ class Contrast:
     def summary(self) -> str:
         """A few words for a table."""
         if not self.shown:
-            return "no difference shown" + (": one seed" if self.interval is None else "")
+            return "not established" + (": one seed" if self.interval is None else "")
         return "a small difference" if abs(self.difference) < SMALL else "a difference"
 
     def to_json(self) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class FinishedRun:
     @property
     def command(self) -> str:
         """What trains the run again in another folder."""
-        config, out = self.tested.path.resolve() / run_folder.RUN, f"{self.name}-again"
+        config, out = self.tested.path.resolve() / run_folder.RUN, f"{self.path.resolve()}-again"
         if option_names(self.tested.run.loss) is None:  # the command line knows no such loss
             return PYTHON.format(str(config.parent), out)
         command = ["proxysynth", "train", "--config", str(config), "--out", out]
@@ -174,6 +174,7 @@ def report_page(run: FinishedRun) -> str:
     return render(
         "run.html",
         run=run,
+        folder=shlex.quote(str(run.path.resolve())),
         method=method(run.settings),
         metrics=metrics,
         compared=[key for key in metrics if key in run.result.untrained],

@@ -64,7 +64,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
     for sentence in comparison.remarks:
         console.print(sentence, markup=False)
     if comparison.contrasts and not comparison.several_seeds:
-        console.print("One seed cannot show a difference: train with more seeds.")
+        console.print("One seed cannot establish a difference: train with more seeds.")
 
 
 def render_metrics(rows: Mapping[str, Mapping[str, float]], title: str, console: Console) -> None:

@@ -205,9 +205,9 @@ class Calibration:
 
 def _look_up(target: str, thresholds: Mapping[str, float]) -> float:
     if target not in thresholds:
+        fitted = ", ".join(thresholds) or "none, for lack of test images"
         raise ValueError(
-            f"there is no threshold for {target!r}, only for: {', '.join(thresholds) or 'none'}; "
-            "a smaller rate needs more test images, or give a similarity"
+            f"threshold must be a similarity or a fitted target ({fitted}), got {target!r}"
         )
     return thresholds[target]
 

@@ -248,8 +248,8 @@ def _existing(out: Path, embedder: ImageEmbedder, root: str) -> Index:
     advice = "give that model, another file, or --rebuild to embed all images again"
     old.model.check_same(embedder.identity, out, advice)
     if str(old.root) != root and old.root.is_dir():  # otherwise it was moved
-        advice = f"give another file than {out} for an index of {root}, or --rebuild to replace it"
-        raise ValueError(f"{advice}: it is an index of {old.root}")
+        advice = f"give another file for {root}, or --rebuild to replace it"
+        raise ValueError(f"{out} is an index of {old.root}: {advice}")
     return old
 
 

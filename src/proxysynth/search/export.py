@@ -65,7 +65,7 @@ def export(source: Trained | Index, to: str, file: str | os.PathLike[str]) -> Ex
     """
     what, kinds = ("an index", _INDEX) if isinstance(source, Index) else ("a model", _MODEL)
     if to not in kinds:
-        raise ValueError(f"{what} can be exported to {' or '.join(kinds)}, got {to!r}")
+        raise ValueError(f"to must be one of {', '.join(kinds)} for {what}, got {to!r}")
     out = Path(os.path.abspath(os.path.expanduser(file)))
     if not out.parent.is_dir():
         raise ValueError(f"there is no folder {out.parent} to write {out.name} to: create it first")

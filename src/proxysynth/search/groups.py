@@ -81,7 +81,7 @@ class Cluster:
     def title(self) -> str:
         """Its number, size, and most common label."""
         name = "no cluster" if self.number < 0 else f"cluster {self.number}"
-        label = "" if self.label is None else f", {self.label[1]:.0%} {self.label[0]}"
+        label = "" if self.label is None else f", {100 * self.label[1]:.0f} % {self.label[0]}"
         return f"{name}: {count(len(self.images), 'image')}{label}"
 
     @property
@@ -111,11 +111,11 @@ def cluster_index(
     if method == "kmeans":
         names = len(index.label_names)
         if k is None and names < 2:
-            raise ValueError(f"{index.file} has fewer than 2 labels: give the number of clusters k")
+            raise ValueError(f"{index.file} has fewer than 2 labels: set the number of clusters -k")
         part = metrics.kmeans(x, names if k is None else k, seed=seed)
     elif method == "hdbscan":
         if k is not None:
-            raise ValueError("HDBSCAN finds the number of clusters itself: omit k")
+            raise ValueError("HDBSCAN finds the number of clusters itself: omit -k")
         part = hdbscan(x, least)
     else:
         raise ValueError(f"method must be 'kmeans' or 'hdbscan', got {method!r}")
@@ -167,7 +167,7 @@ def write_sheets(folder: Path, index: Index, clusters: Sequence[Cluster]) -> lis
         file, section = folder / f"{name}.html", ("Images", some)
         made.append(write_sheet(file, index, cluster.title, lead, [section]))
     sections = [(each.title, each.images[:6]) for each in clusters[:SHOWN]]
-    lead = f"{len(index):,} images of {index.root}, embedded by {index.model.name}."
+    lead = f"{len(index):,} images of {index.root}, with the similarity to their cluster's mean."
     return [write_sheet(folder / "index.html", index, "Clusters", lead, sections), *made]
 
 

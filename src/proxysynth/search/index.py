@@ -233,9 +233,8 @@ class Index:
         """What to do about images that no longer exist, as a sentence; empty if all do."""
         checked = range(0, len(self), -(-len(self) // CHECKED))
         lost = sum(not os.path.exists(self.path(number)) for number in checked)
-        where = f"{lost:,} of {len(checked):,} are not in {' or '.join(self._roots)}"
-        advice = "give the folder of the images with --folder, or restore them"
-        return f"{advice}: {where}" if lost else ""
+        where = f"{lost:,} of {len(checked):,} images are not in {' or '.join(self._roots)}"
+        return f"{where}: restore them, or give their folder with --folder" if lost else ""
 
     def hit(self, number: int, similarity: float = 1.0) -> Hit:
         return Hit(int(number), self.paths[number], self.labels[number], float(similarity))
@@ -275,7 +274,7 @@ class Index:
         place = run if run is not None else self.model.folder or self.model.backbone
         if self.model.folder and run is None and not os.path.isdir(place):
             places = " or ".join(self._runs)
-            raise ValueError(f"give --run, the folder of the index's run: it is not at {places}")
+            raise ValueError(f"the index's run is not at {places}: give its folder with --run")
         made = open_model(place, device, backbone=backbone, trust=trust)
         self.model.check_same(made.identity, self.file, REBUILD)
         self._embedder = made
@@ -328,8 +327,8 @@ class Index:
         if wanted is None:
             return None if made is None else made.thresholds.get(DEFAULT_TARGET)
         if made is None:
-            what = f"{self.model.name} is missing or has no fitted thresholds"
-            raise ValueError(f"{what}: give a similarity, or the folder of the run with --run")
+            advice = "give a similarity with --threshold, or the folder of a moved run with --run"
+            raise ValueError(f"no thresholds of {self.model.name} were found: {advice}")
         return made.threshold(wanted)
 
     def approximate(self, say: Callable[[str], None] | None = None) -> Approximate:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from proxysynth.data.folders import existing_folder
 from proxysynth.models.backbones import BACKBONES, make_embedder
 from proxysynth.models.embedder import Embedder, Pooling
 from proxysynth.models.libraries import is_library, is_plain_name
@@ -59,10 +60,9 @@ class ModelIdentity:
     def check_same(self, other: ModelIdentity, index: Path, advice: str) -> None:
         """An error if this model, which made the index, and the other embed differently."""
         if not self.same_as(other):
-            raise ValueError(
-                f"{index} was made by another model, {self.name} (weights {self.weights}), not by "
-                f"{other.name} (weights {other.weights}): {advice}"
-            )
+            now = "which has changed since" if other.name == self.name else f"not by {other.name}"
+            made = f"{index} was made by {self.name} (weights {self.weights})"
+            raise ValueError(f"{made}, {now} (weights {other.weights}): {advice}")
 
 
 class ImageEmbedder:
@@ -98,10 +98,8 @@ def open_model(
         return ImageEmbedder(load(place, device, backbone=backbone, trust=trust))
     name, packaged = str(name), [key for key, item in BACKBONES.items() if item.published.package]
     if name not in packaged and not is_plain_name(name):
-        raise ValueError(
-            f"expected the folder of a trained run or a backbone with published weights, got {name}"
-            f": {nearest(name, packaged)}, timm:NAME, hf:NAME, or train a run first"
-        )
+        advice = f"give a run's folder or a backbone: {nearest(name, packaged)}, timm:NAME, hf:NAME"
+        raise ValueError(f"{existing_folder(name, advice)} is not the folder of a run: {advice}")
     # The pooled features of a backbone, as a run without training.
     pooling: Pooling = "own" if is_library(name) else "average"
     net = make_embedder(name, dim=None, pretrained=True, pooling=pooling).eval()

@@ -292,7 +292,7 @@ class Trained:
         if wanted is None:
             return None if thresholds is None else thresholds.unknown.get(UNKNOWN_TARGET)
         if thresholds is None:
-            raise ValueError(f"{self.folder} has no thresholds: give a similarity instead")
+            raise ValueError(f"{self.folder} has no thresholds: give a similarity with --threshold")
         return thresholds.unknown_below(wanted)
 
     def embed(self, pictures: Picture | Iterable[Picture], workers: int | None = None) -> Tensor:
@@ -398,6 +398,8 @@ def _weights(folder: Path, recorded: Recorded) -> tuple[dict[str, Tensor], int]:
     if not path.exists():
         if (loaded := checkpoints.load(recorded.identity)) is None:
             raise TrainingFailed(f"{folder} has no weights yet: train it for at least one epoch")
+        epoch = f"epoch {loaded.state.epoch} of {recorded.run.epochs}"
+        warnings.warn(f"the run in {folder} is not finished: using {epoch}", stacklevel=3)
         return loaded.tensors, loaded.state.epoch
     result = run_folder.read_result(folder)
     try:

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from proxysynth.data import Splits
+from proxysynth.data.folders import existing_folder
 from proxysynth.data.listing import NOTHING_TESTED
 from proxysynth.errors import TrainingFailed, WrongFolder, cannot_write, newer_version
 from proxysynth.files import LOCK, UNFINISHED, check_seal, write_bytes, write_sealed
-from proxysynth.formatting import and_join, metric_name, percent
+from proxysynth.formatting import and_join, count, metric_keys, metric_name, percent
 from proxysynth.provenance import provenance
 from proxysynth.training.checkpoint import Checkpoints
 from proxysynth.training.prepare import Prepared, resized_side
@@ -60,10 +61,11 @@ class Recorded:
 
 
 def read_run(folder: str | os.PathLike[str]) -> Recorded:
-    """The content of the folder's `run.json`; an error if it holds no run."""
+    """The content of the folder's `run.json`; an error if it has none."""
     found = find_run(Path(folder))
     if found is None:
-        raise WrongFolder(f"{folder} holds no run: give a folder that `proxysynth train` wrote")
+        advice = "give a folder that `proxysynth train` wrote"
+        raise WrongFolder(f"{existing_folder(folder, advice)} is not the folder of a run: {advice}")
     return found
 
 
@@ -150,9 +152,14 @@ def claim(folder: Path, run: Run) -> Recorded | None:
         # Interpolation comes after training, so it may change where a run is extended.
         earlier = replace(found.run, interpolate=run.interpolate)
         extends = run.epochs > earlier.epochs and run == earlier.extend(run.epochs)
+        kept = {name: getattr(earlier, name) for name in ("epochs", "warmup_epochs", "extended")}
+        if run.epochs > earlier.epochs and replace(run, **kept) == earlier and not extends:
+            whole = folder.parent if folder.name == EVALUATED else folder
+            advice = f"use `proxysynth train --resume --out {whole} --epochs {run.epochs}`"
+            raise WrongFolder(f"{whole} holds this run with {earlier.epochs} epochs: {advice}")
         if found.run != run and not extends:
             other = f"{folder} holds another run ({describe_differences(found.run, run)})"
-            raise WrongFolder(f"{other}: choose another folder, or use --resume to continue it")
+            raise WrongFolder(f"{other}: choose another folder, or resume it with its own settings")
         return found
     ours = (LOCK, EVALUATED) if find_run(folder / EVALUATED) else (LOCK,)
     entries = sorted(os.listdir(folder)) if folder.is_dir() else []
@@ -236,14 +243,15 @@ class Result:
 
     @property
     def changes(self) -> dict[str, float]:
-        """By how much training raised each compared metric."""
+        """By how much training raised each metric that the verdict may praise."""
         before, after = self.untrained, self.metrics
         return {key: after[key] - before[key] for key in COMPARED if key in after and key in before}
 
     @property
     def worse(self) -> tuple[str, ...]:
         """The metrics that training lowered by more than `LEAST_CHANGE`."""
-        return tuple(key for key, change in self.changes.items() if change < -LEAST_CHANGE)
+        before, after = self.untrained, self.metrics
+        return tuple(k for k in metric_keys(after) if before.get(k, 0) - after[k] > LEAST_CHANGE)
 
     @property
     def tested(self) -> str:
@@ -260,22 +268,25 @@ class Result:
             return NOTHING_TESTED
 
         def change(key: str) -> str:
-            before, after = self.untrained[key], self.metrics[key]
-            return f"{metric_name(key)} from {percent(before)} to {percent(after)}"
+            return f"{metric_name(key)} from {percent(before[key])} to {percent(after[key])}"
 
+        before, after = self.untrained, self.metrics
         better = [key for key, gain in self.changes.items() if gain > LEAST_CHANGE]
         lowered, raised = and_join(map(change, self.worse)), and_join(map(change, better))
+        tested, images = self.tested, self.data.get("query", {}).get("pictures", 0)
+        if 0 < images < 1 / LEAST_CHANGE:
+            tested += f" ({count(images, 'image')}; one is {percent(1 / images)} points)"
         command = f"Use it without training (`proxysynth index {self.backbone} FOLDER -o FILE`)"
         if not lowered and not raised:
-            same = f"changed no metric on {self.tested} by more than {100 * LEAST_CHANGE:g} points"
+            same = f"changed no metric on {tested} by more than {100 * LEAST_CHANGE:g} points"
             return f"Training {same}.{f' {command}.' if self.backbone else ''}"
         if not lowered:
-            return f"On {self.tested}, training raised {raised}."
+            return f"On {tested}, training raised {raised}."
         if raised:
             mixed = f"it lowered {lowered}, and raised {raised}. It may help to {HELPS}."
-            return f"Training had mixed results on {self.tested}: {mixed}"
+            return f"Training had mixed results on {tested}: {mixed}"
         return (
-            f"Training made the results on {self.tested} worse: it lowered {lowered}, so the "
+            f"Training made the results on {tested} worse: it lowered {lowered}, so the "
             f"network before training is better. {command if self.backbone else 'Use that'}, or "
             f"{HELPS}."
         )

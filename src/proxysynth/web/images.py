@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from PIL import Image
 
-from proxysynth.data.images import FORMATS, UnreadableImage, open_image
+from proxysynth.data.images import UnreadableImage, open_image, readable_formats
 from proxysynth.memory import return_freed_memory
 
 from .guard import Limits, Refused
@@ -49,11 +49,9 @@ def check_pixels(file: BinaryIO, limits: Limits) -> int:
     0 for a file without a readable header: `open_image` will say what it is.
     """
     file.seek(0)
-    Image.init()
-    known = [name for name in FORMATS if name in Image.OPEN]
     too_many = f"at most {limits.pixels:,} pixels are decoded"
     try:
-        with Image.open(file, formats=known) as image:
+        with Image.open(file, formats=readable_formats()) as image:
             width, height = image.size
     except Image.DecompressionBombError as error:
         raise Refused(413, f"{too_many}, it has more: shrink the image first") from error

@@ -273,7 +273,7 @@ def test_a_missing_gallery_image(tmp_path, monkeypatch):
     root = inshop(tmp_path, monkeypatch)
     gone = "img/MEN/Denim/id_00000007/01_2_side.jpg"
     (root / gone).unlink()
-    with pytest.raises(ValueError, match=f"there is no .*{gone}"):
+    with pytest.raises(ValueError, match=f"lacks .*{gone}"):
         open_data(f"inshop:{root}")
     splits = open_data(f"inshop:{root}", incomplete=True)
     assert splits.gallery is not None
@@ -330,7 +330,7 @@ def test_images_reach_a_network(tmp_path, monkeypatch):
 def test_a_missing_class(tmp_path, monkeypatch):
     root = tiny_imagenet(tmp_path, monkeypatch)
     (root / "train" / CLASSES[1]).rename(tmp_path / "aside")
-    with pytest.raises(ValueError, match=f"train: 6 of 9.*no .*train/{CLASSES[1]}/images"):
+    with pytest.raises(ValueError, match=f"train: 6 of 9.*lacks .*train/{CLASSES[1]}/images"):
         open_data(f"tiny_imagenet:{root}")
     splits = open_data(f"tiny_imagenet:{root}", incomplete=True)
     assert splits.train.classes == splits.query.classes == CLASSES

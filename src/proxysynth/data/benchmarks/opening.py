@@ -56,12 +56,12 @@ def splits_of(contents: Contents, incomplete: bool) -> Splits:
         raise ValueError(f"{base} is not {entry.title} as published ({counts}): {advice}")
     if not counts.complete and not incomplete:
         missing = contents.all_missing()
-        why = f", there is no {base / missing[0]}" if missing else ""
-        why += f", nor {count(len(missing) - 1, 'other file')}" if missing[1:] else ""
+        why = f" and lacks {base / missing[0]}" if missing else ""
+        why += f" and {count(len(missing) - 1, 'other file')}" if missing[1:] else ""
         raise ValueError(
             f"the copy of {entry.title} in {base} is incomplete ({counts}){why}: "
-            f"{how_to_get(entry, base)}, or accept the copy as it is: --set split.incomplete=true "
-            "for training (in Python incomplete=True), --allow-incomplete for `proxysynth data`"
+            f"{how_to_get(entry, base)}, or accept it with --set split.incomplete=true (train), "
+            "incomplete=True (Python) or --allow-incomplete (`proxysynth data`)"
         )
     if empty := " and no ".join(part for part, listing in found.items() if not len(listing)):
         raise ValueError(f"{base} has no {empty} images: {how_to_get(entry, base)}")
@@ -125,7 +125,10 @@ def check_benchmark(
         refusal = f"{len(unreadable):,} files cannot be read, such as {first}: download them again"
     else:
         try:
-            splits_of(contents, allow_incomplete)
+            splits_of(contents, incomplete=True)
+            if not (counts.complete or allow_incomplete):  # `describe` names what is missing
+                advice = how_to_get(contents.entry, contents.base)
+                raise ValueError(f"the copy is incomplete: {advice}, or add --allow-incomplete")
         except ValueError as error:
             refusal = str(error)
     return CopyCheck(

@@ -54,8 +54,12 @@ function route() {
   if (name === "item" && /^\d+$/.test(number)) {
     return search.fromItem({ number: Number(number), generation });
   }
-  if (name === "picture") return search.fromPicture();
+  if (name === "picture" && search.lastFile) return search.fromPicture();
   search.start();
+  if (name === "picture") {
+    history.replaceState(null, "", "#search");
+    shared.showMessage("Reloading the page has dropped the image: choose it again.");
+  }
   if (name === "item") shared.showMessage("The address of this page does not name an image.");
   return undefined;
 }

@@ -16,11 +16,13 @@ export class Search {
     this.hits = [];
     this.running = null;
     this.captions = new Map();
+    this.labels = [];
     this.listen();
   }
 
   setLabels(labels) {
-    this.captions = captions(labels.map(({ label }) => label), WIDTH);
+    this.labels = labels.map(({ label }) => label);
+    this.captions = captions(this.labels, WIDTH);
   }
 
   listen() {
@@ -53,6 +55,7 @@ export class Search {
     byId("label").addEventListener("change", () => this.again());
     byId("label").addEventListener("input", () => {
       byId("label-clear").hidden = !byId("label").value;
+      if (this.labels.includes(this.settings().label)) this.again(); // typed to the end, or chosen
     });
     byId("label-clear").addEventListener("click", () => {
       byId("label").value = "";
@@ -64,7 +67,10 @@ export class Search {
   }
 
   settings() {
-    return { k: Number(byId("count").value), label: byId("label").value.trim() };
+    const typed = byId("label").value.trim();
+    const alike = this.labels.find((label) => label.toLowerCase() === typed.toLowerCase());
+    const label = this.labels.includes(typed) ? typed : (alike ?? typed);
+    return { k: Number(byId("count").value), label };
   }
 
   start() {
